@@ -1,0 +1,170 @@
+"""What every command has, and how one is read from headers or from JSON.
+
+A command is declared once, as a class whose name is its verb. The raw parser, the HTTP route, the OpenAPI
+description, the clients, ``bedrockjobs call`` and the reference page are derived from the class. What a
+command *does* is in ``bedrockjobs.handlers``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
+
+from pydantic import Field, ValidationError
+
+from bedrockjobs import jsontext
+from bedrockjobs.errors import BadArguments
+from bedrockjobs.wire import Escaped, RawJSON, Spliced, Whole, Wire, command_error, wire_name
+
+Where = Literal["writer", "reader", "at once"]
+
+
+def _is_spliced(annotation: Any) -> bool:
+    """Tell whether an annotation, or a part of a union, carries the mark ``Spliced``."""
+    if isinstance(annotation, Spliced):
+        return True
+    parts = (
+        annotation
+        if isinstance(annotation, list)
+        else [*get_args(annotation), *getattr(annotation, "__metadata__", ())]
+    )
+    return any(_is_spliced(part) for part in parts)
+
+
+class Parameters(Wire):
+    """A set of named parameters that can be read from headers or JSON, and written as JSON."""
+
+    wire_names: ClassVar[dict[str, str]] = {}
+    """Every parameter's name on the wire, by the same name in lower case."""
+    spliced: ClassVar[frozenset[str]] = frozenset()
+    """The parameters (wire names) whose JSON stays text."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Derive the look-ups from the fields."""
+        names = {wire_name(name): field for name, field in cls.model_fields.items()}
+        cls.wire_names = {name.lower(): name for name in names}
+        cls.spliced = frozenset(
+            name
+            for name, field in names.items()
+            if _is_spliced(field.metadata) or _is_spliced(field.annotation)
+        )
+
+    @classmethod
+    def given(cls, text: str, *, strict: bool = False) -> dict[str, Any]:
+        """Read the text of a JSON object into parameters by wire name; nulls count as left out.
+
+        With ``strict`` an unknown name is refused (``402 Unknown attribute``), without it is ignored.
+        Raises ValueError where the text is not a JSON object.
+        """
+        jsontext.check_object(text)
+        found: dict[str, Any] = {}
+        for name, raw in jsontext.members(text).items():
+            if cls.wire_names.get(name.lower()) != name:
+                if strict:
+                    raise BadArguments(f"Unknown attribute {name[:100]}", cls._known(name))
+                continue
+            if raw != "null":
+                found[name] = RawJSON(raw) if name in cls.spliced else jsontext.parse(raw)
+        return found
+
+    @classmethod
+    def _known(cls, name: str) -> str:
+        near = cls.wire_names.get(name.lower())
+        return f"expected {near}" if near else f"expected one of {', '.join(sorted(cls.wire_names.values()))}"
+
+    def wire(self) -> str:
+        """Return what was set as the text of a JSON object, with wire names."""
+        parts: dict[str, str] = {}
+        for field in sorted(self.model_fields_set):
+            value, name = getattr(self, field), wire_name(field)
+            if value is None:
+                continue
+            if isinstance(value, list) and value and isinstance(value[0], Parameters):
+                parts[name] = f"[{','.join(item.wire() for item in value)}]"
+            else:
+                parts[name] = value if name in self.spliced else jsontext.dump(value)
+        return jsontext.join(parts)
+
+
+class Reply(Wire):
+    """What a command answers."""
+
+
+class Empty(Reply):
+    """``200 OK`` without a body; ``{}`` over HTTP."""
+
+
+R_co = TypeVar("R_co", bound=Reply, covariant=True)
+
+
+class Command(Parameters, Generic[R_co]):
+    """One command of the protocol. Its class name is its verb."""
+
+    reply: ClassVar[type[Reply]] = Empty
+    """The shape of its answer."""
+    where: ClassVar[Where] = "writer"
+    """Who does it: the writer in a commit, a read-only connection, or the server at once."""
+    repeatable: ClassVar[bool] = False
+    """Whether a client that lost the answer may send it again without asking."""
+
+    connection: str | None = Field(
+        None, max_length=20, description="`wait` waits for a job, `forget` is answered 202 before it is done."
+    )
+    timeout: Whole | None = Field(None, description="How long this request may wait, in ms.")
+
+    @property
+    def waiting(self) -> bool:
+        """Tell whether the client asked to wait."""
+        return self.connection is not None and self.connection.lower() == "wait"
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Self:
+        """Validate parameters given by wire name; raises CommandError in Bedrock's words."""
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            raise command_error(error) from None
+
+    @classmethod
+    def read_json(cls, text: str, defaults: Mapping[str, Any] | None = None) -> Self:
+        """Validate parameters given as a JSON object of an HTTP request, where unknown names are refused.
+
+        ``defaults`` are parameters by wire name that count where the object does not have them.
+        """
+        try:
+            given = cls.given(text or "{}", strict=True)
+        except ValueError as error:
+            raise BadArguments("Malformed body", f"body: expected a JSON object: {error}") from None
+        return cls.read({**(defaults or {}), **given})
+
+    @classmethod
+    def read_form(cls, fields: Mapping[str, str], defaults: Mapping[str, Any] | None = None) -> Self:
+        """Validate parameters given as fields of an HTTP form, where unknown names are refused."""
+        for name in fields:
+            if cls.wire_names.get(name.lower()) != name:
+                raise BadArguments(f"Unknown attribute {name[:100]}", cls._known(name))
+        return cls.read({**(defaults or {}), **fields})
+
+    @classmethod
+    def read_raw(cls, headers: Mapping[str, str], body: str) -> Self:
+        """Validate parameters given by headers (names in lower case); a JSON object in the body adds some.
+
+        Unknown headers are ignored, and so is a body that is no JSON object. An empty header counts as
+        left out, but for ``data`` of CreateJob.
+        """
+        names = cls.wire_names
+        given: dict[str, Any] = {}
+        for key, value in headers.items():
+            name = names.get(key)
+            if name is not None and (value or key in cls._empty_counts):
+                if isinstance(value, Escaped):
+                    value = value.json_text() if name in cls.spliced else str(value)
+                given[name] = value
+        if body and body.lstrip()[:1] == "{":
+            with suppress(ValueError):
+                given = {**cls.given(body), **given}
+        return cls.read(given)
+
+    _empty_counts: ClassVar[frozenset[str]] = frozenset()

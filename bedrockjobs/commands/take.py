@@ -1,0 +1,144 @@
+"""The commands that hand out jobs, and the shape of a job in an answer."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from bedrockjobs import jsontext
+from bedrockjobs.commands.base import Command, Parameters, Reply
+from bedrockjobs.config import JOBS_PER_GET_MAX, PATTERN_CHARS_MAX, PATTERNS_MAX, WORKER_CHARS_MAX
+from bedrockjobs.wire import Boolean, JobID, Priority, Whole, refused
+
+
+def _patterns(value: Any) -> Any:
+    """Read a JSON list, or a comma list, of patterns."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("["):
+            try:
+                value = jsontext.parse(text)
+            except ValueError:
+                raise PydanticCustomError("expected", "a JSON array of name patterns") from None
+        else:
+            value = [part.strip() for part in text.split(",")]
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) and item for item in value):
+        raise PydanticCustomError("expected", "a JSON array of name patterns")
+    return list(value)
+
+
+def _pattern_length(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > PATTERN_CHARS_MAX:
+        raise PydanticCustomError("expected", f"at most {PATTERN_CHARS_MAX} characters")
+    return value
+
+
+def _count(value: int) -> int:
+    """Count anything below one as one, as the original does."""
+    return max(value, 1)
+
+
+def _no_count(_: Any) -> None:
+    raise refused("Cannot use numResults with GetJob; try GetJobs", "no numResults")
+
+
+Pattern = Annotated[str, BeforeValidator(_pattern_length)]
+Patterns = Annotated[
+    list[str],
+    Field(min_length=1, max_length=PATTERNS_MAX),
+    BeforeValidator(_patterns),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}}),
+]
+
+
+class TakeOptions(Parameters):
+    """How a job is taken."""
+
+    get_mocked_jobs: Boolean = Field(False, description="Take mocked jobs too.")
+    worker: str | None = Field(
+        None, min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker; opens a run."
+    )
+
+
+class TakeSpec(TakeOptions):
+    """Which jobs are taken."""
+
+    name: Pattern | None = Field(
+        None, description="One GLOB pattern (`Foo*`, case counts), or a comma list of exact names."
+    )
+    names: Patterns | None = Field(None, description="Several GLOB patterns, instead of name.")
+    job_priority: Priority | None = Field(None, description="Only jobs of this priority.")
+
+
+class JobReply(Reply):
+    """A job as it was before it was taken."""
+
+    created: str
+    data: dict[str, Any]
+    job_id: int
+    last_run: str
+    name: str
+    next_run: str
+    priority: int
+    repeat: str
+    retry_after: str
+    parent_job_id: int | None = None
+    parent_data: dict[str, Any] | None = None
+    finished_child_jobs: list[ChildReply] | None = None
+    cancelled_child_jobs: list[ChildReply] | None = None
+    attempt: int | None = None
+    run_id: int | None = None
+    state: str | None = None
+    error: str | None = None
+    exit_code: int | None = None
+
+
+class ChildReply(Reply):
+    """An ended child, with its final data."""
+
+    job_id: int
+    data: dict[str, Any]
+
+
+JobReply.model_rebuild()
+
+
+class JobsReply(Reply):
+    """The jobs that were taken."""
+
+    jobs: list[JobReply]
+
+
+class GetJob(TakeSpec, Command[JobReply]):
+    """Take the due job with the highest priority, then the earliest nextRun, then the lowest jobID."""
+
+    reply: ClassVar[type[Reply]] = JobReply
+    num_results: Annotated[None, BeforeValidator(_no_count)] = Field(
+        None, description="Refused here; GetJobs takes it."
+    )
+
+
+class GetJobs(TakeSpec, Command[JobsReply]):
+    """Take what is there, 1 to numResults jobs; waiting ends with the first."""
+
+    reply: ClassVar[type[Reply]] = JobsReply
+    num_results: Annotated[Whole, Field(le=JOBS_PER_GET_MAX), AfterValidator(_count)] = Field(
+        description="How many at the most; below 1 counts as 1."
+    )
+
+
+class QueryJob(Command[JobReply]):
+    """Show a job, with its state."""
+
+    reply: ClassVar[type[Reply]] = JobReply
+    repeatable: ClassVar[bool] = True
+    job_id: JobID = Field(description="Job to show.")
+
+
+@lru_cache(maxsize=4096)
+def names_of(name: str) -> tuple[str, ...]:
+    """Split a comma list into its exact names; a single pattern comes back alone."""
+    return tuple(part for part in (piece.strip() for piece in name.split(",")) if part)

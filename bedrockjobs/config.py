@@ -1,0 +1,165 @@
+"""Every default and every limit of the server, each with its unit and its reason.
+
+The constants are parts of the protocol, the same on every server. ``Settings`` is what an operator may
+change, by an option of ``bedrockjobs serve`` or by an environment variable ``BEDROCKJOBS_<NAME>``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DEFAULT_PORT = 8888
+"""The port that Bedrock's documents and clients use."""
+
+PRIORITIES = (1000, 850, 750, 500, 250, 0)
+"""The priority classes, highest first. A take seeks each in turn, so their number is fixed."""
+
+PRIORITY_DEFAULT = 500
+"""What a job gets that names no priority."""
+
+NAME_CHARS_MAX = 255
+"""Length of a job's name, as in Bedrock."""
+
+PATTERN_CHARS_MAX = 8_192
+"""Length of a name pattern or of a whole comma list of names in GetJob."""
+
+PATTERNS_MAX = 100
+"""Patterns or names one GetJob may list: each is matched against every name that becomes ready."""
+
+REPEAT_CHARS_MAX = 1_000
+"""Length of a repeat expression."""
+
+REPEAT_MODIFIERS_MAX = 20
+"""Modifiers of one repeat expression; each is a function call for SQLite."""
+
+DATA_BYTES_MAX = 4 * 1024 * 1024
+"""Size of one job's data as UTF-8. Clients of the original store 2 MB; larger things belong in a file."""
+
+JSON_DEPTH_MAX = 64
+"""Levels of objects and arrays in data. A parser's stack is the reason: 100,000 levels end the original."""
+
+JOBS_PER_CREATE_MAX = 1_000
+"""Jobs in one CreateJobs or FinishJobs, or ids in one RequeueJobs: all of them share one transaction."""
+
+JOBS_PER_GET_MAX = 1_000
+"""Jobs that one GetJobs may take."""
+
+DELAY_S_MAX = 99_999_999
+"""Seconds of a RetryJob's delay: eight digits, as in Bedrock's grammar."""
+
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+"""Data that one GetJobs or ListJobs hands out: it answers with fewer jobs rather than with more bytes."""
+
+LOST_RUNS_MAX = 10
+"""Deliveries of a retryAfter job that may be lost before it is FAILED."""
+
+WAIT_MS_MAX = 600_000
+"""How long a waiting GetJob may wait. A client that wants longer asks again."""
+
+WAIT_MS_DEFAULT = 60_000
+"""How long a waiting GetJob waits that names no timeout."""
+
+ERROR_CHARS_MAX = 10_000
+"""Length of the error text that FailJob keeps with a job; the rest is cut."""
+
+WORKER_CHARS_MAX = 255
+"""Length of a worker's name."""
+
+QUERY_CHARS_MAX = 100_000
+"""Length of one SQL text."""
+
+CRASH_PATTERNS_MAX = 1_000
+"""Patterns that CrashBedrockJob may hold at once; each is matched against every job that is taken."""
+
+CRASHED_PER_TAKE_MAX = 1_000
+"""Jobs that one take may fail on its way, so that a long crash list never holds up a commit."""
+
+Durability = Literal["full", "claims-lazy", "relaxed"]
+Compatibility = Literal["document", "current"]
+
+
+class Settings(BaseSettings):
+    """What an operator may set. Units are the last word of a name: ``_s`` seconds, ``_bytes`` bytes."""
+
+    model_config = SettingsConfigDict(env_prefix="BEDROCKJOBS_", extra="forbid", frozen=True)
+
+    host: str = Field("127.0.0.1", description="Address to listen on. The default also listens on ::1.")
+    port: int = Field(
+        DEFAULT_PORT, ge=0, le=65_535, description="Port of both protocols; 0 takes a free one."
+    )
+    database: str = Field("jobs.db", description="SQLite file, as a path or as sqlite:///path.")
+    durability: Durability = Field(
+        "full",
+        description="full: every acknowledged command is on disk. claims-lazy: a take that would be repeated"
+        " anyway may be forgotten by a power cut. relaxed: a power cut may lose the last second.",
+    )
+    compatibility: Compatibility = Field(
+        "document",
+        description="Which Bedrock to follow where they differ: its Jobs document or its current server.",
+    )
+    standby: bool = Field(False, description="Wait for the database while another server owns it.")
+    insecure: bool = Field(
+        False, description="Allow an address beyond loopback although nobody has to log in."
+    )
+
+    connections_max: int = Field(20_000, ge=1, description="Open connections; one more is refused with 503.")
+    connections_per_address_max: int = Field(
+        1_000, ge=1, description="Open connections of one address other than loopback."
+    )
+    pipelined_max: int = Field(
+        64, ge=1, description="Requests of one raw connection that may be under way; reading pauses beyond."
+    )
+    pending_max: int = Field(
+        100_000, ge=1, description="Commands waiting for the writer; beyond it a command is refused with 503."
+    )
+    batch_max: int = Field(
+        1_000, ge=1, description="Commands in one commit: bounds how long the first of them waits."
+    )
+    head_bytes_max: int = Field(16_384, ge=1_024, description="Head of one HTTP request.")
+    body_bytes_max: int = Field(
+        16 * 1024 * 1024,
+        ge=1_024,
+        description="Body of a request; also a raw request's head, which carries the data in its lines.",
+    )
+    headers_max: int = Field(100, ge=8, description="Header lines of one request.")
+    head_s: float = Field(10.0, gt=0, description="Time to send a whole head once it has begun.")
+    first_byte_s: float = Field(75.0, gt=0, description="Time a new connection may stay silent.")
+    body_s: float = Field(30.0, gt=0, description="Time to send a whole body.")
+    write_s: float = Field(30.0, gt=0, description="Time a client may leave an answer unread.")
+    idle_http_s: float = Field(
+        75.0, gt=0, description="Time an HTTP connection may stay idle between requests."
+    )
+    drain_s: float = Field(10.0, gt=0, description="Time a stopping server gives its connections.")
+
+    query_s: float = Field(1.0, gt=0, description="Time one Query may run.")
+    query_rows_max: int = Field(10_000, ge=1, description="Rows one Query may return.")
+    query_bytes_max: int = Field(1024 * 1024, ge=1_024, description="Size of one Query's answer.")
+    query_waiting_max: int = Field(64, ge=1, description="Queries that may run or wait; one more is refused.")
+    patterns_cached_max: int = Field(
+        256, ge=1, description="Name patterns whose next jobs the writer remembers; the oldest is forgotten."
+    )
+    names_per_pattern_max: int = Field(
+        20_000,
+        ge=1,
+        description="Names remembered for one pattern; beyond it a take looks through the queue.",
+    )
+    wal_bytes: int = Field(
+        8 * 1024 * 1024, ge=0, description="Size the write-ahead log is grown to at start, so that a commit need"
+        " not extend it: a commit then takes half as long.",
+    )  # fmt: skip
+    busy_s: float = Field(5.0, gt=0, description="Time the writer waits for another process's lock.")
+
+    def database_path(self) -> Path:
+        """Return the database as a file path; raises ValueError for a URL of another kind."""
+        text = self.database
+        if text.startswith("sqlite:///"):
+            text = text.removeprefix("sqlite:///")
+        elif "://" in text:
+            raise ValueError(f"database: expected a path or sqlite:///path, got {text!r}")
+        if not text:
+            raise ValueError("database: the path is empty")
+        return Path(text)

@@ -1,0 +1,5 @@
+"""The one way in: admission, group commit, waiting GetJobs and who wakes them."""
+
+from bedrockjobs.dispatcher.dispatcher import Dispatcher, Entry, Outcome
+
+__all__ = ["Dispatcher", "Entry", "Outcome"]

@@ -1,0 +1,135 @@
+"""What can go wrong with a command, with the code and the words that go on the wire.
+
+A reason is Bedrock's short status line (``402 Missing name``); ``detail`` says in a sentence what was
+expected. Nothing here knows of a protocol.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CommandError(Exception):
+    """A command was refused; nothing of it was done."""
+
+    code: ClassVar[int] = 500
+    default_reason: ClassVar[str] = "Internal Server Error"
+
+    def __init__(self, reason: str = "", detail: str = "") -> None:
+        """Refuse with ``reason`` (the status line's words) and ``detail`` (what was expected, a sentence)."""
+        self.reason = reason or self.default_reason
+        self.detail = detail
+        super().__init__(f"{self.code} {self.reason}" + (f": {detail}" if detail else ""))
+
+    @property
+    def status_line(self) -> str:
+        """Return code and reason as Bedrock writes them: ``404 No job found``."""
+        return f"{self.code} {self.reason}"
+
+
+class BadRequest(CommandError):
+    """The request cannot be read at all; its connection is closed after the answer."""
+
+    code = 400
+    default_reason = "Bad Request"
+
+
+class BadJSON(CommandError):
+    """A list that should be JSON is not."""
+
+    code = 401
+    default_reason = "Invalid JSON"
+
+
+class BadArguments(CommandError):
+    """An attribute is missing or malformed."""
+
+    code = 402
+    default_reason = "Malformed request"
+
+
+class Forbidden(CommandError):
+    """The caller may not do this."""
+
+    code = 403
+    default_reason = "Forbidden"
+
+
+class NotFound(CommandError):
+    """There is no such job, or no job to take."""
+
+    code = 404
+    default_reason = "No job with this jobID"
+
+
+class WrongState(CommandError):
+    """The job is not in a state that allows this."""
+
+    code = 405
+    default_reason = "Not allowed in this state"
+
+
+class TooLarge(CommandError):
+    """The request is over a limit of size; its connection is closed after the answer."""
+
+    code = 413
+    default_reason = "Request too large"
+
+
+class TooMany(CommandError):
+    """A limit of numbers is reached; the same request may succeed later."""
+
+    code = 429
+    default_reason = "Too many requests"
+
+
+class UnknownCommand(CommandError):
+    """There is no command of this name."""
+
+    code = 430
+    default_reason = "Unrecognized command"
+
+
+class ServerFault(CommandError):
+    """The server failed; nothing was committed, the same request may be sent again."""
+
+    code = 500
+    default_reason = "Internal Server Error"
+
+
+class BadQuery(CommandError):
+    """A Query was stopped or refused."""
+
+    code = 502
+    default_reason = "Query aborted"
+
+
+class Unavailable(CommandError):
+    """The server is full, draining or out of disk; nothing was committed."""
+
+    code = 503
+    default_reason = "Service Unavailable"
+
+
+class TimedOut(CommandError):
+    """The command took longer than it may; nothing was committed."""
+
+    code = 555
+    default_reason = "Timeout"
+
+
+ERRORS: tuple[type[CommandError], ...] = (
+    BadRequest, BadJSON, BadArguments, Forbidden, NotFound, WrongState, TooLarge, TooMany, UnknownCommand,
+    ServerFault, BadQuery, Unavailable, TimedOut,
+)  # fmt: skip
+
+BY_CODE: dict[int, type[CommandError]] = {kind.code: kind for kind in ERRORS}
+
+
+class UnexpectedAnswer(CommandError):
+    """A server answered with a code that this client does not know."""
+
+
+def error_for(code: int, reason: str, detail: str = "") -> CommandError:
+    """Return the error for a status line that a client read."""
+    return BY_CODE.get(code, UnexpectedAnswer)(reason, detail)

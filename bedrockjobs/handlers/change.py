@@ -1,0 +1,136 @@
+"""QueryJob, UpdateJob, CancelJob, DeleteJob, RequeueJobs and the crash list."""
+
+from __future__ import annotations
+
+from bedrockjobs import jsontext, lifecycle
+from bedrockjobs.commands import (
+    CancelJob,
+    ClearCrashedBedrockJobs,
+    CrashBedrockJob,
+    DeleteJob,
+    QueryJob,
+    RequeueJobs,
+    UpdateJob,
+)
+from bedrockjobs.config import CRASH_PATTERNS_MAX
+from bedrockjobs.errors import BadArguments, NotFound, TooMany, WrongState
+from bedrockjobs.handlers import families
+from bedrockjobs.handlers.create import check_combination, check_repeat, keep_mark
+from bedrockjobs.handlers.end import check_run, existing
+from bedrockjobs.handlers.turn import Answer, Turn, render_with_state
+from bedrockjobs.schedule import repeat as repeats
+from bedrockjobs.store.rows import JobRow
+
+
+def query_job(turn: Turn, command: QueryJob) -> Answer:
+    """Show a job with its state."""
+    return Answer(render_with_state(existing(turn, command.job_id)))
+
+
+def update_job(turn: Turn, command: UpdateJob) -> Answer:
+    """Change a job in any state."""
+    row = existing(turn, command.job_id)
+    check_run(row, command.run_id)
+    changes = (command.data, command.repeat, command.job_priority, command.next_run)
+    if all(change is None for change in changes) and not command.should_clear_repeat:
+        raise BadArguments("Missing data", "expected data, repeat, jobPriority, nextRun or shouldClearRepeat")
+    changed = row
+    if command.data is not None:
+        changed = changed._replace(data=keep_mark(command.data, row))
+    if command.job_priority is not None:
+        changed = changed._replace(priority=command.job_priority)
+    if command.repeat:
+        changed = _with_repeat(turn, changed, command.repeat)
+    if command.should_clear_repeat:
+        changed = changed._replace(repeat="")
+    if command.next_run is not None:
+        changed = changed._replace(next_run=command.next_run)
+    turn.tx.save(changed)
+    return Answer()
+
+
+def _with_repeat(turn: Turn, row: JobRow, repeat: str) -> JobRow:
+    """Return the row with another repeat and the nextRun that follows from it."""
+    check_repeat(turn, repeat)
+    check_combination(turn, repeat, row)
+    changed = row._replace(repeat=repeat)
+    if repeat.lower() == row.repeat.lower() or row.state == "RUNQUEUED":
+        return changed  # a RUNQUEUED job's nextRun tells when it is lost
+    found = repeats.next_run(
+        repeat,
+        scheduled=row.next_run,
+        started=row.last_run,
+        finished=turn.now,
+        compatibility=turn.compatibility,
+    )
+    return changed._replace(next_run=found or row.next_run)
+
+
+def cancel_job(turn: Turn, command: CancelJob) -> Answer:
+    """Cancel a child that has not run; on one that runs or has ended nothing happens.
+
+    Differs from Bedrock: cancelling a child twice does not queue a running parent.
+    """
+    row = existing(turn, command.job_id)
+    if turn.tx.has_children(row.job_id):
+        raise NotFound("Invalid jobID - Cannot cancel a job with children", "jobID: expected a child")
+    if not row.parent_job_id:
+        raise NotFound(
+            "Invalid jobID - Cannot cancel a job without a parent", "jobID: expected a child; see DeleteJob"
+        )
+    if lifecycle.allows("cancel", row.state):
+        turn.tx.save(row._replace(state="CANCELLED", run_id=0))
+        families.resume_parent(turn, row.parent_job_id)
+    return Answer()
+
+
+def delete_job(turn: Turn, command: DeleteJob) -> Answer:
+    """Remove a job that is neither RUNNING nor PAUSED."""
+    row = existing(turn, command.job_id)
+    if not lifecycle.allows("delete", row.state):
+        reason = (
+            "Can't delete a RUNNING job"
+            if row.state == "RUNNING"
+            else "Can't delete a parent jobs with children running"
+        )
+        raise WrongState(reason, f"jobID: the job is {row.state}")
+    turn.tx.delete(row.job_id)
+    families.cancel_unstarted_children(turn, row)
+    families.resume_parent(turn, row.parent_job_id)
+    return Answer()
+
+
+def requeue_jobs(turn: Turn, command: RequeueJobs) -> Answer:
+    """Queue jobs of any state again, as when they were created; unknown ids are ignored."""
+    for job_id in command.job_ids:
+        row = turn.tx.job(job_id)
+        if row is None:
+            continue
+        data = row.data
+        if command.decrement_failures and '"retryAfterCount"' in data:
+            count = jsontext.members(data).get("retryAfterCount", "0")
+            if count.isdecimal():
+                data = jsontext.with_members(data, {"retryAfterCount": str(max(int(count) - 1, 0))})
+        turn.tx.save(
+            row._replace(
+                state="QUEUED", next_run=row.created, name=command.name or row.name, data=data, run_id=0
+            )
+        )
+    return Answer()
+
+
+def crash_bedrock_job(turn: Turn, command: CrashBedrockJob) -> Answer:
+    """Put patterns on the crash list: jobs whose names match are failed instead of handed out."""
+    patterns = dict.fromkeys((*turn.tx.crash_patterns(), *command.names))
+    if len(patterns) > CRASH_PATTERNS_MAX:
+        raise TooMany("Too many patterns", f"names: expected at most {CRASH_PATTERNS_MAX} in all")
+    turn.tx.set_crash_patterns(tuple(patterns))
+    return Answer()
+
+
+def clear_crashed_bedrock_jobs(turn: Turn, command: ClearCrashedBedrockJobs) -> Answer:
+    """Take patterns off the crash list, all of them if none is named."""
+    gone = set(command.names) if command.names else None
+    kept = () if gone is None else tuple(p for p in turn.tx.crash_patterns() if p not in gone)
+    turn.tx.set_crash_patterns(kept)
+    return Answer()

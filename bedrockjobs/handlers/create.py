@@ -1,0 +1,162 @@
+"""CreateJob and CreateJobs."""
+
+from __future__ import annotations
+
+from bedrockjobs import jsontext
+from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
+from bedrockjobs.config import DATA_BYTES_MAX, PRIORITY_DEFAULT
+from bedrockjobs.errors import BadArguments, NotFound, WrongState
+from bedrockjobs.handlers.turn import Answer, Turn
+from bedrockjobs.schedule import repeat as repeats
+from bedrockjobs.store.rows import MOCK_LANE, OPEN_LANE, JobRow
+
+
+def create_job(turn: Turn, command: CreateJob) -> Answer:
+    """Create a job; answers its jobID."""
+    return Answer(f'{{"jobID":{_create(turn, command)}}}')
+
+
+def create_jobs(turn: Turn, command: CreateJobs) -> Answer:
+    """Create all jobs or none; answers their jobIDs in order."""
+    created = [str(_create(turn, spec)) for spec in command.jobs]
+    return Answer(f'{{"jobIDs":[{",".join(created)}]}}')
+
+
+def _create(turn: Turn, spec: JobSpec) -> int:
+    priority = spec.job_priority if spec.job_priority is not None else spec.priority
+    if priority is None:
+        priority = PRIORITY_DEFAULT
+    if spec.repeat:
+        check_repeat(turn, spec.repeat)
+    if spec.retry_after:
+        _check_retry_after(turn, spec)
+    parent = turn.tx.job(spec.parent_job_id) if spec.parent_job_id else None
+    mocked = spec.mock_request or is_mock_data(spec.data) or (parent is not None and parent.mocked)
+    if spec.unique:
+        existing = turn.tx.first_of_name(spec.name, mocked=mocked)
+        if existing is not None:
+            _update_unique(turn, spec, existing, priority)
+            return existing.job_id
+    state = "QUEUED"
+    if spec.parent_job_id:
+        state = _state_of_child(spec, parent)
+    data: str = spec.data
+    row = JobRow(
+        turn.now,
+        turn.tx.new_job_id(),
+        state,
+        spec.name,
+        spec.first_run or turn.now_ms,
+        "",
+        spec.repeat,
+        mark_mocked(data) if mocked else data,
+        priority,
+        spec.parent_job_id,
+        spec.retry_after,
+        lane=MOCK_LANE if mocked else OPEN_LANE,
+    )
+    turn.tx.insert(row)
+    return row.job_id
+
+
+def _state_of_child(spec: JobSpec, parent: JobRow | None) -> str:
+    if parent is None:
+        raise NotFound("parentJobID does not exist", f"parentJobID: there is no job {spec.parent_job_id}")
+    if parent.parent_job_id:
+        raise WrongState("Cannot create grandchildren", f"parentJobID: job {parent.job_id} is a child itself")
+    if parent.state not in ("RUNNING", "RUNQUEUED", "PAUSED"):
+        raise WrongState(
+            "Can only create child job when parent is RUNNING, RUNQUEUED or PAUSED",
+            f"parentJobID: job {parent.job_id} is {parent.state}",
+        )
+    if spec.repeat:
+        _refuse_repeating_child()
+    return "QUEUED" if parent.state == "PAUSED" else "PAUSED"
+
+
+def _refuse_repeating_child() -> None:
+    """Differs from Bedrock: a child that repeats keeps its parent PAUSED there for ever."""
+    raise BadArguments("Child jobs cannot repeat", "repeat: expected nothing together with parentJobID")
+
+
+def _update_unique(turn: Turn, spec: JobSpec, existing: JobRow, priority: int) -> None:
+    """Give the existing job what the new one asks for; its nextRun stays."""
+    if existing.parent_job_id != spec.parent_job_id:
+        raise NotFound(
+            "Mismatched parentJobID",
+            f"parentJobID: the existing job {existing.job_id} has parent {existing.parent_job_id or 'none'}",
+        )
+    if not spec.overwrite:
+        return
+    if turn.compatibility == "current" and spec.data == existing.data:
+        return
+    if spec.repeat:
+        check_combination(turn, spec.repeat, existing)
+    data = spec.data if existing.data == "{}" else jsontext.merge_patch(existing.data, spec.data)
+    data = keep_mark(data, existing)
+    if len(data.encode()) > DATA_BYTES_MAX:
+        raise BadArguments(
+            "Data is not a valid JSON Object", f"data: merged it is over {DATA_BYTES_MAX} bytes"
+        )
+    turn.tx.save(existing._replace(repeat=spec.repeat, data=data, priority=priority))
+
+
+def check_repeat(turn: Turn, text: str) -> None:
+    """Refuse a repeat that cannot be read, or that never gives a date."""
+    try:
+        found = repeats.next_run(
+            text,
+            scheduled=turn.now,
+            started=turn.now,
+            finished=turn.now,
+            compatibility=turn.compatibility,
+        )
+    except ValueError as error:
+        raise BadArguments("Malformed repeat", f"repeat: expected {error}") from None
+    if found is None:
+        raise BadArguments("Malformed repeat", "repeat: expected a date before the year 10000")
+
+
+def _check_retry_after(turn: Turn, spec: JobSpec) -> None:
+    try:
+        found = repeats.later(turn.now_ms, repeats.parse_retry_after(spec.retry_after))
+    except ValueError as error:
+        raise BadArguments("Malformed retryAfter", f"retryAfter: expected {error}") from None
+    if found is None:
+        raise BadArguments("Malformed retryAfter", "retryAfter: expected a date before the year 10000")
+    if turn.compatibility == "document":
+        if spec.repeat:
+            _refuse_both()
+        if spec.unique:
+            raise WrongState("Cannot use retryAfter with unique", "retryAfter: expected nothing with unique")
+
+
+def _refuse_both() -> None:
+    raise BadArguments("Cannot use retryAfter with repeat", "retryAfter: expected nothing with repeat")
+
+
+def check_combination(turn: Turn, repeat: str, row: JobRow) -> None:
+    """Refuse a new repeat for a job that cannot have one."""
+    if row.parent_job_id:
+        _refuse_repeating_child()
+    if row.retry_after and turn.compatibility == "document":
+        _refuse_both()
+
+
+def is_mock_data(data: str) -> bool:
+    """Tell whether data carries the mark of a mocked job, a member ``mockRequest`` that is not null or false."""
+    if '"mockRequest"' not in data:
+        return False
+    return jsontext.members(data).get("mockRequest", "null") not in ("null", "false")
+
+
+def mark_mocked(data: str) -> str:
+    """Return data with the mark of a mocked job."""
+    return data if is_mock_data(data) else jsontext.with_members(data, {"mockRequest": "true"})
+
+
+def keep_mark(data: str, row: JobRow) -> str:
+    """Return new data for a job with the job's own mark, whatever the new data says."""
+    if row.mocked:
+        return mark_mocked(data)
+    return jsontext.with_members(data, {"mockRequest": None}) if is_mock_data(data) else data

@@ -1,0 +1,33 @@
+"""Which handler does which command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bedrockjobs import commands as c
+from bedrockjobs.handlers import change, create, end, take
+from bedrockjobs.handlers.turn import Answer, Turn
+
+Handler = Callable[[Turn, Any], Answer]
+
+HANDLERS: dict[type[c.Command[Any]], Handler] = {
+    c.CreateJob: create.create_job,
+    c.CreateJobs: create.create_jobs,
+    c.GetJob: take.get_job,
+    c.GetJobs: take.get_jobs,
+    c.QueryJob: change.query_job,
+    c.UpdateJob: change.update_job,
+    c.FinishJob: end.finish_job,
+    c.FinishJobs: end.finish_jobs,
+    c.RetryJob: end.retry_job,
+    c.FailJob: end.fail_job,
+    c.CancelJob: change.cancel_job,
+    c.DeleteJob: change.delete_job,
+    c.RequeueJobs: change.requeue_jobs,
+    c.CrashBedrockJob: change.crash_bedrock_job,
+    c.ClearCrashedBedrockJobs: change.clear_crashed_bedrock_jobs,
+}
+
+WRITES_BEFORE_REFUSING = frozenset({c.CreateJobs})
+"""Commands of which a part may be done when another is refused: they run inside a savepoint."""

@@ -1,0 +1,62 @@
+"""What parents and children do to each other: no job may wait for something that cannot happen."""
+
+from __future__ import annotations
+
+from bedrockjobs import lifecycle
+from bedrockjobs.errors import WrongState
+from bedrockjobs.handlers.turn import Turn
+from bedrockjobs.store.rows import JobRow
+
+
+def live_parent(turn: Turn, row: JobRow) -> JobRow | None:
+    """Return the parent that a child reports to when it ends; None if it has none or ends alone.
+
+    Raises WrongState (405) while the parent is not PAUSED, as Bedrock does.
+    """
+    parent = turn.tx.job(row.parent_job_id) if row.parent_job_id else None
+    if parent is None or parent.state not in lifecycle.PENDING:
+        return None
+    if parent.state != "PAUSED":
+        raise WrongState(
+            "Can only retry/finish child job when parent is PAUSED",
+            f"the parent, job {parent.job_id}, is {parent.state}",
+        )
+    return parent
+
+
+def resume_parent(turn: Turn, job_id: int) -> None:
+    """Queue a PAUSED parent again if none of its children is pending any more."""
+    parent = turn.tx.job(job_id) if job_id else None
+    if parent is not None and parent.state == "PAUSED" and not turn.tx.has_pending_children(job_id):
+        turn.tx.save(parent._replace(state="QUEUED"))
+
+
+def cancel_unstarted_children(turn: Turn, row: JobRow) -> None:
+    """Cancel the children that wait for a parent which is over; running ones end alone.
+
+    Differs from Bedrock: there they stay PAUSED for ever.
+    """
+    if not row.last_run:
+        return  # a job that never ran had no chance to get children
+    for child in turn.tx.children(row.job_id):
+        if lifecycle.allows("parent ends", child.state):
+            turn.tx.save(child._replace(state="CANCELLED"))
+
+
+def delete_ended_children(turn: Turn, row: JobRow) -> None:
+    """Delete the children whose end the parent has been told of."""
+    if not row.last_run:
+        return
+    for child in turn.tx.children(row.job_id):
+        if child.state in lifecycle.ENDED:
+            turn.tx.delete(child.job_id)
+
+
+def fail_for_good(turn: Turn, row: JobRow) -> None:
+    """Write a job that has failed, and tell its family.
+
+    Differs from Bedrock: a FAILED child counts as ended, so its parent goes on.
+    """
+    turn.tx.save(row._replace(state="FAILED", run_id=0))
+    cancel_unstarted_children(turn, row)
+    resume_parent(turn, row.parent_job_id)

@@ -1,0 +1,198 @@
+"""GetJob, GetJobs, and the take that ``thenGet`` adds to the end of a run."""
+
+from __future__ import annotations
+
+from bedrockjobs import jsontext
+from bedrockjobs.commands import GetJob, GetJobs
+from bedrockjobs.commands.jobs import Ending
+from bedrockjobs.config import ANSWER_BYTES_MAX, CRASHED_PER_TAKE_MAX, LOST_RUNS_MAX
+from bedrockjobs.errors import BadArguments, NotFound
+from bedrockjobs.handlers.families import fail_for_good
+from bedrockjobs.handlers.turn import Answer, Taken, TakeRequest, Turn, render
+from bedrockjobs.jsontext import quoted
+from bedrockjobs.schedule import repeat as repeats
+from bedrockjobs.store.rows import JobRow, Names, glob, names_from
+
+UNCOUNTED_PREFIX = "manual"
+"""Names that begin so may be lost as often as they like, as in Bedrock."""
+
+
+def get_job(turn: Turn, command: GetJob) -> Answer:
+    """Take the next due job; refuses with 404 where there is none, or waits."""
+    return _take_or_wait(turn, _request(command, 1, "job"), command.waiting)
+
+
+def get_jobs(turn: Turn, command: GetJobs) -> Answer:
+    """Take the next due jobs, one to numResults."""
+    return _take_or_wait(turn, _request(command, command.num_results, "jobs"), command.waiting)
+
+
+def _request(command: GetJob | GetJobs, limit: int, shape: str) -> TakeRequest:
+    names = names_from(command.name, tuple(command.names) if command.names else None)
+    if names is None:
+        raise BadArguments("Missing name", "name: expected a pattern, a comma list of names, or names")
+    return TakeRequest(names, command.get_mocked_jobs, command.job_priority, command.worker, limit, shape)
+
+
+def then_get(turn: Turn, command: Ending, priority: int | None) -> Answer:
+    """Answer the end of a run: with the next job where ``thenGet`` asks for one."""
+    names = then_names(command)
+    if names is None:
+        return Answer()
+    request = TakeRequest(names, command.get_mocked_jobs, priority, command.worker, 1, "then")
+    answer = take(turn, request)
+    if answer is None:
+        return Answer(waits_for=request) if command.waiting else nothing(request)
+    return answer
+
+
+def then_names(command: Ending) -> Names | None:
+    """Return what ``thenGet`` asks for, None without it; raises BadArguments where it is malformed."""
+    if command.then_get is None:
+        return None
+    names = names_from(command.then_get, None)
+    if names is None:
+        raise BadArguments("Malformed thenGet", "thenGet: expected a name pattern or a comma list of names")
+    return names
+
+
+def _take_or_wait(turn: Turn, request: TakeRequest, waiting: bool) -> Answer:
+    answer = take(turn, request)
+    if answer is None:
+        return Answer(waits_for=request) if waiting else nothing(request)
+    return answer
+
+
+def nothing(request: TakeRequest) -> Answer:
+    """Answer a request for which there is no job; raises NotFound but for thenGet."""
+    if request.shape == "then":
+        return Answer('{"job":null}')
+    raise NotFound("No job found")
+
+
+def take(turn: Turn, request: TakeRequest) -> Answer | None:
+    """Take up to ``request.limit`` jobs; None where there is none."""
+    taken: list[Taken] = []
+    bodies: list[str] = []
+    size = 0
+    while len(taken) < request.limit and size < ANSWER_BYTES_MAX:
+        row = _next(turn, request)
+        if row is None:
+            break
+        after = _claim(turn, row, request.worker)
+        taken.append(Taken(row, after))
+        bodies.append(render(row, _more(turn, row, after)))
+        size += len(bodies[-1])
+    if not taken:
+        return None
+    if request.shape == "jobs":
+        return Answer(f'{{"jobs":[{",".join(bodies)}]}}', taken)
+    return Answer(bodies[0] if request.shape == "job" else f'{{"job":{bodies[0]}}}', taken)
+
+
+def _next(turn: Turn, request: TakeRequest) -> JobRow | None:
+    """Return the next job that may be handed out; those that may not are failed on the way.
+
+    Differs from Bedrock: it answers ``200 {}`` when it fails one; here the look goes on.
+    """
+    crashed = turn.tx.crash_patterns()
+    for _ in range(CRASHED_PER_TAKE_MAX):
+        row = turn.tx.first_due(request.names, turn.now_ms, mocked=request.mocked, priority=request.priority)
+        if row is None:
+            return None
+        lost = row.retry_after and _lost_runs(row.data) >= LOST_RUNS_MAX
+        if not lost and not any(glob(row.name, pattern) for pattern in crashed):
+            return row
+        fail_for_good(turn, row)
+    return None
+
+
+def _lost_runs(data: str) -> int:
+    if '"retryAfterCount"' not in data:
+        return 0
+    count = jsontext.members(data).get("retryAfterCount", "0")
+    return int(count) if count.isdecimal() else 0
+
+
+def _claim(turn: Turn, row: JobRow, worker: str | None) -> JobRow:
+    run_id = turn.tx.new_run_id() if worker else 0
+    after = row._replace(state="RUNNING", last_run=turn.now, attempt=row.attempt + 1, run_id=run_id)
+    if not row.retry_after:
+        turn.tx.claim(after)
+        return after
+    after = _claim_for_a_while(turn, after)
+    turn.tx.save(after)
+    return after
+
+
+def _claim_for_a_while(turn: Turn, row: JobRow) -> JobRow:
+    """Return the row of a job that is given out again if nobody ends it within its retryAfter."""
+    changes: dict[str, str | None] = {}
+    if not row.name.startswith(UNCOUNTED_PREFIX):
+        changes["retryAfterCount"] = str(_lost_runs(row.data) + 1)
+    lost_at = repeats.later(turn.now_ms, repeats.parse_retry_after(row.retry_after)) or turn.now_ms
+    if row.repeat and repeats.parse_repeat(row.repeat, turn.compatibility).base == "SCHEDULED":
+        # Differs from Bedrock: it stores the time anew at each loss, so that the schedule drifts.
+        first = original_next_run(row.data) or row.next_run
+        changes["originalNextRun"] = quoted(first)
+        slot = repeats.next_run(
+            row.repeat, scheduled=first, started=turn.now, finished=turn.now, compatibility=turn.compatibility
+        )
+        lost_at = min(lost_at, slot or lost_at)
+    # What RetryJob `returned` puts back; the data's own marks can be taken away again without it.
+    options = jsontext.with_members(row.options, {"dueBefore": quoted(row.next_run)})
+    return row._replace(
+        state="RUNQUEUED",
+        next_run=lost_at,
+        data=jsontext.with_members(row.data, changes) if changes else row.data,
+        options=options,
+    )
+
+
+def original_next_run(data: str) -> str | None:
+    """Return the scheduled time that data remembers while a job may be lost."""
+    if '"originalNextRun"' not in data:
+        return None
+    text = jsontext.members(data).get("originalNextRun", "null")
+    return str(jsontext.parse(text)) if text.startswith('"') else None
+
+
+def _more(turn: Turn, row: JobRow, after: JobRow) -> dict[str, str]:
+    """Return what an answer shows of a job's family and run, beside the row before the take."""
+    more: dict[str, str] = {}
+    if after.run_id:
+        more = {"attempt": str(after.attempt), "runID": str(after.run_id)}
+    if row.parent_job_id:
+        parent = turn.tx.job(row.parent_job_id)
+        more["parentData"] = parent.data if parent is not None else "{}"
+    elif row.last_run and turn.tx.has_children(row.job_id):
+        ended = turn.tx.children(row.job_id)
+        lists = {
+            state: [
+                f'{{"data":{child.data},"jobID":{child.job_id}}}' for child in ended if child.state == state
+            ]
+            for state in ("FINISHED", "CANCELLED")
+        }
+        if any(lists.values()):
+            more["finishedChildJobs"] = f"[{','.join(lists['FINISHED'])}]"
+            more["cancelledChildJobs"] = f"[{','.join(lists['CANCELLED'])}]"
+    return more
+
+
+def put_back(turn: Turn, taken: list[Taken]) -> None:
+    """Undo the take of jobs whose answer could not be delivered, unless they went on since."""
+    for before, after in taken:
+        row = turn.tx.job(before.job_id)
+        if row is None or (row.state, row.attempt) != (after.state, after.attempt):
+            continue
+        turn.tx.save(
+            row._replace(
+                state=before.state,
+                next_run=before.next_run,
+                last_run=before.last_run,
+                data=before.data if row.data == after.data else row.data,
+                attempt=before.attempt,
+                run_id=before.run_id,
+                options=before.options,
+            )
+        )

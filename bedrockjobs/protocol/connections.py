@@ -1,0 +1,110 @@
+"""What all connections of a server share: their limits, their deadlines, and their end.
+
+One sweep a second closes connections whose deadline has passed; a connection has at most one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from typing import Protocol
+
+from bedrockjobs.clock import Clock
+from bedrockjobs.config import Settings
+from bedrockjobs.service import Service
+
+SWEEP_S = 0.5
+"""Time between two looks at the deadlines: how late a slow client is closed."""
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1", ""})
+"""Addresses without a limit of their own; the empty one is a unix socket's."""
+
+
+class Connection(Protocol):
+    """One open connection of either protocol."""
+
+    deadline: float
+
+    def expire(self) -> None:
+        """Close the connection: its client was too slow."""
+        ...
+
+    def finish(self) -> None:
+        """Close the connection once what it has been promised is written."""
+        ...
+
+
+class Connections:
+    """The open connections of a server."""
+
+    def __init__(self, service: Service, clock: Clock, settings: Settings) -> None:
+        """Count and time connections to ``service``."""
+        self.service = service
+        self.clock = clock
+        self.settings = settings
+        self.open: set[Connection] = set()
+        self._timed: set[Connection] = set()
+        self._addresses: Counter[str] = Counter()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._ended: asyncio.Event | None = None
+
+    def admit(self, connection: Connection, address: str) -> bool:
+        """Count a new connection; return False if it is one too many, which the caller must close."""
+        if len(self.open) >= self.settings.connections_max or self.service.draining:
+            return False
+        if address not in LOOPBACK:
+            if self._addresses[address] >= self.settings.connections_per_address_max:
+                return False
+            self._addresses[address] += 1
+        self.open.add(connection)
+        self.service.connections += 1
+        return True
+
+    def dismiss(self, connection: Connection, address: str) -> None:
+        """Forget a connection that ``admit`` let in."""
+        self.open.discard(connection)
+        self.expect_nothing(connection)
+        self.service.connections -= 1
+        if not self.open and self._ended is not None:
+            self._ended.set()
+        if address not in LOOPBACK:
+            self._addresses[address] -= 1
+            if not self._addresses[address]:
+                del self._addresses[address]
+
+    def expect(self, connection: Connection, seconds: float) -> None:
+        """Close ``connection`` unless it is expected something else of, or nothing, within some seconds."""
+        connection.deadline = self.clock.monotonic() + seconds
+        self._timed.add(connection)
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._look)
+
+    def expects(self, connection: Connection) -> bool:
+        """Tell whether a connection has a deadline."""
+        return connection in self._timed
+
+    def expect_nothing(self, connection: Connection) -> None:
+        """Let a connection take its time."""
+        self._timed.discard(connection)
+
+    def _look(self) -> None:
+        now = self.clock.monotonic()
+        for connection in [each for each in self._timed if each.deadline <= now]:
+            self._timed.discard(connection)
+            connection.expire()
+        self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._look) if self._timed else None
+
+    async def close(self) -> None:
+        """End every connection, giving each the time to write what it has been promised."""
+        for connection in list(self.open):
+            connection.finish()
+        if self.open:
+            self._ended = asyncio.Event()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), self.settings.drain_s)
+        for connection in list(self.open):
+            connection.expire()
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None

@@ -1,0 +1,188 @@
+"""The commands over HTTP: ``POST /<Command>`` with a JSON object or a form, answers as JSON.
+
+Refusals are ``application/problem+json`` (RFC 9457) that carry Bedrock's code and reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from aiohttp import web
+
+from bedrockjobs import jsontext
+from bedrockjobs.commands import COMMANDS, Command
+from bedrockjobs.config import Settings
+from bedrockjobs.errors import (
+    BadArguments,
+    BadRequest,
+    CommandError,
+    Forbidden,
+    NotFound,
+    ServerFault,
+    TimedOut,
+    TooLarge,
+    UnknownCommand,
+)
+from bedrockjobs.handlers.turn import Answer
+from bedrockjobs.protocol.openapi import describe
+from bedrockjobs.service import VERSION, Service
+
+HTTP_STATUS = {
+    400: 400, 401: 400, 402: 400, 403: 403, 404: 404, 405: 409, 413: 413, 429: 429, 430: 404, 500: 500,
+    502: 500, 503: 503, 555: 504,
+}  # fmt: skip
+"""The HTTP status of each Bedrock code."""
+
+RETRY_AFTER_S = 1
+"""What a client is told that should come again."""
+
+_PREFER_WAIT = re.compile(r"(?:^|[,;\s])wait=([0-9]{1,6})(?:$|[,;\s])", re.IGNORECASE)
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class HTTPFront:
+    """The routes of one server."""
+
+    def __init__(self, service: Service, settings: Settings, *, local_only: bool) -> None:
+        """Serve ``service``; with ``local_only`` requests must name this machine as their host."""
+        self._service = service
+        self._settings = settings
+        self._local_only = local_only
+        self._description = jsontext.dump(describe(VERSION))
+
+    def application(self) -> web.Application:
+        """Return the aiohttp application."""
+        app = web.Application(client_max_size=self._settings.body_bytes_max, middlewares=[self._guard()])
+        app.router.add_get("/", self._about)
+        app.router.add_get("/livez", self._livez)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/openapi.json", self._openapi)
+        app.router.add_post("/{verb}", self._command)
+        return app
+
+    def _guard(self) -> Any:
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            try:
+                self._check_origin(request)
+                return await handler(request)
+            except CommandError as error:
+                return problem(error)
+            except web.HTTPRequestEntityTooLarge:
+                limit = self._settings.body_bytes_max
+                return problem(TooLarge("Request too large", f"body: expected at most {limit} bytes"))
+            except web.HTTPMethodNotAllowed as error:
+                answer = problem(BadRequest("Method not allowed", "expected POST for a command"), status=405)
+                answer.headers["Allow"] = error.headers["Allow"]
+                return answer
+            except web.HTTPNotFound:
+                return problem(NotFound("No such page", "expected POST /<Command>, or GET /openapi.json"))
+            except (ConnectionError, asyncio.CancelledError, web.HTTPException):
+                raise
+            except Exception:
+                request.app.logger.exception("an HTTP request failed")
+                return problem(ServerFault())
+
+        return guard
+
+    def _check_origin(self, request: web.Request) -> None:
+        """Refuse what a page of another site may have sent through the user's browser."""
+        host = urlsplit(f"//{request.headers.get('Host', '')}").hostname
+        if self._local_only and host is not None and host not in _LOCAL_NAMES:
+            raise Forbidden("Foreign host", f"Host: expected localhost, not {host[:100]}")
+        origin = request.headers.get("Origin")
+        if origin and request.method not in ("GET", "HEAD") and urlsplit(origin).netloc != request.host:
+            raise Forbidden("Foreign origin", f"Origin: expected {request.host}, not {origin[:100]}")
+
+    async def _command(self, request: web.Request) -> web.StreamResponse:
+        verb = request.match_info["verb"]
+        kind = COMMANDS.get(verb)
+        if kind is None:
+            raise UnknownCommand(detail=f"expected one of {', '.join(COMMANDS)}")
+        command = await self._read(request, kind)
+        if command.connection is not None and command.connection.lower() == "forget":
+            self._service.submit(command, lambda _: False)
+            return _response("{}", "application/json", 202)
+        answer = await self._service.call(command)
+        response = _response(answer.body or "{}", answer.media)
+        if not answer.taken:
+            return response
+        return await self._hand_out(request, response, answer)
+
+    async def _hand_out(
+        self, request: web.Request, response: web.Response, answer: Answer
+    ) -> web.StreamResponse:
+        """Write an answer that carries jobs; they go back where the client is gone."""
+        try:
+            if request.transport is None or request.transport.is_closing():
+                raise ConnectionResetError
+            await response.prepare(request)
+            await response.write_eof()
+        except (ConnectionError, asyncio.CancelledError):
+            self._service.undelivered(answer)
+            raise
+        return response
+
+    async def _read(self, request: web.Request, kind: type[Command[Any]]) -> Command[Any]:
+        try:
+            async with asyncio.timeout(self._settings.body_s):
+                body = await request.read()
+        except TimeoutError:
+            raise TimedOut(detail=f"the body took longer than {self._settings.body_s:g} s") from None
+        try:
+            text = body.decode()
+        except UnicodeDecodeError:
+            raise BadArguments("Malformed body", "body: expected UTF-8") from None
+        defaults: dict[str, Any] = {}
+        wait = _PREFER_WAIT.search(request.headers.get("Prefer", ""))
+        if wait is not None:
+            defaults = {"connection": "wait", "timeout": int(wait[1]) * 1000}
+        if request.content_type == "application/x-www-form-urlencoded":
+            return kind.read_form(dict(parse_qsl(text, keep_blank_values=True)), defaults)
+        return kind.read_json(text, defaults)
+
+    async def _about(self, _: web.Request) -> web.Response:
+        lines = (
+            f"bedrockjobs {VERSION}",
+            "POST /<Command> with a JSON object; /openapi.json describes the commands.",
+        )
+        return web.Response(text="\n".join(lines) + "\n")
+
+    async def _livez(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        if self._service.draining:
+            return web.Response(text="stopping\n", status=503)
+        return web.Response(text="ok\n")
+
+    async def _openapi(self, _: web.Request) -> web.Response:
+        return _response(self._description, "application/json")
+
+
+def _response(body: str, media: str, status: int = 200) -> web.Response:
+    headers = {"Content-Type": media, "Server": "bedrockjobs"}
+    return web.Response(body=body.encode(), status=status, headers=headers)
+
+
+def problem(error: CommandError, status: int | None = None) -> web.Response:
+    """Return a refusal as ``application/problem+json``."""
+    status = status or HTTP_STATUS[error.code]
+    body = {
+        "type": "about:blank",
+        "title": error.reason,
+        "status": status,
+        "detail": error.detail or error.reason,
+        "code": error.code,
+        "reason": error.reason,
+    }
+    response = _response(jsontext.dump(body), "application/problem+json", status)
+    if status in (429, 503):
+        response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return response

@@ -1,0 +1,142 @@
+"""The sockets: one port, two protocols, and the deadlines of HTTP connections."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from typing import Any, cast
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from bedrockjobs.config import Settings
+from bedrockjobs.protocol.connection import RawConnection
+from bedrockjobs.protocol.connections import Connections
+from bedrockjobs.protocol.http import HTTPFront
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 4_096
+"""Connections the kernel may hold before they are accepted: a restart brings all clients at once."""
+
+LINGER_S = 1.0
+"""Time an HTTP client may go on sending a body that was refused."""
+
+
+class HTTPConnection(RequestHandler):
+    """aiohttp's protocol, with a deadline for heads, which it lacks."""
+
+    __slots__ = ("_address", "_connections", "deadline")
+
+    def __init__(self, connections: Connections, server: web.Server, **options: Any) -> None:
+        """Belong to ``connections``; the rest is aiohttp's."""
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self._connections = connections
+        self._address = ""
+        self.deadline = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection."""
+        peer = transport.get_extra_info("peername")
+        self._address = peer[0] if isinstance(peer, tuple) else ""
+        if not self._connections.admit(self, self._address):
+            cast(asyncio.Transport, transport).abort()
+            return
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget the connection."""
+        if self in self._connections.open:
+            self._connections.dismiss(self, self._address)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; a head that has begun must be complete in time."""
+        super().data_received(data)
+        if self._messages or self._current_request is not None:
+            self._connections.expect_nothing(self)
+        elif not self._connections.expects(self):
+            self._connections.expect(self, self._connections.settings.head_s)
+
+    def expire(self) -> None:
+        """Close: the head took too long."""
+        self.force_close()
+
+    def finish(self) -> None:
+        """Close when the present request is answered."""
+        self.close()
+        if self._current_request is None:
+            self.force_close()
+
+
+class Listener:
+    """The listening sockets of one server."""
+
+    def __init__(self, connections: Connections, settings: Settings) -> None:
+        """Listen for ``connections`` with ``settings``."""
+        self._connections = connections
+        self._settings = settings
+        self._servers: list[asyncio.Server] = []
+        self._runner: web.AppRunner | None = None
+        self.addresses: list[tuple[str, int]] = []
+        """Where it listens: host and port of each socket."""
+
+    async def open(self) -> None:
+        """Open the sockets; raises OSError where an address cannot be had."""
+        settings = self._settings
+        front = HTTPFront(self._connections.service, settings, local_only=is_loopback(settings.host))
+        self._runner = web.AppRunner(
+            front.application(), handle_signals=False, access_log=None, handler_cancellation=True
+        )
+        await self._runner.setup()
+        await self._listen(settings.host, settings.port)
+        if settings.host == "127.0.0.1":
+            try:
+                await self._listen("::1", self.addresses[0][1])
+            except OSError as error:
+                log.info("not listening on ::1: %s", error)
+
+    async def _listen(self, host: str, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(self._connect, host, port, backlog=BACKLOG)
+        self._servers.append(server)
+        self.addresses += [socket.getsockname()[:2] for socket in server.sockets]
+
+    def _connect(self) -> RawConnection:
+        return RawConnection(self._connections, self._http)
+
+    def _http(self) -> HTTPConnection:
+        assert self._runner is not None
+        server = self._runner.server
+        assert server is not None
+        limit = self._settings.head_bytes_max
+        return HTTPConnection(
+            self._connections,
+            server,
+            access_log=None,
+            keepalive_timeout=self._settings.idle_http_s,
+            lingering_time=LINGER_S,
+            max_line_size=limit,
+            max_field_size=limit,
+        )
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets; open connections go on."""
+        for server in self._servers:
+            server.close()
+
+    async def close(self) -> None:
+        """End the HTTP side; the connections are closed by then."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,229 @@
+"""The Bedrock protocol, bytes to requests and answers to bytes. It does no I/O.
+
+A request is a method line, ``Name: value`` lines, a blank line, and a body of Content-Length bytes. The
+parser takes bytes whole or one at a time with the same result.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bedrockjobs.config import Settings
+from bedrockjobs.errors import BadRequest, CommandError, TooLarge
+from bedrockjobs.wire import Escaped
+
+_HEAD_END = re.compile(rb"\n\r?\n")
+_BACKSLASH = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_UNESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
+_LINE_END = re.compile(rb"\r?\n")
+_LINE_BYTES_OF_A_CHUNK_MAX = 1_024
+
+
+@dataclass(slots=True)
+class Request:
+    """One request: its verb as it was typed, headers by lower-case name, and the body."""
+
+    verb: str
+    headers: dict[str, str]
+    body: str = ""
+
+
+class RawParser:
+    """Cuts the bytes of one connection into requests.
+
+    ``feed`` bytes, then call ``next_request`` until it returns None. A CommandError of it is the answer to
+    the request at that place; ``broken`` tells that nothing can be read after it.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Read with the limits of ``settings``."""
+        self._bytes_max = settings.body_bytes_max
+        self._headers_max = settings.headers_max
+        self._buffer = bytearray()
+        self._searched = 0
+        self._request: Request | None = None
+        self._body_left = 0
+        self._chunks: bytearray | None = None
+        self.broken = False
+
+    def feed(self, data: bytes) -> None:
+        """Take more bytes."""
+        if not self.broken:
+            self._buffer += data
+
+    @property
+    def buffered(self) -> int:
+        """Return how many bytes wait to become a request."""
+        return len(self._buffer)
+
+    @property
+    def begun(self) -> bool:
+        """Tell whether a part of a request has come, so that the rest of it is awaited."""
+        return self._request is not None or bool(self._buffer.strip(b"\r\n"))
+
+    @property
+    def in_body(self) -> bool:
+        """Tell whether a head is complete and its body is awaited."""
+        return self._request is not None
+
+    def next_request(self) -> Request | None:
+        """Return the next whole request, None where more bytes are needed.
+
+        Raises BadRequest or TooLarge, after which the parser is ``broken``.
+        """
+        if self.broken:
+            return None
+        try:
+            if self._request is None and not self._read_head():
+                return None
+            return self._read_body()
+        except CommandError:
+            self.broken = True
+            self._buffer.clear()
+            raise
+
+    def _read_head(self) -> bool:
+        buffer = self._buffer
+        if buffer[:1] == b"\n" or buffer[:1] == b"\r":
+            blank = len(buffer) - len(buffer.lstrip(b"\r\n"))
+            del buffer[:blank]
+            self._searched = 0
+        found = _HEAD_END.search(buffer, self._searched)
+        if found is None:
+            if len(buffer) > self._bytes_max:
+                raise TooLarge("Request too large", f"expected a head of at most {self._bytes_max} bytes")
+            self._searched = max(0, len(buffer) - 2)
+            return False
+        if found.start() > self._bytes_max:
+            raise TooLarge("Request too large", f"expected a head of at most {self._bytes_max} bytes")
+        try:
+            head = buffer[: found.start()].decode()
+        except UnicodeDecodeError:
+            raise BadRequest("Malformed request", "expected UTF-8") from None
+        del buffer[: found.end()]
+        self._searched = 0
+        self._request = self._parse_head(head)
+        self._expect_body(self._request.headers)
+        return True
+
+    def _parse_head(self, head: str) -> Request:
+        lines = head.split("\n")
+        if len(lines) > self._headers_max + 1:
+            raise BadRequest("Too many headers", f"expected at most {self._headers_max}")
+        verb = lines[0].strip()
+        headers: dict[str, str] = {}
+        last = ""
+        if verb[:6].lower() == "query:":
+            headers["query"] = _unescape(verb[6:].strip())
+            verb = "Query"
+        else:
+            verb = verb.partition(" ")[0]
+        for line in lines[1:]:
+            if line[:1] in (" ", "\t") and last:
+                headers[last] += " " + _unescape(line.strip())
+                continue
+            name, colon, value = line.partition(":")
+            if colon:
+                last = name.strip().lower()
+                value = value.strip()
+                headers[last] = _unescape(value) if "\\" in value else value
+        return Request(verb, headers)
+
+    def _expect_body(self, headers: dict[str, str]) -> None:
+        length = headers.get("content-length", "")
+        chunked = headers.get("transfer-encoding", "").lower() == "chunked"
+        if chunked and length:
+            raise BadRequest("Malformed Content-Length", "expected Content-Length or chunks, not both")
+        if length and not (length.isascii() and length.isdecimal()):
+            raise BadRequest("Malformed Content-Length", "Content-Length: expected a number of bytes")
+        if length and (len(length) > 18 or int(length) > self._bytes_max):
+            raise TooLarge("Request too large", f"Content-Length: expected at most {self._bytes_max}")
+        self._body_left = int(length or 0)
+        self._chunks = bytearray() if chunked else None
+
+    def _read_body(self) -> Request | None:
+        if self._chunks is not None:
+            body = self._read_chunks(self._chunks)
+            if body is None:
+                return None
+        else:
+            if len(self._buffer) < self._body_left:
+                return None
+            body = bytes(self._buffer[: self._body_left])
+            del self._buffer[: self._body_left]
+        request, self._request = self._request, None
+        assert request is not None
+        try:
+            request.body = body.decode()
+        except UnicodeDecodeError:
+            raise BadRequest("Malformed request", "expected UTF-8") from None
+        return request
+
+    def _read_chunks(self, whole: bytearray) -> bytes | None:
+        buffer = self._buffer
+        while True:
+            size = _CHUNK_SIZE.match(buffer)
+            if size is None:
+                if len(buffer) > _LINE_BYTES_OF_A_CHUNK_MAX or b"\n" in buffer:
+                    raise BadRequest("Malformed chunk", "expected the size of a chunk in hexadecimal")
+                return None
+            length = int(size[1], 16)
+            if len(whole) + length > self._bytes_max:
+                raise TooLarge("Request too large", f"expected at most {self._bytes_max} bytes of chunks")
+            end = size.end() + length
+            tail = _LINE_END.match(buffer, end)
+            if tail is None:
+                if len(buffer) > end + 1:
+                    raise BadRequest("Malformed chunk", "expected a line end after a chunk")
+                return None
+            whole += buffer[size.end() : end]
+            del buffer[: tail.end()]
+            if length == 0:
+                self._chunks = None
+                return bytes(whole)
+
+
+def _unescape(value: str) -> str:
+    """Undo backslashes as the original does, remembering the text as it was sent."""
+    if "\\" not in value:
+        return value
+
+    def character(match: re.Match[str]) -> str:
+        code = match[1]
+        if len(code) > 1:
+            return chr(int(code[1:], 16))
+        return _UNESCAPED.get(code, code)
+
+    text = _BACKSLASH.sub(character, value)
+    if not text.isascii():  # two halves of one character may have been escaped apart
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return Escaped(text, value)
+
+
+def answer(body: str, connection: str = "") -> bytes:
+    """Return the bytes of a ``200 OK``; ``connection`` is the value of that header, if any."""
+    data = body.encode()
+    if connection:
+        return b"200 OK\r\nConnection: %b\r\nContent-Length: %d\r\n\r\n%b" % (
+            connection.encode(),
+            len(data),
+            data,
+        )
+    return b"200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(data), data)
+
+
+def refusal(error: CommandError, connection: str = "") -> bytes:
+    """Return the bytes of a refusal: Bedrock's status line, and the sentence in a header ``error``."""
+    lines = [error.status_line]
+    if connection:
+        lines.append(f"Connection: {connection}")
+    if error.detail:
+        lines.append("error: " + error.detail[:1_000])
+    text = "\r\n".join(" ".join(line.split()) for line in lines)
+    return text.encode(errors="replace") + b"\r\nContent-Length: 0\r\n\r\n"
+
+
+FORGOTTEN = b"202 Successfully queued\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+"""The answer to ``Connection: forget``, given before the command is done."""

@@ -1,0 +1,1 @@
+"""When a job runs next."""

@@ -1,0 +1,133 @@
+"""Bedrock's repeat expressions: a base and SQLite datetime modifiers.
+
+The grammar is Bedrock's and is checked here; what a modifier means is left to SQLite, asked on a private
+in-memory connection, so that ``+1 MONTH`` is the same on every engine. This is the one module outside the
+store that speaks SQL. It knows nothing of jobs.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from datetime import timedelta
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from bedrockjobs.config import REPEAT_MODIFIERS_MAX, Compatibility
+from bedrockjobs.wire import moment_of, stamp
+
+Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
+
+REANCHOR_MAX = timedelta(hours=4)
+"""Interval below which ``compatibility: current`` skips missed windows, as the current original does."""
+
+START_OF_HOUR = "START OF HOUR"
+"""Bedrock's own modifier; SQLite has none."""
+
+_OFFSET = re.compile(r"([+-]) ?(\d{1,8} SECONDS?|\d{1,3} (?:MINUTE|HOUR|DAY|MONTH|YEAR)S?)")
+_ANCHOR = re.compile(r"START OF (?:DAY|MONTH|YEAR)|WEEKDAY [0-6]")
+
+_CANNED: dict[Compatibility, dict[str, str]] = {
+    "document": {
+        "HOURLY": "FINISHED, +1 HOUR",
+        "DAILY": "FINISHED, +1 DAY",
+        "WEEKLY": "FINISHED, +7 DAYS",
+    },
+    "current": {
+        "HOURLY": "FINISHED, +1 HOUR, START OF HOUR",
+        "DAILY": "FINISHED, +1 DAY, START OF DAY",
+        "WEEKLY": "FINISHED, +1 DAY, WEEKDAY 0, START OF DAY",
+    },
+}
+
+_sqlite = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+
+
+class Repeat(NamedTuple):
+    """A repeat expression, read."""
+
+    base: Base
+    modifiers: tuple[str, ...]
+
+
+@lru_cache(maxsize=4096)
+def parse_repeat(text: str, compatibility: Compatibility = "document") -> Repeat:
+    """Read a repeat expression such as ``FINISHED, +1 DAY, START OF DAY`` or ``HOURLY``.
+
+    Raises ValueError that says what was expected. Source: the seed document's Repeat Syntax.
+    """
+    upper = text.strip().upper()
+    base, _, rest = _CANNED[compatibility].get(upper, upper).partition(",")
+    base = base.strip()
+    if base not in ("SCHEDULED", "STARTED", "FINISHED"):
+        raise ValueError("HOURLY, DAILY, WEEKLY, or SCHEDULED, STARTED or FINISHED with modifiers")
+    return Repeat(base, _modifiers(rest, start_of_hour=True))  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=4096)
+def parse_retry_after(text: str) -> tuple[str, ...]:
+    """Read the modifiers of a retryAfter such as ``+5 MINUTES``; raises ValueError as ``parse_repeat``."""
+    return _modifiers(text, start_of_hour=False)
+
+
+def _modifiers(text: str, *, start_of_hour: bool) -> tuple[str, ...]:
+    found = []
+    for part in text.upper().split(","):
+        modifier = " ".join(part.split())
+        if offset := _OFFSET.fullmatch(modifier):
+            modifier = offset[1] + offset[2]
+        elif not (_ANCHOR.fullmatch(modifier) or (start_of_hour and modifier == START_OF_HOUR)):
+            raise ValueError(
+                f"modifiers like +5 MINUTES, START OF DAY or WEEKDAY 1, not {part.strip()[:100]!r}"
+            )
+        found.append(modifier)
+    if len(found) > REPEAT_MODIFIERS_MAX:
+        raise ValueError(f"at most {REPEAT_MODIFIERS_MAX} modifiers")
+    return tuple(found)
+
+
+def next_run(
+    text: str, *, scheduled: str, started: str, finished: str, compatibility: Compatibility = "document"
+) -> str | None:
+    """Return the stamp of the next run, or None where there is none (a date outside the years 0 to 9999).
+
+    The three moments are stamps; ``started`` may be empty. Raises ValueError for a malformed expression.
+    """
+    repeat = parse_repeat(text, compatibility)
+    base = {"SCHEDULED": scheduled, "STARTED": started or finished, "FINISHED": finished}[repeat.base]
+    found = _evaluate(base, repeat.modifiers)
+    if found is not None and compatibility == "current" and repeat.base == "SCHEDULED" and found < finished:
+        return _reanchored(base, found, finished, repeat.modifiers)
+    return found
+
+
+def _reanchored(base: str, found: str, now: str, modifiers: tuple[str, ...]) -> str:
+    """Return the first moment after ``now`` in phase with a short interval; a long one catches up."""
+    step = moment_of(found) - moment_of(base[:19])
+    if not timedelta(0) < step < REANCHOR_MAX or not all(m[0] in "+-" for m in modifiers):
+        return found
+    missed = (moment_of(now) - moment_of(found)) // step + 1
+    return stamp(moment_of(found) + missed * step)
+
+
+def later(moment: str, modifiers: tuple[str, ...]) -> str | None:
+    """Return a stamp moved by modifiers, its milliseconds kept; None where there is no such date."""
+    marks = ",?" * len(modifiers)
+    row = _sqlite.execute(f"SELECT strftime('%Y-%m-%d %H:%M:%f', ?{marks})", (moment, *modifiers)).fetchone()
+    found: str | None = row[0]
+    return found.removesuffix(".000") if found and found[0] != "-" else None
+
+
+def _evaluate(moment: str, modifiers: tuple[str, ...]) -> str | None:
+    at: str | None = moment
+    pending: list[str] = []
+    for modifier in (*modifiers, None):
+        if modifier is not None and modifier != START_OF_HOUR:
+            pending.append(modifier)
+            continue
+        marks = ",?" * len(pending)
+        at = _sqlite.execute(f"SELECT datetime(?{marks})", (at, *pending)).fetchone()[0]
+        pending = []
+        if modifier == START_OF_HOUR and at:
+            at = at[:14] + "00:00"
+    return at if at and at[0] != "-" else None  # SQLite knows years before 0, our stamps do not

@@ -1,0 +1,207 @@
+"""One server: wired up, started, drained and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import sqlite3
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+from bedrockjobs.clock import Clock, SystemClock
+from bedrockjobs.config import Settings
+from bedrockjobs.dispatcher import Dispatcher
+from bedrockjobs.protocol.connections import Connections
+from bedrockjobs.protocol.listener import Listener, is_loopback
+from bedrockjobs.service import VERSION, Service
+from bedrockjobs.store.lock import DatabaseLock, Owned
+from bedrockjobs.store.reader import Reader
+from bedrockjobs.store.schema import SchemaError
+from bedrockjobs.store.sqlite import SQLiteStore
+
+log = logging.getLogger(__name__)
+
+EXIT_OK, EXIT_FAILURE, EXIT_USAGE, EXIT_OWNED, EXIT_DISK = 0, 1, 2, 69, 74
+
+STANDBY_LOOK_S = 0.2
+"""Time between two tries of a standby to take the database over."""
+
+FILES_KEPT = 64
+"""File descriptors that are not connections: the database, the log, the listening sockets."""
+
+
+class StartError(RuntimeError):
+    """The server cannot start; the message is a sentence for whoever started it."""
+
+    def __init__(self, message: str, status: int) -> None:
+        """Hold the sentence and the exit status that goes with it."""
+        super().__init__(message)
+        self.status = status
+
+
+class Server:
+    """A server of one database, within a running event loop."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        """Prepare a server; ``clock`` is the machine's unless a test brings its own."""
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        """Gets the error when the disk no longer keeps what it promised: the server must end."""
+        self._lock: DatabaseLock | None = None
+
+    async def start(self) -> None:
+        """Own the database and listen; raises StartError."""
+        settings = self.settings
+        if not is_loopback(settings.host) and not settings.insecure:
+            raise StartError(
+                f"host: {settings.host} can be reached from other machines, and nobody has to log in."
+                " Use 127.0.0.1, or type --insecure if the network is yours.",
+                EXIT_USAGE,
+            )
+        path = self._path()
+        self._lock = DatabaseLock(path)
+        await self._own(self._lock)
+        try:
+            await self._open(path)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _path(self) -> Path:
+        try:
+            path = self.settings.database_path().absolute()
+        except ValueError as error:
+            raise StartError(str(error), EXIT_USAGE) from None
+        folder = path.parent
+        if not folder.is_dir():
+            raise StartError(f"database: there is no folder {folder}", EXIT_USAGE)
+        mode = folder.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise StartError(f"database: everybody may write to the folder {folder}", EXIT_USAGE)
+        return path
+
+    async def _own(self, lock: DatabaseLock) -> None:
+        told = False
+        while True:
+            try:
+                lock.acquire()
+            except Owned as error:
+                if not self.settings.standby:
+                    raise StartError(f"{error} --standby would wait for it.", EXIT_OWNED) from None
+                if not told:
+                    log.info("%s Standing by.", error)
+                    told = True
+                await asyncio.sleep(STANDBY_LOOK_S)
+            except OSError as error:
+                raise StartError(f"database: {error}", EXIT_FAILURE) from None
+            else:
+                return
+
+    async def _open(self, path: Path) -> None:
+        try:
+            self._store = SQLiteStore(path, self.settings)
+        except (sqlite3.Error, SchemaError) as error:
+            raise StartError(f"database: {error}", EXIT_FAILURE) from None
+        self._reader = Reader(str(path), self.settings)
+        await self._reader.open()
+        self.dispatcher = Dispatcher(self._store, self.clock, self.settings, self._fail)
+        self.service = Service(self.dispatcher, self._reader, self.clock, self.settings)
+        self._connections = Connections(self.service, SystemClock(), self.settings)
+        self._listener = Listener(self._connections, self.settings)
+        self.dispatcher.start()
+        try:
+            await self._listener.open()
+        except OSError as error:
+            await self.dispatcher.drain()
+            await self._reader.close()
+            self._store.close()
+            raise StartError(f"cannot listen: {error}", EXIT_FAILURE) from None
+        assert self._lock is not None
+        self._lock.describe(f"the server with pid {os.getpid()} on {self.where()}")
+
+    def _fail(self, error: Exception) -> None:
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    @property
+    def port(self) -> int:
+        """Return the port it listens on."""
+        return self._listener.addresses[0][1]
+
+    def where(self) -> str:
+        """Return the addresses it listens on, as a person reads them."""
+        addresses = self._listener.addresses
+        return " and ".join(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses
+        )
+
+    async def stop(self) -> None:
+        """Drain: answer who waits, finish what was begun, close the connections, close the file."""
+        self._listener.stop_accepting()
+        await self.service.drain()
+        await self._connections.close()
+        await self._listener.close()
+        await self._reader.close()
+        self._store.close()
+        assert self._lock is not None
+        self._lock.release()
+
+
+def run(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit status."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    os.umask(0o077)
+    _raise_file_limit(settings.connections_max + FILES_KEPT)
+    try:
+        import uvloop
+    except ImportError:
+        runner = asyncio.Runner()
+    else:
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    with runner:
+        try:
+            return runner.run(_serve(settings))
+        except StartError as error:
+            print(f"bedrockjobs: {error}", file=sys.stderr)
+            return error.status
+
+
+async def _serve(settings: Settings) -> int:
+    server = Server(settings)
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    stop = asyncio.ensure_future(stopped.wait())
+    start = asyncio.ensure_future(server.start())
+    await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
+    if not start.done():  # a standby that is told to go
+        start.cancel()
+        return EXIT_OK
+    start.result()
+    print(
+        f"bedrockjobs {VERSION} listens on {server.where()}, database {settings.database},"
+        f" durability {settings.durability}",
+        flush=True,
+    )
+    ends: list[asyncio.Future[Any]] = [stop, server.failed]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if server.failed.done():
+        log.critical("the disk failed, the server ends: %s", server.failed.result())
+        return EXIT_DISK
+    log.info("stopping")
+    await server.stop()
+    return EXIT_OK
+
+
+def _raise_file_limit(wanted: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))

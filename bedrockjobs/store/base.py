@@ -1,0 +1,77 @@
+"""What handlers may do to the rows, whatever the engine: the operations of one open transaction.
+
+Every engine implements ``Transaction``. Handlers see nothing else of the store; moments are parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bedrockjobs.store.rows import JobRow, Names
+
+
+class Transaction(Protocol):
+    """The rows, as one open transaction sees them."""
+
+    def new_job_id(self) -> int:
+        """Return a jobID that no job has or had, counting up from 1."""
+        ...
+
+    def new_run_id(self) -> int:
+        """Return a runID that no run has or had, counting up from 1."""
+        ...
+
+    def insert(self, row: JobRow) -> None:
+        """Add a job."""
+        ...
+
+    def job(self, job_id: int) -> JobRow | None:
+        """Return a job, or None."""
+        ...
+
+    def save(self, row: JobRow) -> None:
+        """Write what can change in a job: all but created, jobID and parentJobID."""
+        ...
+
+    def claim(self, row: JobRow) -> None:
+        """Write lastRun, attempt and runID of a job that becomes RUNNING."""
+        ...
+
+    def delete(self, job_id: int) -> None:
+        """Remove a job."""
+        ...
+
+    def first_due(self, names: Names, now: str, *, mocked: bool, priority: int | None) -> JobRow | None:
+        """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID.
+
+        ``mocked`` lets mocked jobs in as well; ``priority`` restricts to one class.
+        """
+        ...
+
+    def soonest(self, names: Names, now: str, *, mocked: bool) -> str | None:
+        """Return a stamp before which no further matching job becomes due, None if there is none at all."""
+        ...
+
+    def first_of_name(self, name: str, *, mocked: bool) -> JobRow | None:
+        """Return the oldest job of a name in any state, mocked or real."""
+        ...
+
+    def children(self, job_id: int) -> list[JobRow]:
+        """Return the children of a job by jobID."""
+        ...
+
+    def has_children(self, job_id: int) -> bool:
+        """Tell whether a job has children, in any state."""
+        ...
+
+    def has_pending_children(self, job_id: int) -> bool:
+        """Tell whether a job has children that have not ended."""
+        ...
+
+    def crash_patterns(self) -> tuple[str, ...]:
+        """Return the GLOB patterns of CrashBedrockJob."""
+        ...
+
+    def set_crash_patterns(self, patterns: tuple[str, ...]) -> None:
+        """Replace them."""
+        ...

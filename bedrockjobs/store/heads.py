@@ -1,0 +1,164 @@
+"""The next job of a name pattern, at any backlog.
+
+For each pattern in use the writer remembers the first job of every matching group, a group being the jobs
+of one lane, name and priority, in one heap a priority. What is remembered is only a lower bound: a job that
+became ready is always in it, a job that is gone may still be. So nothing has to be told when a job is taken,
+changed or deleted; an entry is checked by one seek when it reaches the top. The writer owns this; it has no
+locks and speaks SQL through the ``Seeks`` it is given.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Protocol
+
+from bedrockjobs.config import PRIORITIES
+from bedrockjobs.store.rows import JobRow, Names
+
+NAMES_MATCHED_MAX = 50_000
+"""Names of which it is remembered which patterns they match; the memory is cleared beyond."""
+
+Entry = tuple[str, int, str]
+"""nextRun, jobID and name of the first job of a group."""
+
+
+class Seeks(Protocol):
+    """What the store answers."""
+
+    def head(self, lane: str, name: str, priority: int) -> JobRow | None:
+        """Return the first job of a group, due or not."""
+        ...
+
+    def groups(self, lane: str, names: Names, limit: int) -> list[tuple[str, int, str, int]] | None:
+        """Return name, priority, nextRun and jobID of the head of every matching group; None above the limit."""
+        ...
+
+
+class _Pattern:
+    """What is remembered for one pattern in one lane."""
+
+    def __init__(self, names: Names, lane: str) -> None:
+        self.names = names
+        self.lane = lane
+        self.heaps: dict[int, list[Entry]] = {priority: [] for priority in PRIORITIES}
+        self.bounds: dict[tuple[str, int], Entry] = {}
+        self.wide = False
+        """Whether there are too many groups to remember; the store then looks through the queue."""
+
+
+class Heads:
+    """The remembered patterns, the least used forgotten first."""
+
+    def __init__(self, seeks: Seeks, patterns_max: int, groups_max: int) -> None:
+        """Remember up to ``patterns_max`` patterns with up to ``groups_max`` groups each."""
+        self._seeks = seeks
+        self._patterns_max = patterns_max
+        self._groups_max = groups_max
+        self._patterns: OrderedDict[tuple[Names, str], _Pattern] = OrderedDict()
+        self._matching: dict[tuple[str, str], tuple[_Pattern, ...]] = {}
+        self.advanced = False
+        """Whether a bound was raised since the flag was last cleared: a rollback then makes it untrue."""
+
+    def forget(self) -> None:
+        """Forget everything; after a rollback the bounds may be too high."""
+        self._patterns.clear()
+        self._matching.clear()
+        self.advanced = False
+
+    def offer(self, row: JobRow) -> None:
+        """Note a job that became ready, now or for later."""
+        if not self._patterns:
+            return
+        matching = self._matching.get((row.lane, row.name))
+        if matching is None:
+            if len(self._matching) >= NAMES_MATCHED_MAX:
+                self._matching.clear()
+            matching = self._matching[row.lane, row.name] = tuple(
+                pattern
+                for pattern in self._patterns.values()
+                if pattern.lane == row.lane and pattern.names.match(row.name)
+            )
+        for pattern in matching:
+            self._offer(pattern, (row.next_run, row.job_id, row.name), row.priority)
+
+    def _offer(self, pattern: _Pattern, entry: Entry, priority: int) -> None:
+        if pattern.wide:
+            return
+        bound = pattern.bounds.get((entry[2], priority))
+        if bound is None or entry < bound:
+            if bound is None and len(pattern.bounds) >= self._groups_max:
+                self._widen(pattern)
+                return
+            pattern.bounds[entry[2], priority] = entry
+            heappush(pattern.heaps[priority], entry)
+
+    @staticmethod
+    def _widen(pattern: _Pattern) -> None:
+        pattern.wide = True
+        pattern.bounds.clear()
+        for heap in pattern.heaps.values():
+            heap.clear()
+
+    def first_due(self, names: Names, lane: str, now: str, priorities: tuple[int, ...]) -> JobRow | None:
+        """Return the first due job of a pattern that is not wide."""
+        pattern = self._pattern(names, lane)
+        for priority in priorities:
+            row = self._top(pattern, priority)
+            if row is not None and row.next_run <= now:
+                return row
+        return None
+
+    def soonest(self, names: Names, lane: str, now: str) -> str | None:
+        """Return when a job of the pattern may become due after ``now``, or None; ask ``first_due`` before."""
+        pattern = self._pattern(names, lane)
+        tops = [heap[0][0] for heap in pattern.heaps.values() if heap and heap[0][0] > now]
+        return min(tops, default=None)
+
+    def is_wide(self, names: Names, lane: str) -> bool:
+        """Tell whether a pattern has too many groups to remember."""
+        return self._pattern(names, lane).wide
+
+    def _top(self, pattern: _Pattern, priority: int) -> JobRow | None:
+        heap, bounds = pattern.heaps[priority], pattern.bounds
+        while heap:
+            entry = heap[0]
+            key = (entry[2], priority)
+            if bounds.get(key) != entry:
+                heappop(heap)  # a lower bound for this group was pushed later
+                continue
+            row = self._seeks.head(pattern.lane, entry[2], priority)
+            if row is None:
+                heappop(heap)
+                del bounds[key]
+                self.advanced = True
+            elif (row.next_run, row.job_id) == entry[:2]:
+                return row
+            else:
+                heapreplace(heap, (row.next_run, row.job_id, entry[2]))
+                bounds[key] = (row.next_run, row.job_id, entry[2])
+                self.advanced = True
+        return None
+
+    def _pattern(self, names: Names, lane: str) -> _Pattern:
+        key = (names, lane)
+        pattern = self._patterns.get(key)
+        if pattern is not None:
+            self._patterns.move_to_end(key)
+            return pattern
+        pattern = _Pattern(names, lane)
+        groups = self._seeks.groups(lane, names, self._groups_max)
+        if groups is None:
+            pattern.wide = True
+        else:
+            for name, priority, next_run, job_id in groups:
+                entry = (next_run, job_id, name)
+                pattern.bounds[name, priority] = entry
+                pattern.heaps[priority].append(entry)
+            for heap in pattern.heaps.values():
+                heapify(heap)
+        self._patterns[key] = pattern
+        if len(self._patterns) > self._patterns_max:
+            self._patterns.popitem(last=False)
+        self._matching.clear()
+        return pattern

@@ -1,0 +1,124 @@
+-- Every statement on the jobs table, each with a name and a sentence. The text `{columns}` stands for the
+-- columns of a job in the order of `JobRow`, `{queued}` for the condition of the two partial indexes.
+
+-- name: insert_job
+-- Add a job.
+INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: job_by_id
+-- One job.
+SELECT {columns} FROM jobs WHERE jobID = ?;
+
+-- name: highest_job_id
+-- The highest jobID in use; beyond it the counter need not look.
+SELECT max(jobID) FROM jobs;
+
+-- name: save_job
+-- Write all that can change in a job.
+UPDATE jobs SET state = ?, name = ?, nextRun = ?, lastRun = ?, repeat = ?, data = ?, priority = ?,
+    retryAfter = ?, attempt = ?, runID = ?, expires = ?, lane = ?, options = ? WHERE jobID = ?;
+
+-- name: claim_job
+-- Mark a queued job as taken, without touching what a take leaves alone.
+UPDATE jobs SET state = 'RUNNING', lastRun = ?, attempt = ?, runID = ? WHERE jobID = ?;
+
+-- name: delete_job
+-- Remove a job.
+DELETE FROM jobs WHERE jobID = ?;
+
+-- name: due_by_name
+-- The next due job of one name, class by class: six seeks at the most, and the first hit ends them.
+SELECT * FROM (
+    {branches:SELECT * FROM (SELECT {columns} FROM jobs WHERE lane = ?1 AND name = ?2 AND priority = {priority}
+        AND nextRun <= ?3 AND {queued} ORDER BY nextRun, jobID LIMIT 1)}
+) LIMIT 1;
+
+-- name: due_by_name_of_priority
+-- The next due job of one name and priority.
+SELECT {columns} FROM jobs WHERE lane = ?1 AND name = ?2 AND priority = ?4 AND nextRun <= ?3 AND {queued}
+    ORDER BY nextRun, jobID LIMIT 1;
+
+-- name: due_of_any
+-- The next due job of any name, class by class.
+SELECT * FROM (
+    {branches:SELECT * FROM (SELECT {columns} FROM jobs WHERE lane = ?1 AND priority = {priority}
+        AND nextRun <= ?2 AND {queued} ORDER BY nextRun, jobID LIMIT 1)}
+) LIMIT 1;
+
+-- name: due_of_any_of_priority
+-- The next due job of any name and one priority.
+SELECT {columns} FROM jobs WHERE lane = ?1 AND priority = ?3 AND nextRun <= ?2 AND {queued}
+    ORDER BY nextRun, jobID LIMIT 1;
+
+-- name: due_in_order
+-- The due jobs of one priority with their names, in order: for patterns that match very many names.
+SELECT jobID, name FROM jobs WHERE lane = ?1 AND priority = ?3 AND nextRun <= ?2 AND {queued}
+    ORDER BY nextRun, jobID;
+
+-- name: head_of_group
+-- The next job of one name and priority, due or not.
+SELECT {columns} FROM jobs WHERE lane = ? AND name = ? AND priority = ? AND {queued}
+    ORDER BY nextRun, jobID LIMIT 1;
+
+-- name: next_group_of_name
+-- The head of the next lower priority of a name.
+SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name = ? AND priority < ? AND {queued}
+    ORDER BY priority DESC, nextRun, jobID LIMIT 1;
+
+-- name: next_group
+-- The head of the highest priority of the next name.
+SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name > ? AND {queued}
+    ORDER BY name, priority DESC, nextRun, jobID LIMIT 1;
+
+-- name: first_group
+-- The head of the highest priority of the first name from a name on.
+SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name >= ? AND {queued}
+    ORDER BY name, priority DESC, nextRun, jobID LIMIT 1;
+
+-- name: soonest_by_name
+-- When the next job of a name becomes due.
+SELECT min(nextRun) FROM (
+    {branches:SELECT * FROM (SELECT nextRun FROM jobs WHERE lane = ?1 AND name = ?2 AND priority = {priority}
+        AND nextRun > ?3 AND {queued} ORDER BY nextRun LIMIT 1)}
+);
+
+-- name: soonest_of_any
+-- When the next job of any name becomes due.
+SELECT min(nextRun) FROM (
+    {branches:SELECT * FROM (SELECT nextRun FROM jobs WHERE lane = ?1 AND priority = {priority}
+        AND nextRun > ?2 AND {queued} ORDER BY nextRun LIMIT 1)}
+);
+
+-- name: first_of_name
+-- The oldest job of a name in any state, among the mocked ones or among the real ones.
+SELECT {columns} FROM jobs WHERE name = ? AND (lane = 'mock') = ? ORDER BY jobID LIMIT 1;
+
+-- name: children_of
+-- The children of a job.
+SELECT {columns} FROM jobs WHERE parentJobID = ? AND parentJobID <> 0 ORDER BY jobID;
+
+-- name: has_children
+-- Whether a job has any child.
+SELECT 1 FROM jobs WHERE parentJobID = ? AND parentJobID <> 0 LIMIT 1;
+
+-- name: has_pending_children
+-- Whether a job has a child that has not ended.
+SELECT 1 FROM jobs WHERE parentJobID = ? AND parentJobID <> 0
+    AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED') LIMIT 1;
+
+-- name: list_jobs
+-- A page of jobs by jobID; a filter that is null lets all through.
+SELECT {columns} FROM jobs WHERE jobID > ?1 AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR name GLOB ?3)
+    ORDER BY jobID LIMIT ?4;
+
+-- name: get_meta
+-- One of the things the server remembers.
+SELECT value FROM meta WHERE key = ?;
+
+-- name: set_meta
+-- Remember one.
+INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: forget_meta
+-- Forget one.
+DELETE FROM meta WHERE key = ?;

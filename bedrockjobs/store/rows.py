@@ -1,0 +1,116 @@
+"""A row of the table ``jobs``, and which rows a GetJob asks for. No SQL here."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import lru_cache
+from typing import NamedTuple
+
+from bedrockjobs.config import PRIORITY_DEFAULT
+
+OPEN_LANE = ""
+"""Jobs that any worker may take."""
+
+MOCK_LANE = "mock"
+"""Mocked jobs, which only ``getMockedJobs`` takes."""
+
+_WILD = frozenset("*?[")
+
+
+class JobRow(NamedTuple):
+    """One job, field by field as in ``schema.sql``; stamps and JSON are text."""
+
+    created: str
+    job_id: int
+    state: str
+    name: str
+    next_run: str
+    last_run: str = ""
+    repeat: str = ""
+    data: str = "{}"
+    priority: int = PRIORITY_DEFAULT
+    parent_job_id: int = 0
+    retry_after: str = ""
+    attempt: int = 0
+    run_id: int = 0
+    expires: str = ""
+    lane: str = OPEN_LANE
+    options: str = "{}"
+
+    @property
+    def mocked(self) -> bool:
+        """Tell whether the job is a mocked one."""
+        return self.lane == MOCK_LANE
+
+    @property
+    def queued(self) -> bool:
+        """Tell whether a GetJob may find it, now or when it is due."""
+        return self.state == "QUEUED" or self.state == "RUNQUEUED"
+
+
+class Names:
+    """Which names a GetJob asks for: all, one, a list of exact ones, or GLOB patterns.
+
+    ``exact`` holds the names of a list, ``patterns`` the patterns otherwise. Instances are made by
+    ``names_from`` and shared, so they serve as keys.
+    """
+
+    def __init__(self, exact: frozenset[str], patterns: tuple[str, ...]) -> None:
+        """Hold a list of exact names, or GLOB patterns."""
+        self.exact = exact
+        self.patterns = patterns
+        self.everything = "*" in patterns
+        self.single = next(iter(exact)) if len(exact) == 1 else None
+
+    def match(self, name: str) -> bool:
+        """Tell whether a name is asked for."""
+        return name in self.exact if self.exact else any(glob(name, pattern) for pattern in self.patterns)
+
+    def prefix(self) -> str:
+        """Return what all names asked for begin with, as far as the patterns tell."""
+        if self.exact or len(self.patterns) > 1:
+            return ""
+        return literal_prefix(self.patterns[0])
+
+
+@lru_cache(maxsize=4096)
+def names_from(name: str | None, names: tuple[str, ...] | None) -> Names | None:
+    """Return what GetJob's ``name`` or ``names`` ask for, None where they ask for nothing.
+
+    ``name`` is one GLOB pattern, or a comma list of exact names; ``names`` are GLOB patterns.
+    """
+    if names:
+        patterns = names
+    elif name and "," in name:
+        listed = frozenset(part.strip() for part in name.split(",")) - {""}
+        return Names(listed, ()) if listed else None
+    elif name:
+        patterns = (name,)
+    else:
+        return None
+    if not any(_WILD & set(pattern) for pattern in patterns):
+        return Names(frozenset(patterns), ())
+    return Names(frozenset(), patterns)
+
+
+def literal_prefix(pattern: str) -> str:
+    """Return the part of a GLOB pattern before its first special character."""
+    for at, character in enumerate(pattern):
+        if character in _WILD:
+            return pattern[:at]
+    return pattern
+
+
+_sqlite = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+
+
+def glob(name: str, pattern: str) -> bool:
+    """Tell whether a name matches a GLOB pattern; a plain prefix is decided here, the rest by SQLite itself."""
+    prefix = literal_prefix(pattern)
+    if not name.startswith(prefix):
+        return False
+    if pattern == prefix:
+        return name == prefix
+    if pattern[len(prefix) :] == "*":
+        return True
+    return bool(_sqlite.execute("SELECT ?1 GLOB ?2", (name, pattern)).fetchone()[0])
