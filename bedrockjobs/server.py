@@ -75,7 +75,7 @@ class Server:
 
     def _path(self) -> Path:
         try:
-            path = self.settings.database_path().absolute()
+            path = self.settings.database_path().resolve()
         except ValueError as error:
             raise StartError(str(error), EXIT_USAGE) from None
         folder = path.parent

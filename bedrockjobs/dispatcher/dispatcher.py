@@ -20,7 +20,7 @@ from bedrockjobs.config import WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
 from bedrockjobs.dispatcher.waiting import Waiter, Waiting
 from bedrockjobs.errors import CommandError, ServerFault, Unavailable
 from bedrockjobs.handlers import take
-from bedrockjobs.handlers.dispatch import HANDLERS, WRITES_BEFORE_REFUSING
+from bedrockjobs.handlers.dispatch import perform
 from bedrockjobs.handlers.turn import Answer, Taken, TakeRequest, Turn
 from bedrockjobs.store.sqlite import SQLiteStore
 from bedrockjobs.wire import moment_of
@@ -264,20 +264,7 @@ class Dispatcher:
         if command is None:
             self._internal(turn, entry)
             return None
-        kind = type(command)
-        try:
-            if kind not in WRITES_BEFORE_REFUSING:
-                return HANDLERS[kind](turn, command)
-            self._store.savepoint()
-            try:
-                answer = HANDLERS[kind](turn, command)
-            except CommandError:
-                self._store.undo()
-                raise
-            self._store.release()
-        except CommandError as error:
-            return error
-        return answer
+        return perform(turn, command)
 
     def _internal(self, turn: Turn, entry: Entry) -> None:
         if isinstance(entry, _PutBack):

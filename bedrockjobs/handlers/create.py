@@ -27,7 +27,7 @@ def _create(turn: Turn, spec: JobSpec) -> int:
     if priority is None:
         priority = PRIORITY_DEFAULT
     if spec.repeat:
-        check_repeat(turn, spec.repeat)
+        check_repeat(turn, spec.repeat, spec.first_run)
     if spec.retry_after:
         _check_retry_after(turn, spec)
     parent = turn.tx.job(spec.parent_job_id) if spec.parent_job_id else None
@@ -101,12 +101,12 @@ def _update_unique(turn: Turn, spec: JobSpec, existing: JobRow, priority: int) -
     turn.tx.save(existing._replace(repeat=spec.repeat, data=data, priority=priority))
 
 
-def check_repeat(turn: Turn, text: str) -> None:
-    """Refuse a repeat that cannot be read, or that never gives a date."""
+def check_repeat(turn: Turn, text: str, scheduled: str | None = None) -> None:
+    """Refuse a repeat that cannot be read, or that gives no date after a run ``scheduled`` then, or now."""
     try:
         found = repeats.next_run(
             text,
-            scheduled=turn.now,
+            scheduled=scheduled or turn.now,
             started=turn.now,
             finished=turn.now,
             compatibility=turn.compatibility,
@@ -144,7 +144,7 @@ def check_combination(turn: Turn, repeat: str, row: JobRow) -> None:
 
 
 def is_mock_data(data: str) -> bool:
-    """Tell whether data carries the mark of a mocked job, a member ``mockRequest`` that is not null or false."""
+    """Tell whether data carries a mocked job's mark: a member ``mockRequest``, not null and not false."""
     if '"mockRequest"' not in data:
         return False
     return jsontext.members(data).get("mockRequest", "null") not in ("null", "false")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bedrockjobs import commands as c
+from bedrockjobs.errors import CommandError
 from bedrockjobs.handlers import change, create, end, take
 from bedrockjobs.handlers.turn import Answer, Turn
 
@@ -31,3 +32,21 @@ HANDLERS: dict[type[c.Command[Any]], Handler] = {
 
 WRITES_BEFORE_REFUSING = frozenset({c.CreateJobs})
 """Commands of which a part may be done when another is refused: they run inside a savepoint."""
+
+
+def perform(turn: Turn, command: c.Command[Any]) -> Answer | CommandError:
+    """Do a command; a refusal comes back as the error, and nothing of the command is then done."""
+    kind = type(command)
+    try:
+        if kind not in WRITES_BEFORE_REFUSING:
+            return HANDLERS[kind](turn, command)
+        turn.tx.savepoint()
+        try:
+            answer = HANDLERS[kind](turn, command)
+        except CommandError:
+            turn.tx.undo()
+            raise
+        turn.tx.release()
+    except CommandError as error:
+        return error
+    return answer

@@ -8,7 +8,7 @@ from bedrockjobs.config import ERROR_CHARS_MAX
 from bedrockjobs.errors import CommandError, NotFound, ServerFault, WrongState
 from bedrockjobs.handlers import families
 from bedrockjobs.handlers.create import is_mock_data, keep_mark
-from bedrockjobs.handlers.take import original_next_run, then_get, then_names
+from bedrockjobs.handlers.take import before_the_take, lost_runs, original_next_run, then_get, then_names
 from bedrockjobs.handlers.turn import Answer, Turn
 from bedrockjobs.jsontext import quoted
 from bedrockjobs.schedule import repeat as repeats
@@ -39,9 +39,9 @@ def finish_jobs(turn: Turn, command: FinishJobs) -> Answer:
 
 def _finish(turn: Turn, job_id: int, data: str | None, run_id: int | None, exit_code: int | None) -> None:
     row = existing(turn, job_id)
+    check_run(row, run_id)
     if not lifecycle.allows("finish", row.state) and not row.mocked:
         raise WrongState("Can only retry/finish RUNNING and RUNQUEUED jobs", f"jobID: the job is {row.state}")
-    check_run(row, run_id)
     check_mark(row, data)
     parent = families.live_parent(turn, row)
     ended = row._replace(
@@ -77,10 +77,10 @@ def retry_job(turn: Turn, command: RetryJob) -> Answer:
     """Queue a running job again, or with ``revive`` a FAILED one."""
     then_names(command)
     row = existing(turn, command.job_id)
+    check_run(row, command.run_id)
     revived = command.revive and lifecycle.allows("revive", row.state)
     if not revived and not lifecycle.allows("retry", row.state):
         raise WrongState("Can only retry/finish RUNNING and RUNQUEUED jobs", f"jobID: the job is {row.state}")
-    check_run(row, command.run_id)
     check_mark(row, command.data)
     families.live_parent(turn, row)
     data = row.data if command.data is None else command.data
@@ -92,14 +92,10 @@ def retry_job(turn: Turn, command: RetryJob) -> Answer:
         options=_options(row.options),
     )
     if command.returned and not revived:
-        again = again._replace(
-            data=_as_before_the_take(data),
-            next_run=_due_before(row),
-            attempt=row.attempt - 1,
-        )
+        again = _as_before_the_take(again, row, data)
     else:
+        families.delete_ended_children(turn, row)
         again = again._replace(data=_without_retry_marks(data), next_run=_next_by_retry(turn, row, command))
-    families.delete_ended_children(turn, row)
     turn.tx.save(again)
     return then_get(turn, command, None)
 
@@ -127,9 +123,9 @@ def fail_job(turn: Turn, command: FailJob) -> Answer:
     """End a run badly: the job stays, as FAILED."""
     then_names(command)
     row = existing(turn, command.job_id)
+    check_run(row, command.run_id)
     if not lifecycle.allows("fail", row.state):
         raise WrongState("Can only fail RUNNING or RUNQUEUED jobs", f"jobID: the job is {row.state}")
-    check_run(row, command.run_id)
     data = row.data if command.data is None else keep_mark(command.data, row)
     options = _options(row.options, error=command.error, exit_code=command.exit_code)
     families.fail_for_good(turn, row._replace(data=data, options=options))
@@ -168,20 +164,21 @@ def _without_retry_marks(data: str) -> str:
     return data
 
 
-def _as_before_the_take(data: str) -> str:
-    """Take one delivery off the count in data; the last one takes the mark with it."""
-    if '"retryAfterCount"' not in data:
-        return data
-    count = jsontext.members(data).get("retryAfterCount", "0")
-    if count.isdecimal() and int(count) > 1:
-        return jsontext.with_members(data, {"retryAfterCount": str(int(count) - 1)})
-    return _without_retry_marks(data)
-
-
-def _due_before(row: JobRow) -> str:
-    """Return the nextRun a job had before it was taken; only a RUNQUEUED one lost it."""
-    text = jsontext.members(row.options).get("dueBefore")
-    return str(jsontext.parse(text)) if text else row.next_run
+def _as_before_the_take(again: JobRow, taken: JobRow, data: str) -> JobRow:
+    """Return the row as the take found it, with what was changed since; one delivery is off the count."""
+    next_run, last_run = before_the_take(taken)
+    changes: dict[str, str | None] = {}
+    lost = lost_runs(data)
+    if lost:
+        changes["retryAfterCount"] = str(lost - 1) if lost > 1 else None
+    if original_next_run(data) == next_run:
+        changes["originalNextRun"] = None
+    return again._replace(
+        next_run=next_run,
+        last_run=last_run,
+        attempt=taken.attempt - 1,
+        data=jsontext.with_members(data, changes) if changes else data,
+    )
 
 
 def _options(options: str, *, error: str | None = None, exit_code: int | None = None) -> str:
@@ -189,7 +186,7 @@ def _options(options: str, *, error: str | None = None, exit_code: int | None = 
     if options == "{}" and error is None and exit_code is None:
         return options
     changes = {
-        "dueBefore": None,
+        "before": None,
         "error": None if error is None else quoted(error[:ERROR_CHARS_MAX]),
         "exitCode": None if exit_code is None else str(exit_code),
     }

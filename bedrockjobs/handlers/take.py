@@ -77,8 +77,8 @@ def take(turn: Turn, request: TakeRequest) -> Answer | None:
     size = 0
     while len(taken) < request.limit and size < ANSWER_BYTES_MAX:
         row = _next(turn, request)
-        if row is None:
-            break
+        if row is None or any(row.job_id == before.job_id for before, _ in taken):
+            break  # a retryAfter of no time at all makes the same job due again at once
         after = _claim(turn, row, request.worker)
         taken.append(Taken(row, after))
         bodies.append(render(row, _more(turn, row, after)))
@@ -100,14 +100,15 @@ def _next(turn: Turn, request: TakeRequest) -> JobRow | None:
         row = turn.tx.first_due(request.names, turn.now_ms, mocked=request.mocked, priority=request.priority)
         if row is None:
             return None
-        lost = row.retry_after and _lost_runs(row.data) >= LOST_RUNS_MAX
+        lost = row.retry_after and lost_runs(row.data) >= LOST_RUNS_MAX
         if not lost and not any(glob(row.name, pattern) for pattern in crashed):
             return row
         fail_for_good(turn, row)
     return None
 
 
-def _lost_runs(data: str) -> int:
+def lost_runs(data: str) -> int:
+    """Return how many deliveries of a retryAfter job were counted."""
     if '"retryAfterCount"' not in data:
         return 0
     count = jsontext.members(data).get("retryAfterCount", "0")
@@ -117,35 +118,49 @@ def _lost_runs(data: str) -> int:
 def _claim(turn: Turn, row: JobRow, worker: str | None) -> JobRow:
     run_id = turn.tx.new_run_id() if worker else 0
     after = row._replace(state="RUNNING", last_run=turn.now, attempt=row.attempt + 1, run_id=run_id)
-    if not row.retry_after:
+    if not row.retry_after and not row.last_run:
         turn.tx.claim(after)
         return after
-    after = _claim_for_a_while(turn, after)
+    # What RetryJob `returned` puts back, where the row itself no longer tells.
+    before = jsontext.dump([row.next_run, row.last_run])
+    after = after._replace(options=jsontext.with_members(row.options, {"before": before}))
+    if row.retry_after:
+        after = _lost_unless_ended(turn, after)
     turn.tx.save(after)
     return after
 
 
-def _claim_for_a_while(turn: Turn, row: JobRow) -> JobRow:
+def before_the_take(row: JobRow) -> tuple[str, str]:
+    """Return nextRun and lastRun of a taken job as they were before."""
+    text = jsontext.members(row.options).get("before") if row.options != "{}" else None
+    if text is None:
+        return row.next_run, ""
+    next_run, last_run = jsontext.parse(text)
+    return next_run, last_run
+
+
+def _lost_unless_ended(turn: Turn, row: JobRow) -> JobRow:
     """Return the row of a job that is given out again if nobody ends it within its retryAfter."""
     changes: dict[str, str | None] = {}
     if not row.name.startswith(UNCOUNTED_PREFIX):
-        changes["retryAfterCount"] = str(_lost_runs(row.data) + 1)
+        changes["retryAfterCount"] = str(lost_runs(row.data) + 1)
     lost_at = repeats.later(turn.now_ms, repeats.parse_retry_after(row.retry_after)) or turn.now_ms
     if row.repeat and repeats.parse_repeat(row.repeat, turn.compatibility).base == "SCHEDULED":
         # Differs from Bedrock: it stores the time anew at each loss, so that the schedule drifts.
         first = original_next_run(row.data) or row.next_run
         changes["originalNextRun"] = quoted(first)
         slot = repeats.next_run(
-            row.repeat, scheduled=first, started=turn.now, finished=turn.now, compatibility=turn.compatibility
+            row.repeat,
+            scheduled=first,
+            started=turn.now,
+            finished=turn.now,
+            compatibility=turn.compatibility,
         )
         lost_at = min(lost_at, slot or lost_at)
-    # What RetryJob `returned` puts back; the data's own marks can be taken away again without it.
-    options = jsontext.with_members(row.options, {"dueBefore": quoted(row.next_run)})
     return row._replace(
         state="RUNQUEUED",
         next_run=lost_at,
         data=jsontext.with_members(row.data, changes) if changes else row.data,
-        options=options,
     )
 
 

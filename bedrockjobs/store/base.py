@@ -13,6 +13,18 @@ from bedrockjobs.store.rows import JobRow, Names
 class Transaction(Protocol):
     """The rows, as one open transaction sees them."""
 
+    def savepoint(self) -> None:
+        """Begin a part that can be undone by itself; parts do not nest."""
+        ...
+
+    def release(self) -> None:
+        """Keep the part."""
+        ...
+
+    def undo(self) -> None:
+        """Undo the part."""
+        ...
+
     def new_job_id(self) -> int:
         """Return a jobID that no job has or had, counting up from 1."""
         ...

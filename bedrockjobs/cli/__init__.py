@@ -1,0 +1,77 @@
+"""``bedrockjobs``: the command line of the server and its queue.
+
+Each command is a module of this package; this one only puts them together. Results go to stdout, everything
+else to stderr.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bedrockjobs.cli import call, database, ending, job, query, serve
+from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
+
+
+class Program(click.Group):
+    """The root command: an interrupt ends it with 130, as a shell expects."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands as they were added, the usual ones first."""
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was named."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+EPILOG = """\
+\b
+Exit status:
+  0  done                  4  refused (the job's state)
+  1  failed                5  not authorised
+  2  wrong usage          69  the server is not available
+  3  not found           124  the wait ran out
+                         130  interrupted
+
+\b
+Every option can be an environment variable: BEDROCKJOBS_JOB_LIST_LIMIT=20 is
+`job list --limit 20`. NO_COLOR takes the colours away.
+
+\b
+Completion of the shell (also zsh_source, fish_source):
+  eval "$(_BEDROCKJOBS_COMPLETE=bash_source bedrockjobs)"
+"""
+
+
+@click.group(
+    cls=Program,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "BEDROCKJOBS"},
+)
+@click.version_option(package_name="bedrockjobs", prog_name="bedrockjobs", message="%(prog)s %(version)s")
+@global_options
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """A durable job queue in one SQLite file.
+
+    \b
+    bedrockjobs serve                       run the server
+    bedrockjobs job create foo --data '{}'  create a job
+    bedrockjobs job list -o json            see the jobs
+    """
+    ctx.ensure_object(Session)
+
+
+for _command in ending.COMMANDS:
+    job.job.add_command(_command)
+
+for _command in (
+    serve.serve, job.job, query.query, call.call, query.ping, query.status, database.backup, database.migrate,
+):  # fmt: skip
+    main.add_command(_command)

@@ -1,0 +1,166 @@
+"""``bedrockjobs backup`` and ``migrate``: the only commands that open the database file itself."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import click
+
+from bedrockjobs.store.backup import CopyError, Progress, copy_database
+from bedrockjobs.store.bedrock_import import Findings, examine, import_jobs, open_for_writing
+from bedrockjobs.cli.output import write_one
+from bedrockjobs.cli.serve import settings_from
+from bedrockjobs.cli.session import FAILED, REFUSED, Failure, Session, answers, pass_session
+from bedrockjobs.config import Settings
+from bedrockjobs.store import schema
+from bedrockjobs.store.lock import DatabaseLock, Owned
+
+COMPLAINTS_SHOWN_MAX = 50
+"""Bad rows that are listed one by one; the rest is counted."""
+
+_database_option = click.option(
+    "--database", metavar="FILE", allow_from_autoenv=False,
+    help=f"The database.  [BEDROCKJOBS_DATABASE; default: {Settings.model_fields['database'].default}]",
+)  # fmt: skip
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn what can go wrong with a file into a sentence and an exit status."""
+    try:
+        yield
+    except (CopyError, Owned, schema.SchemaError) as error:
+        raise Failure(str(error), REFUSED) from None
+    except sqlite3.Error as error:
+        raise Failure(f"SQLite: {error}", FAILED) from None
+    except OSError as error:
+        raise Failure(f"{error.filename or 'file'}: {error.strerror or error}", FAILED) from None
+
+
+@contextmanager
+def _owned(database: Path) -> Iterator[None]:
+    """Own the database as a server does, so that none uses it meanwhile; raises Owned."""
+    lock = DatabaseLock(database.resolve())
+    lock.acquire()
+    try:
+        lock.describe(f"bedrockjobs migrate with pid {os.getpid()}")
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _progress(label: str) -> Iterator[Progress | None]:
+    """Show a bar on stderr while work is done, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def size_text(size: int) -> str:
+    """Return a size for people: ``1.5 MiB``."""
+    amount, unit = float(size), "bytes"
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@_database_option
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@answers
+@pass_session
+def backup(session: Session, file: Path, database: str | None, force: bool) -> None:
+    """Copy the database to FILE while the server goes on.
+
+    FILE is one snapshot, checked, readable by its owner only, and there when it is whole. To restore it,
+    stop the server, remove the database with its -wal and -shm files, and put FILE in its place.
+    """
+    source = settings_from({"database": database}).database_path()
+    with _told(), _progress(f"Copying {source}") as progress:
+        copy = copy_database(source, file, overwrite=force, progress=progress)
+    write_one(
+        {"file": str(file), "bytes": copy.size, "jobs": copy.jobs},
+        session.form,
+        f"Wrote {file}: {size_text(copy.size)}, {copy.jobs} jobs.",
+    )
+
+
+@click.command()
+@_database_option
+@click.option(
+    "--from-bedrock", "old", type=click.Path(dir_okay=False, path_type=Path), metavar="OLD",
+    help="Copy the jobs of an original Bedrock database into ours, with their jobIDs.",
+)  # fmt: skip
+@click.option(
+    "--skip-bad", is_flag=True, help="With --from-bedrock: leave out rows that cannot be jobs of ours."
+)
+@answers
+@pass_session
+def migrate(session: Session, database: str | None, old: Path | None, skip_bad: bool) -> None:
+    """Bring a database to this version's schema, or a Bedrock database into ours.
+
+    No server may own the database meanwhile. Make a backup first.
+    """
+    if skip_bad and old is None:
+        raise click.UsageError("--skip-bad has a meaning with --from-bedrock only")
+    path = settings_from({"database": database}).database_path()
+    with _told():
+        if old is None:
+            _migrate(session, path)
+        else:
+            _import(session, old, path, skip_bad)
+
+
+def _migrate(session: Session, path: Path) -> None:
+    if not path.is_file():
+        raise CopyError(f"there is no database {path}; `bedrockjobs serve` makes one")
+    with _owned(path), closing(open_for_writing(path)) as connection:
+        before, after = schema.apply(connection)
+    did = f"{path} is at schema version {after} already." if before == after else (
+        f"Brought {path} from schema version {before} to {after}."
+    )  # fmt: skip
+    write_one({"database": str(path), "before": before, "after": after}, session.form, did)
+
+
+def _import(session: Session, old: Path, path: Path, skip_bad: bool) -> None:
+    findings = examine(old)
+    _complain(findings)
+    if findings.bad and not skip_bad:
+        raise CopyError(
+            f"{len(findings.bad)} rows cannot be imported; mend them, or leave them out by --skip-bad"
+        )
+    with _owned(path):
+        count = import_jobs(old, path, findings)
+    if findings.running:
+        click.echo(
+            f"{findings.running} jobs are RUNNING: end them, or queue them again by `bedrockjobs job retry`.",
+            err=True,
+        )
+    write_one(
+        {"database": str(path), "imported": count, "skipped": len(findings.bad)},
+        session.form,
+        f"Imported {count} jobs into {path}" + (f", left out {len(findings.bad)}." if findings.bad else "."),
+    )
+
+
+def _complain(findings: Findings) -> None:
+    for job_id, complaint in list(findings.bad.items())[:COMPLAINTS_SHOWN_MAX]:
+        click.echo(f"Job {job_id}: {complaint}", err=True)
+    more = len(findings.bad) - COMPLAINTS_SHOWN_MAX
+    if more > 0:
+        click.echo(f"... and {more} more", err=True)

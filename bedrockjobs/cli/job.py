@@ -1,0 +1,200 @@
+"""``bedrockjobs job``: make jobs, look at them, take them and change them.
+
+How a job ends is in ``bedrockjobs.cli.ending``. What a value means is decided by the classes of
+``bedrockjobs.commands``; nothing is judged twice here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import click
+
+from bedrockjobs.cli.output import Record, write_many, write_one
+from bedrockjobs.cli.session import (
+    NOT_FOUND,
+    TIMED_OUT,
+    Failure,
+    Refusal,
+    Session,
+    built,
+    pass_session,
+    records_in,
+    talks,
+)
+from bedrockjobs.cli.values import Duration, Modifier, TextOrFile, duration_text
+from bedrockjobs.clock import SystemClock
+from bedrockjobs.commands import CreateJob, GetJob, GetJobs, ListJobs, QueryJob, UpdateJob
+from bedrockjobs.commands.server import State
+from bedrockjobs.config import JOBS_PER_GET_MAX, PRIORITIES, WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.errors import NotFound
+
+LIST_COLUMNS = ("jobID", "state", "name", "priority", "nextRun", "lastRun", "repeat")
+"""What a table of jobs shows; the data is left to JSON, where its width does no harm."""
+
+LIST_DEFAULT = 100
+"""Jobs that `job list` shows unless told otherwise."""
+
+EARLY_ANSWER = 0.5
+"""Part of a wait below which an empty answer means that the server is not waiting for us (it is ending)."""
+
+DATA_HELP = "JSON object; @file and - (stdin) are read."
+
+PRIORITY = click.Choice([str(priority) for priority in sorted(PRIORITIES)])
+
+
+@click.group()
+def job() -> None:
+    """Create, take, change and end jobs."""
+
+
+@job.command()
+@click.argument("name")
+@click.option("--data", type=TextOrFile(), help=f"What the job needs: a {DATA_HELP}")
+@click.option("--first-run", metavar="TIME", help="When it may run first: UTC, or ISO 8601 with a zone.")
+@click.option("--repeat", help="How it repeats: 'FINISHED, +1 HOUR', 'DAILY', ...")
+@click.option("--retry-after", type=Modifier(), help="Give it out again if nobody ended it in this time: 5m.")
+@click.option("--priority", type=PRIORITY, help="Higher goes first; 500 if left out.")
+@click.option("--unique", is_flag=True, help="Update the job of this name, if there is one.")
+@click.option("--no-overwrite", is_flag=True, help="With --unique: leave an existing job as it is.")
+@click.option("--parent", metavar="ID", help="Parent job, which must be running or paused.")
+@click.option("--mock", is_flag=True, help="A job for tests: only who asks for mocked jobs gets it.")
+@talks
+@pass_session
+def create(session: Session, /, name: str, **given: Any) -> None:
+    """Create the job NAME and print its jobID."""
+    if given["no_overwrite"] and not given["unique"]:
+        raise click.UsageError("--no-overwrite has a meaning with --unique only")
+    command = built(
+        CreateJob,
+        {
+            "name": name,
+            "data": given["data"],
+            "firstRun": given["first_run"],
+            "repeat": given["repeat"],
+            "retryAfter": given["retry_after"],
+            "jobPriority": given["priority"],
+            "unique": given["unique"] or None,
+            "overwrite": False if given["no_overwrite"] else None,
+            "parentJobID": given["parent"],
+            "mockRequest": given["mock"] or None,
+        },
+    )
+    reply = session.record(command)
+    done = "Created or updated" if given["unique"] else "Created"
+    write_one(reply, session.form, f"{done} job {reply['jobID']}.")
+
+
+@job.command()
+@click.argument("name")
+@click.option(
+    "--wait", type=Duration(), is_flag=False, flag_value=WAIT_MS_DEFAULT / 1000, metavar="[DURATION]",
+    help=f"Wait for a job: 90s, 5m; {duration_text(WAIT_MS_DEFAULT / 1000)} if no time is given.",
+)  # fmt: skip
+@click.option("--count", type=click.IntRange(1, JOBS_PER_GET_MAX), help="Take up to so many jobs.")
+@click.option("--worker", metavar="NAME", help="Name of the worker that takes it.")
+@click.option("--priority", type=PRIORITY, help="Only jobs of this priority.")
+@click.option("--mock", is_flag=True, help="Take mocked jobs too.")
+@talks
+@pass_session
+def get(session: Session, /, name: str, wait: float | None, count: int | None, **given: Any) -> None:
+    """Take the next job whose name is or matches NAME: 'Foo*', or a comma list of names.
+
+    The job is RUNNING from then on: end it with `job finish`, `job retry` or `job fail`.
+    """
+    asked = {
+        "name": name,
+        "worker": given["worker"],
+        "jobPriority": given["priority"],
+        "getMockedJobs": given["mock"] or None,
+    }
+    taken = _taken(session, asked, wait, count)
+    if count is None:
+        write_one(taken[0], session.form)
+    else:
+        write_many(taken, session.form, LIST_COLUMNS)
+
+
+def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count: int | None) -> list[Record]:
+    """Ask until there is a job or the wait is over: the server itself waits for a limited time only."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + (wait or 0)
+    while True:
+        begun = clock.monotonic()
+        wait_ms = min(round(max(deadline - begun, 0) * 1000), WAIT_MS_MAX)
+        if wait is not None:
+            asked = {**asked, "connection": "wait", "timeout": wait_ms}
+        try:
+            if count is None:
+                return [session.record(built(GetJob, asked))]
+            return records_in(session.record(built(GetJobs, {**asked, "numResults": count}))["jobs"])
+        except Refusal as refusal:
+            if wait is None or not isinstance(refusal.error, NotFound):
+                raise
+            if clock.monotonic() - begun < wait_ms / 1000 * EARLY_ANSWER:
+                raise Failure(f"{refusal.error} (the server did not wait)", NOT_FOUND) from None
+            if wait_ms < WAIT_MS_MAX:
+                raise Failure(f"{refusal.error} (waited {duration_text(wait)})", TIMED_OUT) from None
+
+
+@job.command("list")
+@click.option("--name", metavar="GLOB", help="Only jobs whose name matches: 'Foo*'.")
+@click.option("--state", type=click.Choice(get_args(State), case_sensitive=False), help="Only this state.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=LIST_DEFAULT, show_default=True, help="How many."
+)
+@click.option("--after", metavar="ID", help="Only jobs with a higher jobID: the last of the page before.")
+@talks
+@pass_session
+def list_jobs(
+    session: Session, /, name: str | None, state: str | None, limit: int, after: str | None
+) -> None:
+    """List jobs by jobID."""
+    asked = {"name": name, "state": state, "after": after}
+    found: list[Record] = []
+    while len(found) < limit:
+        page = min(limit - len(found), JOBS_PER_GET_MAX)
+        jobs = records_in(session.record(built(ListJobs, {**asked, "limit": page}))["jobs"])
+        found += jobs
+        if len(jobs) < page:
+            break
+        asked["after"] = jobs[-1]["jobID"]
+    else:
+        click.echo(f"There may be more: --after {found[-1]['jobID']}", err=True)
+    write_many(found, session.form, LIST_COLUMNS, none="No jobs.")
+
+
+@job.command()
+@click.argument("job_id", metavar="ID")
+@talks
+@pass_session
+def show(session: Session, /, job_id: str) -> None:
+    """Show a job, with its state and data."""
+    write_one(session.record(built(QueryJob, {"jobID": job_id})), session.form)
+
+
+@job.command()
+@click.argument("job_id", metavar="ID")
+@click.option("--data", type=TextOrFile(), help=f"New data: a {DATA_HELP}")
+@click.option("--repeat", help="New repeat; the next run follows from it.")
+@click.option("--priority", type=PRIORITY, help="New priority.")
+@click.option("--next-run", metavar="TIME", help="New time of the next run: UTC, or ISO 8601 with a zone.")
+@click.option("--clear-repeat", is_flag=True, help="End the repetition after the next run.")
+@click.option("--run", metavar="RUNID", help="Refuse if this is no longer the job's current run.")
+@talks
+@pass_session
+def update(session: Session, /, job_id: str, **given: Any) -> None:
+    """Change a job, in whatever state it is."""
+    changes = {
+        "data": given["data"],
+        "repeat": given["repeat"],
+        "jobPriority": given["priority"],
+        "nextRun": given["next_run"],
+        "shouldClearRepeat": given["clear_repeat"] or None,
+    }
+    if not any(value is not None for value in changes.values()):
+        raise click.UsageError(
+            "nothing to change: give --data, --repeat, --priority, --next-run or --clear-repeat"
+        )
+    session.ask(built(UpdateJob, {"jobID": job_id, **changes, "runID": given["run"]}))
+    write_one({"jobID": int(job_id), "outcome": "updated"}, session.form, f"Updated job {job_id}.")

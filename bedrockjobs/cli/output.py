@@ -1,0 +1,165 @@
+"""How results are written: as a table, as JSON, as JSON lines, or as bare names.
+
+A table is drawn and coloured on a terminal only; anywhere else it is plain aligned text, as wide as it must
+be. This module knows records (wire name to value) and nothing of commands, servers or the database.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import click
+
+from bedrockjobs import jsontext
+from bedrockjobs.wire import RawJSON
+
+Form = Literal["table", "json", "jsonl", "name"]
+FORMS: tuple[Form, ...] = get_args(Form)
+
+Record = Mapping[str, Any]
+"""Values by wire name; a value that came from a server is ``RawJSON`` and keeps its spelling."""
+
+COLUMN_GAP = "  "
+
+TIMES = frozenset({"created", "nextRun", "lastRun", "started", "now"})
+"""Keys whose values are moments; a table's heading says that they are UTC."""
+
+STATE_COLOURS = {
+    "QUEUED": "cyan",
+    "RUNNING": "green",
+    "RUNQUEUED": "green",
+    "PAUSED": "yellow",
+    "FAILED": "red",
+    "CANCELLED": "bright_black",
+    "FINISHED": "bright_black",
+}
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL_IN_JSON = re.compile(r"[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return text with control characters escaped: a job's name must not steer the reader's terminal."""
+    return _CONTROL.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found.group()):04x}"
+
+
+def raw_record(text: str) -> dict[str, RawJSON]:
+    """Return the text of a JSON object as a record."""
+    return {key: RawJSON(value) for key, value in jsontext.members(text).items()}
+
+
+def as_json(value: Any) -> str:
+    """Return a value as JSON text on one line."""
+    if isinstance(value, RawJSON):
+        # A line end in JSON text can only stand between values, where a blank does as well.
+        text = value.replace("\r", " ").replace("\n", " ")
+    elif isinstance(value, Mapping):
+        text = "{" + ",".join(f"{as_json(key)}:{as_json(item)}" for key, item in value.items()) + "}"
+    else:
+        text = jsontext.dump(value)
+    return _CONTROL_IN_JSON.sub(_escape, text)
+
+
+def _indented(record: Record, margin: str = "") -> str:
+    """Return a record as JSON with a line for each of its keys."""
+    if not record:
+        return f"{margin}{{}}"
+    lines = ",\n".join(f"{margin}  {as_json(key)}: {as_json(value)}" for key, value in record.items())
+    return f"{margin}{{\n{lines}\n{margin}}}"
+
+
+def cell(value: Any) -> str:
+    """Return a value as the text of one cell of a table."""
+    if isinstance(value, RawJSON) and value[:1] in '"n':
+        value = jsontext.parse(value)
+    if value is None:
+        return ""
+    return printable(value) if isinstance(value, str) and not isinstance(value, RawJSON) else as_json(value)
+
+
+def heading(key: str) -> str:
+    """Return the heading of a column."""
+    return f"{printable(key)} (UTC)" if key in TIMES else printable(key)
+
+
+def write_one(record: Record, form: Form, sentence: str = "") -> None:
+    """Write one record; as a table it is ``sentence``, or a line for each of its keys."""
+    if form == "table" and sentence:
+        click.echo(printable(sentence))
+    elif form == "table":
+        _table([], [[heading(key), cell(value)] for key, value in record.items()])
+    elif form == "json":
+        click.echo(_indented(record))
+    else:
+        write_many([record], form)
+
+
+def write_many(records: Sequence[Record], form: Form, columns: Sequence[str] = (), none: str = "") -> None:
+    """Write a list of records.
+
+    A table shows ``columns``, or all keys of the first record, and says ``none`` on stderr where the list is
+    empty. ``name`` writes the jobID of each record, or its first value.
+    """
+    if form == "json":
+        inside = ",\n".join(_indented(record, "  ") for record in records)
+        click.echo(f"[\n{inside}\n]" if records else "[]")
+    elif form == "jsonl":
+        for record in records:
+            click.echo(as_json(record))
+    elif form == "name":
+        for record in filter(None, records):
+            click.echo(cell(record.get("jobID", next(iter(record.values())))))
+    elif records or columns:
+        if not records and none:
+            click.echo(none, err=True)
+            return
+        shown = list(columns or records[0])
+        _table(shown, [[cell(record.get(key)) for key in shown] for record in records])
+    elif none:
+        click.echo(none, err=True)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a table; without ``columns`` the first cell of each row is its heading."""
+    if sys.stdout.isatty():
+        _drawn_table(columns, rows)
+        return
+    lines = [[heading(key) for key in columns], *rows] if columns else list(rows)
+    for line in _aligned(lines):
+        click.echo(line)
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines of cells as text in columns, whatever the width of the whole."""
+    from rich.cells import cell_len  # only a table pays for loading rich
+
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    return [
+        COLUMN_GAP.join(
+            text + " " * (width - cell_len(text)) for text, width in zip(line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def _drawn_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD if columns else None, show_header=bool(columns), pad_edge=False)
+    for key in columns or ("", ""):
+        table.add_column(
+            Text(heading(key)), overflow="fold", style="" if columns or table.columns else "bold"
+        )
+    for row in rows:
+        table.add_row(*(Text(text, style=STATE_COLOURS.get(text, "")) for text in row))
+    Console(file=sys.stdout).print(table)

@@ -1,0 +1,67 @@
+"""``bedrockjobs query``, ``ping`` and ``status``: looking at the server without changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from bedrockjobs import jsontext
+from bedrockjobs.cli.output import Record, write_many, write_one
+from bedrockjobs.cli.session import Session, built, pass_session, talks
+from bedrockjobs.cli.values import TextOrFile
+from bedrockjobs.clock import SystemClock
+from bedrockjobs.commands import Ping, Query, Status
+from bedrockjobs.wire import RawJSON
+
+
+@click.command()
+@click.argument("sql", metavar="SELECT", type=TextOrFile())
+@talks
+@pass_session
+def query(session: Session, sql: str) -> None:
+    """Run one SELECT on the server's database, read-only: 'select * from jobs'.
+
+    The closing `;` may be left out; @file and - (stdin) are read.
+    """
+    text = sql.strip()
+    command = built(Query, {"query": text if text.endswith(";") else f"{text};", "format": "json"})
+    reply = session.record(command)
+    columns = distinct(jsontext.parse(reply["headers"]))
+    rows = [[RawJSON(value) for value in jsontext.elements(row)] for row in jsontext.elements(reply["rows"])]
+    records: list[Record] = [dict(zip(columns, row, strict=True)) for row in rows]
+    write_many(records, session.form, columns)
+
+
+def distinct(headers: Sequence[str]) -> list[str]:
+    """Return the headers as keys: `select name, name` must not lose a column."""
+    found: list[str] = []
+    for header in headers:
+        key, count = header, 1
+        while key in found:
+            count += 1
+            key = f"{header}_{count}"
+        found.append(key)
+    return found
+
+
+@click.command()
+@talks
+@pass_session
+def ping(session: Session) -> None:
+    """Ask the server for a sign of life."""
+    clock = SystemClock()
+    begun = clock.monotonic()
+    session.tries = 1  # whoever asks for a sign of life wants to know about this moment
+    session.ask(Ping())
+    took_ms = round((clock.monotonic() - begun) * 1000, 1)
+    sentence = f"{session.server} answered in {took_ms} ms."
+    write_one({"server": session.server, "ms": took_ms}, session.form, sentence)
+
+
+@click.command()
+@talks
+@pass_session
+def status(session: Session) -> None:
+    """Tell what the server is and how it is."""
+    write_one(session.record(Status()), session.form)

@@ -1,0 +1,131 @@
+"""``bedrockjobs serve``: every field of ``config.Settings`` as an option, derived from the class.
+
+It must not know a single setting by name: a new field is an option, an environment variable and a line of
+the help at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args, get_origin
+
+import click
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from bedrockjobs.cli.values import DURATION_WORDS, duration_text, seconds_of
+from bedrockjobs.config import Settings
+
+SECTIONS = {
+    "s": f"Time limits ({DURATION_WORDS})",
+    "max": "Limits of number and size",
+    "bytes": "Limits of number and size",
+}
+"""Where the help lists a setting, by the last word of its name, which is its unit."""
+
+MAIN_SECTION = "Options"
+
+
+def option_name(field: str) -> str:
+    """Return the option of a setting: ``head_bytes_max`` -> ``--head-bytes-max``."""
+    return f"--{field.replace('_', '-')}"
+
+
+def variable_name(field: str) -> str:
+    """Return the environment variable of a setting."""
+    return f"{Settings.model_config.get('env_prefix', '')}{field}".upper()
+
+
+def section_of(field: str) -> str:
+    """Return the heading under which the help lists a setting."""
+    return SECTIONS.get(field.rpartition("_")[2], MAIN_SECTION)
+
+
+class Setting(click.Option):
+    """The option of one setting; its value is judged by the class, which reads the environment as well."""
+
+    def __init__(self, field: str, info: FieldInfo) -> None:
+        """Derive the option from a field of Settings."""
+        self.section = section_of(field)
+        name, attributes = option_name(field), self._attributes(field, info)
+        if info.annotation is bool:
+            name = f"{name}/{name.replace('--', '--no-', 1)}"
+        super().__init__([name, field], default=None, allow_from_autoenv=False, **attributes)
+
+    @staticmethod
+    def _attributes(field: str, info: FieldInfo) -> dict[str, Any]:
+        annotation, default = info.annotation, str(info.default).lower()
+        attributes: dict[str, Any] = {"type": str}
+        if get_origin(annotation) is Literal:
+            attributes = {"type": click.Choice(get_args(annotation))}
+        elif annotation is bool:
+            attributes = {}
+        elif field.endswith("_s"):
+            attributes["metavar"], default = "DURATION", duration_text(info.default)
+        elif annotation in (int, float):
+            attributes["metavar"] = "BYTES" if "bytes" in field else "NUMBER"
+        attributes["help"] = f"{info.description}  [{variable_name(field)}; default: {default}]"
+        return attributes
+
+
+class ServeCommand(click.Command):
+    """Shows the settings in sections, the rarely used limits last."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one list of options for each section."""
+        sections: dict[str, list[tuple[str, str]]] = {MAIN_SECTION: []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(getattr(parameter, "section", MAIN_SECTION), []).append(record)
+        for section, records in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(records)
+
+
+def settings_from(given: dict[str, Any]) -> Settings:
+    """Return the settings: what is given, then the environment, then the defaults.
+
+    Raises click.UsageError, which names the option or the variable and what was expected.
+    """
+    values = {field: _seconds(field, value) for field, value in given.items() if value is not None}
+    try:
+        settings = Settings(**values)
+        settings.database_path()
+    except ValidationError as error:
+        raise click.UsageError("\n".join(_complaint(fault, values) for fault in error.errors())) from None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    return settings
+
+
+def _seconds(field: str, value: Any) -> Any:
+    seconds = seconds_of(value) if field.endswith("_s") and isinstance(value, str) else None
+    return value if seconds is None else seconds
+
+
+def _complaint(fault: Any, values: dict[str, Any]) -> str:
+    field = str(fault["loc"][0]) if fault["loc"] else ""
+    source = option_name(field) if field in values else variable_name(field)
+    expected = fault["msg"].removeprefix("Input should be ")
+    return f"{source}: expected {expected}, got {str(fault['input'])[:100]!r}"
+
+
+@click.pass_context
+def _serve(ctx: click.Context, /, **given: Any) -> None:
+    """Run the server until it is told to stop.
+
+    It speaks the Bedrock protocol and HTTP on one port, and owns its database: a second server of the same
+    file exits 69, or with --standby waits. SIGTERM and SIGINT end it well.
+    """
+    settings = settings_from(given)
+    from bedrockjobs.server import run  # the other commands need no server
+
+    ctx.exit(run(settings))
+
+
+serve = ServeCommand(
+    "serve",
+    callback=_serve,
+    help=_serve.__doc__,
+    params=[Setting(field, info) for field, info in Settings.model_fields.items()],
+)

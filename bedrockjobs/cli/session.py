@@ -1,0 +1,165 @@
+"""What the commands share: which server they talk to, how they answer, and how a failure ends the process.
+
+Nothing here knows a single command. Only ``bedrockjobs.client`` is used to reach a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from bedrockjobs import jsontext
+from bedrockjobs.cli.output import FORMS, Form, Record, printable, raw_record
+from bedrockjobs.commands import Command, Reply
+from bedrockjobs.config import DEFAULT_PORT
+from bedrockjobs.errors import CommandError
+from bedrockjobs.wire import RawJSON
+
+if TYPE_CHECKING:
+    from bedrockjobs.client import Answer, Client
+
+DEFAULT_SERVER = f"127.0.0.1:{DEFAULT_PORT}"
+
+OK, FAILED, USAGE, NOT_FOUND, REFUSED, FORBIDDEN = 0, 1, 2, 3, 4, 5
+UNAVAILABLE, TIMED_OUT, INTERRUPTED = 69, 124, 130
+"""Exit statuses: 69 is EX_UNAVAILABLE of sysexits.h, 124 is what timeout(1) says, 130 is 128 + SIGINT."""
+
+EXIT_BY_CODE = {
+    400: USAGE, 401: USAGE, 402: USAGE, 403: FORBIDDEN, 404: NOT_FOUND, 405: REFUSED, 413: USAGE,
+    429: UNAVAILABLE, 503: UNAVAILABLE, 555: TIMED_OUT,
+}  # fmt: skip
+
+R = TypeVar("R", bound=Reply)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Failure(click.ClickException):
+    """Ends the process with a sentence on stderr and an exit status."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        """Say ``message`` and end with ``exit_code``."""
+        super().__init__(printable(message))
+        self.exit_code = exit_code  # type: ignore[misc]  # click means an instance to have its own
+
+
+class Refusal(Failure):
+    """The server refused a command."""
+
+    def __init__(self, error: CommandError) -> None:
+        """Say the server's words; the exit status follows from its code."""
+        super().__init__(str(error), EXIT_BY_CODE.get(error.code, FAILED))
+        self.error = error
+
+
+def connect(server: str, tries: int | None = None) -> Client:
+    """Return a client of this server, which sends a command ``tries`` times or as often as clients do."""
+    from bedrockjobs.client import Client  # `serve` and `--help` need none
+
+    return Client(server) if tries is None else Client(server, tries=tries)
+
+
+@dataclass
+class Session:
+    """One run of the command line: the server's address, the form of the output, the open client."""
+
+    server: str = DEFAULT_SERVER
+    form: Form = "table"
+    tries: int | None = None
+    _client: Client | None = field(default=None, repr=False)
+
+    def ask(self, command: Command[Any]) -> Answer:
+        """Send a command and return the answer; raises Refusal or, where no server answers, Failure."""
+        try:
+            return self._connected().exchange(command)
+        except CommandError as error:
+            raise Refusal(error) from None
+        except UnicodeEncodeError:
+            raise click.UsageError("an argument is not UTF-8") from None
+        except OSError as error:
+            raise Failure(error.strerror or str(error) or type(error).__name__, UNAVAILABLE) from None
+
+    def record(self, command: Command[Any]) -> dict[str, RawJSON]:
+        """Send a command and return its reply as a record, spelled as the server sent it."""
+        return record_of(self.ask(command))
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            try:
+                client = connect(self.server, self.tries)
+            except ValueError as error:
+                raise click.UsageError(f"--server: {error}") from None
+            # The root context closes it at the end, also after an error.
+            self._client = click.get_current_context().find_root().with_resource(client)
+        return self._client
+
+
+def record_of(answer: Answer) -> dict[str, RawJSON]:
+    """Return an answer as a record; empty where it has no body."""
+    try:
+        return raw_record(answer.body.decode() or "{}")
+    except (ValueError, IndexError):
+        raise Failure("the server's answer is no JSON object") from None
+
+
+def records_in(listed: RawJSON) -> list[Record]:
+    """Return the JSON array of objects in a reply as records."""
+    return [raw_record(text) for text in jsontext.elements(listed)]
+
+
+def built(kind: type[Command[R]], given: Mapping[str, Any]) -> Command[R]:
+    """Return a command with these parameters (wire names); None counts as left out.
+
+    Raises click.UsageError, which names the parameter and what was expected.
+    """
+    try:
+        return kind.read({name: value for name, value in given.items() if value is not None})
+    except CommandError as error:
+        raise click.UsageError(error.detail or error.reason) from None
+
+
+def _set_server(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Session).server = value
+
+
+def _set_form(ctx: click.Context, _: click.Parameter, value: Form | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Session).form = value
+
+
+def _form_option(**attributes: Any) -> Callable[[F], F]:
+    return click.option(
+        "-o", "--output", type=click.Choice(FORMS), expose_value=False, callback=_set_form,
+        help="How results are written; a table if left out.", **attributes,
+    )  # fmt: skip
+
+
+def _server_option(**attributes: Any) -> Callable[[F], F]:
+    return click.option(
+        "-s", "--server", metavar="HOST:PORT", expose_value=False, callback=_set_server,
+        help=f"Server to talk to; {DEFAULT_SERVER} if left out.", **attributes,
+    )  # fmt: skip
+
+
+def global_options(command: F) -> F:
+    """Add --server and --output to the program itself, with their environment variables."""
+    shown = {"show_envvar": True}
+    return _server_option(envvar="BEDROCKJOBS_SERVER", **shown)(
+        _form_option(envvar="BEDROCKJOBS_OUTPUT", **shown)(command)
+    )
+
+
+def answers(command: F) -> F:
+    """Add --output to a command, where it wins over the program's own."""
+    return _form_option(allow_from_autoenv=False)(command)
+
+
+def talks(command: F) -> F:
+    """Add --server and --output to a command, where they win over the program's own."""
+    return _server_option(allow_from_autoenv=False)(answers(command))
+
+
+pass_session = click.make_pass_decorator(Session, ensure=True)

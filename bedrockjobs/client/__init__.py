@@ -1,0 +1,18 @@
+"""The clients: ``Client`` for plain code and threads, ``AsyncClient`` for asyncio.
+
+Both speak the raw protocol and share everything that does no I/O: addresses, the bytes of a request and of
+an answer, and the rules by which a command is sent again. Nothing here knows what a command does.
+"""
+
+from __future__ import annotations
+
+from bedrockjobs.client.address import SERVER_VARIABLE, Address, addresses_of
+from bedrockjobs.client.asynchronous import AsyncClient
+from bedrockjobs.client.blocking import Client
+from bedrockjobs.client.exchange import Answer, ConnectionLost, ServerUnreachable, UnreadableAnswer
+from bedrockjobs.client.tries import backoff_s
+
+__all__ = [
+    "SERVER_VARIABLE", "Address", "Answer", "AsyncClient", "Client", "ConnectionLost", "ServerUnreachable",
+    "UnreadableAnswer", "addresses_of", "backoff_s",
+]  # fmt: skip

@@ -1,0 +1,60 @@
+"""How the address of a server is spelled. Nothing here resolves or connects."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bedrockjobs.config import DEFAULT_PORT
+
+SERVER_VARIABLE = "BEDROCKJOBS_SERVER"
+"""The environment variable that names the server where the caller does not."""
+
+EXPECTED = "expected host, host:port, [::1]:port or http://host:port"
+
+_ADDRESS = re.compile(
+    r"(?:(?P<scheme>[a-z][a-z0-9+.-]*)://)?"
+    r"(?:\[(?P<bracketed>[0-9a-f:.%a-z]+)\]|(?P<host>[^\s/:\[\]@]+)|(?P<bare>[0-9a-f]*:[0-9a-f.]*:[0-9a-f:.]*))"
+    r"(?::(?P<port>[0-9]{1,5}))?/?",
+    re.IGNORECASE,
+)
+
+
+class Address(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Return the address as it is typed: ``localhost:8888``, ``[::1]:8888``."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def addresses_of(server: str | Sequence[str] | None = None) -> tuple[Address, ...]:
+    """Return the addresses that a text (one, or a comma list) or a sequence of texts names.
+
+    None stands for the variable ``BEDROCKJOBS_SERVER``, or the default address where that is not set.
+    Raises ValueError, which names the text and what was expected.
+    """
+    if server is None:
+        server = os.environ.get(SERVER_VARIABLE) or f"127.0.0.1:{DEFAULT_PORT}"
+    texts = [server] if isinstance(server, str) else list(server)
+    found = tuple(_address(part) for text in texts for part in text.split(","))
+    if not found:
+        raise ValueError(f"server: {EXPECTED}, got nothing")
+    return found
+
+
+def _address(text: str) -> Address:
+    found = _ADDRESS.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"server: {EXPECTED}, got {text!r}")
+    if (found["scheme"] or "http").lower() != "http":
+        raise ValueError(f"server: {EXPECTED} (the server speaks no TLS), got {text!r}")
+    port = int(found["port"] or DEFAULT_PORT)
+    if not 1 <= port <= 65_535:
+        raise ValueError(f"server: expected a port from 1 to 65535, got {text!r}")
+    return Address(found["bracketed"] or found["host"] or found["bare"], port)

@@ -1,0 +1,216 @@
+"""The client for asyncio. A call takes an idle connection or makes one, so none queues behind a wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Self, TypeVar
+
+from bedrockjobs.client.address import Address, addresses_of
+from bedrockjobs.client.blocking import CONNECT_S, IDLE_MAX
+from bedrockjobs.client.exchange import (
+    ANSWER_BYTES_MAX,
+    Answer,
+    AnswerReader,
+    ConnectionLost,
+    MalformedAnswer,
+    ServerUnreachable,
+    UnreadableAnswer,
+    answer_s,
+    reply_of,
+    request_bytes,
+)
+from bedrockjobs.client.tries import NOT_DONE, TRIES_MAX, Route, Tries
+from bedrockjobs.commands import Command, Ping, Reply
+
+HURRY_S = 5.0
+"""Time a server has for the answer once a wait was ended: it has nothing left to wait for."""
+
+R = TypeVar("R", bound=Reply)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, used by one call at a time."""
+
+    def __init__(self, address: Address, bytes_max: int) -> None:
+        """Belong to this address; no answer may be larger than ``bytes_max``."""
+        self.address = address
+        self._bytes_max = bytes_max
+        self._transport: asyncio.Transport | None = None
+        self._reader: AnswerReader | None = None
+        self._answer: asyncio.Future[Answer] | None = None
+        self._command: Command[Any] = Ping()
+
+    @property
+    def fresh(self) -> bool:
+        """Tell whether the connection can take another request."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def exchange(self, command: Command[Any], request: bytes, hurry: asyncio.Event | None) -> Answer:
+        """Send a request and return its answer; raises ConnectionLost."""
+        assert self._transport is not None
+        self._command, self._reader = command, AnswerReader(self._bytes_max)
+        self._answer = asyncio.get_running_loop().create_future()
+        limit_s = answer_s(command)
+        self._transport.write(request)
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                if hurry is not None and not await self._answered_before(hurry):
+                    self._transport.write_eof()
+                    limit_s = HURRY_S
+                    limit.reschedule(asyncio.get_running_loop().time() + limit_s)
+                return await self._answer
+        except TimeoutError:
+            raise ConnectionLost(self._command, self.address, f"nothing came within {limit_s:g} s") from None
+        finally:
+            self._answer.cancel()  # where the call was cancelled, nobody waits for it any more
+
+    async def _answered_before(self, hurry: asyncio.Event) -> bool:
+        """Wait for the answer or for ``hurry``, and tell whether it was the answer."""
+        assert self._answer is not None
+        hurried = asyncio.ensure_future(hurry.wait())
+        try:
+            await asyncio.wait((self._answer, hurried), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hurried.cancel()
+        return self._answer.done()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport (called by the event loop)."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Read the answer that is awaited; a connection that speaks unasked is closed."""
+        if self._reader is None or self._answer is None or self._answer.done():
+            self.close()
+            return
+        try:
+            answer = self._reader.feed(data)
+        except MalformedAnswer as error:
+            self._fail(UnreadableAnswer(self._command, self.address, str(error)))
+            self.close()
+            return
+        if answer is not None:
+            self._reader = None
+            self._answer.set_result(answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the call that waits (called by the event loop)."""
+        self._fail(ConnectionLost(self._command, self.address, str(exc or "the connection was closed")))
+
+    def _fail(self, error: ConnectionLost) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+
+class AsyncClient:
+    """Calls commands on a server, any number of them at once.
+
+    >>> async with AsyncClient("localhost:8888") as client:
+    ...     job = await client.call(GetJob(name="foo*", connection="wait", timeout=60_000))
+
+    It belongs to the event loop of its first call.
+    """
+
+    def __init__(
+        self,
+        server: str | Sequence[str] | None = None,
+        *,
+        tries: int = TRIES_MAX,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> None:
+        """Name the server: ``host:port``, a comma list or a sequence of such, tried in turn.
+
+        None stands for ``BEDROCKJOBS_SERVER``, else ``127.0.0.1:8888``. ``tries`` bounds how often a command
+        goes to each address. Nothing is connected before the first call. Raises ValueError for a bad address.
+        """
+        self._route = Route(addresses_of(server))
+        self._tries = tries
+        self._answer_bytes_max = answer_bytes_max
+        self._idle: list[_Connection] = []
+        self._closed = False
+
+    async def call(self, command: Command[R], *, hurry: asyncio.Event | None = None) -> R:
+        """Send a command and return its typed reply.
+
+        Once ``hurry`` is set a waiting command waits no longer: it is answered at once with what there is,
+        and nothing it took is lost, as it could be if the call were cancelled. Raises the CommandError of a
+        refusal, ServerUnreachable where nothing was sent, and ConnectionLost where the outcome is unknown.
+        """
+        answer = await self.exchange(command, hurry=hurry)
+        try:
+            return reply_of(command, answer)
+        except ValueError as error:
+            raise UnreadableAnswer(command, self._route.current, str(error)) from error
+
+    async def exchange(self, command: Command[Any], *, hurry: asyncio.Event | None = None) -> Answer:
+        """Send a command and return the answer as it came; otherwise as ``call``."""
+        request = request_bytes(command)
+        tries = Tries(command, self._route, self._tries)
+        while True:
+            address = self._route.current
+            try:
+                return await self._exchange_once(command, request, address, hurry)
+            except (ConnectionError, *NOT_DONE) as error:
+                pause = tries.pause_after(error, address)
+            await asyncio.sleep(pause)
+
+    async def close(self) -> None:
+        """Close the idle connections; a call after this is an error."""
+        self._closed = True
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+        await asyncio.sleep(0)  # lets the event loop finish closing them
+
+    async def __aenter__(self) -> Self:
+        """Return the client itself."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the client."""
+        await self.close()
+
+    async def _exchange_once(
+        self, command: Command[Any], request: bytes, address: Address, hurry: asyncio.Event | None
+    ) -> Answer:
+        connection = await self._connection(address)
+        keep = False
+        try:
+            answer = await connection.exchange(command, request, hurry)
+            keep = not answer.closing and not (hurry is not None and hurry.is_set())
+        finally:
+            if keep and not self._closed and len(self._idle) < IDLE_MAX:
+                self._idle.append(connection)
+            else:
+                connection.close()
+        answer.check()
+        return answer
+
+    async def _connection(self, address: Address) -> _Connection:
+        if self._closed:
+            raise RuntimeError("the client is closed")
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.address == address and connection.fresh:
+                return connection
+            connection.close()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(address, self._answer_bytes_max), address.host, address.port
+                )
+        except TimeoutError:
+            raise ServerUnreachable(
+                f"cannot connect to {address}: nothing came within {CONNECT_S:g} s"
+            ) from None
+        except (OSError, UnicodeError) as error:
+            raise ServerUnreachable(f"cannot connect to {address}: {error}") from error
+        return connection

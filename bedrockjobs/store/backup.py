@@ -1,0 +1,115 @@
+"""Copies a database that may be in use into one new file: whole, checked, and there or not there.
+
+It reads one snapshot through SQLite's backup API; the server goes on meanwhile. It knows no command line.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from bedrockjobs.store.schema import version_of
+
+PAGES_PER_STEP = 2_048
+"""Pages copied between two reports of progress: 8 MiB, a few hundredths of a second."""
+
+COMPANIONS = ("-wal", "-shm", "-journal")
+"""Files that SQLite keeps beside a database; a copy must never be taken for the file they belong to."""
+
+Progress = Callable[[int, int], None]
+"""Told the pages copied and the pages in all."""
+
+
+class CopyError(RuntimeError):
+    """The copy was not made; the message is a sentence for whoever asked for it."""
+
+
+class Copy(NamedTuple):
+    """What was written."""
+
+    size: int
+    jobs: int
+
+
+def open_read_only(path: Path) -> sqlite3.Connection:
+    """Open a database that must not change; raises CopyError where there is none."""
+    if not path.is_file():
+        raise CopyError(f"there is no database {path}")
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
+
+
+def copy_database(source: Path, target: Path, *, overwrite: bool, progress: Progress | None = None) -> Copy:
+    """Copy ``source`` to ``target`` (mode 0600), which appears only when the copy is whole and sound.
+
+    Raises CopyError where the target is in the way or the copy is damaged, sqlite3.Error and OSError where
+    a file cannot be read or written.
+    """
+    _check_target(source, target, overwrite)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    os.close(handle)
+    draft = Path(name)
+    try:
+        _copy_snapshot(source, draft, progress)
+        copy = _checked(draft)
+        _sync(draft)
+        _check_target(source, target, overwrite)
+        draft.replace(target)
+        _sync(target.parent)
+        return copy
+    finally:
+        for suffix in ("", *COMPANIONS):
+            Path(f"{draft}{suffix}").unlink(missing_ok=True)
+
+
+def _check_target(source: Path, target: Path, overwrite: bool) -> None:
+    if not target.parent.is_dir():
+        raise CopyError(f"there is no folder {target.parent}")
+    if target.exists():
+        if not target.is_file():
+            raise CopyError(f"{target} is not a file")
+        if source.exists() and target.samefile(source):
+            raise CopyError(f"{target} is the database itself")
+        if not overwrite:
+            raise CopyError(f"{target} exists; --force replaces it")
+    for suffix in COMPANIONS:
+        # SQLite would take a log left by another database for this copy's own and play it into the copy.
+        if Path(f"{target}{suffix}").exists():
+            raise CopyError(f"{target}{suffix} exists: {target} is a database in use, or was not closed")
+
+
+def _copy_snapshot(source: Path, draft: Path, progress: Progress | None) -> None:
+    def report(_: int, remaining: int, total: int) -> None:
+        if progress is not None:
+            progress(total - remaining, total)
+
+    with closing(open_read_only(source)) as live, closing(sqlite3.connect(draft)) as copy:
+        # One snapshot for all steps: without it each commit of the server would start the copy anew.
+        live.execute("BEGIN")
+        if version_of(live) == 0:
+            raise CopyError(f"{source} is not a database of bedrockjobs")
+        live.backup(copy, pages=PAGES_PER_STEP, progress=report)
+        live.execute("ROLLBACK")
+
+
+def _checked(draft: Path) -> Copy:
+    with closing(sqlite3.connect(draft, isolation_level=None)) as copy:
+        copy.execute("PRAGMA journal_mode = DELETE")
+        faults = [str(row[0]) for row in copy.execute("PRAGMA integrity_check(5)")]
+        if faults != ["ok"]:
+            raise CopyError(f"the copy is damaged: {'; '.join(faults)}")
+        jobs = int(copy.execute("SELECT count(*) FROM jobs").fetchone()[0])
+    return Copy(draft.stat().st_size, jobs)
+
+
+def _sync(path: Path) -> None:
+    """Have a file, or the names in a folder, written to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,60 @@
+"""Starts and stops a server as a process of its own. Not named conftest: other folders have one."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+DEADLINE_S = 30
+"""Time a program of these tests may take: many times what it needs on a busy machine."""
+
+BEDROCKJOBS = [sys.executable, "-m", "bedrockjobs"]
+
+
+class Running(NamedTuple):
+    """A server that listens."""
+
+    process: subprocess.Popen[str]
+    address: str
+    database: Path
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """Return the environment without what would change a run of these tests."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("BEDROCKJOBS_")}
+    return {**mine, **more}
+
+
+def start(database: Path, *arguments: str) -> Running:
+    """Start a server on a free port and wait until it listens."""
+    process = subprocess.Popen(
+        [*BEDROCKJOBS, "serve", "--port", "0", "--database", str(database), *arguments],
+        stdout=subprocess.PIPE, text=True, env=clean_environment(),
+    )  # fmt: skip
+    assert process.stdout is not None
+    guard = threading.Timer(DEADLINE_S, process.kill)
+    guard.start()
+    line = process.stdout.readline()  # the first line, or the end of the output where it cannot start
+    guard.cancel()
+    found = re.search(r"127\.0\.0\.1:\d+", line)
+    if found is None:
+        stop(process)
+        raise AssertionError(f"expected where the server listens, got {line!r}")
+    return Running(process, found.group(), database)
+
+
+def stop(process: subprocess.Popen[str]) -> int:
+    """Tell a server to stop and return its exit status."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        return process.wait(DEADLINE_S)
+    finally:
+        process.kill()
+        if process.stdout is not None:
+            process.stdout.close()

@@ -1,0 +1,295 @@
+"""CreateJob and CreateJobs: what is stored, what is refused, and what ``unique`` does."""
+
+from __future__ import annotations
+
+from tests.conformance.scenario import ABSENT, create, do, fail, finish, get, gone, none, raw, scenario, show
+
+NOW = "2026-01-05 10:00:00"
+NOW_MS = "2026-01-05 10:00:00.250"
+
+SCENARIOS = [
+    scenario(
+        "a plain job as it is stored",
+        (14, "N07", "N08"),
+        create("foo", data={"value": 1}).gives("200 OK", {"jobID": 1}),
+        show(
+            1,
+            jobID=1,
+            name="foo",
+            state="QUEUED",
+            created=NOW,
+            nextRun=NOW_MS,
+            lastRun="",
+            repeat="",
+            retryAfter="",
+            priority=500,
+            data={"value": 1},
+            parentJobID=ABSENT,
+            error=ABSENT,
+            exitCode=ABSENT,
+        ),
+    ),
+    scenario(
+        "each of the six priorities, and no other",
+        "D01",
+        *[create(f"p{value}", jobPriority=value) for value in (0, 250, 500, 750, 850, 1000)],
+        show(2, priority=250),
+        show(5, priority=850),
+        *[
+            create("p", jobPriority=value).gives("402 Invalid priority value")
+            for value in (1, 501, -1, "abc", "")
+        ],
+        create("after", jobPriority="1000").gives("200 OK", {"jobID": 7}),
+    ),
+    scenario(
+        "jobPriority beats the generic priority, which counts alone",
+        7,
+        create("a", jobPriority=0, priority=1000, timeout=110000, connection="wait"),
+        show(1, priority=0),
+        create("b", priority=1000),
+        show(2, priority=1000),
+        create("c", priority=7).gives("402 Invalid priority value"),
+        create("d", jobPriority=250, priority="HIGH"),
+        show(3, priority=250),
+    ),
+    scenario(
+        "a name has 1 to 255 characters and is always a string",
+        (1, "faults"),
+        do("CreateJob", data={}).gives("402 Missing name"),
+        create("").gives("402 Missing name"),
+        create("n" * 255),
+        create("n" * 256).gives("402 Malformed name"),
+        create("1234567"),
+        create("null"),
+        get("1234567").shows(name="1234567"),
+        get("null").shows(name="null"),
+    ),
+    scenario(
+        "data is a JSON object; truncated JSON is refused",
+        (1, 41, "faults"),
+        raw("CreateJob", name="e", data='{"a":1').gives("402 Data is not a valid JSON Object"),
+        raw("CreateJob", name="e", data="hello").gives("402 Data is not a valid JSON Object"),
+        raw("CreateJob", name="e", data="[1,2]").gives("402 Data is not a valid JSON Object"),
+        raw("CreateJob", name="e", data="").gives("402 Data is not a valid JSON Object"),
+        raw("CreateJob", name="e", data='{"a":1}').gives("200 OK", {"jobID": 1}),
+        raw("CreateJob", name="e", repeat="", parentjobid="", firstrun="").gives("200 OK", {"jobID": 2}),
+    ),
+    scenario(
+        "data nested too deep is refused",
+        "faults",
+        raw("CreateJob", name="deep", data='{"a":' * 100_000 + "1" + "}" * 100_000).gives(
+            "402 Data is not a valid JSON Object"
+        ),
+        none("deep"),
+    ),
+    scenario(
+        "firstRun: a bare date, another form, rubbish",
+        (14, "faults"),
+        create("day", firstRun="2026-01-06"),
+        show(1, nextRun="2026-01-06 00:00:00"),
+        create("zone", firstRun="2026-01-05T12:30:00+01:00"),
+        show(2, nextRun="2026-01-05 11:30:00"),
+        create("bad", firstRun="garbage").gives("402 Malformed firstRun"),
+        create("bad", firstRun="1999 garbage").gives("402 Malformed firstRun"),
+        none("day").after(50_000),
+        get("day").after(400),
+    ),
+    scenario(
+        "repeat and retryAfter exclude each other",
+        "D02",
+        create("x", repeat="FINISHED, +1 HOUR", retryAfter="+5 MINUTES").gives(
+            "402 Cannot use retryAfter with repeat"
+        ),
+        create("x").gives("200 OK", {"jobID": 1}),
+        modes=("document",),
+    ),
+    scenario(
+        "repeat and retryAfter together",
+        "D02",
+        create("x", repeat="FINISHED, +1 HOUR", retryAfter="+5 MINUTES").gives("200 OK", {"jobID": 1}),
+        modes=("current",),
+    ),
+    scenario(
+        "unique and retryAfter exclude each other",
+        "D03",
+        create("x", unique=True, retryAfter="+5 MINUTES").gives("405 Cannot use retryAfter with unique"),
+        create("x", unique=False, retryAfter="+5 MINUTES").gives("200 OK", {"jobID": 1}),
+        modes=("document",),
+    ),
+    scenario(
+        "unique and retryAfter together",
+        "D03",
+        create("x", unique=True, retryAfter="+5 MINUTES").gives("200 OK", {"jobID": 1}),
+        create("x", unique=True, retryAfter="+5 MINUTES").gives("200 OK", {"jobID": 1}),
+        modes=("current",),
+    ),
+    scenario(
+        "the grammar is checked before the combination, and that before unique",
+        1,
+        create("x", repeat="junk", retryAfter="junk", unique=True).gives("402 Malformed repeat"),
+        create("x", repeat="HOURLY", retryAfter="junk", unique=True).gives("402 Malformed retryAfter"),
+        create("x", repeat="HOURLY", retryAfter="+1 HOUR", unique=True).gives(
+            "402 Cannot use retryAfter with repeat"
+        ),
+        modes=("document",),
+    ),
+    scenario(
+        "unique always updates, and resets what is left out",
+        ("D04", 11),
+        create("u", unique=True, data={"k": 1, "gone": 2}, repeat="HOURLY", jobPriority=1000),
+        create("u", unique=True, data={"k": 1, "gone": 2}).after(5).gives("200 OK", {"jobID": 1}),
+        show(1, repeat="", priority=500, data={"k": 1, "gone": 2}, nextRun=NOW_MS, created=NOW),
+        create("u", unique=True, data={"m": {"x": 1}, "gone": None}, repeat="DAILY", jobPriority=750),
+        show(1, repeat="DAILY", priority=750, data={"k": 1, "m": {"x": 1}}, nextRun=NOW_MS),
+        create("u", unique=True, data={"m": {"y": 2, "x": None}}),
+        show(1, repeat="", priority=500, data={"k": 1, "m": {"y": 2}}),
+        modes=("document",),
+    ),
+    scenario(
+        "unique does nothing when the data is the same",
+        ("D04", 11),
+        create("u", unique=True, data={"k": 1}, repeat="HOURLY", jobPriority=1000),
+        create("u", unique=True, data={"k": 1}).gives("200 OK", {"jobID": 1}),
+        show(1, repeat="HOURLY", priority=1000, data={"k": 1}),
+        create("u", unique=True, data={"m": 2}).gives("200 OK", {"jobID": 1}),
+        show(1, repeat="", priority=500, data={"k": 1, "m": 2}, nextRun=NOW_MS),
+        modes=("current",),
+    ),
+    scenario(
+        "overwrite=false leaves the job as it is",
+        "D04",
+        create("u", data={"k": 1}, repeat="HOURLY", jobPriority=1000),
+        create(
+            "u", unique=True, overwrite=False, data={"zz": 9}, repeat="DAILY", firstRun="2030-01-01"
+        ).gives("200 OK", {"jobID": 1}),
+        show(1, repeat="HOURLY", priority=1000, data={"k": 1}, nextRun=NOW_MS),
+    ),
+    scenario(
+        "unique matches a job in any state",
+        10,
+        create("u", data={"a": 1}),
+        get("u"),
+        create("u", unique=True, data={"b": 2}).gives("200 OK", {"jobID": 1}),
+        show(1, state="RUNNING", data={"a": 1, "b": 2}),
+        fail(1),
+        create("u", unique=True, data={"c": 3}).gives("200 OK", {"jobID": 1}),
+        show(1, state="FAILED", data={"a": 1, "b": 2, "c": 3}),
+        none("u"),
+    ),
+    scenario(
+        "unique takes the first of several",
+        10,
+        create("u"),
+        create("u"),
+        create("u", unique=True).gives("200 OK", {"jobID": 1}),
+        get("u"),
+        finish(1),
+        create("u", unique=True).gives("200 OK", {"jobID": 2}),
+    ),
+    scenario(
+        "unique knows mocked and real jobs apart",
+        (10, 40),
+        create("u", mockRequest=True),
+        create("u", unique=True).gives("200 OK", {"jobID": 2}),
+        create("u", unique=True, mockRequest=True).gives("200 OK", {"jobID": 1}),
+        create("u", unique=True, data={"mockRequest": True, "a": 1}).gives("200 OK", {"jobID": 1}),
+        show(1, data={"mockRequest": True, "a": 1}),
+        show(2, data={}),
+    ),
+    scenario(
+        "only the text true counts for unique",
+        13,
+        raw("CreateJob", name="u", unique="true").gives("200 OK", {"jobID": 1}),
+        raw("CreateJob", name="u", unique="1").gives("200 OK", {"jobID": 2}),
+        raw("CreateJob", name="u", unique="false").gives("200 OK", {"jobID": 3}),
+        create("u", unique=1).gives("200 OK", {"jobID": 4}),
+        create("u", unique=True).gives("200 OK", {"jobID": 1}),
+        create("u", unique="maybe").gives("402 Malformed unique"),
+    ),
+    scenario(
+        "unique on a child under another parent or none",
+        12,
+        create("P"),
+        create("Q"),
+        get("P"),
+        get("Q"),
+        create("K", parentJobID=1, data={"a": 1}).gives("200 OK", {"jobID": 3}),
+        create("K", unique=True, parentJobID=2).gives("404 Mismatched parentJobID"),
+        create("K", unique=True).gives("404 Mismatched parentJobID"),
+        create("K", unique=True, overwrite=False).gives("404 Mismatched parentJobID"),
+        create("K", unique=True, parentJobID=1, data={"b": 2}).gives("200 OK", {"jobID": 3}),
+        show(3, data={"a": 1, "b": 2}, state="PAUSED", parentJobID=1),
+        create("P", unique=True, parentJobID=2).gives("404 Mismatched parentJobID"),
+    ),
+    scenario(
+        "CreateJobs answers in the order given",
+        (8, 9),
+        do(
+            "CreateJobs",
+            jobs='[{"name":"a","data":{"k":1}},{"name":"b","data":"{\\"k\\":2}","jobPriority":1000},'
+            '{"name":"c","data":[],"unknown":1,"repeat":null}]',
+        ).gives("200 OK", {"jobIDs": [1, 2, 3]}),
+        show(1, data={"k": 1}),
+        show(2, data={"k": 2}, priority=1000),
+        show(3, data={}, repeat=""),
+    ),
+    scenario(
+        "CreateJobs is all or nothing and uses up no jobID",
+        (8, "N07"),
+        do("CreateJobs", jobs=[{"name": "a"}, {"name": "b", "repeat": "bad"}]).gives("402 Malformed repeat"),
+        do("CreateJobs", jobs=[{"name": "a"}, {"name": "b", "jobPriority": 3}]).gives(
+            "402 Invalid priority value"
+        ),
+        do("CreateJobs", jobs=[{"name": "a"}, {"name": "b", "parentJobID": 77}]).gives(
+            "404 parentJobID does not exist"
+        ),
+        do("CreateJobs", jobs=[{"name": "a"}, {"data": {}}]).gives("402 Missing name"),
+        gone(1),
+        none("a"),
+        create("a").gives("200 OK", {"jobID": 1}),
+    ),
+    scenario(
+        "a refused CreateJobs takes back what it merged",
+        8,
+        create("u", data={"k": 1}),
+        do(
+            "CreateJobs",
+            jobs=[{"name": "u", "unique": True, "data": {"m": 2}}, {"name": "b", "parentJobID": 77}],
+        ).gives("404 parentJobID does not exist"),
+        show(1, data={"k": 1}),
+    ),
+    scenario(
+        "later entries of CreateJobs see earlier ones",
+        8,
+        do(
+            "CreateJobs",
+            jobs=[
+                {"name": "u", "unique": True, "data": {"a": 1}},
+                {"name": "u", "unique": True, "data": {"b": 2}},
+            ],
+        ).gives("200 OK", {"jobIDs": [1, 1]}),
+        show(1, data={"a": 1, "b": 2}),
+    ),
+    scenario(
+        "what is no list of objects is 401",
+        1,
+        do("CreateJobs").gives("401 Invalid JSON"),
+        raw("CreateJobs").gives("401 Invalid JSON"),
+        do("CreateJobs", jobs='{"name":"x"}').gives("401 Invalid JSON"),
+        do("CreateJobs", jobs="[]").gives("401 Invalid JSON"),
+        do("CreateJobs", jobs="[1]").gives("401 Invalid JSON"),
+        do("CreateJobs", jobs='[{"name":"x"}').gives("401 Invalid JSON"),
+        do("FinishJobs", jobs="[1]").gives("401 Invalid JSON"),
+    ),
+    scenario(
+        "jobIDs are never reused",
+        "N07",
+        create("a"),
+        create("b"),
+        do("DeleteJob", jobID=2),
+        create("c").gives("200 OK", {"jobID": 3}),
+        get("c"),
+        finish(3),
+        create("d").gives("200 OK", {"jobID": 4}),
+    ),
+]

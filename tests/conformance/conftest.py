@@ -1,0 +1,17 @@
+"""One engine at a time for every conformance test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bedrockjobs.config import Compatibility
+from tests.conformance.engine import ENGINES, Engine
+
+
+@pytest.fixture(params=sorted(ENGINES))
+def engine(request: pytest.FixtureRequest, mode: Compatibility) -> Iterator[Engine]:
+    """Open each engine in turn, in the compatibility mode that the test names as ``mode``."""
+    with ENGINES[request.param](mode) as opened:
+        yield opened

@@ -1,0 +1,111 @@
+"""What a conformance test needs of an engine, and the engines there are.
+
+An engine is the whole queue behind one call: commands in, outcomes out, on a clock that the test moves. The
+scenarios know nothing else of it.
+"""
+
+from __future__ import annotations
+
+import json
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from bedrockjobs.clock import ManualClock
+from bedrockjobs.commands import Command, ListJobs
+from bedrockjobs.config import Compatibility, Settings
+from bedrockjobs.errors import CommandError
+from bedrockjobs.handlers.dispatch import perform
+from bedrockjobs.handlers.take import nothing
+from bedrockjobs.handlers.turn import Answer, Turn, render_with_state
+from bedrockjobs.store.rows import JobRow
+from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.store.statements import STATEMENTS
+from tests.model import Model, Outcome
+
+START = datetime(2026, 1, 5, 10, 0, 0, 250_000, tzinfo=UTC)
+"""When every scenario begins: a Monday, with milliseconds so that a rounded moment shows."""
+
+
+class Engine(Protocol):
+    """A queue that starts empty."""
+
+    def call(self, command: Command[Any]) -> Outcome:
+        """Do a command now; a refusal is an outcome too."""
+        ...
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+
+class ModelEngine:
+    """The reference model on a clock of its own."""
+
+    def __init__(self, compatibility: Compatibility) -> None:
+        """Begin empty, at ``START``."""
+        self.model = Model(compatibility)
+        self.clock = ManualClock(START)
+
+    def call(self, command: Command[Any]) -> Outcome:
+        """Do a command now."""
+        return self.model.call(command, self.clock.now())
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.advance(seconds)
+
+
+@contextmanager
+def model_engine(compatibility: Compatibility) -> Iterator[Engine]:
+    """Open the reference model."""
+    yield ModelEngine(compatibility)
+
+
+class SQLiteEngine:
+    """The handlers on a SQLite store, one transaction a command, as the writer thread does them."""
+
+    def __init__(self, store: SQLiteStore, compatibility: Compatibility) -> None:
+        """Begin empty, at ``START``."""
+        self.store = store
+        self.compatibility = compatibility
+        self.clock = ManualClock(START)
+
+    def call(self, command: Command[Any]) -> Outcome:
+        """Do a command now."""
+        if isinstance(command, ListJobs):
+            page = (command.after, command.state, command.name, command.limit)
+            rows = [JobRow._make(row) for row in self.store._db.execute(STATEMENTS["list_jobs"], page)]
+            return Outcome(200, "OK", {"jobs": [json.loads(render_with_state(row)) for row in rows]})
+        self.store.begin()
+        outcome = perform(Turn(self.store, self.clock.now(), self.compatibility), command)
+        if isinstance(outcome, Answer) and outcome.waits_for is not None:
+            try:
+                outcome = nothing(outcome.waits_for)
+            except CommandError as error:
+                outcome = error
+        self.store.commit()
+        if isinstance(outcome, CommandError):
+            return Outcome(outcome.code, outcome.reason, None)
+        return Outcome(200, "OK", json.loads(outcome.body) if outcome.body else None)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.advance(seconds)
+
+
+@contextmanager
+def sqlite_engine(compatibility: Compatibility) -> Iterator[Engine]:
+    """Open a store in memory."""
+    store = SQLiteStore(":memory:", Settings())
+    yield SQLiteEngine(store, compatibility)
+    store.close()
+
+
+ENGINES: dict[str, Callable[[Compatibility], AbstractContextManager[Engine]]] = {
+    "model": model_engine,
+    "sqlite": sqlite_engine,
+}
+"""Every engine that the suite runs on, by the name that a test's id shows."""

@@ -1,0 +1,106 @@
+"""Every scenario on every engine, and the proof that every rule of the notes has one."""
+
+from __future__ import annotations
+
+import pytest
+
+from bedrockjobs.config import Compatibility
+from tests.conformance import (
+    cases_change,
+    cases_create,
+    cases_end,
+    cases_family,
+    cases_mock,
+    cases_repeat,
+    cases_retry_after,
+    cases_take,
+)
+from tests.conformance.engine import Engine
+from tests.conformance.scenario import ABSENT, Scenario, different
+
+SCENARIOS: list[Scenario] = [
+    *cases_create.SCENARIOS,
+    *cases_take.SCENARIOS,
+    *cases_change.SCENARIOS,
+    *cases_end.SCENARIOS,
+    *cases_family.SCENARIOS,
+    *cases_retry_after.SCENARIOS,
+    *cases_repeat.SCENARIOS,
+    *cases_mock.SCENARIOS,
+]
+RUNS = [(mode, one) for one in SCENARIOS for mode in one.modes]
+
+ON_THE_WIRE: dict[int | str, str] = {
+    4: "unescaping of header values happens before a command exists",
+    5: "Content-Length is the protocol's",
+    6: "repeated and folded headers are the protocol's",
+    "D06": "waiting is the dispatcher's; without it a GetJob is 404 at once",
+    "D09": "Query is read by the store, not by the queue",
+}
+"""Rules that no engine can keep or break, with the reason; the protocol's tests hold them."""
+
+
+@pytest.mark.parametrize(("mode", "case"), RUNS, ids=[f"{mode}-{one.name}" for mode, one in RUNS])
+def test_scenario(engine: Engine, mode: Compatibility, case: Scenario) -> None:
+    """Every step is answered as the scenario says."""
+    for step in case.steps:
+        step.run(engine)
+
+
+def test_every_rule_has_a_scenario() -> None:
+    """The rules 1 to 41, the decisions in each of their modes, and the mended faults."""
+    told = {rule for one in SCENARIOS for rule in one.rules}
+    wanted = {
+        *range(1, 42),
+        *(f"D0{number}" for number in range(1, 10)),
+        "N07",
+        "N08",
+        "N09",
+        "N22",
+        "faults",
+    }
+    assert wanted - told == set(ON_THE_WIRE)
+
+
+@pytest.mark.parametrize("decision", ["D02", "D03", "D04", "D07", "D08"])
+def test_every_decision_is_shown_in_both_modes(decision: str) -> None:
+    """A decision that depends on the mode has a scenario that holds in the one and one in the other."""
+    modes = {one.modes for one in SCENARIOS if decision in one.rules}
+    assert {("document",), ("current",)} <= modes
+
+
+def test_scenario_names_are_unique() -> None:
+    """A failure names one scenario."""
+    names = [one.name for one in SCENARIOS]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("expected", "found"),
+    [
+        ({"jobID": 1}, {"jobID": 2}),
+        ({"jobID": 1}, {}),
+        ({"jobID": 1}, None),
+        ({"error": ABSENT}, {"error": "x"}),
+        ({"data": {}}, {"data": {"more": 1}}),
+        ({"jobs": [{"jobID": 1}]}, {"jobs": [{"jobID": 1}, {"jobID": 2}]}),
+        ({"jobs": [{"jobID": 1}]}, {"jobs": [{"jobID": 2}]}),
+        ({"job": {"jobID": 1}}, {"job": None}),
+        ({"job": None}, {"job": {"jobID": 1}}),
+        ({"job": {"runID": ABSENT}}, {"job": {"runID": 3}}),
+    ],
+)
+def test_a_wrong_body_is_seen(expected: object, found: object) -> None:
+    """The comparison of a scenario can fail."""
+    assert different(expected, found)
+
+
+def test_more_members_than_named_are_no_difference() -> None:
+    """A scenario names only what it is about."""
+    found = {
+        "jobID": 1,
+        "data": {"a": 1},
+        "job": {"jobID": 2, "name": "x"},
+        "jobs": [{"jobID": 3, "name": "y"}],
+    }
+    assert different({"jobID": 1, "data": {"a": 1}, "job": {"jobID": 2}, "jobs": [{"jobID": 3}]}, found) == []

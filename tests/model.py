@@ -1,0 +1,396 @@
+"""The reference model: what every queue command does, in plain Python on a dict of rows.
+
+Written from the documents alone. It must not import handlers, life cycle, schedule or store of the server,
+because it is what they are compared with. It is slow, keeps nothing on disk and does not wait: a GetJob that
+finds nothing answers ``404 No job found`` whatever it asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Container
+from datetime import datetime
+from typing import Any, cast
+
+from bedrockjobs import commands as c
+from bedrockjobs.commands.take import TakeOptions
+from bedrockjobs.config import ERROR_CHARS_MAX, LOST_RUNS_MAX, PRIORITY_DEFAULT
+from tests import model_repeat as times
+from tests.model_data import (
+    dump,
+    glob,
+    keeping_mark,
+    lost_runs,
+    marked,
+    merged,
+    untaken,
+    with_mark,
+    without,
+)
+from tests.model_table import ENDED_WELL, OK, PENDING, STARTED, Outcome, Refusal, Row, Table, wanted
+
+__all__ = ["Model", "Outcome", "Row"]
+
+NOT_RUNNING = (405, "Can only retry/finish RUNNING and RUNQUEUED jobs")
+NO_RETRY_AND_REPEAT = (402, "Cannot use retryAfter with repeat")
+NO_CHILD_REPEAT = (402, "Child jobs cannot repeat")
+NO_JOB_FOUND = Outcome(404, "No job found")
+
+
+class Model(Table):
+    """The queue. ``call`` does one command at one moment."""
+
+    def call(self, command: c.Command[Any], now: datetime) -> Outcome:
+        """Do a command; one that is refused changes nothing."""
+        self.now = now
+        action = getattr(self, f"_do_{type(command).__name__}")
+        return self.whole_or_not_at_all(lambda: cast(Outcome, action(command)))
+
+    # --- creating and changing -------------------------------------------------------------------------
+
+    def _do_CreateJob(self, command: c.CreateJob) -> Outcome:
+        return Outcome(200, "OK", {"jobID": self._create(command)})
+
+    def _do_CreateJobs(self, command: c.CreateJobs) -> Outcome:
+        return Outcome(200, "OK", {"jobIDs": [self._create(spec) for spec in command.jobs]})
+
+    def _create(self, spec: c.JobSpec) -> int:
+        next_run = spec.first_run or times.with_ms(self.now)
+        if spec.repeat:
+            self.checked_next(spec.repeat, next_run, "")
+        if spec.retry_after:
+            self.later(spec.retry_after)
+        if self.mode == "document" and spec.retry_after and spec.repeat:
+            raise Refusal(*NO_RETRY_AND_REPEAT)
+        if self.mode == "document" and spec.retry_after and spec.unique:
+            raise Refusal(405, "Cannot use retryAfter with unique")
+        parent = self.jobs.get(spec.parent_job_id) if spec.parent_job_id else None
+        mocked = spec.mock_request or marked(spec.data) or bool(parent and parent.mocked)
+        data = with_mark(spec.data) if mocked else spec.data
+        priorities = (spec.job_priority, spec.priority, PRIORITY_DEFAULT)
+        priority = next(value for value in priorities if value is not None)
+        if spec.unique:
+            twins = [row for row in self.jobs.values() if row.name == spec.name and row.mocked == mocked]
+            if twins:
+                twin = min(twins, key=lambda row: row.jobID)
+                self._overwrite(twin, spec, data, priority)
+                return twin.jobID
+        if spec.parent_job_id:
+            self._check_parent(parent)
+            if spec.repeat:
+                raise Refusal(*NO_CHILD_REPEAT)
+        row = Row(
+            jobID=self.next_job_id,
+            created=times.whole(self.now),
+            state="PAUSED" if parent and parent.state in STARTED else "QUEUED",
+            name=spec.name,
+            nextRun=next_run,
+            lastRun="",
+            repeat=spec.repeat,
+            data=data,
+            priority=priority,
+            parentJobID=spec.parent_job_id,
+            retryAfter=spec.retry_after,
+            mocked=mocked,
+        )
+        self.next_job_id += 1
+        self.jobs[row.jobID] = row
+        return row.jobID
+
+    def _overwrite(self, row: Row, spec: c.JobSpec, data: str, priority: int) -> None:
+        if row.parentJobID != spec.parent_job_id:
+            raise Refusal(404, "Mismatched parentJobID")
+        if not spec.overwrite or (self.mode == "current" and data == row.data):
+            return
+        self._check_new_repeat(row, spec.repeat)
+        row.repeat, row.priority = spec.repeat, priority
+        row.data = dump(merged(json.loads(row.data), json.loads(data)))
+
+    def _check_parent(self, parent: Row | None) -> None:
+        if parent is None:
+            raise Refusal(404, "parentJobID does not exist")
+        if parent.parentJobID:
+            raise Refusal(405, "Cannot create grandchildren")
+        if parent.state not in (*STARTED, "PAUSED"):
+            raise Refusal(405, "Can only create child job when parent is RUNNING, RUNQUEUED or PAUSED")
+
+    def _check_new_repeat(self, row: Row, repeat: str) -> None:
+        """Refuse for an existing job the repeats that CreateJob would refuse."""
+        if repeat and row.retryAfter and self.mode == "document":
+            raise Refusal(*NO_RETRY_AND_REPEAT)
+        if repeat and row.parentJobID:
+            raise Refusal(*NO_CHILD_REPEAT)
+
+    def _do_UpdateJob(self, command: c.UpdateJob) -> Outcome:
+        repeat = command.repeat or None
+        given = (command.data, repeat, command.job_priority, command.next_run)
+        if all(value is None for value in given) and not command.should_clear_repeat:
+            raise Refusal(402, "Missing data")
+        if repeat:
+            self.checked_next(repeat, times.whole(self.now), "")
+        row = self.job(command.job_id, command.run_id)
+        if command.data is not None:
+            row.data = keeping_mark(command.data, row.mocked)
+        if command.job_priority is not None:
+            row.priority = command.job_priority
+        if command.should_clear_repeat:
+            row.repeat = ""
+        elif repeat:
+            self._check_new_repeat(row, repeat)
+            differs = repeat.upper() != row.repeat.upper()
+            row.repeat = repeat
+            if differs and command.next_run is None and row.state != "RUNQUEUED":
+                row.nextRun = self.checked_next(repeat, row.scheduled, row.lastRun)
+        if command.next_run is not None:
+            row.nextRun = command.next_run
+        return OK
+
+    # --- taking and showing ----------------------------------------------------------------------------
+
+    def _do_GetJob(self, command: c.GetJob) -> Outcome:
+        job = self._take(wanted(command.name, command.names), command, command.job_priority)
+        return NO_JOB_FOUND if job is None else Outcome(200, "OK", job)
+
+    def _do_GetJobs(self, command: c.GetJobs) -> Outcome:
+        matches = wanted(command.name, command.names)
+        found: list[dict[str, Any]] = []
+        while len(found) < command.num_results:
+            # A retryAfter of nothing makes a job due at once again; one answer still holds it once.
+            taken = {job["jobID"] for job in found}
+            job = self._take(matches, command, command.job_priority, taken)
+            if job is None:
+                break
+            found.append(job)
+        return Outcome(200, "OK", {"jobs": found}) if found else NO_JOB_FOUND
+
+    def _take(
+        self,
+        matches: Callable[[str], bool],
+        options: TakeOptions,
+        priority: int | None,
+        taken: Container[int] = (),
+    ) -> dict[str, Any] | None:
+        """Take the first of the due jobs; those that may not run become FAILED on the way."""
+        while True:
+            due = [
+                row
+                for row in self.jobs.values()
+                if row.state in ("QUEUED", "RUNQUEUED")
+                and row.nextRun <= times.with_ms(self.now)
+                and row.jobID not in taken
+                and matches(row.name)
+                and (priority is None or row.priority == priority)
+                and (options.get_mocked_jobs or not row.mocked)
+            ]
+            if not due:
+                return None
+            row = min(due, key=lambda row: (-row.priority, row.nextRun, row.jobID))
+            counted = row.retryAfter and not row.name.startswith("manual")
+            lost = counted and lost_runs(row.data) >= LOST_RUNS_MAX
+            if lost or any(glob(pattern, row.name) for pattern in self.crash_patterns):
+                self.fail(row)
+                continue
+            return self._dequeue(row, options.worker)
+
+    def _dequeue(self, row: Row, worker: str | None) -> dict[str, Any]:
+        answer = self._shown(row)
+        if row.parentJobID and row.parentJobID in self.jobs:
+            answer["parentData"] = json.loads(self.jobs[row.parentJobID].data)
+        children = self.children(row)
+        if any(child.state in ENDED_WELL for child in children):
+            for state, key in (("FINISHED", "finishedChildJobs"), ("CANCELLED", "cancelledChildJobs")):
+                answer[key] = [
+                    {"jobID": child.jobID, "data": json.loads(child.data)}
+                    for child in children
+                    if child.state == state
+                ]
+        row.before = (row.nextRun, row.lastRun, row.attempt, row.data)
+        row.state = "RUNQUEUED" if row.retryAfter else "RUNNING"
+        if row.retryAfter:
+            self._set_return(row)
+        row.lastRun = times.whole(self.now)
+        row.attempt += 1
+        row.runID = None
+        if worker is not None:
+            row.runID, self.next_run_id = self.next_run_id, self.next_run_id + 1
+            answer |= {"attempt": row.attempt, "runID": row.runID}
+        return answer
+
+    def _set_return(self, row: Row) -> None:
+        """Note when a retryAfter job is given out again, and that it was given out."""
+        data = json.loads(row.data)
+        if not row.name.startswith("manual"):
+            data["retryAfterCount"] = lost_runs(row.data) + 1
+        moments = [self.later(row.retryAfter)]
+        if not row.mocked and row.repeat and times.split_repeat(row.repeat, self.mode)[0] == "SCHEDULED":
+            data.setdefault("originalNextRun", row.nextRun)
+            following = self.next(row.repeat, data["originalNextRun"], row.lastRun)
+            moments += [following] if following else []
+        row.nextRun, row.data = min(moments), dump(data)
+
+    def _do_QueryJob(self, command: c.QueryJob) -> Outcome:
+        return Outcome(200, "OK", self._queried(self.job(command.job_id)))
+
+    def _do_ListJobs(self, command: c.ListJobs) -> Outcome:
+        found = [
+            self._queried(row)
+            for key, row in sorted(self.jobs.items())
+            if key > command.after
+            and (command.name is None or glob(command.name, row.name))
+            and (command.state is None or row.state == command.state)
+        ]
+        return Outcome(200, "OK", {"jobs": found[: command.limit]})
+
+    def _shown(self, row: Row) -> dict[str, Any]:
+        names = ("jobID", "name", "created", "lastRun", "nextRun", "priority", "repeat", "retryAfter")
+        shown = {name: getattr(row, name) for name in names} | {"data": json.loads(row.data)}
+        return shown | ({"parentJobID": row.parentJobID} if row.parentJobID else {})
+
+    def _queried(self, row: Row) -> dict[str, Any]:
+        shown = self._shown(row) | {"state": row.state, "error": row.error, "exitCode": row.exitCode}
+        return {key: value for key, value in shown.items() if value is not None}
+
+    # --- ending a run ----------------------------------------------------------------------------------
+
+    def _do_FinishJob(self, command: c.FinishJob) -> Outcome:
+        self._finish(command)
+        return self._then(command, command.job_priority)
+
+    def _do_FinishJobs(self, command: c.FinishJobs) -> Outcome:
+        results = []
+        for spec in command.jobs:
+
+            def finish(spec: c.FinishSpec = spec) -> Outcome:
+                self._finish(spec)
+                return OK
+
+            one = self.whole_or_not_at_all(finish)
+            results.append({"jobID": spec.job_id, "code": one.code, "reason": one.reason})
+        return Outcome(200, "OK", {"results": results})
+
+    def _finish(self, spec: c.FinishJob | c.FinishSpec) -> None:
+        row = self.job(spec.job_id, spec.run_id)
+        if row.state not in STARTED and not row.mocked:
+            raise Refusal(*NOT_RUNNING)
+        parent = self._check_ending(row, spec.data)
+        # The slot is read before new data can hide it.
+        scheduled = row.scheduled
+        row.data = without(row.data if spec.data is None else spec.data, "retryAfterCount")
+        row.exitCode = row.exitCode if spec.exit_code is None else spec.exit_code
+        row.runID = None
+        self.drop_ended_children(row)
+        if any(child.state in PENDING for child in self.children(row)):
+            row.state, row.nextRun = "PAUSED", row.lastRun or row.nextRun
+            for child in self.children(row):
+                child.state = "QUEUED" if child.state == "PAUSED" else child.state
+            return
+        if parent:
+            row.state = "FINISHED"
+            self.resume(parent)
+            return
+        ends = spec.data is not None and json.loads(spec.data).get("delete") is True
+        following = None
+        if row.repeat and not row.parentJobID and not row.mocked and not ends:
+            following = self.next(row.repeat, scheduled, row.lastRun)
+        if following is None:
+            del self.jobs[row.jobID]
+            return
+        row.state, row.nextRun = "QUEUED", following
+        row.data = without(row.data, "originalNextRun")
+
+    def _do_RetryJob(self, command: c.RetryJob) -> Outcome:
+        row = self.job(command.job_id, command.run_id)
+        revived = row.state == "FAILED" and command.revive and not command.returned
+        if row.state not in STARTED and not revived:
+            raise Refusal(*NOT_RUNNING)
+        self._check_ending(row, command.data)
+        if revived:
+            row.error = row.exitCode = None
+        if command.returned and row.before is not None:
+            row.nextRun, row.lastRun, row.attempt, data = row.before
+            # An update made since the take is kept; only what the take itself wrote is taken back.
+            row.data = untaken(row.data, data)
+        else:
+            self.drop_ended_children(row)
+            row.nextRun = self._retried(row, command)
+            row.data = without(row.data, "retryAfterCount")
+        if command.data is not None:
+            row.data = without(command.data, "retryAfterCount")
+        row.name = command.name or row.name
+        row.priority = row.priority if command.job_priority is None else command.job_priority
+        row.state, row.runID = "QUEUED", None
+        return self._then(command, None)
+
+    def _retried(self, row: Row, command: c.RetryJob) -> str:
+        following = None
+        if row.repeat and not row.mocked and not command.ignore_repeat:
+            following = self.next(row.repeat, row.scheduled, row.lastRun)
+        return following or command.next_run or self.later(f"+{command.delay or 0} SECONDS")
+
+    def _do_FailJob(self, command: c.FailJob) -> Outcome:
+        row = self.job(command.job_id, command.run_id)
+        if row.state not in STARTED:
+            raise Refusal(405, "Can only fail RUNNING or RUNQUEUED jobs")
+        if command.data is not None:
+            row.data = keeping_mark(command.data, row.mocked)
+        if command.error is not None:
+            row.error = command.error[:ERROR_CHARS_MAX]
+        row.exitCode = row.exitCode if command.exit_code is None else command.exit_code
+        self.fail(row)
+        return self._then(command, command.job_priority)
+
+    def _then(self, command: c.FinishJob | c.RetryJob | c.FailJob, priority: int | None) -> Outcome:
+        if not command.then_get:
+            return OK
+        return Outcome(200, "OK", {"job": self._take(wanted(command.then_get, None), command, priority)})
+
+    def _check_ending(self, row: Row, data: str | None) -> Row | None:
+        """Return the parent that waits for this job, None where it ends alone; refuse what may not end."""
+        parent = self.jobs.get(row.parentJobID)
+        if parent and parent.state in (*STARTED, "QUEUED"):
+            raise Refusal(405, "Can only retry/finish child job when parent is PAUSED")
+        if data is not None and marked(data) != row.mocked:
+            raise Refusal(500, "Mock Mismatch")
+        return parent if parent and parent.state == "PAUSED" else None
+
+    # --- cancelling, deleting, giving back, crashing ---------------------------------------------------
+
+    def _do_CancelJob(self, command: c.CancelJob) -> Outcome:
+        row = self.job(command.job_id)
+        if self.children(row):
+            raise Refusal(404, "Invalid jobID - Cannot cancel a job with children")
+        if not row.parentJobID:
+            raise Refusal(404, "Invalid jobID - Cannot cancel a job without a parent")
+        if row.state in ("QUEUED", "RUNQUEUED", "FAILED"):
+            row.state, row.runID = "CANCELLED", None
+            self.resume(self.jobs.get(row.parentJobID))
+        return OK
+
+    def _do_DeleteJob(self, command: c.DeleteJob) -> Outcome:
+        row = self.job(command.job_id)
+        if row.state == "RUNNING":
+            raise Refusal(405, "Can't delete a RUNNING job")
+        if row.state == "PAUSED":
+            raise Refusal(405, "Can't delete a parent jobs with children running")
+        self.cancel_unstarted_children(row)
+        del self.jobs[row.jobID]
+        self.resume(self.jobs.get(row.parentJobID))
+        return OK
+
+    def _do_RequeueJobs(self, command: c.RequeueJobs) -> Outcome:
+        for row in [self.jobs[key] for key in dict.fromkeys(command.job_ids) if key in self.jobs]:
+            row.state, row.nextRun, row.runID = "QUEUED", row.created, None
+            row.name = command.name or row.name
+            data = json.loads(row.data)
+            if command.decrement_failures and "retryAfterCount" in data:
+                row.data = dump(data | {"retryAfterCount": max(lost_runs(row.data) - 1, 0)})
+        return OK
+
+    def _do_CrashBedrockJob(self, command: c.CrashBedrockJob) -> Outcome:
+        self.crash_patterns += [name for name in command.names if name not in self.crash_patterns]
+        return OK
+
+    def _do_ClearCrashedBedrockJobs(self, command: c.ClearCrashedBedrockJobs) -> Outcome:
+        gone = self.crash_patterns if command.names is None else command.names
+        self.crash_patterns = [name for name in self.crash_patterns if name not in gone]
+        return OK

@@ -1,0 +1,158 @@
+"""When a repeat comes round, worked out in plain Python for the reference model.
+
+Written from the documents alone: it must not import ``bedrockjobs.schedule``, whose results it is compared
+with, and it does not ask SQLite, whose ``datetime()`` the rules borrow.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
+
+_OFFSET = re.compile(r"([+-]) ?(\d{1,8}) (SECOND|MINUTE|HOUR|DAY|MONTH|YEAR)S?")
+_START = re.compile(r"START OF (HOUR|DAY|MONTH|YEAR)")
+_WEEKDAY = re.compile(r"WEEKDAY ([0-6])")
+_STEP = {
+    "SECOND": timedelta(seconds=1),
+    "MINUTE": timedelta(minutes=1),
+    "HOUR": timedelta(hours=1),
+    "DAY": timedelta(days=1),
+}
+_SHORT = timedelta(hours=4)
+_CANNED = {
+    "document": {
+        "HOURLY": "FINISHED, +1 HOUR",
+        "DAILY": "FINISHED, +1 DAY",
+        "WEEKLY": "FINISHED, +7 DAYS",
+    },
+    "current": {
+        "HOURLY": "FINISHED, +1 HOUR, START OF HOUR",
+        "DAILY": "FINISHED, +1 DAY, START OF DAY",
+        "WEEKLY": "FINISHED, +1 DAY, WEEKDAY 0, START OF DAY",
+    },
+}
+
+
+class Malformed(ValueError):
+    """The text is not in the grammar."""
+
+
+def modifiers(text: str, *, repeat: bool) -> list[str]:
+    """Split a comma list of modifiers, in upper case; START OF HOUR counts only in a ``repeat``."""
+    found = [part.strip() for part in text.upper().split(",")]
+    for part in found:
+        offset, start = _OFFSET.fullmatch(part), _START.fullmatch(part)
+        if offset:
+            good = offset[3] == "SECOND" or len(offset[2]) <= 3
+        elif start:
+            good = repeat or start[1] != "HOUR"
+        else:
+            good = _WEEKDAY.fullmatch(part) is not None
+        if not good:
+            raise Malformed(part)
+    return found
+
+
+def split_repeat(text: str, mode: str) -> tuple[Base, list[str]]:
+    """Return the base and the modifiers of a repeat expression; raises Malformed."""
+    whole = text.strip().upper()
+    base, comma, rest = _CANNED[mode].get(whole, whole).partition(",")
+    word = base.strip()
+    if not comma:
+        raise Malformed(text)
+    found = modifiers(rest, repeat=True)
+    if word == "SCHEDULED":
+        return "SCHEDULED", found
+    if word == "STARTED":
+        return "STARTED", found
+    if word == "FINISHED":
+        return "FINISHED", found
+    raise Malformed(text)
+
+
+def moved(moment: datetime, steps: list[str]) -> datetime | None:
+    """Apply modifiers from left to right; None where a step leaves the years 1 to 9999."""
+    try:
+        for step in steps:
+            moment = _moved_once(moment, step)
+    except (OverflowError, ValueError):
+        return None
+    return moment
+
+
+def _moved_once(moment: datetime, step: str) -> datetime:
+    offset = _OFFSET.fullmatch(step)
+    if offset:
+        number = int(offset[1] + offset[2])
+        if offset[3] in _STEP:
+            return moment + number * _STEP[offset[3]]
+        months = moment.year * 12 + moment.month - 1 + number * (12 if offset[3] == "YEAR" else 1)
+        # A day that the month has not got runs over into the next month: 31 February is 3 March.
+        first = moment.replace(year=months // 12, month=months % 12 + 1, day=1)
+        return first + timedelta(days=moment.day - 1)
+    start = _START.fullmatch(step)
+    if start:
+        moment = moment.replace(minute=0, second=0, microsecond=0)
+        if start[1] == "HOUR":
+            return moment
+        moment = moment.replace(hour=0)
+        if start[1] == "DAY":
+            return moment
+        return moment.replace(day=1) if start[1] == "MONTH" else moment.replace(day=1, month=1)
+    today = moment.isoweekday() % 7
+    return moment + timedelta(days=(int(step[-1]) - today) % 7)
+
+
+def next_run(text: str, mode: str, *, scheduled: str, started: str, now: datetime) -> str | None:
+    """Return the stamp at which a repeat comes round, None where that is no date.
+
+    ``scheduled`` and ``started`` are stamps, ``started`` perhaps empty; ``now`` is the moment of the finish.
+    """
+    base, steps = split_repeat(text, mode)
+    start = now
+    if base == "SCHEDULED":
+        start = moment_of(scheduled)
+    elif base == "STARTED" and started:
+        start = moment_of(started)
+    found = moved(start, steps)
+    if found is None:
+        return None
+    if base == "SCHEDULED" and mode == "current" and found < now:
+        period = _short_period(steps)
+        if period:
+            found = start + ((now - start) // period + 1) * period
+    return whole(found)
+
+
+def _short_period(steps: list[str]) -> timedelta | None:
+    """Return the length of a window whose missed ones are jumped: plain offsets, in all under four hours."""
+    total = timedelta()
+    for step in steps:
+        offset = _OFFSET.fullmatch(step)
+        if offset is None or offset[3] not in _STEP:
+            return None
+        total += int(offset[1] + offset[2]) * _STEP[offset[3]]
+    return total if timedelta() < total < _SHORT else None
+
+
+def moment_of(stamp: str) -> datetime:
+    """Return the moment of a stamp."""
+    return datetime.fromisoformat(stamp).replace(tzinfo=UTC)
+
+
+def whole(moment: datetime) -> str:
+    """Return a stamp in whole seconds."""
+    return moment.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
+
+
+def with_ms(moment: datetime) -> str:
+    """Return a stamp with milliseconds."""
+    return moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+
+
+def exact(moment: datetime) -> str:
+    """Return a stamp with milliseconds where there are any."""
+    return with_ms(moment) if moment.microsecond >= 1000 else whole(moment)

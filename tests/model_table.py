@@ -1,0 +1,169 @@
+"""The rows of the reference model, and the rules that hold for every command: families, runs, moments.
+
+Knows nothing of commands; ``tests/model.py`` adds one method for each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from tests import model_repeat as times
+from tests.model_data import matcher
+
+STARTED = ("RUNNING", "RUNQUEUED")
+UNSTARTED = ("QUEUED", "PAUSED")
+PENDING = STARTED + UNSTARTED
+ENDED_WELL = ("FINISHED", "CANCELLED")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An answer: the status line and the parsed JSON body, None for an empty one."""
+
+    code: int
+    reason: str
+    body: Any = None
+
+
+OK = Outcome(200, "OK")
+
+
+class Refusal(Exception):
+    """A command is refused."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        """Refuse with the words of a status line."""
+        super().__init__(f"{code} {reason}")
+        self.code, self.reason = code, reason
+
+
+def wanted(name: str | None, names: list[str] | None) -> Callable[[str], bool]:
+    """Return what decides on the names a command asks for; refuse one that names nothing."""
+    matches = matcher(name, names)
+    if matches is None:
+        raise Refusal(402, "Missing name")
+    return matches
+
+
+@dataclass
+class Row:
+    """One job, with the columns' own names."""
+
+    jobID: int
+    created: str
+    state: str
+    name: str
+    nextRun: str
+    lastRun: str
+    repeat: str
+    data: str
+    priority: int
+    parentJobID: int
+    retryAfter: str
+    mocked: bool
+    attempt: int = 0
+    runID: int | None = None
+    error: str | None = None
+    exitCode: int | None = None
+    before: tuple[str, str, int, str] | None = None
+    """nextRun, lastRun, attempt and data as the last take found them."""
+
+    @property
+    def scheduled(self) -> str:
+        """Return the slot this run stands for: retryAfter moves nextRun, and keeps the slot in data."""
+        slot = json.loads(self.data).get("originalNextRun")
+        try:
+            return slot if isinstance(slot, str) and times.moment_of(slot) else self.nextRun
+        except ValueError:
+            return self.nextRun
+
+
+class Table:
+    """The jobs by jobID, and what commands have in common."""
+
+    def __init__(self, compatibility: Literal["document", "current"] = "document") -> None:
+        """Begin with an empty table."""
+        self.mode = compatibility
+        self.jobs: dict[int, Row] = {}
+        self.next_job_id = self.next_run_id = 1
+        self.crash_patterns: list[str] = []
+        self.now = datetime.min.replace(tzinfo=UTC)
+
+    def whole_or_not_at_all(self, action: Callable[[], Outcome]) -> Outcome:
+        """Do something; where it is refused, put the table back as it was."""
+        rows = {key: replace(row) for key, row in self.jobs.items()}
+        ids = self.next_job_id, self.next_run_id
+        try:
+            return action()
+        except Refusal as refusal:
+            self.jobs, (self.next_job_id, self.next_run_id) = rows, ids
+            return Outcome(refusal.code, refusal.reason)
+
+    def job(self, job_id: int, run_id: int | None = None) -> Row:
+        """Return a row; refuse an unknown job, and a run that is not the job's current one."""
+        row = self.jobs.get(job_id)
+        if row is None:
+            raise Refusal(404, "No job with this jobID")
+        if run_id is not None and run_id != row.runID:
+            raise Refusal(405, "Run is over")
+        return row
+
+    # --- families --------------------------------------------------------------------------------------
+
+    def children(self, row: Row) -> list[Row]:
+        """Return the children of a job, in any state, by jobID."""
+        return [child for _, child in sorted(self.jobs.items()) if child.parentJobID == row.jobID]
+
+    def drop_ended_children(self, row: Row) -> None:
+        """Delete the children that the job has heard of."""
+        for child in self.children(row):
+            if child.state in ENDED_WELL:
+                del self.jobs[child.jobID]
+
+    def cancel_unstarted_children(self, row: Row) -> None:
+        """Cancel the children that would wait for a job that never ends well."""
+        for child in self.children(row):
+            if child.state in UNSTARTED:
+                child.state = "CANCELLED"
+
+    def resume(self, parent: Row | None) -> None:
+        """Queue a PAUSED parent that has nothing left to wait for."""
+        if parent and parent.state == "PAUSED":
+            waits = any(child.state in PENDING for child in self.children(parent))
+            parent.state = "PAUSED" if waits else "QUEUED"
+
+    def fail(self, row: Row) -> None:
+        """End a job badly and for good."""
+        row.state, row.runID = "FAILED", None
+        self.cancel_unstarted_children(row)
+        self.resume(self.jobs.get(row.parentJobID))
+
+    # --- moments ---------------------------------------------------------------------------------------
+
+    def next(self, repeat: str, scheduled: str, started: str) -> str | None:
+        """Return when a repeat comes round, None where that is no date."""
+        return times.next_run(repeat, self.mode, scheduled=scheduled, started=started, now=self.now)
+
+    def checked_next(self, repeat: str, scheduled: str, started: str) -> str:
+        """Return when a new repeat comes round; refuse one that is malformed or gives no date."""
+        try:
+            following = self.next(repeat, scheduled, started)
+        except times.Malformed:
+            following = None
+        if following is None:
+            raise Refusal(402, "Malformed repeat")
+        return following
+
+    def later(self, text: str) -> str:
+        """Return the stamp that lies a retryAfter or a delay after now."""
+        try:
+            moment = times.moved(self.now, times.modifiers(text, repeat=False))
+        except times.Malformed:
+            moment = None
+        if moment is None:
+            raise Refusal(402, "Malformed retryAfter")
+        return times.exact(moment)

@@ -1,0 +1,80 @@
+"""Runs the command line against a client that answers from a list: no server, no socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bedrockjobs.cli import main, session
+from bedrockjobs.client import Answer
+from bedrockjobs.commands import Command
+
+Answering = Answer | Exception | Callable[[Command[Any]], Answer]
+
+
+class FakeServer:
+    """Stands for ``Client``: notes each command and gives the next of the answers prepared for its verb."""
+
+    def __init__(self) -> None:
+        """Begin without answers: each command is answered 200 without a body."""
+        self.asked: list[Command[Any]] = []
+        self.addresses: list[str] = []
+        self.tries: list[int | None] = []
+        self.closed = 0
+        self._answers: dict[str, list[Answering]] = {}
+
+    def will(self, verb: str, *answers: Answering | dict[str, Any] | str) -> None:
+        """Prepare answers for a verb: an error to raise, or a body as JSON text or as an object."""
+        for answer in answers:
+            if isinstance(answer, dict):
+                answer = json.dumps(answer)
+            self._answers.setdefault(verb, []).append(
+                Answer(200, "OK", {}, answer.encode()) if isinstance(answer, str) else answer
+            )
+
+    def connect(self, server: str, tries: int | None = None) -> FakeServer:
+        """Stand for ``session.connect``."""
+        self.addresses.append(server)
+        self.tries.append(tries)
+        return self
+
+    def exchange(self, command: Command[Any]) -> Answer:
+        """Stand for ``Client.exchange``."""
+        self.asked.append(command)
+        prepared = self._answers.get(type(command).__name__)
+        answer: Answering = prepared.pop(0) if prepared else Answer(200, "OK")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, Answer) else answer(command)
+
+    def __enter__(self) -> FakeServer:
+        """Open the client."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Note that the client was closed."""
+        self.closed += 1
+
+    @property
+    def wired(self) -> list[tuple[str, dict[str, Any]]]:
+        """The commands as they would have travelled."""
+        return [(type(command).__name__, json.loads(command.wire())) for command in self.asked]
+
+
+def fake_server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    """Put a fake in the place of every client the command line makes."""
+    fake = FakeServer()
+    monkeypatch.setattr(session, "connect", fake.connect)
+    return fake
+
+
+def run(*arguments: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None) -> Result:
+    """Run `bedrockjobs` with these arguments; what it could not handle is raised here."""
+    result = CliRunner().invoke(main, arguments, input=stdin, env=env, prog_name="bedrockjobs")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result

@@ -1,0 +1,368 @@
+"""`bedrockjobs job ...`: which command an argument list becomes, what is shown, how the process ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_fake import FakeServer, fake_server, run
+
+from bedrockjobs.cli import job
+from bedrockjobs.client import Answer, ConnectionLost, ServerUnreachable
+from bedrockjobs.commands import Command
+from bedrockjobs.errors import (
+    BadArguments,
+    Forbidden,
+    NotFound,
+    ServerFault,
+    TimedOut,
+    Unavailable,
+    WrongState,
+)
+
+JOB = '{"created":"2026-11-21 03:29:56","data":{"value":1.0},"jobID":7,"name":"foo","state":"QUEUED"}'
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    """Put a fake in the server's place."""
+    monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
+    return fake_server(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command", "given"),
+    [
+        (["create", "foo"], "CreateJob", {"name": "foo"}),
+        (
+            ["create", "foo", "--data", '{"a": 1.50}', "--first-run", "2026-11-21T04:00:00+01:00", "--repeat",
+             "FINISHED, +1 HOUR", "--priority", "1000", "--unique", "--no-overwrite", "--mock"],
+            "CreateJob",
+            {"name": "foo", "data": {"a": 1.5}, "firstRun": "2026-11-21 03:00:00",
+             "repeat": "FINISHED, +1 HOUR", "jobPriority": 1000, "unique": True, "overwrite": False,
+             "mockRequest": True},
+        ),
+        (
+            ["create", "foo", "--retry-after", "5m", "--parent", "3"],
+            "CreateJob",
+            {"name": "foo", "retryAfter": "+300 SECONDS", "parentJobID": 3},
+        ),
+        (["show", "7"], "QueryJob", {"jobID": 7}),
+        (
+            ["update", "7", "--data", "{}", "--repeat", "DAILY", "--priority", "0",
+             "--next-run", "2026-11-21", "--run", "9"],
+            "UpdateJob",
+            {"jobID": 7, "data": {}, "repeat": "DAILY", "jobPriority": 0, "nextRun": "2026-11-21 00:00:00",
+             "runID": 9},
+        ),
+        (["update", "7", "--clear-repeat"], "UpdateJob", {"jobID": 7, "shouldClearRepeat": True}),
+        (
+            ["finish", "7", "--data", '{"done":true}', "--run", "9", "--exit-code", "0"],
+            "FinishJob",
+            {"jobID": 7, "data": {"done": True}, "runID": 9, "exitCode": 0},
+        ),
+        (["retry", "7", "--delay", "5m"], "RetryJob", {"jobID": 7, "delay": 300}),
+        (
+            ["retry", "7", "--next-run", "2026-11-21 05:00", "--name", "bar", "--priority", "250",
+             "--ignore-repeat", "--revive", "--data", "{}", "--run", "9"],
+            "RetryJob",
+            {"jobID": 7, "nextRun": "2026-11-21 05:00:00", "name": "bar", "jobPriority": 250,
+             "ignoreRepeat": True, "revive": True, "data": {}, "runID": 9},
+        ),
+        (["retry", "7", "--returned"], "RetryJob", {"jobID": 7, "returned": True}),
+        (
+            ["fail", "7", "--error", "no luck", "--final", "--exit-code", "1", "--data", "{}", "--run", "9"],
+            "FailJob",
+            {"jobID": 7, "error": "no luck", "final": True, "exitCode": 1, "data": {}, "runID": 9},
+        ),
+        (["cancel", "7"], "CancelJob", {"jobID": 7}),
+        (["delete", "7"], "DeleteJob", {"jobID": 7}),
+    ],
+)  # fmt: skip
+def test_arguments_become_a_command(
+    arguments: list[str], command: str, given: dict[str, Any], fake: FakeServer
+) -> None:
+    fake.will("CreateJob", {"jobID": 7})
+    result = run("job", *arguments)
+    assert result.exit_code == 0, result.stderr
+    assert fake.wired == [(command, given)]
+    assert fake.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "record"),
+    [
+        (["create", "foo"], "Created job 7.", {"jobID": 7}),
+        (["create", "foo", "--unique"], "Created or updated job 7.", {"jobID": 7}),
+        (["update", "7", "--repeat", "DAILY"], "Updated job 7.", {"jobID": 7, "outcome": "updated"}),
+        (["finish", "7"], "Finished job 7.", {"jobID": 7, "outcome": "finished"}),
+        (["retry", "7"], "Queued job 7.", {"jobID": 7, "outcome": "queued"}),
+        (["retry", "7", "--returned"], "Returned job 7.", {"jobID": 7, "outcome": "returned"}),
+        (["fail", "7"], "Failed job 7.", {"jobID": 7, "outcome": "failed"}),
+        (["cancel", "7"], "Cancelled job 7.", {"jobID": 7, "outcome": "cancelled"}),
+        (["delete", "7"], "Deleted job 7.", {"jobID": 7, "outcome": "deleted"}),
+    ],
+)
+def test_what_was_done_is_said_in_each_form(
+    arguments: list[str], said: str, record: dict[str, Any], fake: FakeServer
+) -> None:
+    fake.will("CreateJob", *[{"jobID": 7}] * 4)
+    assert run("job", *arguments).stdout == f"{said}\n"
+    assert json.loads(run("job", *arguments, "-o", "json").stdout) == record
+    assert json.loads(run("-o", "jsonl", "job", *arguments).stdout) == record
+    assert run("job", *arguments, "-o", "name").stdout == "7\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (BadArguments("Malformed repeat"), 2),
+        (Forbidden(), 5),
+        (NotFound(), 3),
+        (WrongState(), 4),
+        (ServerFault(), 1),
+        (Unavailable(), 69),
+        (TimedOut(), 124),
+        (ServerUnreachable("cannot connect to 127.0.0.1:8888: refused"), 69),
+        (ConnectionLost("QueryJob", "127.0.0.1:8888", "closed"), 69),
+        (ConnectionResetError(104, "Connection reset by peer"), 69),
+    ],
+)
+def test_exit_statuses(error: Exception, status: int, fake: FakeServer) -> None:
+    fake.will("QueryJob", error)
+    result = run("job", "show", "7")
+    assert result.exit_code == status
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert (error.strerror if isinstance(error, OSError) and error.strerror else str(error)) in result.stderr
+    assert fake.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["show", "7x"], "jobID: expected digits"),
+        (["create", ""], "name is required"),
+        (["create", "foo", "--data", "{"], "data: expected a JSON object"),
+        (["create", "foo", "--data", "[1]"], "data: expected a JSON object: not a JSON object"),
+        (["create", "foo", "--data", "@missing"], "cannot read missing: No such file"),
+        (["create", "foo", "--first-run", "someday"], "firstRun: expected a date like"),
+        (["create", "foo", "--priority", "7"], "'7' is not one of '0', '250', '500', '750', '850', '1000'"),
+        (["create", "foo", "--no-overwrite"], "with --unique only"),
+        (["create", "foo", "--retry-after", "1.5s"], "expected whole seconds"),
+        (["update", "7"], "nothing to change"),
+        (["retry", "7", "--delay", "1.5s"], "expected whole seconds"),
+        (["retry", "7", "--delay", "-5"], "expected a duration like 90s"),
+        (["get", "foo", "--count", "0"], "1<=x<=1000"),
+        (["get", "--wait", "foo"], "expected a duration like 90s"),
+        (["list", "--state", "LOST"], "'LOST' is not one of"),
+        (["delete"], "Missing argument"),
+        (["delete", "7", "x"], "jobID: expected digits"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_is_sent(
+    arguments: list[str], complaint: str, fake: FakeServer
+) -> None:
+    result = run("job", *arguments)
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.stderr.split())
+    assert result.stdout == ""
+    assert fake.asked == []
+
+
+def test_data_comes_from_a_file_or_stdin(tmp_path: Path, fake: FakeServer) -> None:
+    fake.will("CreateJob", {"jobID": 1}, {"jobID": 2})
+    (tmp_path / "data.json").write_text('{"a":2.50}\n', encoding="utf-8")
+    run("job", "create", "foo", "--data", f"@{tmp_path}/data.json")
+    run("job", "create", "foo", "--data", "-", stdin='{"b": "é"}\n')
+    assert [command.data for command in fake.asked] == ['{"a":2.50}', '{"b": "é"}']  # type: ignore[attr-defined]
+
+
+def test_stdin_that_is_not_utf8_is_told(fake: FakeServer) -> None:
+    result = run("job", "create", "foo", "--data", "-", stdin=b"\xff")
+    assert (result.exit_code, fake.asked) == (2, [])
+    assert "stdin is not UTF-8" in result.stderr
+
+
+# --- get ------------------------------------------------------------------------------------------------
+
+
+def test_get_takes_one_job(fake: FakeServer) -> None:
+    fake.will("GetJob", JOB)
+    result = run("job", "get", "foo*", "--worker", "me", "--priority", "500", "--mock", "-o", "json")
+    assert fake.wired == [
+        ("GetJob", {"name": "foo*", "worker": "me", "jobPriority": 500, "getMockedJobs": True})
+    ]
+    assert json.loads(result.stdout)["jobID"] == 7
+    assert '"data": {"value":1.0}' in result.stdout, "numbers keep their spelling"
+
+
+def test_get_takes_several(fake: FakeServer) -> None:
+    fake.will("GetJobs", f'{{"jobs":[{JOB},{JOB}]}}')
+    result = run("job", "get", "foo", "--count", "5", "-o", "name")
+    assert fake.wired == [("GetJobs", {"name": "foo", "numResults": 5})]
+    assert result.stdout == "7\n7\n"
+
+
+def test_get_without_a_wait_finds_nothing(fake: FakeServer) -> None:
+    fake.will("GetJob", NotFound("No job found"))
+    result = run("job", "get", "foo")
+    assert (result.exit_code, result.stderr) == (3, "Error: 404 No job found\n")
+
+
+class WaitingServer:
+    """Answers a wait with 404, after all of it or at once, on a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, patient: bool) -> None:
+        """Put the clock in place."""
+        self.now = 1000.0
+        self.patient = patient
+        monkeypatch.setattr(job, "SystemClock", lambda: self)
+
+    def monotonic(self) -> float:
+        """Return this clock's seconds."""
+        return self.now
+
+    def __call__(self, command: Command[Any]) -> Answer:
+        """Wait and find nothing."""
+        if self.patient:
+            self.now += (command.timeout or 0) / 1000
+        raise NotFound("No job found")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "waits_ms", "words"),
+    [
+        (["--wait", "90s"], [90_000], "1m30s"),
+        (["--wait=2"], [2_000], "2s"),
+        (["--wait"], [60_000], "1m"),
+        (["--wait", "25m"], [600_000, 600_000, 300_000], "25m"),
+        (["--wait", "10m"], [600_000, 0], "10m"),
+        (["--wait", "0"], [0], "0s"),
+    ],
+)
+def test_a_wait_that_runs_out_is_124(
+    arguments: list[str], waits_ms: list[int], words: str, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.will("GetJob", *[WaitingServer(monkeypatch, patient=True)] * 3)
+    result = run("job", "get", "foo", *arguments)
+    assert (result.exit_code, result.stderr) == (124, f"Error: 404 No job found (waited {words})\n")
+    assert [command.timeout for command in fake.asked] == waits_ms
+    assert all(command.waiting for command in fake.asked)
+
+
+def test_a_server_that_does_not_wait_is_not_asked_again(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.will("GetJob", WaitingServer(monkeypatch, patient=False))
+    result = run("job", "get", "foo", "--wait", "1h")
+    assert (result.exit_code, len(fake.asked)) == (3, 1)
+
+
+def test_a_job_that_comes_while_waiting(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.will("GetJob", WaitingServer(monkeypatch, patient=True), JOB)
+    result = run("job", "get", "foo", "--wait", "20m", "-o", "name")
+    assert (result.exit_code, result.stdout) == (0, "7\n")
+
+
+def test_an_interrupt_is_130(fake: FakeServer) -> None:
+    def interrupted(_: Command[Any]) -> Answer:
+        raise KeyboardInterrupt
+
+    fake.will("GetJob", interrupted)
+    result = run("job", "get", "foo", "--wait")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert fake.closed == 1
+
+
+# --- list -----------------------------------------------------------------------------------------------
+
+
+def page(first: int, count: int) -> str:
+    """Return a page of jobs with these ids."""
+    return json.dumps(
+        {"jobs": [{"jobID": first + at, "name": "foo", "state": "QUEUED"} for at in range(count)]}
+    )
+
+
+def test_list_passes_its_filters(fake: FakeServer) -> None:
+    fake.will("ListJobs", page(6, 2))
+    result = run("job", "list", "--name", "f*", "--state", "queued", "--limit", "5", "--after", "5")
+    assert fake.wired == [("ListJobs", {"name": "f*", "state": "QUEUED", "after": 5, "limit": 5})]
+    head, *rows = result.stdout.splitlines()
+    assert head.split() == [
+        "jobID",
+        "state",
+        "name",
+        "priority",
+        "nextRun",
+        "(UTC)",
+        "lastRun",
+        "(UTC)",
+        "repeat",
+    ]
+    assert [row.split() for row in rows] == [["6", "QUEUED", "foo"], ["7", "QUEUED", "foo"]]
+    assert result.stderr == ""
+
+
+def test_list_asks_page_by_page(fake: FakeServer) -> None:
+    fake.will("ListJobs", page(1, 1000), page(1001, 500))
+    result = run("job", "list", "--limit", "1500", "-o", "name")
+    assert [given for _, given in fake.wired] == [{"limit": 1000}, {"limit": 500, "after": 1000}]
+    assert result.stdout.split() == [str(job_id) for job_id in range(1, 1501)]
+    assert result.stderr == "There may be more: --after 1500\n"
+
+
+@pytest.mark.parametrize(("form", "shown"), [("table", ""), ("json", "[]\n"), ("jsonl", ""), ("name", "")])
+def test_an_empty_list(form: str, shown: str, fake: FakeServer) -> None:
+    fake.will("ListJobs", page(1, 0))
+    result = run("job", "list", "-o", form)
+    assert (result.exit_code, result.stdout) == (0, shown)
+
+
+# --- cancel and delete ----------------------------------------------------------------------------------
+
+NO_CHILD = NotFound("Cannot cancel a job without a parent")
+
+
+def test_cancel_says_that_delete_is_meant(fake: FakeServer) -> None:
+    fake.will("CancelJob", NO_CHILD)
+    result = run("job", "cancel", "7")
+    assert result.exit_code == 3
+    assert "`bedrockjobs job delete 7`" in result.stderr
+    assert [name for name, _ in fake.wired] == ["CancelJob"]
+
+
+def test_cancel_deletes_where_it_is_told_to(fake: FakeServer) -> None:
+    fake.will("CancelJob", NO_CHILD)
+    result = run("job", "cancel", "7", "--delete")
+    assert (result.exit_code, result.stdout) == (0, "Deleted job 7.\n")
+    assert fake.wired == [("CancelJob", {"jobID": 7}), ("DeleteJob", {"jobID": 7})]
+
+
+@pytest.mark.parametrize("error", [NotFound(), NotFound("Invalid jobID - Cannot cancel a job with children")])
+def test_cancel_never_deletes_for_another_reason(error: NotFound, fake: FakeServer) -> None:
+    fake.will("CancelJob", error)
+    result = run("job", "cancel", "7", "--delete")
+    assert (result.exit_code, result.stderr) == (3, f"Error: {error}\n")
+    assert [name for name, _ in fake.wired] == ["CancelJob"]
+
+
+def test_delete_goes_on_after_a_refusal(fake: FakeServer) -> None:
+    empty = Answer(200, "OK")
+    fake.will("DeleteJob", empty, WrongState("Can't delete a RUNNING job"), NotFound(), empty)
+    result = run("job", "delete", "1", "2", "3", "4", "-o", "name")
+    assert (result.exit_code, result.stdout) == (4, "1\n4\n")
+    assert result.stderr.splitlines() == [
+        "Job 2: 405 Can't delete a RUNNING job",
+        "Job 3: 404 No job with this jobID",
+    ]
+
+
+def test_delete_tells_what_it_did_before_the_server_went_away(fake: FakeServer) -> None:
+    fake.will("DeleteJob", Answer(200, "OK"), ConnectionLost("DeleteJob", "x:1", "closed"))
+    result = run("job", "delete", "1", "2", "3", "-o", "name")
+    assert (result.exit_code, result.stdout) == (69, "1\n")
+    assert len(fake.asked) == 2

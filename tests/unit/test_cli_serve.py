@@ -1,0 +1,91 @@
+"""`bedrockjobs serve`: options, environment and defaults become Settings, and bad ones a sentence."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+from cli_fake import run
+
+from bedrockjobs.cli.serve import option_name, variable_name
+from bedrockjobs.config import Settings
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """Put a server in place that notes its settings and ends with 69."""
+    seen: list[Settings] = []
+    module = ModuleType("bedrockjobs.server")
+    module.run = lambda settings: seen.append(settings) or 69  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "bedrockjobs.server", module)
+    for field in Settings.model_fields:
+        monkeypatch.delenv(variable_name(field), raising=False)
+    return seen
+
+
+def test_the_exit_status_is_the_servers(served: list[Settings]) -> None:
+    assert run("serve").exit_code == 69
+    assert served == [Settings()]
+
+
+def test_an_option_beats_the_environment_which_beats_the_default(served: list[Settings]) -> None:
+    env = {"BEDROCKJOBS_PORT": "7000", "BEDROCKJOBS_HOST": "::1", "BEDROCKJOBS_STANDBY": "true"}
+    run("serve", "--port", "0", "--no-standby", env=env)
+    assert (served[0].port, served[0].host, served[0].standby) == (0, "::1", False)
+    assert served[0].database == "jobs.db"
+
+
+@pytest.mark.parametrize("field", Settings.model_fields)
+def test_every_setting_is_an_option_with_its_variable_and_its_words(
+    field: str, served: list[Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = " ".join(run("serve", "--help").output.split())
+    assert option_name(field) in shown
+    assert f"[{variable_name(field)};" in shown
+    assert " ".join((Settings.model_fields[field].description or "").split()) in shown
+
+    default = getattr(Settings(), field)
+    texts = {"host": "localhost", "database": "x.db", "durability": "relaxed", "compatibility": "current"}
+    other = texts[field] if isinstance(default, str) else default + 1 if default else True
+    arguments = [option_name(field)] if other is True else [option_name(field), str(other)]
+    run("serve", *arguments)
+    run("serve", env={variable_name(field): str(other)})
+    assert [getattr(settings, field) for settings in served] == [other, other]
+
+
+def test_the_help_lists_the_rare_limits_last(served: list[Settings]) -> None:
+    shown = run("serve", "--help").output
+    places = [
+        shown.index(text) for text in ("--host", "--help", "Limits of number", "--batch-max", "Time limits")
+    ]
+    assert places == sorted(places)
+
+
+def test_times_are_durations_or_seconds(served: list[Settings]) -> None:
+    run("serve", "--head-s", "1m30s", "--body-s", "0.5")
+    assert (served[0].head_s, served[0].body_s) == (90, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "complaint"),
+    [
+        (["--port", "http"], {}, "--port: expected a valid integer"),
+        (["--port", "70000"], {}, "--port: expected less than or equal to 65535, got '70000'"),
+        ([], {"BEDROCKJOBS_PORT": "-1"}, "BEDROCKJOBS_PORT: expected greater than or equal to 0, got '-1'"),
+        (["--head-s", "soon"], {}, "--head-s: expected a valid number"),
+        (["--durability", "none"], {}, "'full', 'claims-lazy', 'relaxed'"),
+        ([], {"BEDROCKJOBS_DURABILITY": "none"}, "BEDROCKJOBS_DURABILITY: expected 'full', 'claims-lazy' or"),
+        (["--database", "mysql://x/y"], {}, "database: expected a path or sqlite:///path"),
+        (["--batch-max", "0"], {}, "--batch-max: expected greater than or equal to 1"),
+        (["--nonsense"], {}, "No such option '--nonsense'"),
+    ],
+)
+def test_a_bad_value_is_told_and_nothing_starts(
+    arguments: list[str], env: dict[str, str], complaint: str, served: list[Settings]
+) -> None:
+    result = run("serve", *arguments, env=env)
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+    assert result.stdout == ""
+    assert served == []
