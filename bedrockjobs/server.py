@@ -141,6 +141,10 @@ class Server:
             f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses
         )
 
+    async def abandon(self) -> None:
+        """Let go of the reader, whose thread would keep a process alive that has to end."""
+        await self._reader.close()
+
     async def stop(self) -> None:
         """Drain: answer who waits, finish what was begun, close the connections, close the file."""
         self._listener.stop_accepting()
@@ -194,6 +198,7 @@ async def _serve(settings: Settings) -> int:
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if server.failed.done():
         log.critical("the disk failed, the server ends: %s", server.failed.result())
+        await server.abandon()
         return EXIT_DISK
     log.info("stopping")
     await server.stop()

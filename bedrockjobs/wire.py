@@ -72,12 +72,12 @@ class Escaped(str):
 
 def stamp(moment: datetime) -> str:
     """Return a moment as the database and the wire have it: ``2026-11-21 03:29:56``."""
-    return moment.strftime("%Y-%m-%d %H:%M:%S")
+    return moment.isoformat(" ", "seconds")[:19]
 
 
 def stamp_ms(moment: datetime) -> str:
     """Return a moment with milliseconds: ``2026-11-21 03:29:56.332``."""
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
+    return moment.isoformat(" ", "milliseconds")[:23]
 
 
 def moment_of(text: str) -> datetime:

@@ -129,6 +129,7 @@ class Model(Table):
         if repeat:
             self.checked_next(repeat, times.whole(self.now), "")
         row = self.job(command.job_id, command.run_id)
+        before = row.nextRun
         if command.data is not None:
             row.data = keeping_mark(command.data, row.mocked)
         if command.job_priority is not None:
@@ -143,6 +144,8 @@ class Model(Table):
                 row.nextRun = self.checked_next(repeat, row.scheduled, row.lastRun)
         if command.next_run is not None:
             row.nextRun = command.next_run
+        if row.before is not None and row.nextRun != before:
+            row.before = (row.nextRun, *row.before[1:])  # `returned` keeps what was updated
         return OK
 
     # --- taking and showing ----------------------------------------------------------------------------
@@ -225,7 +228,7 @@ class Model(Table):
         if not row.mocked and row.repeat and times.split_repeat(row.repeat, self.mode)[0] == "SCHEDULED":
             data.setdefault("originalNextRun", row.nextRun)
             following = self.next(row.repeat, data["originalNextRun"], row.lastRun)
-            moments += [following] if following else []
+            moments += [following] if following and following > times.exact(self.now) else []
         row.nextRun, row.data = min(moments), dump(data)
 
     def _do_QueryJob(self, command: c.QueryJob) -> Outcome:
@@ -276,8 +279,8 @@ class Model(Table):
         # The slot is read before new data can hide it.
         scheduled = row.scheduled
         row.data = without(row.data if spec.data is None else spec.data, "retryAfterCount")
-        row.exitCode = row.exitCode if spec.exit_code is None else spec.exit_code
-        row.runID = None
+        row.error, row.exitCode = None, spec.exit_code
+        row.runID = row.before = None
         self.drop_ended_children(row)
         if any(child.state in PENDING for child in self.children(row)):
             row.state, row.nextRun = "PAUSED", row.lastRun or row.nextRun
@@ -304,28 +307,29 @@ class Model(Table):
         if row.state not in STARTED and not revived:
             raise Refusal(*NOT_RUNNING)
         self._check_ending(row, command.data)
-        if revived:
-            row.error = row.exitCode = None
+        row.error = row.exitCode = None
         if command.returned and row.before is not None:
             row.nextRun, row.lastRun, row.attempt, data = row.before
             # An update made since the take is kept; only what the take itself wrote is taken back.
             row.data = untaken(row.data, data)
         else:
             self.drop_ended_children(row)
-            row.nextRun = self._retried(row, command)
+            following = self._retried_by_repeat(row, command)
+            row.nextRun = following or command.next_run or self.later(f"+{command.delay or 0} SECONDS")
             row.data = without(row.data, "retryAfterCount")
+            # A fresh slot begins only where the repeat gave it.
+            row.data = without(row.data, "originalNextRun") if following else row.data
         if command.data is not None:
             row.data = without(command.data, "retryAfterCount")
         row.name = command.name or row.name
         row.priority = row.priority if command.job_priority is None else command.job_priority
-        row.state, row.runID = "QUEUED", None
+        row.state, row.runID, row.before = "QUEUED", None, None
         return self._then(command, None)
 
-    def _retried(self, row: Row, command: c.RetryJob) -> str:
-        following = None
+    def _retried_by_repeat(self, row: Row, command: c.RetryJob) -> str | None:
         if row.repeat and not row.mocked and not command.ignore_repeat:
-            following = self.next(row.repeat, row.scheduled, row.lastRun)
-        return following or command.next_run or self.later(f"+{command.delay or 0} SECONDS")
+            return self.next(row.repeat, row.scheduled, row.lastRun)
+        return None
 
     def _do_FailJob(self, command: c.FailJob) -> Outcome:
         row = self.job(command.job_id, command.run_id)
@@ -333,9 +337,9 @@ class Model(Table):
             raise Refusal(405, "Can only fail RUNNING or RUNQUEUED jobs")
         if command.data is not None:
             row.data = keeping_mark(command.data, row.mocked)
-        if command.error is not None:
-            row.error = command.error[:ERROR_CHARS_MAX]
-        row.exitCode = row.exitCode if command.exit_code is None else command.exit_code
+        row.error = None if command.error is None else command.error[:ERROR_CHARS_MAX]
+        row.exitCode = command.exit_code
+        row.before = None
         self.fail(row)
         return self._then(command, command.job_priority)
 

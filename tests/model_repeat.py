@@ -120,10 +120,11 @@ def next_run(text: str, mode: str, *, scheduled: str, started: str, now: datetim
     found = moved(start, steps)
     if found is None:
         return None
-    if base == "SCHEDULED" and mode == "current" and found < now:
+    if base == "SCHEDULED" and mode == "current" and found.replace(microsecond=0) < now:
         period = _short_period(steps)
         if period:
-            found = start + ((now - start) // period + 1) * period
+            first = start.replace(microsecond=0)  # stored slots have whole seconds
+            found = first - ((first - now) // period) * period
     return whole(found)
 
 

@@ -136,9 +136,7 @@ class AnswerReader:
         lines = self._seen[:end].decode("utf-8", "replace").split("\r\n")
         status = _STATUS_LINE.fullmatch(lines[0])
         if status is None:
-            raise MalformedAnswer(
-                f"it begins with {lines[0][:100]!r} and not with a status line like '200 OK'"
-            )
+            raise MalformedAnswer(f"expected a status line like '200 OK', got {lines[0][:100]!r}")
         headers: dict[str, str] = {}
         for line in lines[1:]:
             name, colon, value = line.partition(":")

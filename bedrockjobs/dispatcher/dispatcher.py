@@ -199,7 +199,9 @@ class Dispatcher:
         except Empty:
             pass
         if entries or self._somebody_is_due():
-            self._batch(entries)
+            most = self._settings.batch_max
+            for first in range(0, max(len(entries), 1), most):  # one turn of the loop may bring more
+                self._batch(entries[first : first + most])
         self._answer_overdue()
         return goes_on
 

@@ -16,9 +16,9 @@ from bedrockjobs.config import CRASH_PATTERNS_MAX
 from bedrockjobs.errors import BadArguments, NotFound, TooMany, WrongState
 from bedrockjobs.handlers import families
 from bedrockjobs.handlers.create import check_combination, check_repeat, keep_mark
-from bedrockjobs.handlers.end import check_run, existing
+from bedrockjobs.handlers.end import check_run, existing, next_by_repeat
+from bedrockjobs.handlers.take import with_due_before
 from bedrockjobs.handlers.turn import Answer, Turn, render_with_state
-from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.rows import JobRow
 
 
@@ -29,41 +29,41 @@ def query_job(turn: Turn, command: QueryJob) -> Answer:
 
 def update_job(turn: Turn, command: UpdateJob) -> Answer:
     """Change a job in any state."""
-    row = existing(turn, command.job_id)
-    check_run(row, command.run_id)
     changes = (command.data, command.repeat, command.job_priority, command.next_run)
     if all(change is None for change in changes) and not command.should_clear_repeat:
         raise BadArguments("Missing data", "expected data, repeat, jobPriority, nextRun or shouldClearRepeat")
+    if command.repeat:
+        check_repeat(turn, command.repeat)
+    row = existing(turn, command.job_id)
+    check_run(row, command.run_id)
     changed = row
     if command.data is not None:
         changed = changed._replace(data=keep_mark(command.data, row))
     if command.job_priority is not None:
         changed = changed._replace(priority=command.job_priority)
-    if command.repeat:
-        changed = _with_repeat(turn, changed, command.repeat)
     if command.should_clear_repeat:
         changed = changed._replace(repeat="")
+    elif command.repeat:
+        changed = _with_repeat(turn, changed, command.repeat, explicit=command.next_run is not None)
     if command.next_run is not None:
         changed = changed._replace(next_run=command.next_run)
+    if changed.next_run != row.next_run and '"before"' in row.options:
+        changed = with_due_before(changed)
     turn.tx.save(changed)
     return Answer()
 
 
-def _with_repeat(turn: Turn, row: JobRow, repeat: str) -> JobRow:
-    """Return the row with another repeat and the nextRun that follows from it."""
-    check_repeat(turn, repeat)
+def _with_repeat(turn: Turn, row: JobRow, repeat: str, *, explicit: bool) -> JobRow:
+    """Return the row with another repeat and the nextRun that follows from it, unless that is given."""
     check_combination(turn, repeat, row)
     changed = row._replace(repeat=repeat)
-    if repeat.lower() == row.repeat.lower() or row.state == "RUNQUEUED":
-        return changed  # a RUNQUEUED job's nextRun tells when it is lost
-    found = repeats.next_run(
-        repeat,
-        scheduled=row.next_run,
-        started=row.last_run,
-        finished=turn.now,
-        compatibility=turn.compatibility,
-    )
-    return changed._replace(next_run=found or row.next_run)
+    # A RUNQUEUED job's nextRun tells when it is lost.
+    if explicit or row.state == "RUNQUEUED" or repeat.lower() == row.repeat.lower():
+        return changed
+    found = next_by_repeat(turn, changed)
+    if found is None:
+        raise BadArguments("Malformed repeat", "repeat: expected a date before the year 10000")
+    return changed._replace(next_run=found)
 
 
 def cancel_job(turn: Turn, command: CancelJob) -> Answer:
@@ -102,7 +102,7 @@ def delete_job(turn: Turn, command: DeleteJob) -> Answer:
 
 def requeue_jobs(turn: Turn, command: RequeueJobs) -> Answer:
     """Queue jobs of any state again, as when they were created; unknown ids are ignored."""
-    for job_id in command.job_ids:
+    for job_id in dict.fromkeys(command.job_ids):
         row = turn.tx.job(job_id)
         if row is None:
             continue

@@ -88,12 +88,12 @@ def _update_unique(turn: Turn, spec: JobSpec, existing: JobRow, priority: int) -
         )
     if not spec.overwrite:
         return
-    if turn.compatibility == "current" and spec.data == existing.data:
+    given = mark_mocked(spec.data) if existing.mocked else spec.data
+    if turn.compatibility == "current" and given == existing.data:
         return
     if spec.repeat:
         check_combination(turn, spec.repeat, existing)
-    data = spec.data if existing.data == "{}" else jsontext.merge_patch(existing.data, spec.data)
-    data = keep_mark(data, existing)
+    data = jsontext.merge_patch(existing.data, given)
     if len(data.encode()) > DATA_BYTES_MAX:
         raise BadArguments(
             "Data is not a valid JSON Object", f"data: merged it is over {DATA_BYTES_MAX} bytes"
@@ -159,4 +159,6 @@ def keep_mark(data: str, row: JobRow) -> str:
     """Return new data for a job with the job's own mark, whatever the new data says."""
     if row.mocked:
         return mark_mocked(data)
-    return jsontext.with_members(data, {"mockRequest": None}) if is_mock_data(data) else data
+    if '"mockRequest"' in data and "mockRequest" in jsontext.members(data):
+        return jsontext.with_members(data, {"mockRequest": None})
+    return data

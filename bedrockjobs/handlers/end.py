@@ -14,8 +14,6 @@ from bedrockjobs.jsontext import quoted
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.rows import JobRow
 
-_RETRY_MARKS = ("retryAfterCount", "originalNextRun")
-
 
 def finish_job(turn: Turn, command: FinishJob) -> Answer:
     """End a run well, and take the next job where ``thenGet`` asks for it."""
@@ -42,22 +40,24 @@ def _finish(turn: Turn, job_id: int, data: str | None, run_id: int | None, exit_
     check_run(row, run_id)
     if not lifecycle.allows("finish", row.state) and not row.mocked:
         raise WrongState("Can only retry/finish RUNNING and RUNQUEUED jobs", f"jobID: the job is {row.state}")
-    check_mark(row, data)
     parent = families.live_parent(turn, row)
+    check_mark(row, data)
     ended = row._replace(
-        data=_without_retry_marks(row.data if data is None else data),
+        data=_without(row.data if data is None else data, "retryAfterCount"),
         run_id=0,
         options=_options(row.options, exit_code=exit_code),
     )
-    if row.last_run and turn.tx.has_pending_children(job_id):
-        _pause(turn, ended)
-        return
-    families.delete_ended_children(turn, row)
+    if turn.tx.has_children(job_id):
+        families.delete_ended_children(turn, row)
+        if turn.tx.has_pending_children(job_id):
+            _pause(turn, ended)
+            return
     next_run = None
     if row.repeat and not row.mocked and not _asks_for_deletion(data):
-        next_run = _next_by_repeat(turn, row)
+        next_run = next_by_repeat(turn, row)
     if next_run is not None:
-        turn.tx.save(ended._replace(state="QUEUED", next_run=next_run))
+        data = _without(ended.data, "originalNextRun")
+        turn.tx.save(ended._replace(state="QUEUED", next_run=next_run, data=data))
     elif parent is not None:
         turn.tx.save(ended._replace(state="FINISHED"))
         families.resume_parent(turn, parent.job_id)
@@ -78,12 +78,11 @@ def retry_job(turn: Turn, command: RetryJob) -> Answer:
     then_names(command)
     row = existing(turn, command.job_id)
     check_run(row, command.run_id)
-    revived = command.revive and lifecycle.allows("revive", row.state)
+    revived = command.revive and not command.returned and lifecycle.allows("revive", row.state)
     if not revived and not lifecycle.allows("retry", row.state):
         raise WrongState("Can only retry/finish RUNNING and RUNQUEUED jobs", f"jobID: the job is {row.state}")
-    check_mark(row, command.data)
     families.live_parent(turn, row)
-    data = row.data if command.data is None else command.data
+    check_mark(row, command.data)
     again = row._replace(
         state="QUEUED",
         run_id=0,
@@ -91,30 +90,35 @@ def retry_job(turn: Turn, command: RetryJob) -> Answer:
         priority=row.priority if command.job_priority is None else command.job_priority,
         options=_options(row.options),
     )
-    if command.returned and not revived:
-        again = _as_before_the_take(again, row, data)
+    if command.returned:
+        again = _as_before_the_take(again, row)
     else:
         families.delete_ended_children(turn, row)
-        again = again._replace(data=_without_retry_marks(data), next_run=_next_by_retry(turn, row, command))
+        again = _next_time(turn, again, row, command)
+    if command.data is not None:
+        again = again._replace(data=_without(command.data, "retryAfterCount"))
     turn.tx.save(again)
     return then_get(turn, command, None)
 
 
-def _next_by_retry(turn: Turn, row: JobRow, command: RetryJob) -> str:
-    found = None
+def _next_time(turn: Turn, again: JobRow, row: JobRow, command: RetryJob) -> JobRow:
+    """Return the row with the time of its next run: by its repeat, by nextRun, or after a delay."""
+    data = _without(row.data, "retryAfterCount")
     if row.repeat and not row.mocked and not command.ignore_repeat:
-        found = _next_by_repeat(turn, row)
-    if found is None:
-        found = command.next_run or repeats.later(turn.now_ms, (f"+{command.delay or 0} SECONDS",))
-    return found or turn.now_ms
+        found = next_by_repeat(turn, row)
+        if found is not None:
+            return again._replace(next_run=found, data=_without(data, "originalNextRun"))
+    found = command.next_run or repeats.later(turn.now_ms, (f"+{command.delay or 0} SECONDS",))
+    return again._replace(next_run=found or turn.now_ms, data=data)
 
 
-def _next_by_repeat(turn: Turn, row: JobRow) -> str | None:
+def next_by_repeat(turn: Turn, row: JobRow) -> str | None:
+    """Return when a job runs next by its repeat, None where that gives no date."""
     return repeats.next_run(
         row.repeat,
         scheduled=original_next_run(row.data) or row.next_run,
         started=row.last_run,
-        finished=turn.now,
+        finished=turn.now_ms,
         compatibility=turn.compatibility,
     )
 
@@ -158,26 +162,25 @@ def _asks_for_deletion(data: str | None) -> bool:
     return data is not None and '"delete"' in data and jsontext.members(data).get("delete") == "true"
 
 
-def _without_retry_marks(data: str) -> str:
-    if any(f'"{mark}"' in data for mark in _RETRY_MARKS):
-        return jsontext.with_members(data, dict.fromkeys(_RETRY_MARKS))
-    return data
+def _without(data: str, mark: str) -> str:
+    """Return data without one of the marks that a retryAfter job carries in it."""
+    return jsontext.with_members(data, {mark: None}) if f'"{mark}"' in data else data
 
 
-def _as_before_the_take(again: JobRow, taken: JobRow, data: str) -> JobRow:
+def _as_before_the_take(again: JobRow, taken: JobRow) -> JobRow:
     """Return the row as the take found it, with what was changed since; one delivery is off the count."""
     next_run, last_run = before_the_take(taken)
     changes: dict[str, str | None] = {}
-    lost = lost_runs(data)
+    lost = lost_runs(taken.data)
     if lost:
         changes["retryAfterCount"] = str(lost - 1) if lost > 1 else None
-    if original_next_run(data) == next_run:
+    if original_next_run(taken.data) == next_run:
         changes["originalNextRun"] = None
     return again._replace(
         next_run=next_run,
         last_run=last_run,
         attempt=taken.attempt - 1,
-        data=jsontext.with_members(data, changes) if changes else data,
+        data=jsontext.with_members(taken.data, changes) if changes else taken.data,
     )
 
 

@@ -36,8 +36,6 @@ def cancel_unstarted_children(turn: Turn, row: JobRow) -> None:
 
     Differs from Bedrock: there they stay PAUSED for ever.
     """
-    if not row.last_run:
-        return  # a job that never ran had no chance to get children
     for child in turn.tx.children(row.job_id):
         if lifecycle.allows("parent ends", child.state):
             turn.tx.save(child._replace(state="CANCELLED"))
@@ -45,8 +43,6 @@ def cancel_unstarted_children(turn: Turn, row: JobRow) -> None:
 
 def delete_ended_children(turn: Turn, row: JobRow) -> None:
     """Delete the children whose end the parent has been told of."""
-    if not row.last_run:
-        return
     for child in turn.tx.children(row.job_id):
         if child.state in lifecycle.ENDED:
             turn.tx.delete(child.job_id)

@@ -48,7 +48,7 @@ def then_get(turn: Turn, command: Ending, priority: int | None) -> Answer:
 
 def then_names(command: Ending) -> Names | None:
     """Return what ``thenGet`` asks for, None without it; raises BadArguments where it is malformed."""
-    if command.then_get is None:
+    if not command.then_get:
         return None
     names = names_from(command.then_get, None)
     if names is None:
@@ -75,14 +75,20 @@ def take(turn: Turn, request: TakeRequest) -> Answer | None:
     taken: list[Taken] = []
     bodies: list[str] = []
     size = 0
+    due_again: list[JobRow] = []
     while len(taken) < request.limit and size < ANSWER_BYTES_MAX:
         row = _next(turn, request)
-        if row is None or any(row.job_id == before.job_id for before, _ in taken):
-            break  # a retryAfter of no time at all makes the same job due again at once
+        if row is None:
+            break
         after = _claim(turn, row, request.worker)
+        if after.state == "RUNQUEUED" and after.next_run <= turn.now_ms:
+            due_again.append(after)  # a retryAfter of no time at all; one answer holds a job once
+            turn.tx.save(after._replace(state="RUNNING"))
         taken.append(Taken(row, after))
         bodies.append(render(row, _more(turn, row, after)))
         size += len(bodies[-1])
+    for row in due_again:
+        turn.tx.save(row)
     if not taken:
         return None
     if request.shape == "jobs":
@@ -139,13 +145,24 @@ def before_the_take(row: JobRow) -> tuple[str, str]:
     return next_run, last_run
 
 
+def with_due_before(row: JobRow) -> JobRow:
+    """Return a taken job whose nextRun was updated, so that it has that nextRun if it is handed back."""
+    _, last_run = before_the_take(row)
+    before = jsontext.dump([row.next_run, last_run])
+    return row._replace(options=jsontext.with_members(row.options, {"before": before}))
+
+
 def _lost_unless_ended(turn: Turn, row: JobRow) -> JobRow:
     """Return the row of a job that is given out again if nobody ends it within its retryAfter."""
     changes: dict[str, str | None] = {}
     if not row.name.startswith(UNCOUNTED_PREFIX):
         changes["retryAfterCount"] = str(lost_runs(row.data) + 1)
     lost_at = repeats.later(turn.now_ms, repeats.parse_retry_after(row.retry_after)) or turn.now_ms
-    if row.repeat and repeats.parse_repeat(row.repeat, turn.compatibility).base == "SCHEDULED":
+    if (
+        row.repeat
+        and not row.mocked
+        and repeats.parse_repeat(row.repeat, turn.compatibility).base == "SCHEDULED"
+    ):
         # Differs from Bedrock: it stores the time anew at each loss, so that the schedule drifts.
         first = original_next_run(row.data) or row.next_run
         changes["originalNextRun"] = quoted(first)
@@ -153,10 +170,11 @@ def _lost_unless_ended(turn: Turn, row: JobRow) -> JobRow:
             row.repeat,
             scheduled=first,
             started=turn.now,
-            finished=turn.now,
+            finished=turn.now_ms,
             compatibility=turn.compatibility,
         )
-        lost_at = min(lost_at, slot or lost_at)
+        if slot is not None and slot > turn.now_ms:
+            lost_at = min(lost_at, slot)
     return row._replace(
         state="RUNQUEUED",
         next_run=lost_at,
@@ -179,8 +197,9 @@ def _more(turn: Turn, row: JobRow, after: JobRow) -> dict[str, str]:
         more = {"attempt": str(after.attempt), "runID": str(after.run_id)}
     if row.parent_job_id:
         parent = turn.tx.job(row.parent_job_id)
-        more["parentData"] = parent.data if parent is not None else "{}"
-    elif row.last_run and turn.tx.has_children(row.job_id):
+        if parent is not None:
+            more["parentData"] = parent.data
+    elif turn.tx.has_children(row.job_id):
         ended = turn.tx.children(row.job_id)
         lists = {
             state: [

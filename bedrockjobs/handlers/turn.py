@@ -99,6 +99,4 @@ def render_with_state(row: JobRow) -> str:
     if row.options != "{}":
         left = jsontext.members(row.options)
         more |= {key: left[key] for key in ("error", "exitCode") if key in left}
-    if row.run_id:
-        more |= {"attempt": str(row.attempt), "runID": str(row.run_id)}
     return render(row, more)

@@ -117,12 +117,10 @@ class RawConnection(asyncio.Protocol):
         if self._sniffed:
             self._parser.feed(bytes(self._sniffed))
             self._sniffed = None
-            self._advance()
         for slot in self._slots:
             if slot.waits and slot.entry is not None:
                 self._connections.service.leave(slot.entry)
-        if not self._slots:
-            self._close()
+        self._advance()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -202,6 +200,8 @@ class RawConnection(asyncio.Protocol):
             if request is None:
                 break
             self._begin(request)
+        if self._eof and not (self._slots or self._paused):
+            self._close()
         self._watch()
 
     def _watch(self) -> None:
@@ -262,9 +262,9 @@ class RawConnection(asyncio.Protocol):
             return False
         if slot is self._blocker:
             self._blocker = None
-            if slot.waits and self._eof and isinstance(outcome, Answer) and outcome.taken:
+            if slot.entry is not None and slot.entry.waiter is not None and self._eof and _hands_out(outcome):
                 # It waited, and its client has said that it will not: the job goes back.
-                self._fill(slot, _nothing(outcome))
+                self._fill(slot, _nothing(cast(Answer, outcome)))
                 self._advance()
                 return False
             self._fill(slot, outcome)
@@ -303,9 +303,9 @@ class RawConnection(asyncio.Protocol):
         if slots and slots[0].held is not None:
             held, slots[0].held = slots[0].held, None
             self._submit(slots[0], held)
-        elif not slots and (self._eof or self._closing):
+        elif not slots and self._closing:
             self._close()
-        elif was_full or (not slots and self._parser.buffered):
+        elif was_full or (not slots and (self._eof or self._parser.buffered)):
             asyncio.get_running_loop().call_soon(self._advance)
 
     def _close(self) -> None:
@@ -322,6 +322,10 @@ def _is_http(data: bytearray) -> bool | None:
     if b"\n" in line or b"\r" in line or len(line) > _LONGEST_METHOD:
         return False
     return None if any(method.startswith(line) for method in HTTP_METHODS) else False
+
+
+def _hands_out(outcome: Outcome) -> bool:
+    return isinstance(outcome, Answer) and bool(outcome.taken)
 
 
 def _nothing(outcome: Answer) -> Outcome:

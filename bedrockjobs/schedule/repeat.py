@@ -102,11 +102,11 @@ def next_run(
 
 
 def _reanchored(base: str, found: str, now: str, modifiers: tuple[str, ...]) -> str:
-    """Return the first moment after ``now`` in phase with a short interval; a long one catches up."""
+    """Return the first moment from ``now`` on in phase with a short interval; a long one catches up."""
     step = moment_of(found) - moment_of(base[:19])
     if not timedelta(0) < step < REANCHOR_MAX or not all(m[0] in "+-" for m in modifiers):
         return found
-    missed = (moment_of(now) - moment_of(found)) // step + 1
+    missed = -((moment_of(found) - moment_of(now)) // step)
     return stamp(moment_of(found) + missed * step)
 
 

@@ -158,6 +158,14 @@ SCENARIOS = [
         show(2, data={}),
     ),
     scenario(
+        "a job listed twice is given back once",
+        38,
+        create("a", retryAfter="+0 SECONDS"),
+        *[get("a") for _ in range(3)],
+        requeue(1, 1, decrementFailures=True),
+        show(1, data={"retryAfterCount": 2}),
+    ),
+    scenario(
         "a requeued job has no run",
         (38, "runs"),
         create("a"),

@@ -156,6 +156,13 @@ SCENARIOS = [
         modes=("current",),
     ),
     scenario(
+        "null in a merge deletes, also where there is nothing to delete",
+        11,
+        create("u", unique=True),
+        create("u", unique=True, data={"a": None, "b": {"c": None, "d": 1}}).gives("200 OK", {"jobID": 1}),
+        show(1, data={"b": {"d": 1}}),
+    ),
+    scenario(
         "overwrite=false leaves the job as it is",
         "D04",
         create("u", data={"k": 1}, repeat="HOURLY", jobPriority=1000),

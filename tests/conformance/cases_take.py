@@ -143,6 +143,13 @@ SCENARIOS = [
         do("GetJobs", name="again", numResults=5).gives("200 OK", {"jobs": [{"jobID": 1}]}),
     ),
     scenario(
+        "a job that is due again at once does not end the list",
+        18,
+        create("again", retryAfter="+0 SECONDS"),
+        create("other"),
+        do("GetJobs", name="*", numResults=5).gives("200 OK", {"jobs": [{"jobID": 1}, {"jobID": 2}]}),
+    ),
+    scenario(
         "jobPriority takes one class only",
         19,
         create("a", jobPriority=1000),

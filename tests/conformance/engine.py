@@ -7,7 +7,6 @@ scenarios know nothing else of it.
 from __future__ import annotations
 
 import json
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime

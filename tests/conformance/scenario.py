@@ -50,7 +50,8 @@ class Step:
         engine.advance(self.wait)
         outcome = self._outcome(engine)
         where = f"{self.verb} {self.given}"
-        assert f"{outcome.code} {outcome.reason}" == self.status, where
+        found = f"{outcome.code} {outcome.reason}"
+        assert found == self.status, f"{where}: expected {self.status!r}, found {found!r}"
         if self.body is not ABSENT:
             differences = different(self.body, outcome.body)
             assert not differences, f"{where}: {'; '.join(differences)} in {outcome.body}"

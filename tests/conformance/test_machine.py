@@ -1,0 +1,226 @@
+"""Random histories: whatever is done, the server's handlers answer as the reference model does."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from bedrockjobs import commands as c
+from bedrockjobs.config import Compatibility, Settings
+from bedrockjobs.errors import CommandError
+from bedrockjobs.store.sqlite import SQLiteStore
+from tests.conformance.engine import ModelEngine, SQLiteEngine
+from tests.model import Outcome
+
+EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", "120"))
+STEPS = int(os.environ.get("BEDROCKJOBS_TEST_STEPS", "60"))
+
+NAMES = st.sampled_from(["a", "b", "ab", "manual/x", "[c]"])
+PATTERNS = st.sampled_from(["*", "a", "a*", "?", "*b*", "a,b", "b, manual/x", "[[]c]", "manual/*", "zz"])
+DATA = st.sampled_from(
+    ["{}", '{"k":1}', '{"k":null,"m":{"n":2.50}}', '{"delete":true}', '{"mockRequest":true}',
+     '{"mockRequest":false}', '{"retryAfterCount":9}', '{"retryAfterCount":10,"x":[]}']
+)  # fmt: skip
+REPEATS = st.sampled_from(
+    ["", "", "FINISHED, +1 HOUR", "SCHEDULED, +1 DAY", "scheduled, +1 minute", "STARTED, +5 MINUTES",
+     "HOURLY", "DAILY", "bogus", "SCHEDULED, +1 HOUR, START OF HOUR", "FINISHED, +999 YEARS"]
+)  # fmt: skip
+RETRY_AFTER = st.sampled_from(["", "", "", "+1 MINUTE", "+0 SECONDS", "+2 HOURS", "5 minutes"])
+STAMPS = st.sampled_from(
+    [None, None, None, "2026-01-05 10:00:00", "2026-01-05 10:01:00", "2026-01-06", "2020-01-01 00:00:07"]
+)
+PRIORITIES = st.sampled_from([None, None, 0, 500, 1000])
+IDS = st.integers(1, 9)
+RUNS = st.sampled_from([None, None, None, 1, 2, 3])
+FLAGS = st.booleans()
+MAYBE_DATA = st.one_of(st.none(), DATA)
+
+
+def given(**parameters: Any) -> dict[str, Any]:
+    """Leave out what is None."""
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+class Histories(RuleBasedStateMachine):
+    """One queue done twice."""
+
+    mode: ClassVar[Compatibility]
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        super().__init__()
+        self.model = ModelEngine(self.mode)
+        self.sqlite = SQLiteEngine(SQLiteStore(":memory:", Settings(patterns_cached_max=4)), self.mode)
+
+    def teardown(self) -> None:
+        """Close the store."""
+        self.sqlite.store.close()
+
+    def both(self, kind: type[c.Command[Any]], **parameters: Any) -> Outcome:
+        """Do a command on both and compare."""
+        try:
+            command = kind.read(given(**parameters))
+        except CommandError:
+            return Outcome(402, "", None)
+        expected, found = self.model.call(command), self.sqlite.call(command)
+        assert found == expected, f"{kind.__name__} {command.wire()}"
+        return found
+
+    @rule(
+        name=NAMES,
+        data=DATA,
+        repeat=REPEATS,
+        retry=RETRY_AFTER,
+        first=STAMPS,
+        priority=PRIORITIES,
+        parent=st.one_of(st.just(0), st.just(0), IDS),
+        mock=st.sampled_from([False, False, False, True]),
+    )
+    def create(self, name, data, repeat, retry, first, priority, parent, mock):
+        """Create a job."""
+        self.both(
+            c.CreateJob, name=name, data=data, repeat=repeat, retryAfter=retry, firstRun=first,
+            jobPriority=priority, parentJobID=parent, mockRequest=mock,
+        )  # fmt: skip
+
+    @rule(
+        name=NAMES,
+        data=DATA,
+        repeat=REPEATS,
+        priority=PRIORITIES,
+        overwrite=FLAGS,
+        parent=st.one_of(st.just(0), IDS),
+    )
+    def create_unique(self, name, data, repeat, priority, overwrite, parent):
+        """Create a job unless there is one."""
+        self.both(
+            c.CreateJob, name=name, data=data, repeat=repeat, jobPriority=priority, unique=True,
+            overwrite=overwrite, parentJobID=parent,
+        )  # fmt: skip
+
+    @rule(names=st.lists(st.tuples(NAMES, REPEATS, st.sampled_from([0, 0, 1, 2])), min_size=1, max_size=3))
+    def create_several(self, names):
+        """Create all or none."""
+        jobs = [{"name": name, "repeat": repeat, "parentJobID": parent} for name, repeat, parent in names]
+        self.both(c.CreateJobs, jobs=jobs)
+
+    @rule(name=PATTERNS, priority=PRIORITIES, mocked=FLAGS, worker=st.sampled_from([None, None, "w"]))
+    def get(self, name, priority, mocked, worker):
+        """Take a job."""
+        self.both(c.GetJob, name=name, jobPriority=priority, getMockedJobs=mocked, worker=worker)
+
+    @rule(name=PATTERNS, count=st.integers(1, 4), several=st.sampled_from([None, ["a*", "b"], ["?", "[[]*"]]))
+    def get_several(self, name, count, several):
+        """Take jobs."""
+        which = {"names": several} if several else {"name": name}
+        self.both(c.GetJobs, numResults=count, **which)
+
+    @rule(
+        job=IDS,
+        data=MAYBE_DATA,
+        run=RUNS,
+        code=st.sampled_from([None, 0]),
+        then=st.sampled_from([None, None, "*", "a*"]),
+    )
+    def finish(self, job, data, run, code, then):
+        """End a run well."""
+        self.both(c.FinishJob, jobID=job, data=data, runID=run, exitCode=code, thenGet=then)
+
+    @rule(jobs=st.lists(st.tuples(IDS, MAYBE_DATA), min_size=1, max_size=3))
+    def finish_several(self, jobs):
+        """End several runs, each for itself."""
+        self.both(c.FinishJobs, jobs=[given(jobID=job, data=data) for job, data in jobs])
+
+    @rule(
+        job=IDS,
+        delay=st.sampled_from([None, 0, 30]),
+        at=STAMPS,
+        name=st.one_of(st.none(), NAMES),
+        data=MAYBE_DATA,
+        priority=PRIORITIES,
+        ignore=FLAGS,
+        returned=FLAGS,
+        revive=FLAGS,
+        run=RUNS,
+    )
+    def retry(self, job, delay, at, name, data, priority, ignore, returned, revive, run):
+        """Queue again."""
+        self.both(
+            c.RetryJob, jobID=job, delay=delay, nextRun=at, name=name, data=data, jobPriority=priority,
+            ignoreRepeat=ignore, returned=returned, revive=revive, runID=run,
+        )  # fmt: skip
+
+    @rule(
+        job=IDS,
+        data=MAYBE_DATA,
+        error=st.sampled_from([None, "no", 'q"\n']),
+        code=st.sampled_from([None, 3]),
+        run=RUNS,
+    )
+    def fail(self, job, data, error, code, run):
+        """End a run badly."""
+        self.both(c.FailJob, jobID=job, data=data, error=error, exitCode=code, runID=run)
+
+    @rule(job=IDS, data=MAYBE_DATA, repeat=REPEATS, priority=PRIORITIES, at=STAMPS, clear=FLAGS)
+    def update(self, job, data, repeat, priority, at, clear):
+        """Change a job."""
+        self.both(
+            c.UpdateJob, jobID=job, data=data, repeat=repeat or None, jobPriority=priority, nextRun=at,
+            shouldClearRepeat=clear,
+        )  # fmt: skip
+
+    @rule(job=IDS)
+    def cancel(self, job):
+        """Cancel a child."""
+        self.both(c.CancelJob, jobID=job)
+
+    @rule(job=IDS)
+    def delete(self, job):
+        """Delete a job."""
+        self.both(c.DeleteJob, jobID=job)
+
+    @rule(jobs=st.lists(IDS, min_size=1, max_size=3), name=st.one_of(st.none(), NAMES), fewer=FLAGS)
+    def requeue(self, jobs, name, fewer):
+        """Give jobs back."""
+        self.both(c.RequeueJobs, jobIDs=jobs, name=name, decrementFailures=fewer)
+
+    @rule(names=st.sampled_from([["a"], ["b*"]]), on=FLAGS)
+    def crash(self, names, on):
+        """Fail jobs of a name, or no longer."""
+        self.both(c.CrashBedrockJob if on else c.ClearCrashedBedrockJobs, names=names)
+
+    @rule(seconds=st.sampled_from([0.001, 1, 59.75, 3600, 86_400]))
+    def wait(self, seconds):
+        """Let time pass."""
+        self.model.advance(seconds)
+        self.sqlite.advance(seconds)
+
+    @invariant()
+    def same_jobs(self) -> None:
+        """Both show the same jobs."""
+        self.both(c.ListJobs)
+
+
+class DocumentHistories(Histories):
+    """As the Jobs document says."""
+
+    mode = "document"
+
+
+class CurrentHistories(Histories):
+    """As today's original does."""
+
+    mode = "current"
+
+
+LIMITS = settings(
+    max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestDocument = DocumentHistories.TestCase
+TestDocument.settings = LIMITS
+TestCurrent = CurrentHistories.TestCase
+TestCurrent.settings = LIMITS

@@ -1,0 +1,121 @@
+"""Fixtures for all tests: a live server in the test's own event loop, and connections to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bedrockjobs.clock import Clock, ManualClock
+from bedrockjobs.config import Settings
+from bedrockjobs.server import Server
+from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
+
+START = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
+"""Where a ManualClock of these tests stands at first: the moment of the recording."""
+
+
+class Live:
+    """A server that listens, with what a test needs to talk to it."""
+
+    def __init__(self, server: Server, stack: AsyncExitStack) -> None:
+        """Hold a started server; connections made here are closed with ``stack``."""
+        self.server = server
+        self.clock: Any = server.clock
+        self._stack = stack
+
+    @property
+    def port(self) -> int:
+        """Return the port of both protocols."""
+        return self.server.port
+
+    async def connect(self, host: str = "127.0.0.1") -> Talk:
+        """Return a new connection."""
+        return await self._stack.enter_async_context(await Talk.open(self.port, host))
+
+    async def ask(self, verb: str, **parameters: Any) -> Reply:
+        """Send one raw request over a connection of its own."""
+        async with await Talk.open(self.port) as talk:
+            return await talk.ask(verb, **parameters)
+
+    async def http(self, command: str, body: Any = None, **headers: str) -> Reply:
+        """Send one HTTP request over a connection of its own."""
+        async with await Talk.open(self.port) as talk:
+            talk.send(post(command, body, headers))
+            return await talk.reply()
+
+    async def row(self, job_id: int) -> dict[str, Any]:
+        """Return a job's whole row, as the table has it."""
+        reply = await self.ask("Query", query=f"SELECT * FROM jobs WHERE jobID = {job_id};", format="json")
+        assert reply.code == 200, reply
+        found = reply.json
+        assert len(found["rows"]) == 1, f"there is no job {job_id}"
+        return dict(zip(found["headers"], found["rows"][0], strict=True))
+
+    async def waiting(self, count: int) -> None:
+        """Wait until so many GetJobs wait."""
+        await self.until(lambda: self.server.dispatcher.waiting == count)
+
+    async def connections(self, count: int) -> None:
+        """Wait until the server has so many connections."""
+        await self.until(lambda: self.server.service.connections == count)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Let the event loop turn until a condition holds."""
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    def advance(self, seconds: float) -> None:
+        """Move a ManualClock and let the writer look at it."""
+        self.clock.advance(seconds)
+        self.server.dispatcher.poke()
+
+
+Serve = Callable[..., Awaitable[Live]]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Return a clock that stands still."""
+    return ManualClock(START)
+
+
+@pytest.fixture
+async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
+    """Return a function that starts a server; settings are its named arguments."""
+    async with AsyncExitStack() as stack:
+        started = 0
+
+        async def start(clock: Clock | None = None, *, database: str = "", **settings: Any) -> Live:
+            nonlocal started
+            started += 1
+            path = database or str(tmp_path / f"jobs{started}.db")
+            server = Server(Settings(port=0, database=path, **{"wal_bytes": 0, **settings}), clock)
+            await server.start()
+            stack.push_async_callback(_stop, server)
+            return Live(server, stack)
+
+        yield start
+
+
+async def _stop(server: Server) -> None:
+    if not server.service.draining:
+        await server.stop()
+
+
+@pytest.fixture
+async def live(serve: Serve) -> Live:
+    """Return a server with the machine's clock."""
+    return await serve()
+
+
+@pytest.fixture
+async def still(serve: Serve, clock: ManualClock) -> Live:
+    """Return a server whose clock stands still until the test moves it."""
+    return await serve(clock)

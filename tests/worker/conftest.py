@@ -1,0 +1,106 @@
+"""What the tests of the worker share: a server, and agents that work for it inside the test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bedrock_worker.agent import Agent
+from bedrock_worker.options import Options
+
+from bedrockjobs.client import addresses_of
+from tests.worker.fake_server import DEADLINE_S, FakeServer
+
+
+@pytest.fixture(autouse=True)
+def _log_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep a program that is called inside a test from setting up the log of all others."""
+    monkeypatch.setattr("bedrock_worker.log.begin", lambda: None)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeServer]:
+    """Yield a running server."""
+    async with FakeServer() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the folders of runs in one place, where a test can look for leftovers."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+class Working:
+    """An agent at work."""
+
+    def __init__(self, agent: Agent) -> None:
+        """Begin to work."""
+        self.agent = agent
+        self._task = asyncio.ensure_future(agent.run())
+
+    async def ended(self) -> int:
+        """Wait for the end and return the exit status."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self._task
+
+
+def options_for(server: FakeServer, *argv: str, **more: Any) -> Options:
+    """Return options for a worker of ``Foo*`` at this server."""
+    given = {"names": ("Foo*",), "worker": "test", **more}
+    return Options(argv=argv, servers=addresses_of(server.address), **given)
+
+
+@pytest.fixture
+def working(server: FakeServer) -> Callable[..., Any]:
+    """Return what makes an agent work on a command, and ends it where the test has not."""
+
+    @asynccontextmanager
+    async def start(*argv: str, **more: Any) -> AsyncIterator[Working]:
+        worker = Working(Agent(options_for(server, *argv, **more)))
+        try:
+            yield worker
+        finally:
+            worker.agent.stop()
+            worker.agent.stop()
+            await worker.ended()
+
+    return start
+
+
+@pytest.fixture
+def once(server: FakeServer, working: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what runs one job to its end and returns its report."""
+
+    async def run(script: str, *arguments: str, data: str = "{}", **more: Any) -> Any:
+        await server.add("Foo", data)
+        async with working("sh", "-c", script, *arguments, jobs_max=1, **more) as worker:
+            report = await server.report()
+            assert await worker.ended() == 0
+            assert len(server.reports) == 1
+            return report
+
+    return run
+
+
+def ended(pid: int) -> bool:
+    """Wait for the end of any process and tell whether it came."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        return bool(poll.poll(DEADLINE_S * 1000))
+    finally:
+        os.close(handle)

@@ -1,0 +1,171 @@
+"""``bedrock-worker`` as a process: its command line, its signals, its exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from bedrock_worker.cli import main
+from bedrock_worker.options import seconds_of, variables_of, worker_name
+from click.testing import CliRunner
+
+from tests.worker.conftest import ended
+from tests.worker.fake_server import DEADLINE_S
+
+
+@asynccontextmanager
+async def program(server, *arguments, **variables):
+    """Run a worker for ``Foo*``; it is killed where the test has not ended it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bedrock_worker", *arguments,
+        env={
+            **os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "BEDROCKJOBS_WORKER_NAME": "Foo*",
+            "BEDROCKJOBS_SERVER": server.address, **variables,
+        },
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def exit_status(process):
+    async with asyncio.timeout(DEADLINE_S):
+        return await process.wait()
+
+
+async def logged(process, words):
+    """Read the log up to the line that contains some words."""
+    async with asyncio.timeout(DEADLINE_S):
+        while line := (await process.stderr.readline()).decode():
+            if words in line:
+                return line
+    raise AssertionError(f"no line with {words!r}")
+
+
+async def test_runs_a_job_and_ends(server):
+    await server.add("Foo", '{"n":1.0}')
+    script = 'cat > "$BEDROCK_RESULT"; echo heard'
+    async with program(server, "--max-jobs", "1", "--", "sh", "-c", script) as process:
+        assert "job=1 run=101 out: heard" in await logged(process, " out: ")
+        assert await exit_status(process) == 0
+    assert '"data":{"n":1.0}' in server.reports[0].raw("data")
+
+
+async def test_term_ends_in_good_order_and_tells_the_log(server):
+    await server.add()
+    async with program(server, "--grace", "0s", "--", "sleep", "1000") as process:
+        await logged(process, "started job=1 run=101 attempt=1 name=Foo pid=")
+        process.send_signal(signal.SIGTERM)
+        assert await exit_status(process) == 0
+    assert server.reports[0].given == {"jobID": 1, "runID": 101, "returned": True}
+
+
+async def test_second_signal_ends_at_once(server):
+    await server.add()
+    async with program(server, "--", "sleep", "1000") as process:
+        await logged(process, "started job=1")
+        process.send_signal(signal.SIGINT)
+        await logged(process, "stopping running=1")
+        process.send_signal(signal.SIGINT)
+        assert await exit_status(process) == 0
+    assert server.reports[0].given["returned"] is True
+
+
+async def test_idle_worker_ends_at_once(server):
+    async with program(server, "--", "true") as process:
+        await server.until(lambda: server.of("GetJobs"))
+        process.send_signal(signal.SIGTERM)
+        assert await exit_status(process) == 0
+
+
+async def test_tstp_is_quiet_and_cont_goes_on(server):
+    async with program(server, "--", "true") as process:
+        await server.until(lambda: server.of("GetJobs"))
+        process.send_signal(signal.SIGTSTP)
+        await logged(process, "quiet")
+        await server.until(lambda: not server._writers)
+        await server.add()
+        process.send_signal(signal.SIGCONT)
+        assert (await server.report()).verb == "FinishJob"
+
+
+async def test_no_command_survives_the_worker(server, tmp_path):
+    await server.add()
+    async with program(server, "--", "sleep", "1000") as process:
+        pid = int((await logged(process, "started job=1")).rpartition("pid=")[2])
+        process.kill()
+        assert await exit_status(process) == -9
+        assert ended(pid)
+
+
+async def test_options_come_from_variables_too(server):
+    more = {"NAME": "Foo* Bar", "CONCURRENCY": "4", "BURST": "1", "MAX_JOBS": "3", "WORKER_NAME": "w-%p"}
+    variables = {f"BEDROCKJOBS_WORKER_{name}": value for name, value in more.items()}
+    async with program(server, "true", **variables) as process:
+        assert await exit_status(process) == 0
+    asked = {"names": ["Foo*", "Bar"], "numResults": 3, "worker": f"w-{process.pid}"}
+    assert server.of("GetJobs")[0].given == asked
+
+
+async def test_burst_without_a_server(server):
+    await server.stop()
+    async with program(server, "--burst", "--", "true") as process:
+        assert await exit_status(process) == 69
+        assert b"server away" in await process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--", "true"], "Missing option '--name'"),
+        (["--name", "a"], "Missing argument"),
+        (["--name", "a", "no-such-program"], "expected a program that can be run, got 'no-such-program'"),
+        (["--name", "a", "--cwd", "/", "etc"], "expected a program that can be run, got 'etc'"),
+        (["--name", "a", "./none"], "expected a program that can be run, got './none'"),
+        (["--name", "", "true"], "names: expected"),
+        (["--name", "a", "--server", "https://x", "true"], "speaks no TLS"),
+        (
+            ["--name", "a", "--timeout", "soon", "true"],
+            "expected a duration like 90s, 5m or 1h30m",
+        ),
+        (["--name", "a", "--timeout", "0s", "true"], "expected more than 0s"),
+        (["--name", "a", "--concurrency", "0", "true"], "0 is not in the range"),
+        (["--name", "a", "--max-jobs", "0", "true"], "0 is not in the range"),
+        (["--name", "a", "--env", "1=2", "true"], "expected NAME or NAME=VALUE, got '1=2'"),
+        (["--name", "a", "--env", "BEDROCK_X=2", "true"], "BEDROCK_X: names that begin with BEDROCK_"),
+        (["--name", "a", "--env", "NOT_SET_ANYWHERE", "true"], "NOT_SET_ANYWHERE: is not set here"),
+        (["--name", "a", "--worker-name", "", "true"], "expected 1 to 255 printable characters"),
+        (["--name", "a", "--cwd", "/nowhere", "true"], "does not exist"),
+    ],
+)
+def test_bad_use(arguments, words):
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.replace("│", " ").split())
+
+
+def test_durations():
+    known = {"90s": 90, "5m": 300, "1h30m": 5400, "2.5s": 2.5, "7": 7, " 1H ": 3600}
+    assert {text: seconds_of(text) for text in known} == known
+    for text in ("", "s", "5x", "-1s", "1m1h", "1e3s", "٣s"):
+        with pytest.raises(ValueError, match="expected a duration"):
+            seconds_of(text)
+
+
+def test_variables(monkeypatch):
+    monkeypatch.setenv("TOKEN", "t=1")
+    assert variables_of(["TOKEN", "A=", "B=c=d"]) == {"TOKEN": "t=1", "A": "", "B": "c=d"}
+
+
+def test_worker_name():
+    assert worker_name("a-%p-%%h-%x") == f"a-{os.getpid()}-%h-%x"
+    assert Path("/proc/sys/kernel/hostname").read_text().strip() in worker_name("%h")

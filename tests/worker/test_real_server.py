@@ -1,0 +1,101 @@
+"""The worker and the real server together: what the fake one could get wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from bedrock_worker.agent import Agent
+from bedrock_worker.options import Options
+
+from bedrockjobs.client import AsyncClient, addresses_of
+from bedrockjobs.commands import CreateJob, CreateJobs, GetJobs, ListJobs, QueryJob, Status
+from bedrockjobs.config import Settings
+from bedrockjobs.errors import NotFound
+from bedrockjobs.server import Server
+from tests.worker.fake_server import DEADLINE_S
+
+
+@asynccontextmanager
+async def serving(folder, port=0):
+    """Run a server of one database."""
+    server = Server(Settings(port=port, database=str(folder / "jobs.db"), wal_bytes=0))
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def agent_for(server, script, *arguments, **more):
+    """Return an agent that runs a script for ``Foo*``."""
+    argv = ("sh", "-c", script, *arguments)
+    return Agent(
+        Options(names=("Foo*",), argv=argv, servers=addresses_of(f"127.0.0.1:{server.port}"), **more)
+    )
+
+
+async def test_jobs_from_one_end_to_the_other(tmp_path):
+    async with serving(tmp_path) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+        jobs = [{"name": f"Foo/{n}", "data": {"exit": n}} for n in (0, 3, 75, 100)]
+        await client.call(CreateJobs(jobs=jobs))
+        script = 'echo "{\\"seen\\":2.50}" > "$BEDROCK_RESULT"; exit "${BEDROCK_NAME#Foo/}"'
+        async with asyncio.timeout(DEADLINE_S):
+            assert await agent_for(server, script, burst=True, concurrency=2).run() == 0
+        left = {job.name: job for job in (await client.call(ListJobs())).jobs}
+        assert {name: (job.state, job.data) for name, job in left.items()} == {
+            "Foo/3": ("FAILED", {"seen": 2.5}),
+            "Foo/75": ("QUEUED", {"seen": 2.5}),
+            "Foo/100": ("FAILED", {"seen": 2.5}),
+        }
+        assert left["Foo/3"].error == "exit status 3"
+
+
+async def test_ended_wait_takes_nothing(tmp_path):
+    async with serving(tmp_path) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+        hurry = asyncio.Event()
+        wait = GetJobs(names=["Foo*"], num_results=2, worker="w", connection="wait", timeout=60_000)
+        waiting = asyncio.ensure_future(client.call(wait, hurry=hurry))
+        async with asyncio.timeout(DEADLINE_S):
+            while not (await client.call(Status())).waiting:
+                await asyncio.sleep(0)
+        hurry.set()
+        with pytest.raises(NotFound):
+            await waiting
+        job_id = (await client.call(CreateJob(name="Foo"))).job_id
+        assert (await client.call(QueryJob(job_id=job_id))).state == "QUEUED"
+
+
+async def test_stop_hands_back_as_if_never_taken(tmp_path):
+    async with serving(tmp_path) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+        before = await client.call(QueryJob(job_id=(await client.call(CreateJob(name="Foo"))).job_id))
+        agent = agent_for(server, "sleep 1000", grace_s=0.0)
+        working = asyncio.ensure_future(agent.run())
+        async with asyncio.timeout(DEADLINE_S):
+            while not agent._runs:
+                await asyncio.sleep(0)
+            agent.stop()
+            assert await working == 0
+        after = await client.call(QueryJob(job_id=before.job_id))
+        assert (after.state, after.next_run, after.attempt) == ("QUEUED", before.next_run, before.attempt)
+
+
+async def test_result_survives_a_restart(tmp_path):
+    async with serving(tmp_path) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+        await client.call(CreateJob(name="Foo", repeat="FINISHED, +1 DAY"))
+        script = 'until [ -e "$0/go" ]; do sleep 0.01; done; echo "{\\"done\\":1}" > "$BEDROCK_RESULT"'
+        agent = agent_for(server, script, str(tmp_path), jobs_max=1)
+        working = asyncio.ensure_future(agent.run())
+        async with asyncio.timeout(DEADLINE_S):
+            while not agent._runs:
+                await asyncio.sleep(0)
+        port = server.port
+    (tmp_path / "go").touch()
+    async with asyncio.timeout(DEADLINE_S):
+        while agent._runs:
+            await asyncio.sleep(0)
+        async with serving(tmp_path, port) as server, AsyncClient(f"127.0.0.1:{port}") as client:
+            assert await working == 0
+            (job,) = (await client.call(ListJobs())).jobs
+            assert (job.state, job.data) == ("QUEUED", {"done": 1})

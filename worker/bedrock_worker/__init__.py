@@ -1,0 +1,1 @@
+"""bedrock-worker: pulls jobs from a bedrockjobs server and runs a command for each."""

@@ -1,0 +1,144 @@
+"""The command line of ``bedrock-worker``: options, signals, exit status. ``agent`` does the work."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from bedrock_worker import log
+from bedrock_worker.agent import Agent
+from bedrock_worker.options import (
+    GRACE_S,
+    Options,
+    check_command,
+    seconds_of,
+    variables_of,
+    worker_name,
+)
+from bedrockjobs.client import SERVER_VARIABLE, addresses_of
+from bedrockjobs.config import DEFAULT_PORT, JOBS_PER_GET_MAX
+from bedrockjobs.errors import CommandError
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+EPILOG = """
+\b
+The command gets the job's JSON on stdin and in the file $BEDROCK_DATA_FILE, and the variables
+BEDROCK_JOB_ID, BEDROCK_RUN_ID, BEDROCK_NAME, BEDROCK_ATTEMPT, BEDROCK_SCHEDULED_FOR,
+BEDROCK_DEADLINE (with --timeout) and BEDROCK_SERVER. A JSON object that it writes to the file
+$BEDROCK_RESULT becomes the job's data.
+
+\b
+Its exit status decides:
+    0     the job is finished
+    75    the job is tried again in 10 s
+    100   the job has failed for good
+    101   the job is tried again after the delay in the result: {"delay": 30}
+    else  the job has failed
+
+\b
+Signals: TERM and INT end in good order, a second one at once; TSTP takes no more jobs, CONT does again.
+Every option is also a variable: --timeout is BEDROCKJOBS_WORKER_TIMEOUT.
+
+\b
+Example:
+    bedrock-worker --name 'mail/*' --concurrency 4 -- ./send-mail --from noreply@example.com
+"""
+
+
+def _checked(check: Callable[[Any], T]) -> Callable[[click.Context, click.Parameter, Any], T | None]:
+    """Return a callback that turns a value by ``check`` and says what is wrong in its words."""
+
+    def convert(_: click.Context, __: click.Parameter, value: Any) -> T | None:
+        try:
+            return None if value is None else check(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return convert
+
+
+def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any) -> Callable[[F], F]:
+    """Declare an option that is a variable too: ``--max-jobs`` is ``BEDROCKJOBS_WORKER_MAX_JOBS``."""
+    variable = "BEDROCKJOBS_WORKER_" + flag.removeprefix("--").replace("-", "_").upper()
+    return click.option(flag, *names, envvar=[variable, *also], **attributes)
+
+
+@click.command(
+    context_settings={
+        "allow_interspersed_args": False,
+        "help_option_names": ["-h", "--help"],
+    },
+    epilog=EPILOG,
+)
+@_option(
+    "--name", "names", multiple=True, required=True, metavar="GLOB", help="Jobs to take, by name; repeatable."
+)
+@_option(
+    "--server", "servers", metavar="HOST:PORT[,...]",
+    also=(SERVER_VARIABLE,),
+    default=f"127.0.0.1:{DEFAULT_PORT}", show_default=True, callback=_checked(addresses_of),
+    help="Server, or several that are tried in turn.",
+)  # fmt: skip
+@_option(
+    "--concurrency", type=click.IntRange(1, JOBS_PER_GET_MAX), default=1, show_default=True, metavar="N",
+    help="Jobs that may run at once.",
+)  # fmt: skip
+@_option(
+    "--worker-name", "worker", default="%h-%p", show_default=True, metavar="NAME",
+    callback=_checked(worker_name),
+    help="Name that the server knows this worker by; %h is the host, %p the process.",
+)  # fmt: skip
+@_option(
+    "--timeout", "timeout_s", metavar="TIME", callback=_checked(seconds_of),
+    help="Time one run may take, like 90s or 5m; no limit if left out.",
+)  # fmt: skip
+@_option(
+    "--grace", "grace_s", default=f"{GRACE_S:g}s", show_default=True, metavar="TIME",
+    callback=_checked(seconds_of), help="Time that running commands get before they are ended.",
+)  # fmt: skip
+@_option(
+    "--env", multiple=True, metavar="NAME[=VALUE]", callback=_checked(variables_of),
+    help="Variable for the command, beside PATH, HOME, LANG, TZ and TMPDIR; repeatable.",
+)  # fmt: skip
+@_option(
+    "--cwd", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path), metavar="DIR",
+    help="Folder to run the command in.",
+)  # fmt: skip
+@_option("--burst", is_flag=True, help="End as soon as there is no job.")
+@_option("--max-jobs", "jobs_max", type=click.IntRange(1), metavar="N", help="End after so many jobs.")
+@_option("--get-mocked-jobs", "mocked", is_flag=True, help="Take mocked jobs too.")
+@click.version_option(package_name="bedrockjobs")
+@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
+def main(**given: Any) -> None:
+    """Pull jobs from a bedrockjobs server and run COMMAND, without a shell, for each."""
+    if given["timeout_s"] == 0:
+        raise click.BadParameter("expected more than 0s", param_hint="--timeout")
+    options = Options(**given)
+    try:
+        check_command(options)
+        options.take(1)
+    except ValueError as error:
+        raise click.UsageError(f"COMMAND: {error}") from None
+    except CommandError as error:
+        raise click.UsageError(error.detail or error.reason) from None
+    log.begin()
+    raise SystemExit(asyncio.run(_work(options)))
+
+
+async def _work(options: Options) -> int:
+    agent, loop = Agent(options), asyncio.get_running_loop()
+    for number, act in (
+        (signal.SIGTERM, agent.stop),
+        (signal.SIGINT, agent.stop),
+        (signal.SIGTSTP, agent.quiet),
+        (signal.SIGCONT, agent.resume),
+    ):
+        loop.add_signal_handler(number, act)
+    return await agent.run()

@@ -1,0 +1,38 @@
+"""A job as the server gave it: its text, kept to the byte, and what the worker reads of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from bedrockjobs import jsontext
+from bedrockjobs.commands import JobReply
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One job that was taken, and its run."""
+
+    text: str
+    """The job's JSON as it came: numbers and the order of keys in ``data`` are as their author wrote them."""
+    reply: JobReply
+
+    @property
+    def job_id(self) -> int:
+        """Return the job's id."""
+        return self.reply.job_id
+
+    @property
+    def run_id(self) -> int | None:
+        """Return the id of this run, which fences its reports off from those of another run."""
+        return self.reply.run_id
+
+
+def jobs_of(body: bytes) -> list[Job]:
+    """Return the jobs in an answer to GetJobs; raises ValueError where it is none."""
+    try:
+        texts = jsontext.elements(jsontext.members(body.decode())["jobs"])
+        return [Job(text, JobReply.model_validate_json(text)) for text in texts]
+    except (ValidationError, LookupError, StopIteration, TypeError) as error:
+        raise ValueError(f"not an answer to GetJobs: {error}") from error

@@ -1,0 +1,40 @@
+"""The worker's log: one line per event, with fixed keys, on stderr. Knows nothing of jobs.
+
+Whatever a job or a command says is escaped, so that it can neither forge a line nor steer a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+
+LOG = logging.getLogger("bedrock_worker")
+
+_PLAIN = re.compile(r"[^\s\"=]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def begin() -> None:
+    """Write the log to stderr from now on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
+
+
+def printable(text: str) -> str:
+    """Return a text with its control characters escaped; the tab stays."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def event(level: int, what: str, **keys: object) -> None:
+    """Log one event: what happened, then ``key=value`` for each key whose value is not None."""
+    parts = [f"{key}={_value(value)}" for key, value in keys.items() if value is not None]
+    LOG.log(level, "%s", " ".join([what, *parts]))
+
+
+def _value(value: object) -> str:
+    text = printable(str(value))
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)

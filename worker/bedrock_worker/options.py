@@ -1,0 +1,113 @@
+"""What the operator decided, checked: which jobs, which command, how many at once, within which time.
+
+Knows no command line and no server.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bedrockjobs.client import Address
+from bedrockjobs.commands import GetJobs
+from bedrockjobs.config import WORKER_CHARS_MAX
+
+PULL_WAIT_MS = 60_000
+"""How long one question for jobs waits: short enough that a dead peer is noticed within two minutes."""
+
+GRACE_S = 25.0
+"""Time that running commands get at the end; with what follows it is under a supervisor's usual 30 s."""
+
+KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TZ")
+"""What a command gets of the worker's own environment. TMPDIR is the folder of its job."""
+
+_DURATION = re.compile(r"(?=[0-9])(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9}(?:\.[0-9]{1,3})?)s?)?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a worker works."""
+
+    names: tuple[str, ...]
+    """Name patterns of the jobs to take."""
+    argv: tuple[str, ...]
+    """The command and its arguments."""
+    servers: tuple[Address, ...]
+    concurrency: int = 1
+    worker: str = "worker"
+    """The name that the server knows the worker by."""
+    timeout_s: float | None = None
+    grace_s: float = GRACE_S
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+    burst: bool = False
+    """Whether to end as soon as there is no job."""
+    jobs_max: int | None = None
+    """How many jobs to take before ending."""
+    mocked: bool = False
+
+    def take(self, free: int) -> GetJobs:
+        """Return the question for as many jobs as there are free slots; raises CommandError."""
+        given = {"names": list(self.names), "numResults": free, "worker": self.worker}
+        if self.mocked:
+            given["getMockedJobs"] = True
+        if not self.burst:
+            given |= {"connection": "wait", "timeout": PULL_WAIT_MS}
+        return GetJobs.read(given)
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds of a duration; raises ValueError."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError(f"expected a duration like 90s, 5m or 1h30m, got {text!r}")
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return hours * 3_600 + minutes * 60 + seconds
+
+
+def worker_name(text: str) -> str:
+    """Return the worker's name: ``%h`` is the host, ``%p`` the process, ``%%`` a percent sign."""
+    known = {"%h": socket.gethostname(), "%p": str(os.getpid()), "%%": "%"}
+    name = re.sub(r"%.", lambda found: known.get(found[0], found[0]), text)
+    if not 1 <= len(name) <= WORKER_CHARS_MAX or not name.isprintable():
+        raise ValueError(f"expected 1 to {WORKER_CHARS_MAX} printable characters, got {name!r}")
+    return name
+
+
+def variables_of(texts: Iterable[str]) -> dict[str, str]:
+    """Return the variables that ``NAME=VALUE`` and ``NAME`` (taken from our own environment) stand for."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, given, value = text.partition("=")
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"expected NAME or NAME=VALUE, got {text!r}")
+        if name.startswith("BEDROCK_"):
+            raise ValueError(f"{name}: names that begin with BEDROCK_ are the worker's own")
+        if not given and name not in os.environ:
+            raise ValueError(f"{name}: is not set here, and no value is given (NAME=VALUE)")
+        found[name] = value if given else os.environ[name]
+    return found
+
+
+def base_environment(options: Options) -> dict[str, str]:
+    """Return the environment that every command gets, whatever its job."""
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    return {"PATH": os.defpath, **kept, **options.env}
+
+
+def check_command(options: Options) -> None:
+    """Raise ValueError where the command could not be started for any job."""
+    program, folder = options.argv[0], options.cwd or Path.cwd()
+    if "/" in program:
+        path = folder / program
+        good = path.is_file() and os.access(path, os.X_OK)
+    else:
+        good = shutil.which(program, path=base_environment(options)["PATH"]) is not None
+    if not good:
+        raise ValueError(f"expected a program that can be run, got {program!r}")

@@ -1,0 +1,134 @@
+"""What the end of a command means for its job. The rules of exit statuses are here and nowhere else.
+
+0 finishes the job; 75 queues it again a little later; 100 fails it for good; 101 queues it again after the
+delay in the result; anything else fails it, and so does a result that cannot be used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bedrock_worker.job import Job
+from bedrockjobs import jsontext
+from bedrockjobs.commands import FailJob, FinishJob, RetryJob
+from bedrockjobs.config import DATA_BYTES_MAX, DELAY_S_MAX, ERROR_CHARS_MAX
+
+FINISH, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE = 0, 75, 100, 101
+"""The exit statuses that mean something of their own; 75 is EX_TEMPFAIL of sysexits.h."""
+
+TRY_AGAIN_S = 10
+"""Delay of a job whose command asked to be tried again, or could not be started."""
+
+Report = FinishJob | RetryJob | FailJob
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    status: int
+    """Exit status, negative for the signal that ended it."""
+    tail: Sequence[str] = ()
+    """The last lines of its output."""
+    timed_out_s: float | None = None
+    """The timeout that it ran into."""
+
+    @property
+    def exit_code(self) -> int:
+        """Return the status as a shell gives it: 128 + n for signal n."""
+        return self.status if self.status >= 0 else 128 - self.status
+
+    @property
+    def words(self) -> str:
+        """Say how it ended: ``exit status 3``, ``SIGKILL``, ``timed out after 5 s``."""
+        how = f"exit status {self.status}" if self.status >= 0 else _signal_name(-self.status)
+        return how if self.timed_out_s is None else f"timed out after {self.timed_out_s:g} s ({how})"
+
+
+def report_of(job: Job, ended: Ended, result_file: Path) -> Report:
+    """Return what the server is to be told."""
+    if ended.timed_out_s is not None:
+        return _failed(job, ended, ended.words)
+    try:
+        result = result_of(result_file)
+        if ended.status == SNOOZE:
+            return RetryJob(job_id=job.job_id, run_id=job.run_id, delay=_delay_of(result), ignore_repeat=True)
+    except ValueError as error:
+        return _failed(job, ended, f"{error} ({ended.words})")
+    if ended.status == FINISH:
+        return FinishJob(job_id=job.job_id, run_id=job.run_id, exit_code=0, data=result)
+    if ended.status == TRY_AGAIN:
+        return try_again(job, result)
+    return _failed(job, ended, ended.words, result)
+
+
+def try_again(job: Job, data: str | None = None) -> RetryJob:
+    """Return the report that queues a job again a little later, whatever its repeat."""
+    return RetryJob(job_id=job.job_id, run_id=job.run_id, delay=TRY_AGAIN_S, ignore_repeat=True, data=data)
+
+
+def hand_back(job: Job) -> RetryJob:
+    """Return the report that gives a job back as if it had never been taken."""
+    return RetryJob(job_id=job.job_id, run_id=job.run_id, returned=True)
+
+
+def could_not_start(job: Job, error: Exception) -> FailJob:
+    """Return the report of a job whose command cannot be given what it needs."""
+    return FailJob(job_id=job.job_id, run_id=job.run_id, error=f"cannot start the command: {error}")
+
+
+def result_of(path: Path) -> str | None:
+    """Return the JSON object in a result file as text, None where there is no file.
+
+    Raises ValueError, with the reason, for anything else that lies there: a pipe would hang us, a link would
+    lead elsewhere.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ValueError(f"the result file cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ValueError("the result file is not a regular file")
+    with os.fdopen(handle, "rb") as file:
+        content = file.read(DATA_BYTES_MAX + 1)
+    if len(content) > DATA_BYTES_MAX:
+        raise ValueError(f"the result file is larger than {DATA_BYTES_MAX} bytes")
+    try:
+        text = content.decode()
+        jsontext.check_object(text)
+    except ValueError as error:
+        raise ValueError(f"the result file holds no JSON object: {error}") from None
+    return text
+
+
+def _delay_of(result: str | None) -> int:
+    delay = json.loads(result).get("delay") if result else None
+    if not isinstance(delay, int) or isinstance(delay, bool) or not 0 <= delay <= DELAY_S_MAX:
+        expected = f'{{"delay": seconds}} in the result, 0 to {DELAY_S_MAX}'
+        raise ValueError(f"exit status {SNOOZE} without a delay: expected {expected}")
+    return delay
+
+
+def _failed(job: Job, ended: Ended, words: str, data: str | None = None) -> FailJob:
+    error = "\n".join([words, *ended.tail])
+    final = {"final": True} if ended.status == FAIL_FOR_GOOD and ended.timed_out_s is None else {}
+    return FailJob(
+        job_id=job.job_id, run_id=job.run_id, exit_code=ended.exit_code,
+        error=error[:ERROR_CHARS_MAX], data=data, **final,
+    )  # fmt: skip
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

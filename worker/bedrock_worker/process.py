@@ -1,0 +1,152 @@
+"""One child process in a session of its own: started, listened to, signalled as a group, and reaped.
+
+Knows nothing of jobs or of servers. Linux only: the child's end is seen through a pidfd and needs no thread,
+and the kernel ends the child where the worker dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from bedrock_worker.lines import Lines
+
+READ_BYTES = 8_192
+"""Size of one read of a child's output: what it prints in between waits in the pipe, not in our memory."""
+
+DRAIN_S = 1.0
+"""Time for the rest of the output once the child ended: only who left its group still holds it open."""
+
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.PyDLL(None).prctl  # looked up before any fork; PyDLL keeps the interpreter's lock as it is
+_prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+
+Listener = Callable[[str, str], None]
+"""Called with the stream's name, ``out`` or ``err``, and a line."""
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    """Return what a child does before its command: ask to be killed as soon as the worker is dead.
+
+    It runs between fork and exec, so it takes no lock, imports nothing and makes three system calls.
+    """
+    kill = int(signal.SIGKILL)
+
+    def ask() -> None:
+        _prctl(_PR_SET_PDEATHSIG, kill, 0, 0, 0)
+        if os.getppid() != parent:  # it died before we asked
+            os._exit(128 + kill)
+
+    return ask
+
+
+class Child:
+    """One command while it runs. Belongs to the event loop of the main thread."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None,
+        stdin: Path,
+        listener: Listener,
+    ) -> None:
+        """Start a command that reads ``stdin``, a file, so that it may leave it unread.
+
+        Raises OSError where it cannot be started, and ValueError for a NUL in an argument or a variable.
+        """
+        with stdin.open("rb") as data:
+            self._process = subprocess.Popen(  # noqa: S603  the operator's own command, without a shell
+                argv,
+                env=env,
+                cwd=cwd,
+                stdin=data,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+                preexec_fn=_die_with(os.getpid()),
+            )
+        self.pid = self._process.pid
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._pumps = [
+            _Pump(self._process.stdout, "out", listener),
+            _Pump(self._process.stderr, "err", listener),
+        ]
+
+    async def wait(self) -> int:
+        """Wait for the end and return the exit status, negative for the signal that ended it.
+
+        What is left of its session's group is killed then, and its last output has been heard.
+        """
+        await self._exited()
+        self.signal(signal.SIGKILL)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                for pump in self._pumps:
+                    await pump.ended.wait()
+        for pump in self._pumps:
+            pump.close()
+        return self._process.wait()
+
+    @property
+    def running(self) -> bool:
+        """Tell whether the child has not ended yet, even if nobody has noticed."""
+        if self._process.returncode is not None:
+            return False
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the whole group. The child is reaped last, so its group's id is surely its own."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    async def _exited(self) -> None:
+        """Wait until the child has ended, without reaping it."""
+        loop, exited = asyncio.get_running_loop(), asyncio.Event()
+        handle = os.pidfd_open(self.pid)
+        loop.add_reader(handle, exited.set)
+        try:
+            await exited.wait()
+        finally:
+            loop.remove_reader(handle)
+            os.close(handle)
+
+
+class _Pump:
+    """Carries one stream of a child to the listener, line by line."""
+
+    def __init__(self, pipe: IO[bytes], name: str, listener: Listener) -> None:
+        """Begin to read."""
+        self.ended = asyncio.Event()
+        self._pipe, self._name, self._listener = pipe, name, listener
+        self._lines = Lines()
+        os.set_blocking(pipe.fileno(), False)
+        asyncio.get_running_loop().add_reader(pipe.fileno(), self._read)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._pipe.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return
+        for line in self._lines.feed(data) if data else self._lines.end():
+            self._listener(self._name, line)
+        if not data:
+            self.close()
+
+    def close(self) -> None:
+        """Stop reading; a process that still writes gets SIGPIPE."""
+        if not self._pipe.closed:
+            asyncio.get_running_loop().remove_reader(self._pipe.fileno())
+            self._pipe.close()
+        self.ended.set()
