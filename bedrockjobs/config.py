@@ -148,9 +148,11 @@ class Settings(BaseSettings):
         description="Names remembered for one pattern; beyond it a take looks through the queue.",
     )
     wal_bytes: int = Field(
-        8 * 1024 * 1024, ge=0, description="Size the write-ahead log is grown to at start, so that a commit need"
-        " not extend it: a commit then takes half as long.",
-    )  # fmt: skip
+        8 * 1024 * 1024,
+        ge=0,
+        description="Size the write-ahead log is grown to at start, so that a commit need not extend it: a"
+        " commit then takes half as long.",
+    )
     busy_s: float = Field(5.0, gt=0, description="Time the writer waits for another process's lock.")
 
     def database_path(self) -> Path:

@@ -36,7 +36,7 @@ class Wire(BaseModel):
 
 
 class Spliced:
-    """Marks a field whose value is kept as JSON text: it is cut out of a request and put into one unparsed."""
+    """Marks a field whose value stays JSON text: cut out of a request, and put into one, unparsed."""
 
 
 class RawJSON(str):

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import click
 
-from bedrockjobs.store.backup import CopyError, Progress, copy_database
-from bedrockjobs.store.bedrock_import import Findings, examine, import_jobs, open_for_writing
 from bedrockjobs.cli.output import write_one
 from bedrockjobs.cli.serve import settings_from
 from bedrockjobs.cli.session import FAILED, REFUSED, Failure, Session, answers, pass_session
 from bedrockjobs.config import Settings
 from bedrockjobs.store import schema
+from bedrockjobs.store.backup import CopyError, Progress, copy_database
+from bedrockjobs.store.bedrock_import import Findings, examine, import_jobs, open_for_writing
 from bedrockjobs.store.lock import DatabaseLock, Owned
 
 COMPLAINTS_SHOWN_MAX = 50

@@ -69,6 +69,11 @@ def _specs(value: Any) -> list[dict[str, Any]]:
     return [JobSpec.given(text) for text in json_list(value)]
 
 
+def _empty_for_no_list(given: Any) -> Any:
+    """Let a missing ``jobs`` be answered as a list that cannot be read: 401, as the original does."""
+    return {"jobs": "", **given} if isinstance(given, dict) else given
+
+
 class JobIDReply(Reply):
     """The job that was made or found."""
 
@@ -99,11 +104,7 @@ class CreateJobs(Command[JobIDsReply]):
         BeforeValidator(_specs),
     ]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _jobs_is_a_list(cls, given: Any) -> Any:
-        """Answer 401, as the original does, where there is no list at all."""
-        return {"jobs": "", **given} if isinstance(given, dict) else given
+    _no_list = model_validator(mode="before")(_empty_for_no_list)
 
 
 class UpdateJob(Command[Reply]):
@@ -199,7 +200,7 @@ class FinishJobs(Command[FinishResults]):
         BeforeValidator(lambda value: [FinishSpec.given(text) for text in json_list(value)]),
     ]
 
-    _jobs_is_a_list = model_validator(mode="before")(CreateJobs._jobs_is_a_list.__func__)  # type: ignore[attr-defined]
+    _no_list = model_validator(mode="before")(_empty_for_no_list)
 
 
 class CancelJob(Command[Reply]):

@@ -16,11 +16,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from bedrockjobs import jsontext
-from bedrockjobs.store.backup import CopyError, open_read_only
 from bedrockjobs.errors import CommandError
 from bedrockjobs.lifecycle import STATES
 from bedrockjobs.schedule.repeat import parse_repeat, parse_retry_after
 from bedrockjobs.store import schema
+from bedrockjobs.store.backup import CopyError, open_read_only
 from bedrockjobs.store.rows import MOCK_LANE, OPEN_LANE, JobRow
 from bedrockjobs.store.statements import STATEMENTS
 from bedrockjobs.wire import JobID, JSONObject, Name, Priority, Timestamp, command_error

@@ -31,7 +31,7 @@ class Seeks(Protocol):
         ...
 
     def groups(self, lane: str, names: Names, limit: int) -> list[tuple[str, int, str, int]] | None:
-        """Return name, priority, nextRun and jobID of the head of every matching group; None above the limit."""
+        """Return name, priority, nextRun and jobID of the head of each matching group; None if too many."""
         ...
 
 
@@ -110,7 +110,7 @@ class Heads:
         return None
 
     def soonest(self, names: Names, lane: str, now: str) -> str | None:
-        """Return when a job of the pattern may become due after ``now``, or None; ask ``first_due`` before."""
+        """Return when a job of the pattern may become due after ``now``; ask ``first_due`` before."""
         pattern = self._pattern(names, lane)
         tops = [heap[0][0] for heap in pattern.heaps.values() if heap and heap[0][0] > now]
         return min(tops, default=None)

@@ -130,7 +130,7 @@ class Reader:
         return names, [tuple(row) for row in rows]
 
     def rendered(self, names: list[str], rows: list[tuple[Any, ...]], form: str) -> str:
-        """Return an answer as text: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines."""
+        """Return rows as text: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines."""
         if form == "text":
             lines = ["|".join(names), *("|".join(_plain(value) for value in row) for row in rows)]
             body = "\n".join(lines) + "\n"

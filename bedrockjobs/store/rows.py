@@ -105,7 +105,7 @@ _sqlite = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=N
 
 
 def glob(name: str, pattern: str) -> bool:
-    """Tell whether a name matches a GLOB pattern; a plain prefix is decided here, the rest by SQLite itself."""
+    """Tell whether a name matches a GLOB pattern; all but a plain prefix is left to SQLite."""
     prefix = literal_prefix(pattern)
     if not name.startswith(prefix):
         return False

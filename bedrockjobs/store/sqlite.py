@@ -17,8 +17,6 @@ from bedrockjobs.store.heads import Heads
 from bedrockjobs.store.rows import MOCK_LANE, OPEN_LANE, JobRow, Names
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
-_LANES = {False: (OPEN_LANE,), True: (OPEN_LANE, MOCK_LANE)}
-
 
 class SQLiteStore:
     """One database, open for writing."""
@@ -65,7 +63,7 @@ class SQLiteStore:
             self._execute("PRAGMA synchronous = NORMAL")
 
     def _grow_log(self, size: int) -> None:
-        """Make the write-ahead log ``size`` bytes long once, so that commits overwrite and need not extend it."""
+        """Make the write-ahead log ``size`` bytes long once: commits then overwrite, not extend it."""
         if size == 0 or self.path == ":memory:":
             return
         log = Path(f"{self.path}-wal")
@@ -194,7 +192,9 @@ class SQLiteStore:
 
     def first_due(self, names: Names, now: str, *, mocked: bool, priority: int | None) -> JobRow | None:
         """Return the due job to take."""
-        found = [self._first_due(names, lane, now, priority) for lane in _LANES[mocked]]
+        if not mocked:
+            return self._first_due(names, OPEN_LANE, now, priority)
+        found = [self._first_due(names, lane, now, priority) for lane in (OPEN_LANE, MOCK_LANE)]
         rows = [row for row in found if row is not None]
         return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
 
@@ -222,7 +222,8 @@ class SQLiteStore:
 
     def soonest(self, names: Names, now: str, *, mocked: bool) -> str | None:
         """Return a stamp before which no further matching job becomes due."""
-        found = [self._soonest(names, lane, now) for lane in _LANES[mocked]]
+        lanes = (OPEN_LANE, MOCK_LANE) if mocked else (OPEN_LANE,)
+        found = [self._soonest(names, lane, now) for lane in lanes]
         return min((stamp for stamp in found if stamp is not None), default=None)
 
     def _soonest(self, names: Names, lane: str, now: str) -> str | None:

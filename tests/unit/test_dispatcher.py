@@ -1,0 +1,174 @@
+"""The dispatcher when something fails: nothing acknowledged that is not committed, and nobody else hurt."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bedrockjobs.clock import SystemClock
+from bedrockjobs.commands import Command, CreateJob, GetJob, QueryJob
+from bedrockjobs.config import Settings
+from bedrockjobs.dispatcher import Dispatcher, Outcome
+from bedrockjobs.errors import CommandError, NotFound, ServerFault, Unavailable
+from bedrockjobs.handlers.dispatch import HANDLERS
+from bedrockjobs.handlers.turn import Answer
+from bedrockjobs.store.sqlite import SQLiteStore
+
+
+class Bench:
+    """A dispatcher on a database of its own."""
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        """Start it."""
+        self.store = SQLiteStore(path / "jobs.db", settings)
+        self.failures: list[Exception] = []
+        self.dispatcher = Dispatcher(self.store, SystemClock(), settings, self.failures.append)
+        self.dispatcher.start()
+
+    def send(self, command: Command[Any], *, reachable: bool = True) -> asyncio.Future[Outcome]:
+        """Submit a command; the future gets its outcome."""
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def deliver(outcome: Outcome) -> bool:
+            done.set_result(outcome)
+            return reachable
+
+        self.dispatcher.submit(command, deliver)
+        return done
+
+    async def ask(self, command: Command[Any]) -> Outcome:
+        """Submit a command and wait for its outcome."""
+        return await asyncio.wait_for(self.send(command), 5)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    """Run a dispatcher."""
+    bench = Bench(tmp_path, Settings(pending_max=100))
+    yield bench
+    if bench.dispatcher._thread.is_alive():
+        await bench.dispatcher.drain()
+    bench.store.close()
+
+
+def body(outcome: Outcome) -> str:
+    """Return the body of a good answer."""
+    assert isinstance(outcome, Answer), outcome
+    return outcome.body
+
+
+async def test_commands_of_one_turn_share_one_commit(bench: Bench) -> None:
+    sent = [bench.send(CreateJob(name="a")) for _ in range(50)]
+    assert [body(await one) for one in sent] == [f'{{"jobID":{n}}}' for n in range(1, 51)]
+    assert bench.dispatcher.commits == 1
+
+
+async def test_a_command_that_crashes_hurts_nobody_else(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def crash(turn: Any, command: Any) -> Answer:
+        turn.tx.insert(turn.tx.job(1)._replace(job_id=77))
+        raise ZeroDivisionError
+
+    await bench.ask(CreateJob(name="first"))
+    waiter = bench.send(GetJob(name="wanted", connection="wait", timeout=5000))
+    monkeypatch.setitem(HANDLERS, QueryJob, crash)
+    before = bench.send(CreateJob(name="wanted"))
+    crashed = bench.send(QueryJob(job_id=1))
+    after = bench.send(CreateJob(name="b"))
+    assert isinstance(await crashed, ServerFault)
+    assert body(await before) == '{"jobID":2}'
+    assert body(await after) == '{"jobID":3}'
+    assert '"jobID":2' in body(await asyncio.wait_for(waiter, 5))
+    assert bench.store.job(77) is None
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_failed_commit_is_not_acknowledged(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorname = "SQLITE_FULL"
+        raise error
+
+    monkeypatch.setattr(bench.store, "commit", full)
+    outcome = await bench.ask(CreateJob(name="a"))
+    assert isinstance(outcome, Unavailable)
+    assert outcome.status_line == "503 Disk full"
+    monkeypatch.undo()
+    assert body(await bench.ask(CreateJob(name="a"))) == '{"jobID":1}'
+
+
+async def test_a_waiter_served_by_a_failed_commit_waits_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiter = bench.send(GetJob(name="a", connection="wait", timeout=5000))
+    await bench.ask(QueryJob(job_id=1))  # the waiter is parked now
+
+    def busy() -> None:
+        error = sqlite3.OperationalError("database is locked")
+        error.sqlite_errorname = "SQLITE_BUSY"
+        raise error
+
+    monkeypatch.setattr(bench.store, "commit", busy)
+    outcome = await bench.ask(CreateJob(name="a"))
+    assert isinstance(outcome, Unavailable)
+    assert outcome.status_line == "503 Database busy"
+    assert not waiter.done()
+    monkeypatch.undo()
+    await bench.ask(CreateJob(name="a"))
+    assert '"jobID":1' in body(await asyncio.wait_for(waiter, 5))
+
+
+async def test_a_failed_fsync_ends_the_server(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
+        raise error
+
+    monkeypatch.setattr(bench.store, "commit", broken)
+    answer = bench.send(CreateJob(name="a"))
+    await asyncio.to_thread(bench.dispatcher._thread.join, 5)
+    await asyncio.sleep(0)
+    assert len(bench.failures) == 1
+    assert not answer.done()
+
+
+async def test_a_job_that_reached_nobody_goes_back_as_it_was(bench: Bench) -> None:
+    await bench.ask(CreateJob(name="a", retry_after="+1 HOUR", data={"k": 1}))
+    before = bench.store.job(1)
+    bench.send(GetJob(name="a"), reachable=False)
+    answer = body(await bench.ask(QueryJob(job_id=1)))
+    while "RUNQUEUED" in answer:
+        answer = body(await bench.ask(QueryJob(job_id=1)))
+    assert bench.store.job(1) == before
+
+
+async def test_too_many_commands_are_refused(bench: Bench) -> None:
+    sent = [bench.send(CreateJob(name="a")) for _ in range(100)]
+    with pytest.raises(Unavailable):
+        bench.send(CreateJob(name="a"))
+    for one in sent:
+        assert isinstance(await one, Answer)
+    assert bench.dispatcher.pending == 0
+
+
+async def test_waiters_do_not_count_as_pending(bench: Bench) -> None:
+    waiters = [bench.send(GetJob(name="a", connection="wait")) for _ in range(90)]
+    await bench.ask(QueryJob(job_id=1))
+    assert bench.dispatcher.waiting == 90
+    assert bench.dispatcher.pending == 0
+    await bench.dispatcher.drain()
+    for one in waiters:
+        outcome = await one
+        assert isinstance(outcome, NotFound)
+
+
+async def test_a_stopping_server_accepts_nothing(bench: Bench) -> None:
+    await bench.dispatcher.drain()
+    with pytest.raises(CommandError, match="stopping"):
+        bench.send(CreateJob(name="a"))
