@@ -142,10 +142,11 @@ class Settings(BaseSettings):
     patterns_cached_max: int = Field(
         256, ge=1, description="Name patterns whose next jobs the writer remembers; the oldest is forgotten."
     )
-    names_per_pattern_max: int = Field(
-        20_000,
+    groups_remembered_max: int = Field(
+        500_000,
         ge=1,
-        description="Names remembered for one pattern; beyond it a take looks through the queue.",
+        description="Names, times their priorities, remembered for all patterns together, 400 bytes each;"
+        " a pattern with more of them looks through the queue at each take.",
     )
     wal_bytes: int = Field(
         8 * 1024 * 1024,

@@ -32,7 +32,10 @@ def parse(text: str) -> Any:
     Raises ValueError where it is not JSON (also NaN, lone surrogates, raw control characters), nests deeper
     than ``JSON_DEPTH_MAX`` or holds a number that a double cannot.
     """
-    value = from_json(text, allow_inf_nan=False)
+    try:
+        value = from_json(text, allow_inf_nan=False)
+    except TypeError:  # what it says of a text that is no UTF-8
+        raise ValueError("half of a surrogate pair") from None
     if text.count("{") + text.count("[") > JSON_DEPTH_MAX and _depth(value) > JSON_DEPTH_MAX:
         raise ValueError(f"nested deeper than {JSON_DEPTH_MAX} levels")
     if _HUGE_NUMBER.search(text) and not _finite(value):

@@ -159,6 +159,8 @@ def _whole(value: Any) -> Any:
     raise PydanticCustomError("expected", "a whole number")
 
 
+_PRIORITIES_EXPECTED = f"one of {', '.join(map(str, sorted(PRIORITIES)))}"
+
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -184,7 +186,15 @@ def _priority(value: Any) -> int:
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and value in PRIORITIES:
         return value
-    raise refused("Invalid priority value", f"one of {', '.join(map(str, sorted(PRIORITIES)))}")
+    raise refused("Invalid priority value", _PRIORITIES_EXPECTED)
+
+
+def checked_priority(value: Any) -> int:
+    """Return a generic ``priority`` as one of ours; raises BadArguments as for jobPriority."""
+    try:
+        return _priority(value)
+    except PydanticCustomError:
+        raise BadArguments("Invalid priority value", f"priority: expected {_PRIORITIES_EXPECTED}") from None
 
 
 def _name(value: Any) -> Any:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from bedrockjobs.commands.base import Command, Parameters, Reply
-from bedrockjobs.commands.take import JobReply, TakeOptions
-from bedrockjobs.config import DELAY_S_MAX, ERROR_CHARS_MAX, JOBS_PER_CREATE_MAX
+from bedrockjobs.commands.take import JobReply, Pattern, TakeOptions
+from bedrockjobs.config import (
+    DELAY_S_MAX,
+    ERROR_CHARS_MAX,
+    JOBS_PER_CREATE_MAX,
+    PRIORITIES,
+    PRIORITY_DEFAULT,
+)
 from bedrockjobs.wire import (
     Boolean,
     JobID,
@@ -21,6 +27,7 @@ from bedrockjobs.wire import (
     Spliced,
     Timestamp,
     Whole,
+    checked_priority,
     json_list,
     refused,
 )
@@ -50,19 +57,20 @@ class JobSpec(Parameters):
         "", description="Time after which a taken job that nobody ended is given out again: `+5 MINUTES`."
     )
     job_priority: Priority | None = Field(None, description="Higher goes first; 500 if left out.")
-    priority: Priority | None = Field(None, description="Another spelling of jobPriority, which wins.")
+    priority: Annotated[Any, WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)})] = Field(
+        None, description="Another spelling of jobPriority, which wins; not looked at beside it."
+    )
     unique: OnlyTrue = Field(False, description="Update the job of this name, if there is one.")
     overwrite: Boolean = Field(True, description="With unique: false leaves the existing job as it is.")
     parent_job_id: JobID = Field(0, description="Parent, which must be RUNNING, RUNQUEUED or PAUSED.")
     mock_request: Boolean = Field(False, description="A job for tests: only getMockedJobs takes it.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _generic_priority(cls, given: Any) -> Any:
-        """Ignore the generic ``priority``, which clients send with everything, where jobPriority is given."""
-        if isinstance(given, dict) and "priority" in given and "jobPriority" in given:
-            return {key: value for key, value in given.items() if key != "priority"}
-        return given
+    @property
+    def wanted_priority(self) -> int:
+        """Return the priority asked for; raises BadArguments for a generic one that is none of ours."""
+        if self.job_priority is not None:
+            return self.job_priority
+        return PRIORITY_DEFAULT if self.priority is None else checked_priority(self.priority)
 
 
 def _specs(value: Any) -> list[dict[str, Any]]:
@@ -133,7 +141,7 @@ class Ending(TakeOptions, Command[ThenReply]):
     job_id: JobID = Field(description="Job whose run ends.")
     data: JSONObject | None = Field(None, description="New data, for the next run or for whoever reads it.")
     run_id: JobID | None = Field(None, description=RUN_ID)
-    then_get: str | None = Field(
+    then_get: Pattern | None = Field(
         None, description="Take the next job with this name pattern in the same commit; answered in `job`."
     )
 

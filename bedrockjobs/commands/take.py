@@ -27,12 +27,14 @@ def _patterns(value: Any) -> Any:
             value = [part.strip() for part in text.split(",")]
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) and item for item in value):
         raise PydanticCustomError("expected", "a JSON array of name patterns")
-    return list(value)
+    return [_pattern_length(item) for item in value]
 
 
 def _pattern_length(value: Any) -> Any:
     if isinstance(value, str) and len(value) > PATTERN_CHARS_MAX:
         raise PydanticCustomError("expected", f"at most {PATTERN_CHARS_MAX} characters")
+    if isinstance(value, str) and value.count(",") >= PATTERNS_MAX:
+        raise PydanticCustomError("expected", f"a comma list of at most {PATTERNS_MAX} names")
     return value
 
 

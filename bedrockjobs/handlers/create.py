@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bedrockjobs import jsontext
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
-from bedrockjobs.config import DATA_BYTES_MAX, PRIORITY_DEFAULT
+from bedrockjobs.config import DATA_BYTES_MAX
 from bedrockjobs.errors import BadArguments, NotFound, WrongState
 from bedrockjobs.handlers.turn import Answer, Turn
 from bedrockjobs.schedule import repeat as repeats
@@ -23,9 +23,7 @@ def create_jobs(turn: Turn, command: CreateJobs) -> Answer:
 
 
 def _create(turn: Turn, spec: JobSpec) -> int:
-    priority = spec.job_priority if spec.job_priority is not None else spec.priority
-    if priority is None:
-        priority = PRIORITY_DEFAULT
+    priority = spec.wanted_priority
     if spec.repeat:
         check_repeat(turn, spec.repeat, spec.first_run)
     if spec.retry_after:

@@ -36,33 +36,40 @@ def finish_jobs(turn: Turn, command: FinishJobs) -> Answer:
 
 
 def _finish(turn: Turn, job_id: int, data: str | None, run_id: int | None, exit_code: int | None) -> None:
+    if (data is None or '"mockRequest"' not in data) and turn.tx.delete_plain(job_id, run_id):
+        return
     row = existing(turn, job_id)
     check_run(row, run_id)
     if not lifecycle.allows("finish", row.state) and not row.mocked:
         raise WrongState("Can only retry/finish RUNNING and RUNQUEUED jobs", f"jobID: the job is {row.state}")
     parent = families.live_parent(turn, row)
     check_mark(row, data)
-    ended = row._replace(
-        data=_without(row.data if data is None else data, "retryAfterCount"),
-        run_id=0,
-        options=_options(row.options, exit_code=exit_code),
-    )
     if turn.tx.has_children(job_id):
         families.delete_ended_children(turn, row)
         if turn.tx.has_pending_children(job_id):
-            _pause(turn, ended)
+            _pause(turn, _ended(row, data, exit_code))
             return
     next_run = None
     if row.repeat and not row.mocked and not _asks_for_deletion(data):
         next_run = next_by_repeat(turn, row)
     if next_run is not None:
+        ended = _ended(row, data, exit_code)
         data = _without(ended.data, "originalNextRun")
         turn.tx.save(ended._replace(state="QUEUED", next_run=next_run, data=data))
     elif parent is not None:
-        turn.tx.save(ended._replace(state="FINISHED"))
+        turn.tx.save(_ended(row, data, exit_code)._replace(state="FINISHED"))
         families.resume_parent(turn, parent.job_id)
     else:
         turn.tx.delete(job_id)
+
+
+def _ended(row: JobRow, data: str | None, exit_code: int | None) -> JobRow:
+    """Return the row of a job whose run is over, for one that stays."""
+    return row._replace(
+        data=_without(row.data if data is None else data, "retryAfterCount"),
+        run_id=0,
+        options=_options(row.options, exit_code=exit_code),
+    )
 
 
 def _pause(turn: Turn, row: JobRow) -> None:
@@ -171,10 +178,10 @@ def _as_before_the_take(again: JobRow, taken: JobRow) -> JobRow:
     """Return the row as the take found it, with what was changed since; one delivery is off the count."""
     next_run, last_run = before_the_take(taken)
     changes: dict[str, str | None] = {}
-    lost = lost_runs(taken.data)
+    lost = lost_runs(taken)
     if lost:
         changes["retryAfterCount"] = str(lost - 1) if lost > 1 else None
-    if original_next_run(taken.data) == next_run:
+    if taken.retry_after and original_next_run(taken.data) == next_run:
         changes["originalNextRun"] = None
     return again._replace(
         next_run=next_run,

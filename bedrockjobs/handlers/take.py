@@ -106,24 +106,28 @@ def _next(turn: Turn, request: TakeRequest) -> JobRow | None:
         row = turn.tx.first_due(request.names, turn.now_ms, mocked=request.mocked, priority=request.priority)
         if row is None:
             return None
-        lost = row.retry_after and lost_runs(row.data) >= LOST_RUNS_MAX
-        if not lost and not any(glob(row.name, pattern) for pattern in crashed):
+        if lost_runs(row) < LOST_RUNS_MAX and not any(glob(row.name, pattern) for pattern in crashed):
             return row
         fail_for_good(turn, row)
     return None
 
 
-def lost_runs(data: str) -> int:
-    """Return how many deliveries of a retryAfter job were counted."""
-    if '"retryAfterCount"' not in data:
+def lost_runs(row: JobRow) -> int:
+    """Return how many deliveries of a retryAfter job were counted, 0 for one that is not counted."""
+    if not row.retry_after or row.name.startswith(UNCOUNTED_PREFIX) or '"retryAfterCount"' not in row.data:
         return 0
-    count = jsontext.members(data).get("retryAfterCount", "0")
+    count = jsontext.members(row.data).get("retryAfterCount", "0")
     return int(count) if count.isdecimal() else 0
 
 
 def _claim(turn: Turn, row: JobRow, worker: str | None) -> JobRow:
     run_id = turn.tx.new_run_id() if worker else 0
-    after = row._replace(state="RUNNING", last_run=turn.now, attempt=row.attempt + 1, run_id=run_id)
+    # Written out, as `_replace` takes as long as a statement and every take comes through here.
+    after = JobRow(
+        row.created, row.job_id, "RUNNING", row.name, row.next_run, turn.now, row.repeat, row.data,
+        row.priority, row.parent_job_id, row.retry_after, row.attempt + 1, run_id, row.expires, row.lane,
+        row.options,
+    )  # fmt: skip
     if not row.retry_after and not row.last_run:
         turn.tx.claim(after)
         return after
@@ -156,7 +160,7 @@ def _lost_unless_ended(turn: Turn, row: JobRow) -> JobRow:
     """Return the row of a job that is given out again if nobody ends it within its retryAfter."""
     changes: dict[str, str | None] = {}
     if not row.name.startswith(UNCOUNTED_PREFIX):
-        changes["retryAfterCount"] = str(lost_runs(row.data) + 1)
+        changes["retryAfterCount"] = str(lost_runs(row) + 1)
     lost_at = repeats.later(turn.now_ms, repeats.parse_retry_after(row.retry_after)) or turn.now_ms
     if (
         row.repeat

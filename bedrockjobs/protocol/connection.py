@@ -47,6 +47,7 @@ class RawConnection(asyncio.Protocol):
 
     __slots__ = (
         "_address",
+        "_awaited",
         "_blocker",
         "_closing",
         "_connections",
@@ -55,6 +56,7 @@ class RawConnection(asyncio.Protocol):
         "_parser",
         "_paused",
         "_reading",
+        "_scheduled",
         "_slots",
         "_sniffed",
         "_transport",
@@ -75,6 +77,9 @@ class RawConnection(asyncio.Protocol):
         self._blocker: _Slot | None = None
         self._paused = self._eof = self._closing = False
         self._reading = True
+        self._scheduled = False
+        self._awaited = ""
+        """The part of a request that has a deadline."""
         self.deadline = 0.0
 
     # --- asyncio.Protocol --------------------------------------------------------------------------------
@@ -100,9 +105,11 @@ class RawConnection(asyncio.Protocol):
             return
         if self._sniffed is not None:
             self._sniffed += data
+            del self._sniffed[: len(self._sniffed) - len(self._sniffed.lstrip(b"\r\n"))]
             verdict = _is_http(self._sniffed)
             if verdict is None:
-                self._connections.expect(self, self._connections.settings.head_s)
+                if self._sniffed:
+                    self._await("head")
                 return
             data, self._sniffed = bytes(self._sniffed), None
             if verdict:
@@ -142,6 +149,7 @@ class RawConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Begin nothing more while the client does not read."""
         self._paused = True
+        self._awaited = ""
         self._connections.expect(self, self._connections.settings.write_s)
 
     def resume_writing(self) -> None:
@@ -178,18 +186,23 @@ class RawConnection(asyncio.Protocol):
         assert transport is not None
         self._connections.dismiss(self, self._address)
         self._transport = None
-        transport.set_write_buffer_limits()
         protocol = self._http()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(data)
 
     def _advance(self) -> None:
-        """Begin the requests that are there, as far as the order allows."""
+        """Begin the requests that are there, as far as the order allows and others are not kept waiting."""
         settings = self._connections.settings
+        left = settings.pipelined_max
         while not (self._blocker or self._paused or self._closing):
             if len(self._slots) >= settings.pipelined_max:
                 break
+            if not left:
+                self._advance_soon()
+                self._watch()
+                return
+            left -= 1
             try:
                 request = self._parser.next_request()
             except CommandError as error:
@@ -199,23 +212,37 @@ class RawConnection(asyncio.Protocol):
                 return
             if request is None:
                 break
+            self._awaited = ""
             self._begin(request)
         if self._eof and not (self._slots or self._paused):
             self._close()
         self._watch()
 
+    def _advance_soon(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._scheduled = False
+        self._advance()
+
     def _watch(self) -> None:
         """Set the deadline that fits, and stop reading from a client that is too far ahead."""
-        if self._transport is None or self._paused:
+        if self._transport is None or self._transport.is_closing():
             return
-        connections = self._connections
-        if self._slots or not self._parser.begun:
-            connections.expect_nothing(self)
-        elif not connections.expects(self):
-            settings = connections.settings
-            connections.expect(self, settings.body_s if self._parser.in_body else settings.head_s)
-        ahead = self._parser.buffered > connections.settings.body_bytes_max or (
-            len(self._slots) >= connections.settings.pipelined_max
+        settings = self._connections.settings
+        if self._paused:
+            pass  # the deadline is for reading what was answered
+        elif self._slots or not self._parser.begun:
+            self._awaited = ""
+            self._connections.expect_nothing(self)
+        else:
+            self._await("body" if self._parser.in_body else "head")
+        ahead = (
+            self._paused
+            or self._parser.buffered > settings.body_bytes_max
+            or len(self._slots) >= settings.pipelined_max
         )
         if ahead and self._reading:
             self._reading = False
@@ -223,6 +250,13 @@ class RawConnection(asyncio.Protocol):
         elif not ahead and not self._reading:
             self._reading = True
             self._transport.resume_reading()
+
+    def _await(self, part: str) -> None:
+        """Give a part of a request its time, once."""
+        if self._awaited != part:
+            self._awaited = part
+            settings = self._connections.settings
+            self._connections.expect(self, settings.body_s if part == "body" else settings.head_s)
 
     def _begin(self, request: raw.Request) -> None:
         wish = request.headers.get("connection", "").lower()
@@ -306,7 +340,7 @@ class RawConnection(asyncio.Protocol):
         elif not slots and self._closing:
             self._close()
         elif was_full or (not slots and (self._eof or self._parser.buffered)):
-            asyncio.get_running_loop().call_soon(self._advance)
+            self._advance_soon()
 
     def _close(self) -> None:
         if self._transport is not None:
@@ -315,7 +349,7 @@ class RawConnection(asyncio.Protocol):
 
 def _is_http(data: bytearray) -> bool | None:
     """Tell whether a connection that began with these bytes is HTTP; None while it cannot be told."""
-    line = bytes(data).lstrip(b"\r\n")[: _LONGEST_METHOD + 1]
+    line = bytes(data[: _LONGEST_METHOD + 1])
     word, space, _ = line.partition(b" ")
     if space:
         return word in HTTP_METHODS

@@ -75,8 +75,9 @@ class HTTPFront:
             except CommandError as error:
                 return problem(error)
             except web.HTTPRequestEntityTooLarge:
-                limit = self._settings.body_bytes_max
-                return problem(TooLarge("Request too large", f"body: expected at most {limit} bytes"))
+                return problem(self._too_large())
+            except web.RequestPayloadError:
+                return problem(BadRequest("Malformed body", "body: expected Content-Length bytes, or chunks"))
             except web.HTTPMethodNotAllowed as error:
                 answer = problem(BadRequest("Method not allowed", "expected POST for a command"), status=405)
                 answer.headers["Allow"] = error.headers["Allow"]
@@ -93,11 +94,11 @@ class HTTPFront:
 
     def _check_origin(self, request: web.Request) -> None:
         """Refuse what a page of another site may have sent through the user's browser."""
-        host = urlsplit(f"//{request.headers.get('Host', '')}").hostname
+        host = _hostname(f"//{request.headers.get('Host', '')}")
         if self._local_only and host is not None and host not in _LOCAL_NAMES:
             raise Forbidden("Foreign host", f"Host: expected localhost, not {host[:100]}")
         origin = request.headers.get("Origin")
-        if origin and request.method not in ("GET", "HEAD") and urlsplit(origin).netloc != request.host:
+        if origin and request.method not in ("GET", "HEAD") and origin.partition("://")[2] != request.host:
             raise Forbidden("Foreign origin", f"Origin: expected {request.host}, not {origin[:100]}")
 
     async def _command(self, request: web.Request) -> web.StreamResponse:
@@ -130,6 +131,10 @@ class HTTPFront:
         return response
 
     async def _read(self, request: web.Request, kind: type[Command[Any]]) -> Command[Any]:
+        if request.content_length is not None and request.content_length > self._settings.body_bytes_max:
+            raise self._too_large()
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise BadRequest("Malformed body", "Content-Encoding: expected a body that is not compressed")
         try:
             async with asyncio.timeout(self._settings.body_s):
                 body = await request.read()
@@ -143,9 +148,14 @@ class HTTPFront:
         wait = _PREFER_WAIT.search(request.headers.get("Prefer", ""))
         if wait is not None:
             defaults = {"connection": "wait", "timeout": int(wait[1]) * 1000}
-        if request.content_type == "application/x-www-form-urlencoded":
+        form = request.content_type == "application/x-www-form-urlencoded"
+        if form and not text.lstrip().startswith("{"):  # curl calls a JSON object a form
             return kind.read_form(dict(parse_qsl(text, keep_blank_values=True)), defaults)
         return kind.read_json(text, defaults)
+
+    def _too_large(self) -> TooLarge:
+        limit = self._settings.body_bytes_max
+        return TooLarge("Request too large", f"body: expected at most {limit} bytes")
 
     async def _about(self, _: web.Request) -> web.Response:
         lines = (
@@ -164,6 +174,13 @@ class HTTPFront:
 
     async def _openapi(self, _: web.Request) -> web.Response:
         return _response(self._description, "application/json")
+
+
+def _hostname(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return url  # no name of this machine
 
 
 def _response(body: str, media: str, status: int = 200) -> web.Response:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+from http import HTTPStatus
 from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from bedrockjobs.config import Settings
+from bedrockjobs.errors import BadRequest
 from bedrockjobs.protocol.connection import RawConnection
 from bedrockjobs.protocol.connections import Connections
-from bedrockjobs.protocol.http import HTTPFront
+from bedrockjobs.protocol.http import HTTPFront, problem
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +61,37 @@ class HTTPConnection(RequestHandler):
         elif not self._connections.expects(self):
             self._connections.expect(self, self._connections.settings.head_s)
 
+    def pause_writing(self) -> None:
+        """Give the client its time to read what was answered."""
+        super().pause_writing()
+        self._connections.expect(self, self._connections.settings.write_s)
+
+    def resume_writing(self) -> None:
+        """Go on: all that was written has been sent."""
+        super().resume_writing()
+        self._connections.expect_nothing(self)
+
     def expire(self) -> None:
-        """Close: the head took too long."""
-        self.force_close()
+        """Close: the head took too long, or the answer is not read."""
+        if self._paused and self.transport is not None:
+            self.transport.abort()
+        else:
+            self.force_close()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no HTTP; aiohttp would write a traceback to the log for it."""
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return super().handle_error(request, status, exc, message)
+        words = (message or "").strip().splitlines()
+        response = problem(BadRequest(detail=words[0][:200] if words else "expected HTTP/1.1"), status)
+        response.force_close()
+        return response
 
     def finish(self) -> None:
         """Close when the present request is answered."""
@@ -117,6 +147,8 @@ class Listener:
             access_log=None,
             keepalive_timeout=self._settings.idle_http_s,
             lingering_time=LINGER_S,
+            auto_decompress=False,
+            max_headers=self._settings.headers_max,
             max_line_size=limit,
             max_field_size=limit,
         )

@@ -18,6 +18,7 @@ _BACKSLASH = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _UNESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LINE_END = re.compile(rb"\r?\n")
+_LINE_END_BYTES = b"\r\n"
 _LINE_BYTES_OF_A_CHUNK_MAX = 1_024
 
 
@@ -60,8 +61,11 @@ class RawParser:
 
     @property
     def begun(self) -> bool:
-        """Tell whether a part of a request has come, so that the rest of it is awaited."""
-        return self._request is not None or bool(self._buffer.strip(b"\r\n"))
+        """Tell whether a part of a request has come, so that the rest of it is awaited; blank lines are none.
+
+        Ask ``next_request`` before: it drops blank lines.
+        """
+        return self._request is not None or bool(self._buffer)
 
     @property
     def in_body(self) -> bool:
@@ -73,7 +77,7 @@ class RawParser:
 
         Raises BadRequest or TooLarge, after which the parser is ``broken``.
         """
-        if self.broken:
+        if not self._buffer and self._request is None:
             return None
         try:
             if self._request is None and not self._read_head():
@@ -86,7 +90,7 @@ class RawParser:
 
     def _read_head(self) -> bool:
         buffer = self._buffer
-        if buffer[:1] == b"\n" or buffer[:1] == b"\r":
+        if buffer[0] in _LINE_END_BYTES:
             blank = len(buffer) - len(buffer.lstrip(b"\r\n"))
             del buffer[:blank]
             self._searched = 0
@@ -132,6 +136,9 @@ class RawParser:
         return Request(verb, headers)
 
     def _expect_body(self, headers: dict[str, str]) -> None:
+        self._body_left = 0
+        if "content-length" not in headers and "transfer-encoding" not in headers:
+            return
         length = headers.get("content-length", "")
         chunked = headers.get("transfer-encoding", "").lower() == "chunked"
         if chunked and length:
@@ -155,10 +162,11 @@ class RawParser:
             del self._buffer[: self._body_left]
         request, self._request = self._request, None
         assert request is not None
-        try:
-            request.body = body.decode()
-        except UnicodeDecodeError:
-            raise BadRequest("Malformed request", "expected UTF-8") from None
+        if body:
+            try:
+                request.body = body.decode()
+            except UnicodeDecodeError:
+                raise BadRequest("Malformed request", "expected UTF-8") from None
         return request
 
     def _read_chunks(self, whole: bytearray) -> bytes | None:
@@ -198,7 +206,7 @@ def _unescape(value: str) -> str:
 
     text = _BACKSLASH.sub(character, value)
     if not text.isascii():  # two halves of one character may have been escaped apart
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return Escaped(text, value)
 
 

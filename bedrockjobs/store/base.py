@@ -53,6 +53,14 @@ class Transaction(Protocol):
         """Remove a job."""
         ...
 
+    def delete_plain(self, job_id: int, run_id: int | None) -> bool:
+        """Remove a RUNNING job if that is all its end takes; return whether it was.
+
+        That is so for most jobs: no repeat, no parent, not mocked, and no job in the table has children.
+        ``run_id`` must be the job's, if it is given.
+        """
+        ...
+
     def first_due(self, names: Names, now: str, *, mocked: bool, priority: int | None) -> JobRow | None:
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID.
 

@@ -26,8 +26,12 @@ Entry = tuple[str, int, str]
 class Seeks(Protocol):
     """What the store answers."""
 
-    def head(self, lane: str, name: str, priority: int) -> JobRow | None:
-        """Return the first job of a group, due or not."""
+    def job(self, job_id: int) -> JobRow | None:
+        """Return a job."""
+        ...
+
+    def head(self, lane: str, name: str, priority: int) -> tuple[str, int] | None:
+        """Return nextRun and jobID of the first job of a group, due or not."""
         ...
 
     def groups(self, lane: str, names: Names, limit: int) -> list[tuple[str, int, str, int]] | None:
@@ -43,6 +47,8 @@ class _Pattern:
         self.lane = lane
         self.heaps: dict[int, list[Entry]] = {priority: [] for priority in PRIORITIES}
         self.bounds: dict[tuple[str, int], Entry] = {}
+        self.handed: Entry | None = None
+        """The job that was found last: it is probably taken by now."""
         self.wide = False
         """Whether there are too many groups to remember; the store then looks through the queue."""
 
@@ -51,7 +57,7 @@ class Heads:
     """The remembered patterns, the least used forgotten first."""
 
     def __init__(self, seeks: Seeks, patterns_max: int, groups_max: int) -> None:
-        """Remember up to ``patterns_max`` patterns with up to ``groups_max`` groups each."""
+        """Remember up to ``patterns_max`` patterns, with up to ``groups_max`` groups in all of them."""
         self._seeks = seeks
         self._patterns_max = patterns_max
         self._groups_max = groups_max
@@ -106,6 +112,7 @@ class Heads:
         for priority in priorities:
             row = self._top(pattern, priority)
             if row is not None and row.next_run <= now:
+                pattern.handed = (row.next_run, row.job_id, row.name)
                 return row
         return None
 
@@ -120,23 +127,27 @@ class Heads:
         return self._pattern(names, lane).wide
 
     def _top(self, pattern: _Pattern, priority: int) -> JobRow | None:
-        heap, bounds = pattern.heaps[priority], pattern.bounds
+        heap, bounds, handed = pattern.heaps[priority], pattern.bounds, pattern.handed
         while heap:
             entry = heap[0]
-            key = (entry[2], priority)
-            if bounds.get(key) != entry:
+            next_run, job_id, name = entry
+            if bounds.get((name, priority)) != entry:
                 heappop(heap)  # a lower bound for this group was pushed later
                 continue
-            row = self._seeks.head(pattern.lane, entry[2], priority)
-            if row is None:
+            if entry != handed:
+                row = self._seeks.job(job_id)
+                if row is not None and _is_head(row, entry, pattern.lane, priority):
+                    return row
+            head = self._seeks.head(pattern.lane, name, priority)
+            if head is None:
                 heappop(heap)
-                del bounds[key]
+                del bounds[name, priority]
                 self.advanced = True
-            elif (row.next_run, row.job_id) == entry[:2]:
-                return row
+            elif head == (next_run, job_id):
+                return self._seeks.job(job_id)
             else:
-                heapreplace(heap, (row.next_run, row.job_id, entry[2]))
-                bounds[key] = (row.next_run, row.job_id, entry[2])
+                bounds[name, priority] = (*head, name)
+                heapreplace(heap, (*head, name))
                 self.advanced = True
         return None
 
@@ -158,7 +169,25 @@ class Heads:
             for heap in pattern.heaps.values():
                 heapify(heap)
         self._patterns[key] = pattern
-        if len(self._patterns) > self._patterns_max:
-            self._patterns.popitem(last=False)
+        self._make_room()
         self._matching.clear()
         return pattern
+
+    def _make_room(self) -> None:
+        """Forget patterns, the least used first; the newest stays, and is no larger than the whole room."""
+        groups = sum(len(pattern.bounds) for pattern in self._patterns.values())
+        while len(self._patterns) > 1 and (
+            len(self._patterns) > self._patterns_max or groups > self._groups_max
+        ):
+            _, forgotten = self._patterns.popitem(last=False)
+            groups -= len(forgotten.bounds)
+
+
+def _is_head(row: JobRow, entry: Entry, lane: str, priority: int) -> bool:
+    """Tell whether a job is still where its entry says; as that is a lower bound, it is then the first."""
+    return (
+        row.queued
+        and (row.next_run, row.job_id, row.name) == entry
+        and row.lane == lane
+        and row.priority == priority
+    )

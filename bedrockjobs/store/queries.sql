@@ -26,6 +26,11 @@ UPDATE jobs SET state = 'RUNNING', lastRun = ?, attempt = ?, runID = ? WHERE job
 -- Remove a job.
 DELETE FROM jobs WHERE jobID = ?;
 
+-- name: delete_plain_job
+-- Remove a running job whose end needs nothing else; with a runID only if it is the job's.
+DELETE FROM jobs WHERE jobID = ?1 AND state = 'RUNNING' AND repeat = '' AND parentJobID = 0 AND lane = ''
+    AND (?2 IS NULL OR runID = ?2);
+
 -- name: due_by_name
 -- The next due job of one name, class by class: six seeks at the most, and the first hit ends them.
 SELECT * FROM (
@@ -56,8 +61,8 @@ SELECT jobID, name FROM jobs WHERE lane = ?1 AND priority = ?3 AND nextRun <= ?2
     ORDER BY nextRun, jobID;
 
 -- name: head_of_group
--- The next job of one name and priority, due or not.
-SELECT {columns} FROM jobs WHERE lane = ? AND name = ? AND priority = ? AND {queued}
+-- The next job of one name and priority, due or not; the index alone tells.
+SELECT nextRun, jobID FROM jobs WHERE lane = ? AND name = ? AND priority = ? AND {queued}
     ORDER BY nextRun, jobID LIMIT 1;
 
 -- name: next_group_of_name
@@ -100,6 +105,10 @@ SELECT {columns} FROM jobs WHERE parentJobID = ? AND parentJobID <> 0 ORDER BY j
 -- name: has_children
 -- Whether a job has any child.
 SELECT 1 FROM jobs WHERE parentJobID = ? AND parentJobID <> 0 LIMIT 1;
+
+-- name: has_families
+-- Whether any job has a child.
+SELECT 1 FROM jobs WHERE parentJobID <> 0 LIMIT 1;
 
 -- name: has_pending_children
 -- Whether a job has a child that has not ended.

@@ -34,19 +34,21 @@ class SQLiteStore:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
-            timeout=settings.busy_s,
+            timeout=0,
         )
         self._execute = self._db.execute
         self._prepare(settings)
         self._wal: int | None = None
         if self.durability == "claims-lazy" and self.path != ":memory:":
             self._wal = os.open(f"{self.path}-wal", os.O_RDONLY)
-        self._heads = Heads(self, settings.patterns_cached_max, settings.names_per_pattern_max)
+        self._heads = Heads(self, settings.patterns_cached_max, settings.groups_remembered_max)
         self._next_job_id = self._saved_job_id = self._highest_job_id = 0
         self._next_run_id = self._saved_run_id = 0
         self._ids_before = (0, 0)
         self._crash_patterns: tuple[str, ...] | None = None
         self._must_sync = False
+        self._changes_before = 0
+        self._families = False
         self.freed: list[JobRow] = []
         """Jobs that became ready, now or for later, since the list was last cleared."""
         self._load()
@@ -83,9 +85,15 @@ class SQLiteStore:
     # --- the transaction ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Open the transaction; raises ``sqlite3.OperationalError`` when another process keeps the lock."""
+        """Open the transaction; raises ``sqlite3.OperationalError`` at once where another process writes."""
         self._execute("BEGIN IMMEDIATE")
         self._must_sync = False
+        self._changes_before = self._db.total_changes
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether the open transaction has written anything."""
+        return self._db.total_changes != self._changes_before
 
     def commit(self) -> None:
         """Write the transaction to disk."""
@@ -130,6 +138,8 @@ class SQLiteStore:
         self._next_job_id = self._saved_job_id = int(self._meta("nextJobID"))
         self._next_run_id = self._saved_run_id = int(self._meta("nextRunID"))
         self._highest_job_id = int(self._execute(SQL["highest_job_id"]).fetchone()[0] or 0)
+        # Most databases have no families at all; then nobody need look for children.
+        self._families = self._execute(SQL["has_families"]).fetchone() is not None
         self._crash_patterns = None
         self._must_sync = False
 
@@ -154,6 +164,7 @@ class SQLiteStore:
     def insert(self, row: JobRow) -> None:
         """Add a job."""
         self._must_sync = True
+        self._families = self._families or row.parent_job_id != 0
         self._execute(SQL["insert_job"], row)
         if row.queued:
             self._ready(row)
@@ -185,6 +196,14 @@ class SQLiteStore:
         """Remove a job."""
         self._must_sync = True
         self._execute(SQL["delete_job"], (job_id,))
+
+    def delete_plain(self, job_id: int, run_id: int | None) -> bool:
+        """Remove a RUNNING job if that is all its end takes; return whether it was."""
+        if self._families:
+            return False
+        found = self._execute(SQL["delete_plain_job"], (job_id, run_id)).rowcount == 1
+        self._must_sync = self._must_sync or found
+        return found
 
     def _ready(self, row: JobRow) -> None:
         self._heads.offer(row)
@@ -242,11 +261,13 @@ class SQLiteStore:
 
     def children(self, job_id: int) -> list[JobRow]:
         """Return the children of a job by jobID."""
+        if not self._families:
+            return []
         return [JobRow._make(row) for row in self._execute(SQL["children_of"], (job_id,))]
 
     def has_children(self, job_id: int) -> bool:
         """Tell whether a job has children."""
-        return self._execute(SQL["has_children"], (job_id,)).fetchone() is not None
+        return self._families and self._execute(SQL["has_children"], (job_id,)).fetchone() is not None
 
     def has_pending_children(self, job_id: int) -> bool:
         """Tell whether a job has children that have not ended."""
@@ -266,9 +287,11 @@ class SQLiteStore:
 
     # --- Seeks: what Heads asks --------------------------------------------------------------------------
 
-    def head(self, lane: str, name: str, priority: int) -> JobRow | None:
-        """Return the first job of a group, due or not."""
-        return _row(self._execute(SQL["head_of_group"], (lane, name, priority)))
+    def head(self, lane: str, name: str, priority: int) -> tuple[str, int] | None:
+        """Return nextRun and jobID of the first job of a group, due or not."""
+        found: tuple[str, int] | None
+        found = self._execute(SQL["head_of_group"], (lane, name, priority)).fetchone()
+        return found
 
     def groups(self, lane: str, names: Names, limit: int) -> list[tuple[str, int, str, int]] | None:
         """Return the head of every group that ``names`` match, None where they are more than ``limit``."""

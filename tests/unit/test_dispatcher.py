@@ -26,8 +26,8 @@ class Bench:
     def __init__(self, path: Path, settings: Settings) -> None:
         """Start it."""
         self.store = SQLiteStore(path / "jobs.db", settings)
-        self.failures: list[Exception] = []
-        self.dispatcher = Dispatcher(self.store, SystemClock(), settings, self.failures.append)
+        self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self.dispatcher = Dispatcher(self.store, SystemClock(), settings, self.failed.set_result)
         self.dispatcher.start()
 
     def send(self, command: Command[Any], *, reachable: bool = True) -> asyncio.Future[Outcome]:
@@ -132,10 +132,10 @@ async def test_a_failed_fsync_ends_the_server(bench: Bench, monkeypatch: pytest.
 
     monkeypatch.setattr(bench.store, "commit", broken)
     answer = bench.send(CreateJob(name="a"))
-    await asyncio.to_thread(bench.dispatcher._thread.join, 5)
-    await asyncio.sleep(0)
-    assert len(bench.failures) == 1
+    assert isinstance(await asyncio.wait_for(bench.failed, 5), sqlite3.OperationalError)
     assert not answer.done()
+    with pytest.raises(Unavailable):
+        bench.send(CreateJob(name="a"))
 
 
 async def test_a_job_that_reached_nobody_goes_back_as_it_was(bench: Bench) -> None:

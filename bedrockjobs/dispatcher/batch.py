@@ -1,0 +1,151 @@
+"""What happens inside one transaction: commands in order, and those who wait served by what they free.
+
+All of it is synchronous and in memory or in the open transaction, so that it can be undone as a whole.
+"""
+
+from __future__ import annotations
+
+from bedrockjobs.clock import Clock
+from bedrockjobs.config import WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
+from bedrockjobs.dispatcher.entry import Entry, Leave, Outcome, PutBack
+from bedrockjobs.dispatcher.waiting import Waiter, Waiting
+from bedrockjobs.errors import CommandError
+from bedrockjobs.handlers import take
+from bedrockjobs.handlers.dispatch import perform
+from bedrockjobs.handlers.turn import Answer, TakeRequest, Turn
+from bedrockjobs.store.sqlite import SQLiteStore
+
+
+class Batch:
+    """Runs the commands of one transaction after another."""
+
+    def __init__(self, store: SQLiteStore, waiting: Waiting, clock: Clock, settings: Settings) -> None:
+        """Work on ``store`` and ``waiting``, at the time of ``clock``."""
+        self._store = store
+        self._waiting = waiting
+        self._clock = clock
+        self._settings = settings
+        self._seq = 0
+        self._outcomes: list[tuple[Entry, Outcome]] = []
+        self._parked: list[Waiter] = []
+        self._served: list[Waiter] = []
+        self.may_wait = True
+        """Whether a GetJob may begin to wait; not while the server stops."""
+
+    def run(self, entries: list[Entry]) -> list[tuple[Entry, Outcome]]:
+        """Do commands in the open transaction; return the outcomes that follow its commit."""
+        self._outcomes = []
+        self._parked = []
+        self._served = []
+        store = self._store
+        turn = Turn(store, self._clock.now(), self._settings.compatibility)
+        for entry in entries:
+            if entry.command is None:
+                self._internal(turn, entry)
+            else:
+                outcome = perform(turn, entry.command)
+                if isinstance(outcome, Answer) and outcome.waits_for is not None:
+                    self._park(turn, entry, outcome.waits_for)
+                else:
+                    self._outcomes.append((entry, outcome))
+            if store.freed:
+                if self._waiting:
+                    self._serve(turn)
+                store.freed.clear()
+        if self._waiting:
+            self._serve_due(turn)
+        return self._outcomes
+
+    @property
+    def parked(self) -> int:
+        """Return how many commands of the last run began to wait."""
+        return len(self._parked)
+
+    def undo(self) -> None:
+        """Let those wait again who were served, and those no longer who began to wait."""
+        for waiter in self._parked:
+            self._waiting.remove(waiter)
+            waiter.entry.waiter = None
+        parked = set(self._parked)
+        self._waiting.restore([waiter for waiter in self._served if waiter not in parked])
+        self._parked = []
+        self._served = []
+
+    def _internal(self, turn: Turn, entry: Entry) -> None:
+        if isinstance(entry, PutBack):
+            take.put_back(turn, entry.taken)
+        elif isinstance(entry, Leave):
+            waiter = entry.left.waiter
+            if waiter is not None and self._waiting.remove(waiter):
+                self._served.append(waiter)
+                self._outcomes.append((waiter.entry, empty(waiter.request)))
+
+    def _park(self, turn: Turn, entry: Entry, request: TakeRequest) -> None:
+        """Let a command wait for a job, or answer it at once where it may not."""
+        assert entry.command is not None
+        wait_ms = entry.command.timeout if entry.command.timeout is not None else WAIT_MS_DEFAULT
+        if entry.gone or wait_ms <= 0 or not self.may_wait:
+            self._outcomes.append((entry, empty(request)))
+            return
+        self._seq += 1
+        deadline = self._clock.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
+        entry.waiter = waiter = Waiter(entry, request, self._seq, deadline)
+        group = self._waiting.add(waiter)
+        self._parked.append(waiter)
+        if len(group.waiters) == 1:
+            soonest = turn.tx.soonest(request.names, turn.now_ms, mocked=request.mocked)
+            if soonest is not None:
+                self._waiting.note_due(group, soonest)
+
+    def _serve(self, turn: Turn) -> None:
+        """Hand jobs that became ready to those who have waited longest for them."""
+        for row in self._store.freed:  # grows: a taken retryAfter job will be ready again
+            groups = self._waiting.groups_for(row)
+            if row.next_run > turn.now_ms:
+                for group in groups:
+                    self._waiting.note_due(group, row.next_run)
+                continue
+            while groups:
+                waiter = min((group.oldest() for group in groups), key=lambda waiter: waiter.seq)
+                answer = take.take(turn, waiter.request)
+                if answer is None:
+                    break
+                self._hand_over(waiter, answer)
+                if any(taken.before.job_id == row.job_id for taken in answer.taken):
+                    break
+                groups = [group for group in groups if group.waiters]
+
+    def _serve_due(self, turn: Turn) -> None:
+        """Hand out jobs that have become due since the last transaction."""
+        groups = self._waiting.due_groups(turn.now_ms)
+        while groups:
+            waiter = min((group.oldest() for group in groups), key=lambda waiter: waiter.seq)
+            answer = take.take(turn, waiter.request)
+            if answer is not None:
+                self._hand_over(waiter, answer)
+                groups = [group for group in groups if group.waiters]
+                continue
+            group = waiter.group
+            assert group is not None
+            groups.remove(group)
+            request = group.request
+            soonest = turn.tx.soonest(request.names, turn.now_ms, mocked=request.mocked)
+            if soonest is not None:
+                self._waiting.note_due(group, soonest)
+        for row in self._store.freed:
+            for group in self._waiting.groups_for(row):
+                self._waiting.note_due(group, row.next_run)
+        self._store.freed.clear()
+
+    def _hand_over(self, waiter: Waiter, answer: Answer) -> None:
+        self._waiting.remove(waiter)
+        self._served.append(waiter)
+        self._outcomes.append((waiter.entry, answer))
+
+
+def empty(request: TakeRequest) -> Outcome:
+    """Return what a request is told for which there is no job."""
+    try:
+        return take.nothing(request)
+    except CommandError as error:
+        return error

@@ -1,0 +1,49 @@
+"""A command on its way through the dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bedrockjobs.commands import Command
+from bedrockjobs.dispatcher.waiting import Waiter
+from bedrockjobs.errors import CommandError
+from bedrockjobs.handlers.turn import Answer, Taken
+
+Outcome = Answer | CommandError
+
+
+class Entry:
+    """A command, and who gets its outcome."""
+
+    __slots__ = ("command", "deliver", "gone", "waiter")
+
+    def __init__(self, command: Command[Any] | None, deliver: Callable[[Outcome], bool]) -> None:
+        """Hold a command; ``deliver`` gets the outcome, and returns False if it went nowhere."""
+        self.command = command
+        self.deliver = deliver
+        self.waiter: Waiter | None = None
+        self.gone = False
+        """Whether its client no longer waits."""
+
+
+class PutBack(Entry):
+    """Jobs whose answer went nowhere, on their way back."""
+
+    __slots__ = ("taken",)
+
+    def __init__(self, taken: list[Taken]) -> None:
+        """Hold the jobs."""
+        super().__init__(None, lambda _: True)
+        self.taken = taken
+
+
+class Leave(Entry):
+    """A waiter that waits no longer."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: Entry) -> None:
+        """Hold the entry that may be waiting."""
+        super().__init__(None, lambda _: True)
+        self.left = left
