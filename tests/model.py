@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from bedrockjobs import commands as c
 from bedrockjobs.commands.take import TakeOptions
-from bedrockjobs.config import ERROR_CHARS_MAX, LOST_RUNS_MAX, PRIORITY_DEFAULT
+from bedrockjobs.config import ERROR_CHARS_MAX, LOST_RUNS_MAX, PRIORITIES, PRIORITY_DEFAULT
 from tests import model_repeat as times
 from tests.model_data import (
     dump,
@@ -67,8 +67,11 @@ class Model(Table):
         parent = self.jobs.get(spec.parent_job_id) if spec.parent_job_id else None
         mocked = spec.mock_request or marked(spec.data) or bool(parent and parent.mocked)
         data = with_mark(spec.data) if mocked else spec.data
-        priorities = (spec.job_priority, spec.priority, PRIORITY_DEFAULT)
-        priority = next(value for value in priorities if value is not None)
+        wanted = (spec.job_priority, spec.priority, PRIORITY_DEFAULT)
+        given = str(next(value for value in wanted if value is not None))
+        if given not in map(str, PRIORITIES):
+            raise Refusal(402, "Invalid priority value")
+        priority = int(given)
         if spec.unique:
             twins = [row for row in self.jobs.values() if row.name == spec.name and row.mocked == mocked]
             if twins:
@@ -311,7 +314,7 @@ class Model(Table):
         if command.returned and row.before is not None:
             row.nextRun, row.lastRun, row.attempt, data = row.before
             # An update made since the take is kept; only what the take itself wrote is taken back.
-            row.data = untaken(row.data, data)
+            row.data = untaken(row.data, data) if row.retryAfter else row.data
         else:
             self.drop_ended_children(row)
             following = self._retried_by_repeat(row, command)

@@ -8,7 +8,7 @@ from bedrockjobs.config import ERROR_CHARS_MAX
 from bedrockjobs.errors import CommandError, NotFound, ServerFault, WrongState
 from bedrockjobs.handlers import families
 from bedrockjobs.handlers.create import is_mock_data, keep_mark
-from bedrockjobs.handlers.take import before_the_take, lost_runs, original_next_run, then_get, then_names
+from bedrockjobs.handlers.take import MARKS, before_the_take, original_next_run, then_get, then_names
 from bedrockjobs.handlers.turn import Answer, Turn
 from bedrockjobs.jsontext import quoted
 from bedrockjobs.schedule import repeat as repeats
@@ -175,19 +175,17 @@ def _without(data: str, mark: str) -> str:
 
 
 def _as_before_the_take(again: JobRow, taken: JobRow) -> JobRow:
-    """Return the row as the take found it, with what was changed since; one delivery is off the count."""
-    next_run, last_run = before_the_take(taken)
-    changes: dict[str, str | None] = {}
-    lost = lost_runs(taken)
-    if lost:
-        changes["retryAfterCount"] = str(lost - 1) if lost > 1 else None
-    if taken.retry_after and original_next_run(taken.data) == next_run:
-        changes["originalNextRun"] = None
+    """Return the row as the take found it, with what was changed since."""
+    before = before_the_take(taken)
+    data = taken.data
+    if taken.retry_after and any(f'"{mark}"' in data for mark in MARKS):
+        present = [mark for mark in MARKS if mark in jsontext.members(data)]
+        data = jsontext.with_members(data, {mark: before.get(mark) for mark in present})
     return again._replace(
-        next_run=next_run,
-        last_run=last_run,
+        next_run=str(jsontext.parse(before["nextRun"])),
+        last_run=str(jsontext.parse(before["lastRun"])),
         attempt=taken.attempt - 1,
-        data=jsontext.with_members(taken.data, changes) if changes else taken.data,
+        data=data,
     )
 
 

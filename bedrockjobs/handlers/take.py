@@ -13,6 +13,9 @@ from bedrockjobs.jsontext import quoted
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.rows import JobRow, Names, glob, names_from
 
+MARKS = ("retryAfterCount", "originalNextRun")
+"""What a take writes into the data of a retryAfter job."""
+
 UNCOUNTED_PREFIX = "manual"
 """Names that begin so may be lost as often as they like, as in Bedrock."""
 
@@ -132,27 +135,25 @@ def _claim(turn: Turn, row: JobRow, worker: str | None) -> JobRow:
         turn.tx.claim(after)
         return after
     # What RetryJob `returned` puts back, where the row itself no longer tells.
-    before = jsontext.dump([row.next_run, row.last_run])
-    after = after._replace(options=jsontext.with_members(row.options, {"before": before}))
+    before = {"nextRun": quoted(row.next_run), "lastRun": quoted(row.last_run)}
+    if row.retry_after:
+        before |= {mark: text for mark, text in jsontext.members(row.data).items() if mark in MARKS}
+    after = after._replace(options=jsontext.with_members(row.options, {"before": jsontext.join(before)}))
     if row.retry_after:
         after = _lost_unless_ended(turn, after)
     turn.tx.save(after)
     return after
 
 
-def before_the_take(row: JobRow) -> tuple[str, str]:
-    """Return nextRun and lastRun of a taken job as they were before."""
+def before_the_take(row: JobRow) -> dict[str, str]:
+    """Return nextRun, lastRun and the marks in data that a taken job had before, as JSON texts."""
     text = jsontext.members(row.options).get("before") if row.options != "{}" else None
-    if text is None:
-        return row.next_run, ""
-    next_run, last_run = jsontext.parse(text)
-    return next_run, last_run
+    return jsontext.members(text) if text else {"nextRun": quoted(row.next_run), "lastRun": '""'}
 
 
 def with_due_before(row: JobRow) -> JobRow:
     """Return a taken job whose nextRun was updated, so that it has that nextRun if it is handed back."""
-    _, last_run = before_the_take(row)
-    before = jsontext.dump([row.next_run, last_run])
+    before = jsontext.join({**before_the_take(row), "nextRun": quoted(row.next_run)})
     return row._replace(options=jsontext.with_members(row.options, {"before": before}))
 
 

@@ -1,0 +1,77 @@
+"""When a cron schedule fires next: one dialect of expressions, and Cronken's ``cron_args``.
+
+The package stands alone: it knows no jobs, no clock and no store, and imports nothing of the server.
+
+It is our own and not cronsim with something around it: the dialect is wider (years, ``15W``, ``@never``,
+mappings whose day fields are ANDed), three rules differ (``*/2`` restricts a day field, ``1/2`` ends with
+Saturday, seconds do not change what happens when a clock is put back), and cronsim gives up after 50 years.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+
+from bedrockjobs.schedule.cron.cron_args import parse_cron_args, texts_of
+from bedrockjobs.schedule.cron.expression import parse_expression
+from bedrockjobs.schedule.cron.plan import Schedule
+from bedrockjobs.schedule.cron.problem import BadSchedule
+from bedrockjobs.schedule.cron.words import words_for
+from bedrockjobs.schedule.cron.zones import find_zone, next_moment
+
+__all__ = ["BadSchedule", "Schedule", "describe", "next_tick", "parse", "split_zone"]
+
+PARSED_MAX = 16_384
+"""Schedules kept read (about 1 kB each): more than one server is built for, so that none is read twice."""
+
+_PREFIX = re.compile(r"(?:CRON(?=\s|$)\s*)?(?:(?:CRON_)?TZ=(\S*)\s*)?", re.IGNORECASE)
+
+
+def next_tick(expression: str | Mapping[str, str], after: datetime, zone: str = "UTC") -> datetime | None:
+    """Return the first moment strictly after ``after`` at which the expression fires, None if none is left.
+
+    ``after`` must be aware; the answer is in UTC, so that answers compare as moments even where a zone's
+    clock is put back. A mapping is Cronken's ``cron_args``; its ``timezone`` goes before ``zone``.
+    Raises BadSchedule for an expression or a zone that cannot be read.
+    """
+    if after.tzinfo is None:
+        raise ValueError("after: expected a datetime with a time zone")
+    schedule = parse(expression)
+    return next_moment(schedule, after, find_zone(schedule.zone or zone))
+
+
+def parse(expression: str | Mapping[str, str]) -> Schedule:
+    """Read an expression or ``cron_args``; raises BadSchedule, also for one that can never fire."""
+    if isinstance(expression, str):
+        return _parse_text(expression)
+    return _parse_mapping(tuple(texts_of(expression).items()))
+
+
+def describe(expression: str | Mapping[str, str]) -> str:
+    """Say in plain words when the expression fires: ``at 09:00, on Monday to Friday``."""
+    return words_for(parse(expression))
+
+
+def split_zone(text: str) -> tuple[str, str]:
+    """Split ``CRON TZ=Europe/Berlin 0 9 * * 1-5`` into its zone and its expression.
+
+    ``CRON`` may be missing, and the zone is then ``UTC``. Raises BadSchedule for a zone that does not exist.
+    """
+    text = text.strip()
+    prefix = _PREFIX.match(text)
+    assert prefix is not None
+    zone = "UTC" if prefix[1] is None else prefix[1]
+    find_zone(zone)
+    return zone, text[prefix.end() :]
+
+
+@lru_cache(maxsize=PARSED_MAX)
+def _parse_text(text: str) -> Schedule:
+    return parse_expression(text)
+
+
+@lru_cache(maxsize=PARSED_MAX)
+def _parse_mapping(items: tuple[tuple[str, str], ...]) -> Schedule:
+    return parse_cron_args(dict(items))

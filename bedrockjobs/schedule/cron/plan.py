@@ -1,0 +1,78 @@
+"""A schedule after reading: sets of values, and the search for the next wall-clock time that fits them.
+
+Every set is an integer with one bit per value, so that "the next hour from 9 on" is a shift and not a loop.
+It knows neither the dialects nor zones: times here are naive, what a clock on the wall shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from bedrockjobs.schedule.cron.days import DayRule
+
+YEAR_MIN, YEAR_MAX = 1970, 2199
+"""Years that a schedule may name; the end bounds every search."""
+
+EVERY_YEAR = (1 << YEAR_MAX - YEAR_MIN + 1) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What an expression means."""
+
+    seconds: int
+    minutes: int
+    hours: int
+    days: DayRule
+    months: int
+    years: int
+    """Bit 0 is ``YEAR_MIN``; no bit at all means that it never fires by itself (``@never``)."""
+    wild: bool
+    """Whether minute or hour hold a ``*``: such schedules follow real time over a change of the clock."""
+    zone: str = ""
+    """The zone a mapping brings along; it goes before the caller's."""
+    start: datetime | None = None
+    end: datetime | None = None
+    """First and last moment allowed, both inclusive; naive ones are wall-clock times of the zone."""
+
+    def first_from(self, at: datetime) -> datetime | None:
+        """Return the first wall-clock time that fits, from ``at`` (naive, whole seconds) on."""
+        day = self._day_from(at.year, at.month, at.day)
+        if day is None:
+            return None
+        if day == (at.year, at.month, at.day):
+            if (time := self._time_from(at.hour, at.minute, at.second)) is not None:
+                return datetime(*day, *time)
+            if (day := self._day_from(at.year, at.month, at.day + 1)) is None:
+                return None
+        return datetime(*day, first(self.hours), first(self.minutes), first(self.seconds))
+
+    def _day_from(self, year: int, month: int, day: int) -> tuple[int, int, int] | None:
+        while (found := first(self.years, max(year - YEAR_MIN, 0))) >= 0:
+            if found + YEAR_MIN != year:
+                year, month, day = found + YEAR_MIN, 1, 1
+            while (later := first(self.months, month)) >= 0:
+                if later != month:
+                    month, day = later, 1
+                if (fits := first(self.days.of_month(year, month), day)) >= 0:
+                    return year, month, fits
+                month, day = month + 1, 1
+            year, month, day = year + 1, 1, 1
+        return None
+
+    def _time_from(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
+        if self.hours >> hour & 1:
+            if self.minutes >> minute & 1 and (fits := first(self.seconds, second)) >= 0:
+                return hour, minute, fits
+            if (fits := first(self.minutes, minute + 1)) >= 0:
+                return hour, fits, first(self.seconds)
+        if (fits := first(self.hours, hour + 1)) >= 0:
+            return fits, first(self.minutes), first(self.seconds)
+        return None
+
+
+def first(values: int, start: int = 0) -> int:
+    """Return the smallest value of the set that is not below ``start``, or -1."""
+    rest = values >> start
+    return start + (rest & -rest).bit_length() - 1 if rest else -1

@@ -1,0 +1,121 @@
+"""From wall-clock times to moments: zones, and what happens when a zone's clock is changed.
+
+The rule is that of Debian's cron. A schedule with fixed minutes and hours fires for a time that a forward
+change skips at the first moment after it, and once only in a stretch that a backward change repeats. One
+with ``*`` in minute or hour follows real time: nothing for what is skipped, twice for what is repeated.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from bedrockjobs.schedule.cron.plan import YEAR_MAX, YEAR_MIN, Schedule
+from bedrockjobs.schedule.cron.problem import BadSchedule
+
+_SECOND = timedelta(seconds=1)
+_INSTANT = timedelta(microseconds=1)
+_EARLIEST = datetime(YEAR_MIN - 1, 12, 30, tzinfo=UTC)
+
+
+@lru_cache(maxsize=1024)
+def find_zone(name: str) -> tzinfo:
+    """Return the zone of this IANA name; raises BadSchedule for one that does not exist."""
+    if name.upper() in ("UTC", "ETC/UTC", "Z"):
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise BadSchedule("zone", name, "the name of a time zone such as Europe/Berlin or UTC") from None
+
+
+def next_moment(schedule: Schedule, after: datetime, zone: tzinfo) -> datetime | None:
+    """Return the first moment strictly after ``after`` (aware) at which the schedule fires, in UTC."""
+    if schedule.start is not None:
+        after = max(after, _moment(schedule.start, zone) - _INSTANT)
+    if after.year > YEAR_MAX + 1:
+        return None
+    found = _search(schedule, max(after, _EARLIEST).astimezone(zone), zone)
+    if found is not None and schedule.end is not None and found > _moment(schedule.end, zone):
+        return None
+    return found
+
+
+def _moment(wall: datetime, zone: tzinfo) -> datetime:
+    return (wall if wall.tzinfo else wall.replace(tzinfo=zone)).astimezone(UTC)
+
+
+def _search(schedule: Schedule, after: datetime, zone: tzinfo) -> datetime | None:
+    start = after.replace(tzinfo=None, fold=0, microsecond=0) + _SECOND
+    if zone is UTC:
+        found = schedule.first_from(start)
+        return found and found.replace(tzinfo=UTC)
+    if change := _repeated_at(after, zone):
+        if schedule.wild:
+            if not after.fold:
+                if (found := schedule.first_from(start)) and found < change.upper:
+                    return _utc(found, change.before)
+                start = change.lower
+            if (found := schedule.first_from(start)) and found < change.upper:
+                return _utc(found, change.behind)
+            start = change.upper
+        elif after.fold:
+            start = change.upper
+    while found := schedule.first_from(start):
+        before, behind = _offsets(found, zone)
+        if before >= behind:
+            return _utc(found, before)
+        change = _change_at(found, before, behind, zone)
+        if not schedule.wild:
+            return change.moment
+        start = change.upper
+    return None
+
+
+class _Change(NamedTuple):
+    """One change of a zone's clock."""
+
+    moment: datetime
+    before: timedelta
+    behind: timedelta
+    lower: datetime
+    """First wall-clock time that is skipped or repeated."""
+    upper: datetime
+    """First wall-clock time that no longer is."""
+
+
+def _utc(wall: datetime, offset: timedelta) -> datetime:
+    return (wall - offset).replace(tzinfo=UTC)
+
+
+def _offsets(wall: datetime, zone: tzinfo) -> tuple[timedelta, timedelta]:
+    """Return a wall-clock time's offset before and behind the change it belongs to, the same if to none."""
+    before = zone.utcoffset(wall)
+    behind = zone.utcoffset(wall.replace(fold=1))
+    assert before is not None
+    assert behind is not None
+    return before, behind
+
+
+def _repeated_at(moment: datetime, zone: tzinfo) -> _Change | None:
+    wall = moment.replace(tzinfo=None, fold=0)
+    before, behind = _offsets(wall, zone)
+    return _change_at(wall, before, behind, zone) if before > behind else None
+
+
+def _change_at(wall: datetime, before: timedelta, behind: timedelta, zone: tzinfo) -> _Change:
+    """Find the change that skips or repeats this wall-clock time; it has no moment of its own in tzinfo."""
+    narrow, wide = sorted((before, behind))
+    early = _utc(wall.replace(microsecond=0), wide)
+    low, high = 0, (wide - narrow) // _SECOND
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (early + middle * _SECOND).astimezone(zone).utcoffset() == before:
+            low = middle
+        else:
+            high = middle
+    moment = early + high * _SECOND
+    naive = moment.replace(tzinfo=None)
+    return _Change(moment, before, behind, naive + narrow, naive + wide)
