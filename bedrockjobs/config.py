@@ -154,6 +154,12 @@ class Settings(BaseSettings):
         description="Size the write-ahead log is grown to at start, so that a commit need not extend it: a"
         " commit then takes half as long.",
     )
+    ballast_bytes: int = Field(
+        4 * 1024 * 1024,
+        ge=0,
+        description="Size of a file kept beside the database; on a full disk it is removed, so that runs can"
+        " still be ended.",
+    )
     busy_s: float = Field(5.0, gt=0, description="Time the writer waits for another process's lock.")
 
     def database_path(self) -> Path:

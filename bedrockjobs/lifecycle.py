@@ -36,7 +36,8 @@ TRANSITIONS: dict[Event, dict[str, tuple[str, ...]]] = {
     },
     "retry": {"RUNNING": ("QUEUED",), "RUNQUEUED": ("QUEUED",)},
     "revive": {"FAILED": ("QUEUED",)},
-    "fail": {"RUNNING": ("FAILED",), "RUNQUEUED": ("FAILED",)},
+    # QUEUED: a schedule goes on to its next tick.
+    "fail": {"RUNNING": ("FAILED", "QUEUED"), "RUNQUEUED": ("FAILED",)},
     # Too many lost deliveries, or its name is on the crash list.
     "lose": {"QUEUED": ("FAILED",), "RUNQUEUED": ("FAILED",)},
     "cancel": {"QUEUED": ("CANCELLED",), "RUNQUEUED": ("CANCELLED",), "FAILED": ("CANCELLED",)},

@@ -169,9 +169,7 @@ class Family:
         return state[self._parent].state in PENDING - {"PAUSED"}
 
     def _pending(self, state: State) -> bool:
-        return any(
-            job.state in PENDING for slot, job in zip(self.slots, state, strict=True) if slot.child
-        )
+        return any(job.state in PENDING for slot, job in zip(self.slots, state, strict=True) if slot.child)
 
     def _children(self, state: State, index: int, before: set[str], after: str) -> State:
         if index != self._parent:

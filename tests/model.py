@@ -37,6 +37,11 @@ NO_CHILD_REPEAT = (402, "Child jobs cannot repeat")
 NO_JOB_FOUND = Outcome(404, "No job found")
 
 
+def is_cron(repeat: str) -> bool:
+    """Tell whether a repeat is a cron schedule."""
+    return repeat.upper().startswith("CRON ")
+
+
 class Model(Table):
     """The queue. ``call`` does one command at one moment."""
 
@@ -57,10 +62,10 @@ class Model(Table):
     def _create(self, spec: c.JobSpec) -> int:
         next_run = spec.first_run or times.with_ms(self.now)
         if spec.repeat:
-            self.checked_next(spec.repeat, next_run, "")
+            following = self.checked_next(spec.repeat, next_run, "")
         if spec.retry_after:
             self.later(spec.retry_after)
-        if self.mode == "document" and spec.retry_after and spec.repeat:
+        if (self.mode == "document" or is_cron(spec.repeat)) and spec.retry_after and spec.repeat:
             raise Refusal(*NO_RETRY_AND_REPEAT)
         if self.mode == "document" and spec.retry_after and spec.unique:
             raise Refusal(405, "Cannot use retryAfter with unique")
@@ -87,7 +92,7 @@ class Model(Table):
             created=times.whole(self.now),
             state="PAUSED" if parent and parent.state in STARTED else "QUEUED",
             name=spec.name,
-            nextRun=next_run,
+            nextRun=following if spec.first_run is None and is_cron(spec.repeat) else next_run,
             lastRun="",
             repeat=spec.repeat,
             data=data,
@@ -106,6 +111,8 @@ class Model(Table):
         if not spec.overwrite or (self.mode == "current" and data == row.data):
             return
         self._check_new_repeat(row, spec.repeat)
+        if is_cron(spec.repeat) and spec.repeat != row.repeat and row.state == "QUEUED":
+            row.nextRun = self.checked_next(spec.repeat, "", "")
         row.repeat, row.priority = spec.repeat, priority
         row.data = dump(merged(json.loads(row.data), json.loads(data)))
 
@@ -119,7 +126,7 @@ class Model(Table):
 
     def _check_new_repeat(self, row: Row, repeat: str) -> None:
         """Refuse for an existing job the repeats that CreateJob would refuse."""
-        if repeat and row.retryAfter and self.mode == "document":
+        if repeat and row.retryAfter and (self.mode == "document" or is_cron(repeat)):
             raise Refusal(*NO_RETRY_AND_REPEAT)
         if repeat and row.parentJobID:
             raise Refusal(*NO_CHILD_REPEAT)
@@ -343,7 +350,12 @@ class Model(Table):
         row.error = None if command.error is None else command.error[:ERROR_CHARS_MAX]
         row.exitCode = command.exit_code
         row.before = None
-        self.fail(row)
+        tick = self.next(row.repeat, "", "") if is_cron(row.repeat) and not row.mocked else None
+        if tick is None:
+            self.fail(row)
+        else:
+            self.cancel_unstarted_children(row)
+            row.state, row.runID, row.nextRun = "QUEUED", None, tick
         return self._then(command, command.job_priority)
 
     def _then(self, command: c.FinishJob | c.RetryJob | c.FailJob, priority: int | None) -> Outcome:

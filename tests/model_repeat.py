@@ -10,6 +10,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from bedrockjobs.schedule.cron import BadSchedule, next_tick, split_zone
+
 Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
 
 _OFFSET = re.compile(r"([+-]) ?(\d{1,8}) (SECOND|MINUTE|HOUR|DAY|MONTH|YEAR)S?")
@@ -111,6 +113,8 @@ def next_run(text: str, mode: str, *, scheduled: str, started: str, now: datetim
 
     ``scheduled`` and ``started`` are stamps, ``started`` perhaps empty; ``now`` is the moment of the finish.
     """
+    if text.upper().startswith("CRON "):
+        return _next_tick(text, now)
     base, steps = split_repeat(text, mode)
     start = now
     if base == "SCHEDULED":
@@ -126,6 +130,16 @@ def next_run(text: str, mode: str, *, scheduled: str, started: str, now: datetim
             first = start.replace(microsecond=0)  # stored slots have whole seconds
             found = first - ((first - now) // period) * period
     return whole(found)
+
+
+def _next_tick(text: str, now: datetime) -> str | None:
+    """Ask the evaluator, which has its own oracles."""
+    try:
+        zone, expression = split_zone(text)
+        tick = next_tick(expression, now, zone)
+    except BadSchedule:
+        raise Malformed from None
+    return "9999-12-31 23:59:59" if expression == "@never" else tick and whole(tick)
 
 
 def _short_period(steps: list[str]) -> timedelta | None:

@@ -52,7 +52,10 @@ class JobSpec(Parameters):
         "{}", description="Anything the job needs, a JSON object, kept as it is spelled."
     )
     first_run: Timestamp | None = Field(None, description="When it may run first; at once if left out.")
-    repeat: Modifiers = Field("", description="How it repeats: `FINISHED, +1 HOUR`, `DAILY`, ...")
+    repeat: Modifiers = Field(
+        "",
+        description="How it repeats: `FINISHED, +1 HOUR`, `DAILY`, `CRON TZ=Europe/Berlin 0 9 * * 1-5`, ...",
+    )
     retry_after: Modifiers = Field(
         "", description="Time after which a taken job that nobody ended is given out again: `+5 MINUTES`."
     )

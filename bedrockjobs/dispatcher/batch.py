@@ -6,10 +6,11 @@ All of it is synchronous and in memory or in the open transaction, so that it ca
 from __future__ import annotations
 
 from bedrockjobs.clock import Clock
+from bedrockjobs.commands import CreateJob, CreateJobs
 from bedrockjobs.config import WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
 from bedrockjobs.dispatcher.entry import Entry, Leave, Outcome, PutBack
 from bedrockjobs.dispatcher.waiting import Waiter, Waiting
-from bedrockjobs.errors import CommandError
+from bedrockjobs.errors import CommandError, Unavailable
 from bedrockjobs.handlers import take
 from bedrockjobs.handlers.dispatch import perform
 from bedrockjobs.handlers.turn import Answer, TakeRequest, Turn
@@ -42,6 +43,8 @@ class Batch:
         for entry in entries:
             if entry.command is None:
                 self._internal(turn, entry)
+            elif store.tight and isinstance(entry.command, (CreateJob, CreateJobs)):
+                self._outcomes.append((entry, Unavailable("Disk full", "runs can be ended, not created")))
             else:
                 outcome = perform(turn, entry.command)
                 if isinstance(outcome, Answer) and outcome.waits_for is not None:
@@ -56,10 +59,12 @@ class Batch:
             self._serve_due(turn)
         return self._outcomes
 
-    @property
-    def parked(self) -> int:
-        """Return how many commands of the last run began to wait."""
-        return len(self._parked)
+    def accept(self) -> int:
+        """The last run is committed: forget how to undo it; return how many commands began to wait in it."""
+        parked = len(self._parked)
+        self._parked = []
+        self._served = []
+        return parked
 
     def undo(self) -> None:
         """Let those wait again who were served, and those no longer who began to wait."""

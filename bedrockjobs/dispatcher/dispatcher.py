@@ -36,6 +36,12 @@ WAKE_LATE_S = 0.001
 SLEEP_S_MAX = 60.0
 """The longest sleep while somebody waits: a changed system clock is noticed after that."""
 
+ROOM_LOOK_S = 0.5
+"""Time between two looks whether a disk that was full has room again."""
+
+PUT_BACK_TRIES_MAX = 1_000
+"""How often it is tried to put a job back while the database refuses, ``busy_s`` apart."""
+
 BUSY_LOOK_S = 0.02
 """Time between two tries to begin while another process keeps the database locked."""
 
@@ -61,6 +67,7 @@ class Dispatcher:
         self._draining = False
         self._broken = False
         self._idle: asyncio.Future[None] | None = None
+        self._look_for_room = 0.0
         self._busy_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._commits: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -172,11 +179,11 @@ class Dispatcher:
             now = self._clock.monotonic()
             if self._busy_since is None:
                 self._busy_since = now
+            self._open = False
             if now - self._busy_since >= self._settings.busy_s:
                 self._busy_since = None
-                raise
-            self._open = False
-            if entries:
+                self._refuse(entries, error)
+            elif entries:
                 self._again.appendleft(entries)
             self._scheduled = True
             self._loop.call_later(BUSY_LOOK_S, self._next)
@@ -205,7 +212,10 @@ class Dispatcher:
             return
         self.commits += 1
         self.commands += len(entries)
-        self.pending -= self._batch.parked
+        if self._store.tight and self._clock.monotonic() >= self._look_for_room:
+            self._look_for_room = self._clock.monotonic() + ROOM_LOOK_S
+            self._store.take_ballast()
+        self.pending -= self._batch.accept()
         self._open = False
         self._deliver(outcomes)
         self._schedule()  # not at once: first the answers go out
@@ -235,6 +245,8 @@ class Dispatcher:
         try:
             self._batch.undo()
             self._store.rollback()
+            if isinstance(error, sqlite3.Error) and error.sqlite_errorname == "SQLITE_FULL":
+                self._store.make_room()
         except Exception as second:
             self._give_up(second)
             return
@@ -242,12 +254,21 @@ class Dispatcher:
         if len(entries) > 1:
             self._again.extendleft([entry] for entry in reversed(entries))
         else:
-            for entry in entries:
-                if isinstance(entry, PutBack):
-                    ids = ", ".join(str(taken.before.job_id) for taken in entry.taken)
-                    log.error("jobs %s stay RUNNING: they could not be put back", ids)
-            self._deliver([(entry, _refusal(error)) for entry in entries])
-        self._next()
+            self._refuse(entries, error)
+        self._schedule()
+
+    def _refuse(self, entries: list[Entry], error: Exception) -> None:
+        """Tell who asked that nothing was done; what nobody asked for is tried again later."""
+        for entry in entries:
+            if not isinstance(entry, PutBack):
+                continue
+            entry.tries += 1
+            if entry.tries < PUT_BACK_TRIES_MAX:
+                self._loop.call_later(self._settings.busy_s, self._send, entry)
+            else:
+                ids = ", ".join(str(taken.before.job_id) for taken in entry.taken)
+                log.error("jobs %s stay RUNNING: they could not be put back", ids)
+        self._deliver([(entry, _refusal(error)) for entry in entries])
 
     def _give_up(self, error: Exception) -> None:
         """Do nothing any more: the transaction stays open, and what waits stays unanswered."""
@@ -297,8 +318,10 @@ def _refusal(error: Exception) -> CommandError:
     """Return what a client is told when its transaction failed; nothing of it was committed."""
     if isinstance(error, sqlite3.OperationalError):
         name = error.sqlite_errorname
-        if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
+        if name == "SQLITE_FULL":
             return Unavailable("Disk full", "nothing was done; the database cannot grow")
+        if name.startswith("SQLITE_IOERR"):
+            return Unavailable("Disk error", "nothing was done; the disk refused to be read or written")
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return Unavailable("Database busy", "nothing was done; another process keeps the database locked")
     return ServerFault(detail="nothing was done; the server's log tells more")

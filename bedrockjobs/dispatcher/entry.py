@@ -30,12 +30,13 @@ class Entry:
 class PutBack(Entry):
     """Jobs whose answer went nowhere, on their way back."""
 
-    __slots__ = ("taken",)
+    __slots__ = ("taken", "tries")
 
     def __init__(self, taken: list[Taken]) -> None:
         """Hold the jobs."""
         super().__init__(None, lambda _: True)
         self.taken = taken
+        self.tries = 0
 
 
 class Leave(Entry):

@@ -44,7 +44,7 @@ def _create(turn: Turn, spec: JobSpec) -> int:
         turn.tx.new_job_id(),
         state,
         spec.name,
-        spec.first_run or turn.now_ms,
+        spec.first_run or first_run(turn, spec.repeat),
         "",
         spec.repeat,
         mark_mocked(data) if mocked else data,
@@ -96,7 +96,17 @@ def _update_unique(turn: Turn, spec: JobSpec, existing: JobRow, priority: int) -
         raise BadArguments(
             "Data is not a valid JSON Object", f"data: merged it is over {DATA_BYTES_MAX} bytes"
         )
-    turn.tx.save(existing._replace(repeat=spec.repeat, data=data, priority=priority))
+    changed = existing._replace(repeat=spec.repeat, data=data, priority=priority)
+    if repeats.is_cron(spec.repeat) and spec.repeat != existing.repeat and existing.state == "QUEUED":
+        changed = changed._replace(next_run=first_run(turn, spec.repeat))
+    turn.tx.save(changed)
+
+
+def first_run(turn: Turn, repeat: str) -> str:
+    """Return when a job that names no time runs first: now, or at the first tick of its schedule."""
+    if not repeats.is_cron(repeat):
+        return turn.now_ms
+    return repeats.next_run(repeat, scheduled="", started="", finished=turn.now_ms) or turn.now_ms
 
 
 def check_repeat(turn: Turn, text: str, scheduled: str | None = None) -> None:
@@ -122,11 +132,10 @@ def _check_retry_after(turn: Turn, spec: JobSpec) -> None:
         raise BadArguments("Malformed retryAfter", f"retryAfter: expected {error}") from None
     if found is None:
         raise BadArguments("Malformed retryAfter", "retryAfter: expected a date before the year 10000")
-    if turn.compatibility == "document":
-        if spec.repeat:
-            _refuse_both()
-        if spec.unique:
-            raise WrongState("Cannot use retryAfter with unique", "retryAfter: expected nothing with unique")
+    if spec.repeat and (turn.compatibility == "document" or repeats.is_cron(spec.repeat)):
+        _refuse_both()
+    if turn.compatibility == "document" and spec.unique:
+        raise WrongState("Cannot use retryAfter with unique", "retryAfter: expected nothing with unique")
 
 
 def _refuse_both() -> None:
@@ -137,7 +146,7 @@ def check_combination(turn: Turn, repeat: str, row: JobRow) -> None:
     """Refuse a new repeat for a job that cannot have one."""
     if row.parent_job_id:
         _refuse_repeating_child()
-    if row.retry_after and turn.compatibility == "document":
+    if row.retry_after and (turn.compatibility == "document" or repeats.is_cron(repeat)):
         _refuse_both()
 
 

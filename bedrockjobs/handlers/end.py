@@ -139,7 +139,13 @@ def fail_job(turn: Turn, command: FailJob) -> Answer:
         raise WrongState("Can only fail RUNNING or RUNQUEUED jobs", f"jobID: the job is {row.state}")
     data = row.data if command.data is None else keep_mark(command.data, row)
     options = _options(row.options, error=command.error, exit_code=command.exit_code)
-    families.fail_for_good(turn, row._replace(data=data, options=options))
+    failed = row._replace(data=data, options=options)
+    tick = next_by_repeat(turn, row) if repeats.is_cron(row.repeat) and not row.mocked else None
+    if tick is not None:  # a failed run does not end a schedule
+        families.cancel_unstarted_children(turn, row)
+        turn.tx.save(failed._replace(state="QUEUED", run_id=0, next_run=tick))
+    else:
+        families.fail_for_good(turn, failed)
     return then_get(turn, command, command.job_priority)
 
 

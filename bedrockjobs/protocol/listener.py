@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import socket
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -24,6 +25,11 @@ BACKLOG = 4_096
 
 LINGER_S = 1.0
 """Time an HTTP client may go on sending a body that was refused."""
+
+
+KEEPALIVE = (("TCP_KEEPIDLE", 45), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+"""When the kernel asks a silent peer whether it is there, how often, and how many times: 75 s in all. An idle
+raw connection has no other deadline."""
 
 
 class HTTPConnection(RequestHandler):
@@ -131,7 +137,12 @@ class Listener:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(self._connect, host, port, backlog=BACKLOG)
         self._servers.append(server)
-        self.addresses += [socket.getsockname()[:2] for socket in server.sockets]
+        for listening in server.sockets:  # what is accepted inherits these
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in KEEPALIVE:
+                if hasattr(socket, name):
+                    listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            self.addresses.append(listening.getsockname()[:2])
 
     def _connect(self) -> RawConnection:
         return RawConnection(self._connections, self._http)

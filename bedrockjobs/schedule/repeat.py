@@ -1,4 +1,4 @@
-"""Bedrock's repeat expressions: a base and SQLite datetime modifiers.
+"""Repeat expressions: Bedrock's, a base with SQLite datetime modifiers, and ours, ``CRON`` with a schedule.
 
 The grammar is Bedrock's and is checked here; what a modifier means is left to SQLite, asked on a private
 in-memory connection, so that ``+1 MONTH`` is the same on every engine. This is the one module outside the
@@ -14,12 +14,16 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from bedrockjobs.config import REPEAT_MODIFIERS_MAX, Compatibility
+from bedrockjobs.schedule import cron
 from bedrockjobs.wire import moment_of, stamp
 
 Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
 
 REANCHOR_MAX = timedelta(hours=4)
 """Interval below which ``compatibility: current`` skips missed windows, as the current original does."""
+
+NEVER = "9999-12-31 23:59:59"
+"""The next run of a schedule ``@never``, which somebody has to start by hand."""
 
 START_OF_HOUR = "START OF HOUR"
 """Bedrock's own modifier; SQLite has none."""
@@ -86,6 +90,11 @@ def _modifiers(text: str, *, start_of_hour: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
+def is_cron(text: str) -> bool:
+    """Tell whether a repeat is a cron schedule: ``CRON TZ=Europe/Berlin 0 9 * * 1-5``."""
+    return text.strip()[:5].upper() == "CRON "
+
+
 def next_run(
     text: str, *, scheduled: str, started: str, finished: str, compatibility: Compatibility = "document"
 ) -> str | None:
@@ -93,12 +102,22 @@ def next_run(
 
     The three moments are stamps; ``started`` may be empty. Raises ValueError for a malformed expression.
     """
+    if is_cron(text):
+        return _next_tick(text, finished)
     repeat = parse_repeat(text, compatibility)
     base = {"SCHEDULED": scheduled, "STARTED": started or finished, "FINISHED": finished}[repeat.base]
     found = _evaluate(base, repeat.modifiers)
     if found is not None and compatibility == "current" and repeat.base == "SCHEDULED" and found < finished:
         return _reanchored(base, found, finished, repeat.modifiers)
     return found
+
+
+def _next_tick(text: str, after: str) -> str | None:
+    zone, expression = cron.split_zone(text.strip())
+    if not cron.parse(expression).years:
+        return NEVER
+    tick = cron.next_tick(expression, moment_of(after), zone)
+    return None if tick is None else stamp(tick)
 
 
 def _reanchored(base: str, found: str, now: str, modifiers: tuple[str, ...]) -> str:

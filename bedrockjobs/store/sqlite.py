@@ -7,8 +7,10 @@ nothing of commands, and it takes the time as a parameter.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from bedrockjobs.config import PRIORITIES, Durability, Settings
@@ -16,6 +18,8 @@ from bedrockjobs.store import schema
 from bedrockjobs.store.heads import Heads
 from bedrockjobs.store.rows import MOCK_LANE, OPEN_LANE, JobRow, Names
 from bedrockjobs.store.statements import STATEMENTS as SQL
+
+log = logging.getLogger(__name__)
 
 
 class SQLiteStore:
@@ -49,6 +53,11 @@ class SQLiteStore:
         self._must_sync = False
         self._changes_before = 0
         self._families = False
+        self._ballast_bytes = settings.ballast_bytes
+        self._ballast = Path(f"{self.path}-ballast")
+        self.tight = False
+        """Whether the disk is full: only commands that free room are done."""
+        self.take_ballast()
         self.freed: list[JobRow] = []
         """Jobs that became ready, now or for later, since the list was last cleared."""
         self._load()
@@ -74,6 +83,30 @@ class SQLiteStore:
         self._execute(SQL["set_meta"], ("padding", bytes(size)))
         self._execute(SQL["forget_meta"], ("padding",))
         self._execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+
+    def take_ballast(self) -> None:
+        """Keep some room on the disk in reserve, so that runs can be ended on a full one."""
+        self.tight = False
+        if not self._ballast_bytes or self.path == ":memory:":
+            return
+        try:
+            with self._ballast.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, self._ballast_bytes)
+        except OSError as error:
+            self._ballast.unlink(missing_ok=True)
+            self.tight = True
+            log.warning("no room on the disk for the reserve of %s bytes: %s", self._ballast_bytes, error)
+
+    def make_room(self) -> None:
+        """Give the reserve up: the log is copied into the database and begins anew, creates are refused."""
+        if not self.tight:
+            log.error(
+                "the disk is full: its reserve is given up, and no jobs are created until there is room"
+            )
+            self.tight = True
+        self._ballast.unlink(missing_ok=True)
+        with suppress(sqlite3.Error):
+            self._execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
 
     def close(self) -> None:
         """Close the file; an open transaction is rolled back."""

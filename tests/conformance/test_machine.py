@@ -16,8 +16,8 @@ from bedrockjobs.store.sqlite import SQLiteStore
 from tests.conformance.engine import ModelEngine, SQLiteEngine
 from tests.model import Outcome
 
-EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", "120"))
-STEPS = int(os.environ.get("BEDROCKJOBS_TEST_STEPS", "60"))
+EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", "200"))
+STEPS = int(os.environ.get("BEDROCKJOBS_TEST_STEPS", "50"))
 
 NAMES = st.sampled_from(["a", "b", "ab", "manual/x", "[c]"])
 PATTERNS = st.sampled_from(["*", "a", "a*", "?", "*b*", "a,b", "b, manual/x", "[[]c]", "manual/*", "zz"])
@@ -27,7 +27,8 @@ DATA = st.sampled_from(
 )  # fmt: skip
 REPEATS = st.sampled_from(
     ["", "", "FINISHED, +1 HOUR", "SCHEDULED, +1 DAY", "scheduled, +1 minute", "STARTED, +5 MINUTES",
-     "HOURLY", "DAILY", "bogus", "SCHEDULED, +1 HOUR, START OF HOUR", "FINISHED, +999 YEARS"]
+     "HOURLY", "DAILY", "bogus", "SCHEDULED, +1 HOUR, START OF HOUR", "FINISHED, +999 YEARS",
+     "CRON */5 * * * *", "cron TZ=Europe/Berlin 30 2 * * *", "CRON 61 * * * *", "CRON @never"]
 )  # fmt: skip
 RETRY_AFTER = st.sampled_from(["", "", "", "+1 MINUTE", "+0 SECONDS", "+2 HOURS", "5 minutes"])
 STAMPS = st.sampled_from(

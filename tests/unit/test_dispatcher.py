@@ -100,6 +100,8 @@ async def test_a_failed_commit_is_not_acknowledged(bench: Bench, monkeypatch: py
     assert isinstance(outcome, Unavailable)
     assert outcome.status_line == "503 Disk full"
     monkeypatch.undo()
+    assert bench.store.tight, "no jobs are created until the reserve is there again"
+    assert isinstance(await bench.ask(CreateJob(name="a")), Unavailable)
     assert body(await bench.ask(CreateJob(name="a"))) == '{"jobID":1}'
 
 

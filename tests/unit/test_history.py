@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.history import Ledger, judge
+from tests.history import Ledger, judge, matched
 
 
 class Story:
@@ -343,6 +343,12 @@ def test_a_fault_is_found(story: Story, tell: Any, fault: str) -> None:
     assert fault in story.faults(), judge(story.ledger)
 
 
+def test_lost_hand_outs_are_matched_with_lost_answers() -> None:
+    assert matched([[0, 1], [0]], {0: 1, 1: 1}) == 2, "the first one moves to make room"
+    assert matched([[0], [0]], {0: 1}) == 1
+    assert matched([[3]], {}) == 0
+
+
 def test_a_ledger_is_written_line_by_line() -> None:
     file = io.StringIO()
     ledger = Ledger(file)
@@ -350,7 +356,11 @@ def test_a_ledger_is_written_line_by_line() -> None:
     ledger.answered(number, 2.0, 200, None)
     ledger.killed(3.0)
     lines = [json.loads(line) for line in file.getvalue().splitlines()]
-    assert lines == [["sent", 1, 1.0, "somebody", "Ping", {}], ["answered", 1, 2.0, 200, None], ["killed", 0, 3.0]]
+    assert lines == [
+        ["sent", 1, 1.0, "somebody", "Ping", {}],
+        ["answered", 1, 2.0, 200, None],
+        ["killed", 0, 3.0],
+    ]
 
 
 def test_a_report_tells_counts_and_faults(story: Story) -> None:

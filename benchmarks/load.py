@@ -1,0 +1,328 @@
+"""The load: many connections in one process of its own, each of which asks again as soon as it is answered.
+
+``throughput.py`` starts it and reads the one line of JSON it prints. It is written for speed, so that the
+server is what is measured: requests are bytes made beforehand where they can be, and answers are not parsed
+beyond what the next request needs. It must not import anything of the server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import time
+from array import array
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import cast
+
+import uvloop
+
+Encode = Callable[..., bytes]
+"""Makes a request of a verb and parameters, which are given as JSON text."""
+Step = bytes | float | None
+"""What a script does next: send a request, pause some seconds, or wait until it is resumed."""
+Script = Generator[Step, bytes | None, None]
+"""One connection's doing; it is sent the body of each answer, None for a refusal."""
+
+NAMES = 8
+"""Job names that the connections share."""
+DATA = b'{"value":1}'
+AHEAD_MAX = 200
+"""Jobs that producers may be ahead of consumers, so that no backlog grows while a rate is measured."""
+PACE_S = 0.01
+"""Time between two jobs of the paced load: 100 a second."""
+JOB_ID = re.compile(rb'"jobID":(\d+)')
+SENT = re.compile(rb'"sent":([0-9.]+)')
+
+
+def raw(verb: str, **parameters: bytes) -> bytes:
+    """Return a request of the Bedrock protocol."""
+    lines = [verb.encode()]
+    lines += [name.encode() + b": " + value.strip(b'"') for name, value in parameters.items()]
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def http(verb: str, **parameters: bytes) -> bytes:
+    """Return a request of HTTP/1.1."""
+    body = b"{" + b",".join(b'"%b":%b' % (name.encode(), value) for name, value in parameters.items()) + b"}"
+    head = (
+        "POST /%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
+    return (head % (verb, len(body))).encode() + body
+
+
+ENCODERS: dict[str, Encode] = {"raw": raw, "http": http}
+
+
+class Tally:
+    """What all connections of a run have done."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.requests = self.done = self.failed = self.ahead = self.ended = 0
+        self.refusal = ""
+        self.took = array("d")
+        """Seconds of each request, or of each job where the script says so."""
+        self.parked: list[Client] = []
+
+
+class Client(asyncio.Protocol):
+    """One connection that follows a script."""
+
+    def __init__(self, script: Script, tally: Tally, *, timed: bool = True) -> None:
+        """Follow ``script``; ``timed`` notes how long each request took."""
+        self._script = script
+        self._tally = tally
+        self._timed = timed
+        self._buffer = b""
+        self._sent = 0.0
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport; ``resume`` begins."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def resume(self, body: bytes | None = None) -> None:
+        """Do the next step of the script."""
+        try:
+            step = self._script.send(body)
+        except StopIteration:
+            self._tally.ended += 1
+            return
+        if isinstance(step, bytes):
+            self._sent = time.perf_counter()
+            self._transport.write(step)
+        elif step is None:
+            self._tally.parked.append(self)
+        else:
+            asyncio.get_running_loop().call_later(step, self.resume)
+
+    def data_received(self, data: bytes) -> None:
+        """Take an answer."""
+        if self._buffer:
+            data = self._buffer + data
+        end = data.find(b"\r\n\r\n")
+        at = data.find(b"Content-Length: ", 0, end) + 16
+        if end < 0 or len(data) < end + 4 + int(data[at : data.find(b"\r", at)]):
+            self._buffer = data
+            return
+        self._buffer = b""
+        tally = self._tally
+        tally.requests += 1
+        if self._timed:
+            tally.took.append(time.perf_counter() - self._sent)
+        if data.startswith((b"200", b"HTTP/1.1 200")):
+            self.resume(data[end + 4 :])
+            return
+        tally.failed += 1
+        tally.refusal = tally.refusal or data[: data.find(b"\r")].decode()
+        self.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count a connection that the server ended."""
+        if exc is not None:
+            self._tally.failed += 1
+            self._tally.refusal = self._tally.refusal or repr(exc)
+
+
+def job_id(body: bytes) -> bytes:
+    """Return the jobID in the answer to GetJob."""
+    found = JOB_ID.search(body)
+    assert found is not None, body
+    return found[1]
+
+
+def name_of(number: int) -> bytes:
+    """Return the job name of a connection, as JSON."""
+    return b'"queue/%d"' % (number % NAMES)
+
+
+# --- scripts: (encode, tally, number of the connection, size) ------------------------------------------
+
+
+def ping(encode: Encode, tally: Tally, _number: int, _size: int) -> Script:
+    """Ask for nothing."""
+    request = encode("Ping")
+    while True:
+        yield request
+        tally.done += 1
+
+
+def lifecycle(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+    """Create a job, take one, finish it: three requests."""
+    create = encode("CreateJob", name=name_of(number), data=DATA)
+    get = encode("GetJob", name=name_of(number))
+    while True:
+        yield create
+        body = yield get
+        if body is not None:
+            yield encode("FinishJob", jobID=job_id(body))
+            tally.done += 1
+
+
+def then_get(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+    """Create a job; finish the one before and take the next in the same request."""
+    name = name_of(number)
+    create = encode("CreateJob", name=name, data=DATA)
+    yield create
+    body = yield encode("GetJob", name=name)
+    while body is not None and b'"jobID"' in body:
+        yield create
+        body = yield encode("FinishJob", jobID=job_id(body), thenGet=name)
+        tally.done += 1
+
+
+def batch(encode: Encode, tally: Tally, number: int, size: int) -> Script:
+    """Create, take and finish ``size`` jobs with one request each."""
+    name = name_of(number)
+    create = encode(
+        "CreateJobs", jobs=b"[" + b",".join([b'{"name":%b,"data":%b}' % (name, DATA)] * size) + b"]"
+    )
+    get = encode("GetJobs", name=name, numResults=b"%d" % size)
+    while True:
+        yield create
+        body = yield get
+        if body is not None:
+            found = JOB_ID.findall(body)
+            yield encode(
+                "FinishJobs", jobs=b"[" + b",".join([b'{"jobID":%b}' % each for each in found]) + b"]"
+            )
+            tally.done += len(found)
+
+
+def enqueue(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+    """Create jobs."""
+    create = encode("CreateJob", name=name_of(number), data=DATA)
+    while True:
+        yield create
+        tally.done += 1
+
+
+def drain(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+    """Take and finish jobs until there are none."""
+    get = encode("GetJob", name=name_of(number))
+    while (body := (yield get)) is not None:
+        yield encode("FinishJob", jobID=job_id(body))
+        tally.done += 1
+
+
+def producer(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+    """Create jobs for the consumers, not too far ahead of them."""
+    create = encode("CreateJob", name=name_of(number), data=DATA)
+    while True:
+        while tally.ahead >= AHEAD_MAX:
+            yield None
+        tally.ahead += 1
+        yield create
+
+
+def consumer(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+    """Wait for jobs of any of the names, and finish each."""
+    get = encode("GetJob", name=b'"queue/*"', connection=b'"wait"', timeout=b"600000")
+    while True:
+        body = yield get
+        if body is None:
+            continue
+        yield encode("FinishJob", jobID=job_id(body))
+        tally.done += 1
+        tally.ahead -= 1
+        if tally.parked:
+            tally.parked.pop().resume()
+
+
+def paced_producer(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+    """Create 100 jobs a second, each with the time it was sent."""
+    due = time.perf_counter()
+    while True:
+        due += PACE_S
+        yield max(due - time.perf_counter(), 0.0)
+        yield encode("CreateJob", name=name_of(number), data=b'{"sent":%.7f}' % time.perf_counter())
+
+
+def paced_consumer(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+    """Wait for jobs, and note how long each took from its creator to here."""
+    get = encode("GetJob", name=name_of(number), connection=b'"wait"', timeout=b"600000")
+    while True:
+        body = yield get
+        sent = SENT.search(body or b"")
+        if body is None or sent is None:
+            continue
+        tally.took.append(time.perf_counter() - float(sent[1]))
+        yield encode("FinishJob", jobID=job_id(body))
+        tally.done += 1
+
+
+Maker = Callable[[Encode, Tally, int, int], Script]
+
+SCENARIOS: dict[str, tuple[Maker, ...]] = {
+    "ping": (ping,),
+    "lifecycle": (lifecycle,),
+    "then_get": (then_get,),
+    "batch": (batch,),
+    "enqueue": (enqueue,),
+    "drain": (drain,),
+    "produce_consume": (producer, consumer),
+    "paced": (paced_producer, paced_consumer),
+}
+"""What the connections do; with two scripts there are that many connections of each."""
+
+UNTIMED = {"produce_consume", "paced"}
+"""Scenarios in which a request may wait, so that its own time says nothing."""
+
+
+def _same(client: Client) -> Client:
+    return client
+
+
+async def run(options: argparse.Namespace) -> dict[str, object]:
+    """Load the server; return what was done within the measured time, which begins after ``warm`` seconds."""
+    tally = Tally()
+    encode = ENCODERS[options.protocol]
+    loop = asyncio.get_running_loop()
+    clients: list[Client] = []
+    timed = options.scenario not in UNTIMED
+    for number in range(options.connections):
+        for script in SCENARIOS[options.scenario]:
+            client = Client(script(encode, tally, number, options.size), tally, timed=timed)
+            await loop.create_connection(partial(_same, client), "127.0.0.1", options.port)
+            clients.append(client)
+    for client in reversed(clients):  # consumers wait before producers begin
+        client.resume()
+    await asyncio.sleep(options.warm)
+    requests, done, cpu, begun = tally.requests, tally.done, time.process_time(), time.perf_counter()
+    del tally.took[:]
+    until = begun + options.seconds
+    while (now := time.perf_counter()) < until and tally.ended < len(clients):
+        await asyncio.sleep(min(0.05, until - now))
+    seconds = time.perf_counter() - begun
+    took = sorted(tally.took)
+    return {
+        "done_per_s": (tally.done - done) / seconds,
+        "requests_per_s": (tally.requests - requests) / seconds,
+        "requests": tally.requests,
+        "p50_ms": took[len(took) // 2] * 1000 if took else 0.0,
+        "p99_ms": took[len(took) * 99 // 100] * 1000 if took else 0.0,
+        "load_cpu": (time.process_time() - cpu) / seconds,
+        "failed": tally.failed - (tally.ended if options.scenario == "drain" else 0),
+        "refusal": tally.refusal,
+    }
+
+
+def main() -> None:
+    """Read the options, run the load, print the outcome as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("scenario", choices=SCENARIOS)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--protocol", choices=ENCODERS, default="raw")
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--warm", type=float, default=0.3)
+    parser.add_argument("--size", type=int, default=1, help="jobs in one request of the scenario batch")
+    uvloop.install()
+    print(json.dumps(asyncio.run(run(parser.parse_args()))))
+
+
+if __name__ == "__main__":
+    main()

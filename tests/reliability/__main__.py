@@ -1,0 +1,56 @@
+"""The nightly run: ``python -m tests.reliability --kills 5000``.
+
+Kills a server under load so many times, by default with a new seed each night, prints what was counted and
+exits 1 if there was any fault. ``--fault "answer before commit"`` (any of ``faults.FAULTS``) gives the server
+a fault first: the run must then fail. ``--power 20000`` rebuilds the disk after so many power cuts instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.reliability.faults import FAULTS
+from tests.reliability.storm import LIFE_S, Storm
+
+
+def main() -> int:
+    """Run and return the exit status."""
+    parser = argparse.ArgumentParser("python -m tests.reliability", description="Long reliability runs.")
+    parser.add_argument("--kills", type=int, default=5_000, help="how often the server is killed")
+    parser.add_argument("--batch", type=int, default=500, help="kills on one database before it is judged")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="what happens when")
+    parser.add_argument("--fault", choices=sorted(FAULTS), default="", help="a fault to give the server")
+    parser.add_argument("--life", type=float, default=LIFE_S, help="mean life of a server in seconds")
+    parser.add_argument("--power", type=int, default=0, help="power cuts, instead of kills")
+    options = parser.parse_args()
+    if options.power:
+        return _power(options.power, options.seed)
+    faults = 0
+    for number, first in enumerate(range(0, options.kills, options.batch)):
+        seed = options.seed + number
+        folder = Path(tempfile.mkdtemp(prefix="bedrockjobs-kills-"))
+        kills = min(options.batch, options.kills - first)
+        report = asyncio.run(Storm(folder, kills, seed, options.fault, options.life).run())
+        print(f"seed {seed}: {report}", flush=True)
+        faults += report.faults.total()
+        if report.faults:
+            print(f"ledger, log and database: {folder}")
+        else:
+            shutil.rmtree(folder)
+    return 1 if faults else 0
+
+
+def _power(states: int, seed: int) -> int:
+    from tests.reliability.power import nightly
+
+    return nightly(states, seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

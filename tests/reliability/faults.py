@@ -1,0 +1,97 @@
+"""Faults that a server is given on purpose, to show that the checker sees them: the negative controls.
+
+Each function changes the classes of the process it is called in; the launcher calls it in a forked child.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from bedrockjobs.handlers import families
+from bedrockjobs.store.rows import JobRow
+from bedrockjobs.store.sqlite import SQLiteStore
+
+DROPPED = 0.02
+"""Share of commits that ``dropped_commit`` throws away."""
+
+BLIND = 0.02
+"""Share of takes in which ``blind_take`` does not look at the state."""
+
+FORGOTTEN = 0.2
+"""Share of resumed parents that ``forgotten_parent`` forgets."""
+
+
+def answer_before_commit(seed: int) -> None:
+    """Let answers go out while their transaction is still open; the next one commits it."""
+    begin, commit = SQLiteStore.begin, SQLiteStore.commit
+    late: list[SQLiteStore] = []
+
+    def begin_late(self: SQLiteStore) -> None:
+        if late:
+            commit(late.pop())
+        begin(self)
+
+    def commit_later(self: SQLiteStore) -> None:
+        late.append(self)
+
+    SQLiteStore.begin = begin_late  # type: ignore[method-assign]
+    SQLiteStore.commit = commit_later  # type: ignore[method-assign]
+
+
+def dropped_commit(seed: int) -> None:
+    """Roll some transactions back although they are answered."""
+    commit, dice = SQLiteStore.commit, random.Random(seed)
+
+    def dropping(self: SQLiteStore) -> None:
+        if dice.random() < DROPPED:
+            self.rollback()
+        else:
+            commit(self)
+
+    SQLiteStore.commit = dropping  # type: ignore[method-assign]
+
+
+def blind_take(seed: int) -> None:
+    """Give out jobs that run already."""
+    first_due, dice = SQLiteStore.first_due, random.Random(seed)
+
+    def blind(self: SQLiteStore, *args: Any, **options: Any) -> JobRow | None:
+        if dice.random() < BLIND:
+            row = self._execute("SELECT jobID FROM jobs WHERE state = 'RUNNING' LIMIT 1").fetchone()
+            if row is not None:
+                return self.job(row[0])
+        return first_due(self, *args, **options)
+
+    SQLiteStore.first_due = blind  # type: ignore[method-assign]
+
+
+def reused_ids(seed: int) -> None:
+    """Count jobIDs from the highest that is in the table, as a table without a counter does."""
+
+    def one_more(self: SQLiteStore) -> int:
+        row = self._execute("SELECT coalesce(max(jobID), 0) + 1 FROM jobs").fetchone()
+        return int(row[0])
+
+    SQLiteStore.new_job_id = one_more  # type: ignore[method-assign]
+
+
+def forgotten_parent(seed: int) -> None:
+    """Sometimes leave a parent PAUSED when its last child has ended."""
+    resume, dice = families.resume_parent, random.Random(seed)
+
+    def forgetful(turn: Any, job_id: int) -> None:
+        if dice.random() >= FORGOTTEN:
+            resume(turn, job_id)
+
+    families.resume_parent = forgetful
+
+
+FAULTS: dict[str, Callable[[int], None]] = {
+    "answer before commit": answer_before_commit,
+    "dropped commit": dropped_commit,
+    "blind take": blind_take,
+    "reused ids": reused_ids,
+    "forgotten parent": forgotten_parent,
+}

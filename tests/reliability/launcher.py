@@ -1,0 +1,106 @@
+"""Starts servers in milliseconds: a process with everything imported that forks for each server.
+
+``python -m tests.reliability.launcher`` reads orders, one JSON object a line, and writes ``forked PID`` and
+``ended PID STATUS``; what a server itself prints comes between. It holds no thread and no loop, so a fork is
+safe. The faults that an order may name live in ``faults``: never in the product.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import sys
+from contextlib import suppress
+from typing import Any
+
+LIMITS = {"NOFILE": resource.RLIMIT_NOFILE, "FSIZE": resource.RLIMIT_FSIZE}
+
+
+def main() -> None:
+    """Fork a server for each order until the input ends; then end those that are left."""
+    import bedrockjobs.server  # the import is what a fork saves
+
+    with suppress(ImportError):
+        import uvloop  # noqa: F401
+    assert bedrockjobs.server
+    gc.freeze()
+    wake, ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(ring)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    living: set[int] = set()
+    buffer = b""
+    while True:
+        ready, _, _ = select.select([0, wake], [], [])
+        if wake in ready:
+            with suppress(BlockingIOError):
+                os.read(wake, 4096)
+            _reap(living)
+        if 0 in ready:
+            got = os.read(0, 65_536)
+            if not got:
+                break
+            *lines, buffer = (buffer + got).split(b"\n")
+            for line in lines:
+                living.add(_fork(json.loads(line)))
+    for pid in living:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _reap(living: set[int]) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        living.discard(pid)
+        _say(f"ended {pid} {os.waitstatus_to_exitcode(status)}")
+
+
+def _say(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+def _fork(order: dict[str, Any]) -> int:
+    pid = os.fork()
+    if pid:
+        _say(f"forked {pid}")
+        return pid
+    status = 70
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.environ.update(order.get("environment", {}))
+        for name, (soft, hard) in order.get("limits", {}).items():
+            resource.setrlimit(LIMITS[name], (soft, hard))
+        status = _serve(order)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _serve(order: dict[str, Any]) -> int:
+    from bedrockjobs.config import Settings
+    from bedrockjobs.server import run
+    from tests.reliability.faults import FAULTS
+
+    if order.get("fault"):
+        FAULTS[order["fault"]](order.get("seed", 0))
+    return run(Settings(port=0, **order["settings"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Servers as processes of their own, started by the launcher or by hand, and stopped by pid."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+STARTED_S = 20.0
+"""Time a server has to listen, or to end, on a busy machine."""
+
+TOP = Path(__file__).parents[2]
+
+
+class Server:
+    """A server started as its users start it."""
+
+    def __init__(self, database: Path, *options: str, **environment: str) -> None:
+        """Prepare `bedrockjobs serve` on a free port."""
+        self._command = [
+            sys.executable, "-m", "bedrockjobs", "serve",
+            "--port", "0", "--database", str(database), *options,
+        ]  # fmt: skip
+        self._environment = _environment(environment)
+
+    async def __aenter__(self) -> Self:
+        """Start the process; it may not listen yet, or never."""
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, cwd=TOP, env=self._environment, stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert self._process.stderr is not None
+        self._log = asyncio.create_task(self._process.stderr.read())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End the process if it still runs."""
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+        await self._log
+
+    async def listening(self) -> int:
+        """Return the port once it listens."""
+        assert self._process.stdout is not None
+        async with asyncio.timeout(STARTED_S):
+            line = (await self._process.stdout.readline()).decode()
+        found = re.search(r"listens on 127\.0\.0\.1:(\d+)", line)
+        assert found is not None, line
+        return int(found[1])
+
+    @property
+    def pid(self) -> int:
+        """Return its pid."""
+        return self._process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    async def ended(self) -> tuple[int, str]:
+        """Return its exit status, negative for a signal, and what it logged."""
+        status = await asyncio.wait_for(self._process.wait(), STARTED_S)
+        return status, (await self._log).decode()
+
+
+def _environment(more: dict[str, str]) -> dict[str, str]:
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("BEDROCKJOBS_")}
+    return mine | more
+
+
+class Launcher:
+    """The launching process, and what it says of its servers."""
+
+    def __init__(self, log: Path, **environment: str) -> None:
+        """Prepare to launch; what servers log goes to the file ``log``."""
+        self._log = log
+        self._environment = _environment(environment)
+        self._lines: asyncio.Queue[str] = asyncio.Queue()
+        self._ended: defaultdict[int, asyncio.Future[int]] = defaultdict(
+            lambda: asyncio.get_running_loop().create_future()
+        )
+
+    async def __aenter__(self) -> Self:
+        """Start the launching process."""
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "tests.reliability.launcher", cwd=TOP, env=self._environment,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
+            )  # fmt: skip
+        self._reading = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End the launching process and the servers it still has."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+        await self._reading
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for raw in self._process.stdout:
+            line = raw.decode()
+            if line.startswith("ended "):
+                _, pid, status = line.split()
+                self._ended[int(pid)].set_result(int(status))
+            self._lines.put_nowait(line)
+
+    async def order(self, settings: dict[str, Any], **order: Any) -> int:
+        """Fork a server and return its pid; it may not listen yet, or never."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"settings": settings, **order}).encode() + b"\n")
+        return int(await self._line(r"forked (\d+)"))
+
+    async def start(self, settings: dict[str, Any], **order: Any) -> tuple[int, int]:
+        """Fork a server and return its pid and port once it listens."""
+        pid = await self.order(settings, **order)
+        return pid, await self.listening()
+
+    async def listening(self) -> int:
+        """Return the port of the next server that begins to listen."""
+        return int(await self._line(r"listens on 127\.0\.0\.1:(\d+)"))
+
+    def forget(self) -> None:
+        """Forget what was said so far: of a server that is no more."""
+        while not self._lines.empty():
+            self._lines.get_nowait()
+
+    async def ended(self, pid: int) -> int:
+        """Return the exit status of a server, negative for a signal."""
+        return await asyncio.wait_for(asyncio.shield(self._ended[pid]), STARTED_S)
+
+    async def kill(self, pid: int) -> None:
+        """End a server by force."""
+        os.kill(pid, signal.SIGKILL)
+        assert await self.ended(pid) == -signal.SIGKILL
+
+    async def terminate(self, pid: int) -> int:
+        """Tell a server to stop and return its exit status."""
+        with suppress(ProcessLookupError):  # it may have ended by itself
+            os.kill(pid, signal.SIGTERM)
+        return await self.ended(pid)
+
+    async def _line(self, pattern: str) -> str:
+        async with asyncio.timeout(STARTED_S):
+            while True:
+                line = await self._lines.get()
+                found = re.search(pattern, line)
+                if found is not None:
+                    return found[1]

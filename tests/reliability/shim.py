@@ -1,0 +1,26 @@
+"""Builds the shim between SQLite and the kernel, where there is a compiler."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+SOURCE = Path(__file__).with_name("shim.c")
+
+
+@cache
+def built() -> Path:
+    """Return the shim as a library to preload; skips the test without a compiler."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    library = Path(mkdtemp(prefix="bedrockjobs-shim-")) / "shim.so"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-o", str(library), str(SOURCE), "-ldl"], check=True
+    )
+    return library

@@ -1,0 +1,43 @@
+"""kill -9 under load: nothing acknowledged is lost, nothing is doubled, nothing waits for ever."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.reliability.storm import Storm
+
+pytestmark = pytest.mark.reliability
+
+KILLS = int(os.environ.get("RELIABILITY_KILLS", "100"))
+"""Kills of one run; the nightly command does more."""
+
+CONTROL_KILLS = 12
+"""Kills in which a server with a fault must be found out."""
+
+
+async def test_kill_under_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = await Storm(tmp_path, KILLS).run()
+    with capsys.disabled():
+        print(f"\n{KILLS} kills: {report}")
+    assert not report.faults, report
+    assert report.counts["kills"] == KILLS
+    assert report.counts["finish"] > KILLS, "there must have been load"
+    assert report.counts["hand-outs lost with their answer"] <= report.counts["takes without an answer"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        ("answer before commit", {"lost", "came back", "jobID reused", "two owners", "orphaned"}),
+        ("dropped commit", {"lost", "came back", "jobID reused", "two owners", "given out after its end"}),
+        ("blind take", {"two owners"}),
+        ("reused ids", {"jobID reused"}),
+        ("forgotten parent", {"orphaned"}),
+    ],
+)
+async def test_a_fault_is_found(tmp_path: Path, fault: str, found: set[str]) -> None:
+    report = await Storm(tmp_path, CONTROL_KILLS, seed=7, fault=fault).run()
+    assert report.faults.keys() & found, report
