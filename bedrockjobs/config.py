@@ -94,8 +94,8 @@ class Settings(BaseSettings):
     database: str = Field("jobs.db", description="SQLite file, as a path or as sqlite:///path.")
     durability: Durability = Field(
         "full",
-        description="full: every acknowledged command is on disk. claims-lazy: a take that would be repeated"
-        " anyway may be forgotten by a power cut. relaxed: a power cut may lose the last second.",
+        description="full: every acknowledged command is on disk. claims-lazy: a power cut may forget a take"
+        " that would be repeated anyway. relaxed: it may lose all since the last checkpoint.",
     )
     compatibility: Compatibility = Field(
         "document",

@@ -107,6 +107,10 @@ _DEFAULTS = (datetime(2000, 1, 1), datetime(2005, 6, 15))
 
 
 def _timestamp(value: Any) -> str:
+    """Return a date as it is stored.
+
+    Differs from Bedrock: firstRun and nextRun are text there that nobody checks.
+    """
     if isinstance(value, datetime):
         moment = value.astimezone(UTC) if value.tzinfo else value
         return stamp_ms(moment) if moment.microsecond else stamp(moment)
@@ -182,6 +186,10 @@ def _only_true(value: Any) -> bool:
 
 
 def _priority(value: Any) -> int:
+    """Return a priority class.
+
+    Differs from Bedrock: ``abc`` counts as 0 there.
+    """
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and value in PRIORITIES:
@@ -214,7 +222,11 @@ def refused(reason: str, expected: str, code: int = 402) -> PydanticCustomError:
 
 
 def _json_object(value: Any) -> str:
-    """Return the text of a JSON object, given as text, as a part of a larger JSON text, or as a mapping."""
+    """Return the text of a JSON object, given as text, as a part of a larger JSON text, or as a mapping.
+
+    Differs from Bedrock: truncated JSON is stored there and spoils every later GetJob of the pattern; 100,000
+    levels end it; UpdateJob and FailJob take anything.
+    """
     if isinstance(value, dict):
         value = jsontext.dump(value)
     if isinstance(value, RawJSON):

@@ -76,7 +76,7 @@ class TakeSpec(TakeOptions):
 
 
 class JobReply(Reply):
-    """A job as it was before it was taken."""
+    """A job: in GetJob's answer as it was before it was taken, in the others as it is."""
 
     created: str
     data: dict[str, Any]

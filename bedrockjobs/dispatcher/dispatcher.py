@@ -13,7 +13,7 @@ import logging
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -96,7 +96,9 @@ class Dispatcher:
             raise Unavailable("Too many commands are waiting", "try again in a moment")
         entry = Entry(command, deliver)
         self.pending += 1
-        self._send(entry)
+        self._gathered.append(entry)
+        if not self._open and not self._scheduled:
+            self._schedule()
         return entry
 
     def leave(self, entry: Entry) -> None:
@@ -104,7 +106,7 @@ class Dispatcher:
         entry.gone = True
         self._send(Leave(entry))
 
-    def put_back(self, taken: list[Taken]) -> None:
+    def put_back(self, taken: Sequence[Taken]) -> None:
         """Undo takes whose answer did not reach anybody."""
         self._send(PutBack(taken))
 

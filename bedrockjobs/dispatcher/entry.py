@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bedrockjobs.commands import Command
@@ -32,7 +32,7 @@ class PutBack(Entry):
 
     __slots__ = ("taken", "tries")
 
-    def __init__(self, taken: list[Taken]) -> None:
+    def __init__(self, taken: Sequence[Taken]) -> None:
         """Hold the jobs."""
         super().__init__(None, lambda _: True)
         self.taken = taken

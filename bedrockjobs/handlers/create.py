@@ -110,7 +110,10 @@ def first_run(turn: Turn, repeat: str) -> str:
 
 
 def check_repeat(turn: Turn, text: str, scheduled: str | None = None) -> None:
-    """Refuse a repeat that cannot be read, or that gives no date after a run ``scheduled`` then, or now."""
+    """Refuse a repeat that cannot be read, or that gives no date after a run ``scheduled`` then, or now.
+
+    Differs from Bedrock: some repeats can be stored there that make every FinishJob fail.
+    """
     try:
         found = repeats.next_run(
             text,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bedrockjobs import jsontext
 from bedrockjobs.commands import GetJob, GetJobs
 from bedrockjobs.commands.jobs import Ending
@@ -218,7 +220,7 @@ def _more(turn: Turn, row: JobRow, after: JobRow) -> dict[str, str]:
     return more
 
 
-def put_back(turn: Turn, taken: list[Taken]) -> None:
+def put_back(turn: Turn, taken: Sequence[Taken]) -> None:
     """Undo the take of jobs whose answer could not be delivered, unless they went on since."""
     for before, after in taken:
         row = turn.tx.job(before.job_id)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ class Taken(NamedTuple):
     after: JobRow
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TakeRequest:
     """Which jobs somebody asks for, and how the answer is to look."""
 
@@ -60,7 +61,7 @@ class Answer:
     """What a command gives back: JSON text (empty: no body), and the jobs it handed out."""
 
     body: str = ""
-    taken: list[Taken] = field(default_factory=list)
+    taken: Sequence[Taken] = ()
     waits_for: TakeRequest | None = None
     """Set where the command is done but its answer waits for a job."""
     media: str = "application/json"
@@ -68,7 +69,10 @@ class Answer:
 
 
 def render(row: JobRow, more: dict[str, str] | None = None) -> str:
-    """Return a job as JSON text with its keys in order; ``more`` holds further members as JSON text."""
+    """Return a job as JSON text with its keys in order; ``more`` holds further members as JSON text.
+
+    Differs from Bedrock: names like ``1234567`` or ``null`` come back from it as bare numbers and words.
+    """
     if not more and not row.parent_job_id:
         return (
             f'{{"created":"{row.created}","data":{row.data},"jobID":{row.job_id},'

@@ -312,8 +312,6 @@ class RawConnection(asyncio.Protocol):
         self._flush()
 
     def _fill(self, slot: _Slot, outcome: Outcome) -> None:
-        if self._connections.service.draining and len(self._slots) == 1 and not self._parser.buffered:
-            slot.closes = True  # a stopping server says so with its last answer
         if self._connections.service.draining:
             self._closing = True
         connection = "close" if slot.closes or self._closing else ""

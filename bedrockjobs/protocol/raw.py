@@ -85,6 +85,7 @@ class RawParser:
             return self._read_body()
         except CommandError:
             self.broken = True
+            self._request = None
             self._buffer.clear()
             raise
 
@@ -96,7 +97,7 @@ class RawParser:
             self._searched = 0
         found = _HEAD_END.search(buffer, self._searched)
         if found is None:
-            if len(buffer) > self._bytes_max:
+            if len(buffer) > self._bytes_max + len(b"\n\r"):  # these may be a part of its end
                 raise TooLarge("Request too large", f"expected a head of at most {self._bytes_max} bytes")
             self._searched = max(0, len(buffer) - 2)
             return False
@@ -116,6 +117,7 @@ class RawParser:
         lines = head.split("\n")
         if len(lines) > self._headers_max + 1:
             raise BadRequest("Too many headers", f"expected at most {self._headers_max}")
+        # Differs from Bedrock: words behind the verb do no harm here, also in `CancelJob / HTTP/1.1`.
         verb = lines[0].strip()
         headers: dict[str, str] = {}
         last = ""
@@ -144,6 +146,7 @@ class RawParser:
         if chunked and length:
             raise BadRequest("Malformed Content-Length", "expected Content-Length or chunks, not both")
         if length and not (length.isascii() and length.isdecimal()):
+            # Differs from Bedrock: it closes the connection without a word.
             raise BadRequest("Malformed Content-Length", "Content-Length: expected a number of bytes")
         if length and (len(length) > 18 or int(length) > self._bytes_max):
             raise TooLarge("Request too large", f"Content-Length: expected at most {self._bytes_max}")

@@ -8,6 +8,7 @@ from bedrockjobs.config import Compatibility
 from tests.conformance import (
     cases_change,
     cases_create,
+    cases_cron,
     cases_end,
     cases_family,
     cases_mock,
@@ -27,6 +28,7 @@ SCENARIOS: list[Scenario] = [
     *cases_retry_after.SCENARIOS,
     *cases_repeat.SCENARIOS,
     *cases_mock.SCENARIOS,
+    *cases_cron.SCENARIOS,
 ]
 RUNS = [(mode, one) for one in SCENARIOS for mode in one.modes]
 

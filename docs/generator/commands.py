@@ -1,0 +1,142 @@
+"""``reference/commands.md``: every command, from its class."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from bedrockjobs.commands import ALL, Command, Reply
+from bedrockjobs.commands.base import Parameters
+from bedrockjobs.wire import wire_name
+from docs.generator import NOTE
+from docs.generator.markdown import code, table
+from docs.generator.refusals import REFUSALS
+
+_INTRO = """\
+# Commands
+
+Every command of the protocol. The same names and values count on every way in: as header lines of the
+[Bedrock protocol](protocol.md), as members of the JSON object of `POST /<Command>`, as `key=value` of
+`bedrockjobs call`, and, in snake_case, as arguments of the Python classes in `bedrockjobs`
+(`CreateJob(name=…, job_priority=…)`).
+
+`connection` and `timeout` belong to every command: see [Waiting](protocol.md#waiting). Refusals that any
+command may give (`402 Missing …`, `402 Malformed …`, limits, a full or failing server) are on the page on
+[errors](errors.md); below each command stand the ones that say something about its job."""
+
+_SHARED = ("connection", "timeout")
+
+_DONE_BY = {
+    "writer": "Done in a commit; answered after it.",
+    "reader": "Read on a read-only connection, outside the writer.",
+    "at once": "Answered at once; touches no database.",
+}
+
+
+def page() -> str:
+    """Return the page."""
+    index = table(
+        ("command", "what it does"),
+        ((f"[{kind.__name__}](#{kind.__name__.lower()})", _sentence(kind)) for kind in ALL),
+    )
+    return "\n\n".join([NOTE, _INTRO, index, *(_section(kind) for kind in ALL)]) + "\n"
+
+
+def _section(kind: type[Command[Any]]) -> str:
+    parts = [f"## {kind.__name__}", _sentence(kind)]
+    rows = parameters(kind)
+    parts.append(
+        table(("parameter", "type", "default", "meaning"), rows)
+        if rows
+        else "It has no parameters of its own."
+    )
+    parts.append(f"**Reply:** {_reply(kind.reply)}")
+    repeat = "may be sent again" if kind.repeatable else "is not sent again"
+    parts.append(f"{_DONE_BY[kind.where]} By our clients it {repeat} where its answer was lost.")
+    refusals = REFUSALS.get(kind.__name__, {})
+    if refusals:
+        parts.append(table(("refusal", "when"), ((code(line), why) for line, why in refusals.items())))
+    return "\n\n".join(parts)
+
+
+def parameters(kind: type[Parameters]) -> list[tuple[str, str, str, str]]:
+    """Return name, type, default and meaning of a command's own parameters."""
+    schema = kind.model_json_schema(by_alias=True)
+    rows = []
+    for name, field in kind.model_fields.items():
+        if name in _SHARED:
+            continue
+        alias = wire_name(name)
+        words = type_words(schema["properties"][alias], schema.get("$defs", {}))
+        rows.append((code(alias), words, _default(field), field.description or ""))
+    return sorted(rows, key=lambda row: row[2] != "required")
+
+
+def type_words(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """Return a JSON schema in a few words."""
+    if "anyOf" in schema:
+        return " or ".join(
+            type_words(one, definitions) for one in schema["anyOf"] if one.get("type") != "null"
+        )
+    if "enum" in schema:
+        return " · ".join(code(str(one)) for one in schema["enum"])
+    if "$ref" in schema:
+        return "object"
+    kind = schema.get("type", "any")
+    if kind == "null":
+        return "nothing"
+    if kind == "array":
+        inner = type_words(schema["items"], definitions)
+        limit = f", {schema.get('minItems', 0)} to {schema['maxItems']}" if "maxItems" in schema else ""
+        return f"array of {inner.partition(',')[0]}s{limit}"
+    if kind == "string" and "examples" in schema:
+        return f"time, `{schema['examples'][0]}`"
+    if kind == "string" and "maxLength" in schema:
+        return f"string, {schema.get('minLength', 0)} to {schema['maxLength']} characters"
+    if kind == "integer" and ("minimum" in schema or "maximum" in schema):
+        return f"integer{_range(schema)}"
+    return str(kind)
+
+
+def _range(schema: dict[str, Any]) -> str:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if high == 2**63 - 1:
+        return f", {low} to 2^63-1"
+    if low is None:
+        return f", up to {high}"
+    return f", {low} to {high}" if high is not None else f", from {low}"
+
+
+def _default(field: Any) -> str:
+    if field.is_required():
+        return "required"
+    default = field.default
+    if default in (None, ""):
+        return ""
+    return code(default if isinstance(default, str) else json.dumps(default))
+
+
+def _reply(kind: type[Reply]) -> str:
+    fields = kind.model_fields
+    if not fields:
+        return "no body (`{}` over HTTP)."
+    schema = kind.model_json_schema(by_alias=True, mode="serialization")
+    properties = schema.get("properties") or schema["$defs"][schema["$ref"].rpartition("/")[2]]["properties"]
+    required = [name for name, field in fields.items() if field.is_required()]
+    listed = [_reply_part(name, properties, schema.get("$defs", {})) for name in fields if name in required]
+    also = [_reply_part(name, properties, schema.get("$defs", {})) for name in fields if name not in required]
+    parts = "; where there is one: ".join(", ".join(group) for group in (listed, also) if group)
+    return f"{_doc(kind)} {parts}."
+
+
+def _reply_part(name: str, properties: dict[str, Any], definitions: dict[str, Any]) -> str:
+    alias = wire_name(name)
+    return f"{code(alias)} ({type_words(properties[alias], definitions)})"
+
+
+def _doc(kind: type[Any]) -> str:
+    return " ".join((kind.__doc__ or "").split())
+
+
+def _sentence(kind: type[Any]) -> str:
+    return (kind.__doc__ or "").strip().splitlines()[0]

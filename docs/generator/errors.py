@@ -1,0 +1,116 @@
+"""``reference/errors.md``: every error class, and every status line that the code can write."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import bedrockjobs
+from bedrockjobs.cli.session import EXIT_BY_CODE, FAILED
+from bedrockjobs.client.tries import NOT_DONE
+from bedrockjobs.errors import ERRORS, CommandError
+from bedrockjobs.protocol.http import HTTP_STATUS
+from docs.generator import NOTE
+from docs.generator.markdown import code, table
+
+_INTRO = """\
+# Errors
+
+A refused command has done nothing. On the [Bedrock protocol](protocol.md) a refusal is a status line and a
+header `error` with a sentence that names the attribute and what was expected; over HTTP it is
+`application/problem+json` (RFC 9457) with `code`, `reason` and `detail`; in Python it is an exception of
+`bedrockjobs`, with `.code`, `.reason` and `.detail`; on the command line it is a sentence on stderr and an
+exit status.
+
+| code | means | Python | HTTP | exit status | sent again by the clients |
+| --- | --- | --- | --- | --- | --- |"""
+
+_CONNECTIONS = """\
+## Errors of the connection
+
+Raised by the Python clients only; all are a `ConnectionError`.
+
+| class | means |
+| --- | --- |
+| `ServerUnreachable` | No connection could be made. Nothing was sent. |
+| `ConnectionLost` | No answer came. The command may have been done or not. |
+| `UnreadableAnswer` | Bytes came that are no answer. The command may have been done or not. |"""
+
+_LINES = """\
+## Status lines
+
+Every status line that the server writes. `{…}` stands for the name of an attribute or for another word of the
+request."""
+
+
+def page() -> str:
+    """Return the page."""
+    rows = "\n".join(
+        f"| {kind.code} | {(kind.__doc__ or '').strip()} | `{kind.__name__}` | {HTTP_STATUS[kind.code]} "
+        f"| {EXIT_BY_CODE.get(kind.code, FAILED)} | {'yes' if kind in NOT_DONE else 'no'} |"
+        for kind in ERRORS
+    )
+    reasons = reasons_of_code()
+    lines = table(
+        ("code", "words"),
+        ((str(number), " · ".join(code(words) for words in reasons[number])) for number in sorted(reasons)),
+    )
+    return "\n\n".join([NOTE, f"{_INTRO}\n{rows}", _LINES, lines, _CONNECTIONS]) + "\n"
+
+
+def reasons_of_code() -> dict[int, list[str]]:
+    """Return the words of every status line in the code, by status code, sorted."""
+    kinds: dict[str, type[CommandError]] = {kind.__name__: kind for kind in ERRORS}
+    found: defaultdict[int, set[str]] = defaultdict(set)
+    for kind in ERRORS:
+        found[kind.code].add(kind.default_reason)
+    for path in sorted(Path(bedrockjobs.__file__).parent.rglob("*.py")):
+        if {"cli", "client"} & set(path.parts):
+            continue
+        tree = ast.parse(path.read_text())
+        named = _named_texts(tree)
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
+                continue
+            first = node.args[0]
+            words = set(named.get(first.id, [])) if isinstance(first, ast.Name) else set(_texts(first))
+            if node.func.id in kinds:
+                found[kinds[node.func.id].code] |= words - {""}
+            elif node.func.id == "refused":
+                codes = [key.value for key in node.keywords if key.arg == "code"]
+                number = codes[0].value if codes and isinstance(codes[0], ast.Constant) else 402
+                found[int(str(number))] |= words - {""}
+    found[402] |= {"Missing {…}", "Malformed {…}"}
+    return {number: sorted(words) for number, words in found.items()}
+
+
+def _named_texts(tree: ast.Module) -> dict[str, list[str]]:
+    """Return the texts that are given to a name ``reason`` before it becomes a refusal."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if name == "reason":
+                found[name] += _texts(node.value)
+    return found
+
+
+def _texts(node: ast.expr) -> list[str]:
+    """Return the texts that an expression of strings may have."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return [node.value]
+    if isinstance(node, ast.IfExp):
+        return _texts(node.body) + _texts(node.orelse)
+    if isinstance(node, ast.JoinedStr):
+        parts = [str(part.value) if isinstance(part, ast.Constant) else "{…}" for part in node.values]
+        text = "".join(parts)
+        return [] if text.startswith("{…} {…}") else [text]
+    return []
+
+
+def statuses() -> str:
+    """Return the table of codes for the page on the protocol."""
+    done = [("200", "OK", "200"), ("202", "Successfully queued: not yet done", "202")]
+    refused = [(str(kind.code), (kind.__doc__ or "").strip(), str(HTTP_STATUS[kind.code])) for kind in ERRORS]
+    return table(("code", "means", "over HTTP"), done + refused)

@@ -1,0 +1,108 @@
+"""``reference/cli.md``: both programs, from their click commands."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+from bedrock_worker.cli import main as worker
+
+from bedrockjobs.cli import main as bedrockjobs
+from bedrockjobs.cli.call import CommandGroup
+from docs.generator import NOTE
+from docs.generator.markdown import code, table
+
+_INTRO = """\
+# Command line
+
+Results go to stdout, everything else to stderr. `-o` chooses how results are written: `table` (for people),
+`json` (one document), `jsonl` (one line a record) or `name` (the first value of each record, for scripts).
+
+Every option of `bedrockjobs` is also an environment variable, named after its command:
+`BEDROCKJOBS_JOB_LIST_LIMIT=20` is `bedrockjobs job list --limit 20`. The options of `bedrockjobs serve`
+have their own names, listed with the [settings](settings.md); those of `bedrock-worker` begin with
+`BEDROCKJOBS_WORKER_`."""
+
+
+def page() -> str:
+    """Return the page."""
+    sections = [NOTE, _INTRO, *_sections(bedrockjobs, "bedrockjobs"), *_sections(worker, "bedrock-worker")]
+    return "\n\n".join(sections) + "\n"
+
+
+def _sections(command: click.Command, path: str) -> list[str]:
+    found = [_section(command, path)]
+    if isinstance(command, CommandGroup):
+        found.append("One subcommand for each command of the protocol: see [commands](commands.md).")
+    elif isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            found += _sections(inner, f"{path} {name}")
+    return found
+
+
+def _section(command: click.Command, path: str) -> str:
+    parts = [f"## {path}", _usage(command, path)]
+    parts += _paragraphs(command.help or "")
+    if path == "bedrockjobs serve":
+        parts.append("Its options are the [settings](settings.md).")
+    else:
+        rows = [row for row in map(_row, command.params) if row is not None]
+        if rows:
+            parts.append(table(("option", "meaning", "default"), rows))
+    epilog = command.epilog
+    if isinstance(epilog, str):
+        parts += _paragraphs(epilog)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _usage(command: click.Command, path: str) -> str:
+    words = [path, "[OPTIONS]"]
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            words.append(parameter.metavar or (parameter.name or "").upper())
+    if isinstance(command, click.Group):
+        words.append("COMMAND …")
+    return f"```\n{' '.join(words)}\n```"
+
+
+def _row(parameter: click.Parameter) -> tuple[str, str, str] | None:
+    if not isinstance(parameter, click.Option) or parameter.name in ("version", "help"):
+        return None
+    names = ", ".join(parameter.opts)
+    value = "" if parameter.is_flag else f" {_value(parameter)}"
+    required = " Required." if parameter.required else ""
+    return code(f"{names}{value}"), f"{parameter.help or ''}{required}", _default(parameter)
+
+
+def _value(option: click.Option) -> str:
+    if option.metavar:
+        return option.metavar
+    if isinstance(option.type, click.Choice):
+        return "|".join(map(str, option.type.choices))
+    return option.type.name.upper().replace("INTEGER RANGE", "NUMBER").replace("INTEGER", "NUMBER")
+
+
+def _default(option: click.Option) -> str:
+    default: Any = option.default
+    return code(str(default)) if option.show_default and not callable(default) else ""
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Return a help text as Markdown; what click is told not to wrap is code."""
+    lines = "\n".join(line.rstrip() for line in _dedented(text).splitlines())
+    return [_paragraph(part) for part in re.split(r"\n\n+", lines) if part.strip()]
+
+
+def _paragraph(part: str) -> str:
+    stripped = part.strip("\n")
+    if not stripped.startswith("\b"):
+        return " ".join(stripped.split())
+    return "```\n" + "\n".join(stripped.splitlines()[1:]) + "\n```"
+
+
+def _dedented(text: str) -> str:
+    first, _, rest = text.partition("\n")
+    margins = [len(line) - len(line.lstrip()) for line in rest.splitlines() if line.strip()]
+    margin = min(margins, default=0)
+    return "\n".join([first.strip(), *(line[margin:] for line in rest.splitlines())])

@@ -1,0 +1,96 @@
+"""``reference/settings.md``: ``Settings``, and the constants of ``config.py`` with their reasons."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+from bedrockjobs import config
+from bedrockjobs.cli.serve import option_name, variable_name
+from bedrockjobs.cli.values import duration_text
+from bedrockjobs.config import Settings
+from docs.generator import NOTE
+from docs.generator.markdown import code, size, table
+
+_INTRO = """\
+# Settings and limits
+
+## Settings
+
+What an operator may change: an option of `bedrockjobs serve`, or an environment variable. An option wins
+over a variable, a variable over the default. Times are typed as `90s`, `5m`, `1h30m` or as a number of
+seconds."""
+
+_CONSTANTS = """\
+## Fixed limits
+
+Parts of the protocol, the same on every server. A command that goes beyond one is refused and the refusal
+names the limit."""
+
+_UNITS = {"chars": "characters", "bytes": "bytes", "ms": "ms", "s": "s"}
+
+
+def page() -> str:
+    """Return the page."""
+    settings = table(
+        ("option", "variable", "default", "allowed", "what it is"),
+        (
+            (
+                code(option_name(name)),
+                code(variable_name(name)),
+                _default(name, field.default),
+                _allowed(field),
+                field.description or "",
+            )
+            for name, field in Settings.model_fields.items()
+        ),
+    )
+    constants = table(
+        ("constant", "value", "what it is, and why"),
+        ((code(name), _value(name, value), reason) for name, value, reason in constants_of_config()),
+    )
+    return "\n\n".join([NOTE, _INTRO, settings, _CONSTANTS, constants]) + "\n"
+
+
+def constants_of_config() -> Iterator[tuple[str, Any, str]]:
+    """Yield name, value and reason of every constant: its reason is the string below it."""
+    body = ast.parse(Path(config.__file__).read_text()).body
+    for statement, reason in pairwise(body):
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+            continue
+        name = statement.targets[0].id
+        if name.isupper() and isinstance(reason, ast.Expr) and isinstance(reason.value, ast.Constant):
+            yield name, getattr(config, name), " ".join(str(reason.value.value).split())
+
+
+def _default(name: str, default: Any) -> str:
+    if name.endswith("_s"):
+        return duration_text(default)
+    if "bytes" in name:
+        return size(default)
+    return code(str(default).lower() if isinstance(default, bool) else str(default))
+
+
+def _allowed(field: Any) -> str:
+    if choices := get_args(field.annotation):
+        return " · ".join(code(str(choice)) for choice in choices)
+    words = []
+    for limit in field.metadata:
+        for attribute, word in (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below")):
+            if hasattr(limit, attribute):
+                words.append(f"{word} {getattr(limit, attribute):g}")
+    return " ".join(words)
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    if "BYTES" in name:
+        return size(value)
+    for part in name.lower().split("_"):
+        if part in _UNITS:
+            return f"{value:,} {_UNITS[part]}"
+    return f"{value:,}" if name != "DEFAULT_PORT" else str(value)

@@ -1,0 +1,204 @@
+"""The pages: generated ones are fresh, everything is documented, links and promises lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bedrockjobs import lifecycle
+from bedrockjobs.cli import main as bedrockjobs
+from bedrockjobs.cli.serve import option_name, variable_name
+from bedrockjobs.commands import ALL, Command
+from bedrockjobs.config import Settings
+from bedrockjobs.errors import ERRORS
+from bedrockjobs.wire import wire_name
+from docs.generate import rendered
+from docs.generator import tags
+from docs.generator.errors import reasons_of_code
+from docs.generator.refusals import REFUSALS
+from docs.generator.settings import constants_of_config
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "benchmarks/README.md"])
+
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_MACHINE = re.compile(r"/(?:work|tmp|root|home)/|\bvm-\d+|\bsite-packages\b")
+_FORBIDDEN_WORDS = re.compile(r"\b(?:TODO|FIXME|TBD|lorem)\b", re.IGNORECASE)
+
+
+def name_of(page: Path) -> str:
+    """Return a page's path as a test's name."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def section(page: str, heading: str) -> str:
+    """Return what stands under a heading of the second level."""
+    text = (DOCS / page).read_text()
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"{page} has no section {heading}"
+    return found[1]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as the usual renderers make them."""
+    headings = _HEADING.findall(_FENCE.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_generated_pages_are_fresh() -> None:
+    """`python -m docs.generate` would change nothing."""
+    stale = [name_of(path) for path, text in rendered().items() if path.read_text() != text]
+    assert not stale, "run: python -m docs.generate"
+
+
+def test_the_generator_is_a_program() -> None:
+    """With --check it tells by its exit status."""
+    done = subprocess.run([sys.executable, "-m", "docs.generate", "--check"], cwd=ROOT, check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_every_command_and_parameter_is_documented(kind: type[Command[Any]]) -> None:
+    """Each has its section with every parameter of its own and a meaning for each."""
+    text = section("reference/commands.md", kind.__name__)
+    for name, field in kind.model_fields.items():
+        if name not in ("connection", "timeout"):
+            assert field.description, f"{kind.__name__}.{name} has no description"
+            assert f"| `{wire_name(name)}` |" in text
+    for name in kind.reply.model_fields:
+        assert f"`{wire_name(name)}`" in text
+
+
+def test_every_setting_and_constant_is_documented() -> None:
+    """With its option, its variable and its reason."""
+    text = (DOCS / "reference/settings.md").read_text()
+    for name, field in Settings.model_fields.items():
+        assert field.description
+        assert f"| `{option_name(name)}` | `{variable_name(name)}` |" in text
+    constants = {name for name, _, _ in constants_of_config()}
+    source = (ROOT / "bedrockjobs/config.py").read_text()
+    assert constants == set(re.findall(r"^([A-Z][A-Z_]+) = ", source, re.MULTILINE)), "one has no reason"
+    assert all(f"| `{name}` |" in text for name in constants)
+
+
+def test_every_error_is_documented() -> None:
+    """With its code, and with every status line of the code."""
+    text = (DOCS / "reference/errors.md").read_text()
+    for kind in ERRORS:
+        assert f"| {kind.code} | " in text
+        assert f"`{kind.__name__}`" in text
+        assert f"`{kind.default_reason}`" in text
+
+
+def test_refusals_of_commands_are_the_servers_words() -> None:
+    """No page promises a refusal that the code cannot write."""
+    reasons = reasons_of_code()
+    assert REFUSALS.keys() <= {kind.__name__ for kind in ALL}
+    for verb, refusals in REFUSALS.items():
+        for line in refusals:
+            code, _, words = line.partition(" ")
+            assert words in reasons[int(code)], f"{verb}: {line}"
+
+
+def test_every_word_of_the_command_line_is_documented() -> None:
+    """Every subcommand has its section."""
+    text = (DOCS / "reference/cli.md").read_text()
+    for name in bedrockjobs.commands:
+        assert f"## bedrockjobs {name}\n" in text
+    assert "## bedrock-worker\n" in text
+
+
+def test_the_diagram_is_the_life_cycle() -> None:
+    """What the page draws is what the server asks, and every state has its line."""
+    text = (DOCS / "explanation/life-cycle.md").read_text()
+    assert f"```mermaid\n{lifecycle.diagram()}\n```" in text
+    assert all(f"| `{state}` |" in text for state in lifecycle.STATES)
+
+
+def test_every_tag_in_the_code_is_listed() -> None:
+    """Each `Differs from Bedrock:` of the code has its row."""
+    text = (DOCS / "explanation/differences-from-bedrock.md").read_text()
+    places = tags.tagged()
+    count = sum(
+        path.read_text().count(tags.TAG)
+        for folder in ("bedrockjobs", "worker")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+    assert len(places) == count > 0
+    assert all(f"| {place} |" in text for place, _, _ in places)
+
+
+def test_every_dependency_is_explained() -> None:
+    """Each package of pyproject.toml has its row, and no other has one."""
+    text = (DOCS / "explanation/dependencies.md").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
+    listed = re.findall(r'^    "([a-z][a-z-]+)(?:[>=;].*)?",$', project, re.MULTILINE)
+    assert {"aiohttp", "pytest"} <= set(listed)
+    rows = re.findall(r"^\| ([a-z][a-z-]+) \| \d", text, re.MULTILINE)
+    assert sorted(rows) == sorted(listed)
+
+
+def test_every_promise_names_a_test() -> None:
+    """Each of the eight, in the guarantees and in the README."""
+    text = (DOCS / "explanation/guarantees.md").read_text()
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    promises = [part for part in sections if re.match(r"P\d ", part)]
+    assert [part[:2] for part in promises] == [f"P{number}" for number in range(1, 9)]
+    assert all("../../tests/" in part and "Limit" in part for part in promises if not part.startswith("P2"))
+    readme = (ROOT / "README.md").read_text()
+    rows = re.findall(r"^\| \*\*(.+?)\.\*\* .* \| (.+) \|$", readme, re.MULTILINE)
+    assert len(rows) == len(promises)
+    assert all("](tests/" in tests for _, tests in rows)
+
+
+def links() -> Iterator[tuple[Path, str]]:
+    """Yield every link that is not to another site, with its page."""
+    for page in PAGES:
+        for target in _LINK.findall(_FENCE.sub("", page.read_text())):
+            if not target.startswith(("http://", "https://")):
+                yield page, target
+
+
+def test_links_lead_somewhere() -> None:
+    """To a file that is there, and to a heading that it has."""
+    broken = []
+    for page, target in links():
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(f"{name_of(page)}: {target}")
+    assert not broken
+
+
+def test_every_page_is_linked() -> None:
+    """From the README or from a page that it leads to."""
+    linked = {(page.parent / target.partition("#")[0]).resolve() for page, target in links()}
+    assert not [name_of(page) for page in DOCS.rglob("*.md") if page not in linked]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pages_are_of_this_project(page: Path) -> None:
+    """No page names somebody's machine, and none is left unfinished."""
+    text = page.read_text()
+    assert not _MACHINE.search(text), _MACHINE.search(text)
+    assert not _FORBIDDEN_WORDS.search(text), _FORBIDDEN_WORDS.search(text)
+    assert text.startswith(("# ", "<!-- Written by"))
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_json_in_pages_is_json(page: Path) -> None:
+    """Blocks that say they are JSON are."""
+    for block in re.findall(r"^```json\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        json.loads(block)

@@ -1,0 +1,63 @@
+"""The README and the tutorial are run: every session against a server process, answer by answer."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.sessions import Player, alike, steps, turns
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_sessions_of_the_readme(player: Player) -> None:
+    """nc, curl, Python and bedrock-worker do what the README shows."""
+    assert player.play(ROOT / "README.md") >= 15
+
+
+def test_the_tutorial(player: Player) -> None:
+    """So does every step of the tutorial."""
+    assert player.play(ROOT / "docs/tutorial/first-job.md") >= 15
+
+
+def test_a_wrong_answer_is_found(player: Player, tmp_path: Path) -> None:
+    """A page that promises something else fails."""
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ bedrockjobs job create foo\nCreated job 2.\n```\n")
+    with pytest.raises(AssertionError, match="bedrockjobs job create foo"):
+        player.play(page)
+    page.write_text("```console\n$ nc localhost 8888\nPing\n\n404 No job found\nContent-Length: 0\n```\n")
+    with pytest.raises(AssertionError, match="200 OK"):
+        player.play(page)
+
+
+def test_the_test_command_is_where_ci_looks_for_it() -> None:
+    """One line, in its own block, directly after the comment."""
+    found = re.search(r"^<!-- test -->\n```sh\n(.+)\n```$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert found is not None
+    assert found[1].endswith(".venv-test/bin/python tests/run.py")
+
+
+def test_the_run_command_names_what_is_installed() -> None:
+    """`bedrockjobs` and `bedrock-worker` are installed beside the interpreter."""
+    for program in ("bedrockjobs", "bedrock-worker"):
+        path = Path(sys.executable).parent / program
+        assert os.access(path, os.X_OK)
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+        assert "0.1.0" in done.stdout
+
+
+def test_sessions_are_read_as_they_are_written() -> None:
+    """Commands over several lines, conversations with and without bodies."""
+    assert list(steps("$ cat <<X\n> a\n> X\na\n$ true\n")) == [("cat <<X\na\nX", "a"), ("true", "")]
+    text = "A\nb: c\n\n200 OK\nContent-Length: 2\n\n{}\n\nD\n\n404 No\nContent-Length: 0\n"
+    assert list(turns(text)) == [
+        ("A\nb: c\n\n", "200 OK\nContent-Length: 2\n\n{}"),
+        ("D\n\n", "404 No\nContent-Length: 0"),
+    ]
+    assert alike("2026-11-21 10:00:37.074  pid=12") == "TIME pid=N"
