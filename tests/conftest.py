@@ -49,8 +49,13 @@ class Live:
             talk.send(post(command, body, headers))
             return await talk.reply()
 
+    async def settle(self) -> None:
+        """Wait until the writer has done all that was sent to it before."""
+        assert (await self.ask("QueryJob", jobID=0)).code == 404
+
     async def row(self, job_id: int) -> dict[str, Any]:
         """Return a job's whole row, as the table has it."""
+        await self.settle()
         reply = await self.ask("Query", query=f"SELECT * FROM jobs WHERE jobID = {job_id};", format="json")
         assert reply.code == 200, reply
         found = reply.json

@@ -1,0 +1,447 @@
+"""GetJobs that wait: who is woken, when, in which order, and what becomes of a job that nobody takes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sqlite3
+from typing import Any
+
+import pytest
+
+from bedrockjobs.config import WAIT_MS_DEFAULT, WAIT_MS_MAX
+from tests.conftest import Live, Serve
+from tests.protocol.talk import Talk, post, request
+
+LONG_MS = 60_000
+
+
+async def wait_for(live: Live, name: str, timeout: int = LONG_MS, **more: Any) -> Talk:
+    """Let one more GetJob wait; return its connection."""
+    before = live.server.dispatcher.waiting
+    talk = await live.connect()
+    talk.send(request("GetJob", name=name, Connection="wait", timeout=timeout, **more))
+    await live.waiting(before + 1)
+    return talk
+
+
+async def http_wait_for(live: Live, **body: Any) -> Talk:
+    """Let one more GetJob wait over HTTP; return its connection."""
+    before = live.server.dispatcher.waiting
+    talk = await live.connect()
+    talk.send(post("GetJob", {"connection": "wait", "timeout": LONG_MS, **body}))
+    await live.waiting(before + 1)
+    return talk
+
+
+# --- woken by a job --------------------------------------------------------------------------------------
+
+
+async def test_a_created_job_goes_to_who_waits_for_it(live: Live) -> None:
+    talk = await wait_for(live, "foo")
+    assert (await live.ask("CreateJob", name="foo", data='{"a":1}')).json == {"jobID": 1}
+    reply = await talk.reply()
+    assert reply.status == "200 OK"
+    assert (reply.json["jobID"], reply.json["data"]) == (1, {"a": 1})
+    assert (await live.row(1))["state"] == "RUNNING"
+
+
+async def test_the_hand_over_is_in_the_commit_that_makes_it_possible(live: Live) -> None:
+    talk = await wait_for(live, "foo")
+    other = await live.connect()
+    other.send(request("CreateJob", name="foo") + request("GetJob", name="foo"))
+    assert (await other.reply()).json == {"jobID": 1}
+    assert (await other.reply()).code == 404, "no other GetJob can come in between"
+    assert (await talk.reply()).json["jobID"] == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "fits", "fits_not"),
+    [
+        ({"name": "foo"}, "foo", ["Foo", "fo", "foobar"]),
+        ({"name": "foo*"}, "foobar", ["fo", "Foo", "barfoo"]),
+        ({"name": "*foo"}, "barfoo", ["foob", "bar"]),
+        ({"name": "f?o[12]"}, "fxo2", ["fxo3", "fxxo1", "foo"]),
+        ({"name": "*"}, "anything", []),
+        ({"name": "a, b ,c"}, "b", ["d", "a,b", "a*"]),
+        ({"name": "a*,b"}, "a*", ["ax", "c"]),
+        ({"names": '["x/*","y","z?"]'}, "y", ["x", "yy", "z"]),
+        ({"names": '["x/*","y","z?"]'}, "x/", ["x", "zz1"]),
+        ({"name": "[[]1"}, "[1", ["1", "[[]1"]),
+    ],
+)
+async def test_only_a_job_that_fits_wakes(
+    live: Live, asked: dict[str, str], fits: str, fits_not: list[str]
+) -> None:
+    talk = await live.connect()
+    talk.send(request("GetJob", Connection="wait", timeout=LONG_MS, **asked))
+    await live.waiting(1)
+    for name in fits_not:
+        assert (await live.ask("CreateJob", name=name)).code == 200
+    assert live.server.dispatcher.waiting == 1
+    assert await talk.silent()
+    await live.ask("CreateJob", name=fits)
+    assert (await talk.reply()).json["name"] == fits
+    await live.waiting(0)
+
+
+async def test_a_job_goes_to_one_waiter_and_the_longest_waiting_is_first(live: Live) -> None:
+    talks = [await wait_for(live, name) for name in ("foo", "f*", "*", "foo", "[f]oo", "a,foo")]
+    for number, talk in enumerate(talks, 1):
+        assert (await live.ask("CreateJob", name="foo")).json == {"jobID": number}
+        assert (await talk.reply()).json["jobID"] == number
+        await live.waiting(len(talks) - number)
+    for talk in talks:
+        assert await talk.silent()
+
+
+async def test_jobs_of_one_commit_go_to_as_many_waiters(live: Live) -> None:
+    talks = [await wait_for(live, "batch/*") for _ in range(3)]
+    await live.ask(
+        "CreateJobs", jobs='[{"name":"batch/1"},{"name":"batch/2"},{"name":"x"},{"name":"batch/3"}]'
+    )
+    assert [(await talk.reply()).json["name"] for talk in talks] == ["batch/1", "batch/2", "batch/3"]
+    assert (await live.row(3))["state"] == "QUEUED"
+
+
+async def test_a_priority_filter(live: Live) -> None:
+    talk = await wait_for(live, "foo", jobPriority=1000)
+    await live.ask("CreateJob", name="foo")
+    assert await talk.silent()
+    await live.ask("CreateJob", name="foo", jobPriority=1000)
+    assert (await talk.reply()).json["jobID"] == 2
+    assert (await live.row(1))["state"] == "QUEUED"
+
+
+async def test_a_changed_priority_or_name_may_wake(live: Live) -> None:
+    by_priority, by_name = await wait_for(live, "foo", jobPriority=1000), await wait_for(live, "bar")
+    await live.ask("CreateJob", name="foo")
+    await live.ask("UpdateJob", jobID=1, jobPriority=1000)
+    assert (await by_priority.reply()).json["jobID"] == 1
+    await live.ask("RetryJob", jobID=1, name="bar")
+    assert (await by_name.reply()).json["jobID"] == 1
+
+
+async def test_mocked_jobs_wake_only_who_asks_for_them(live: Live) -> None:
+    plain, mocking = await wait_for(live, "foo"), await wait_for(live, "foo", getMockedJobs=True)
+    await live.ask("CreateJob", name="foo", mockRequest=True)
+    assert (await mocking.reply()).json["data"] == {"mockRequest": True}
+    assert await plain.silent()
+    await live.ask("CreateJob", name="foo")
+    assert (await plain.reply()).json["jobID"] == 2
+
+
+async def test_many_jobs_for_one_waiter(live: Live) -> None:
+    talk = await live.connect()
+    talk.send(request("GetJobs", name="many", numResults=10, Connection="wait", timeout=LONG_MS))
+    await live.waiting(1)
+    await live.ask("CreateJobs", jobs='[{"name":"many"},{"name":"many"},{"name":"many"}]')
+    assert [job["jobID"] for job in (await talk.reply()).json["jobs"]] == [1, 2, 3]
+    await live.waiting(0)
+
+
+async def test_waiting_ends_with_the_first_job(live: Live) -> None:
+    talk = await live.connect()
+    talk.send(request("GetJobs", name="many", numResults=10, Connection="wait", timeout=LONG_MS))
+    await live.waiting(1)
+    await live.ask("CreateJob", name="many")
+    assert len((await talk.reply()).json["jobs"]) == 1
+
+
+async def test_every_way_a_job_becomes_ready_wakes(live: Live) -> None:
+    worker = await live.connect()
+    await worker.ask("CreateJob", name="w", repeat="FINISHED, -1 SECOND")
+    for verb, more in (("RetryJob", {}), ("FinishJob", {}), ("RequeueJobs", {"jobIDs": 1})):
+        assert (await worker.ask("GetJob", name="w")).code == 200
+        talk = await wait_for(live, "w")
+        assert (await worker.ask(verb, **(more or {"jobID": 1}))).code == 200
+        assert (await talk.reply()).json["jobID"] == 1
+        await worker.ask("RequeueJobs", jobIDs=1)
+    await worker.ask("GetJob", name="w")
+    await worker.ask("FailJob", jobID=1)
+    talk = await wait_for(live, "w")
+    await worker.ask("RetryJob", jobID=1, revive=True, ignoreRepeat=True)
+    assert (await talk.reply()).json["jobID"] == 1
+
+
+async def test_families_wake(live: Live) -> None:
+    await live.ask("CreateJob", name="parent")
+    await live.ask("GetJob", name="parent")
+    await live.ask("CreateJob", name="child", parentJobID=1)
+    child, parent = await wait_for(live, "child"), await wait_for(live, "parent")
+    await live.ask("FinishJob", jobID=1)
+    assert (await child.reply()).json["parentJobID"] == 1
+    await live.ask("FinishJob", jobID=2)
+    assert [each["jobID"] for each in (await parent.reply()).json["finishedChildJobs"]] == [2]
+
+
+async def test_finish_and_wait_for_the_next(live: Live) -> None:
+    await live.ask("CreateJob", name="t")
+    await live.ask("GetJob", name="t")
+    talk = await live.connect()
+    talk.send(request("FinishJob", jobID=1, thenGet="t", Connection="wait", timeout=LONG_MS))
+    await live.waiting(1)
+    assert (await live.ask("QueryJob", jobID=1)).code == 404, "the finish itself is committed at once"
+    await live.ask("CreateJob", name="t")
+    assert (await talk.reply()).json["job"]["jobID"] == 2
+
+
+async def test_finish_and_the_wait_for_the_next_runs_out(live: Live) -> None:
+    await live.ask("CreateJob", name="t")
+    await live.ask("GetJob", name="t")
+    reply = await live.ask("FinishJob", jobID=1, thenGet="t", Connection="wait", timeout=20)
+    assert (reply.code, reply.json) == (200, {"job": None})
+    assert (await live.ask("QueryJob", jobID=1)).code == 404
+
+
+async def test_a_dead_connection_does_not_undo_the_finish(live: Live) -> None:
+    await live.ask("CreateJob", name="t")
+    await live.ask("GetJob", name="t")
+    talk = await live.connect()
+    talk.send(request("FinishJob", jobID=1, thenGet="t", Connection="wait", timeout=LONG_MS))
+    await live.waiting(1)
+    talk.reset()
+    await live.waiting(0)
+    assert (await live.ask("QueryJob", jobID=1)).code == 404
+    await live.ask("CreateJob", name="t")
+    assert (await live.ask("GetJob", name="t")).json["jobID"] == 2
+
+
+# --- woken by time ---------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_becomes_due(still: Live) -> None:
+    talk = await wait_for(still, "foo")
+    await still.ask("CreateJob", name="foo", firstRun="2026-11-21 03:30:00")
+    still.advance(3.667)
+    assert await talk.silent()
+    still.advance(0.001)
+    assert (await talk.reply()).json["nextRun"] == "2026-11-21 03:30:00"
+
+
+async def test_a_job_that_is_already_planned_when_the_wait_begins(still: Live) -> None:
+    for name in ("foo", "foe", "bar"):
+        await still.ask("CreateJob", name=name, firstRun="2026-11-21 03:30:00")
+    talks = [await wait_for(still, name) for name in ("foo,baz", "fo*", "[b]ar")]
+    still.advance(3.668)
+    assert [(await talk.reply()).json["name"] for talk in talks] == ["foo", "foe", "bar"]
+
+
+async def test_by_the_machines_clock(live: Live) -> None:
+    talk = await wait_for(live, "foo")
+    await live.ask("CreateJob", name="foo")
+    assert (await talk.reply()).json["jobID"] == 1
+    talk = await wait_for(live, "foo")
+    await live.ask("RetryJob", jobID=1, delay=1)
+    assert await talk.silent()
+    assert (await talk.reply()).json["jobID"] == 1
+
+
+async def test_a_lost_job_becomes_due_for_a_waiter(still: Live) -> None:
+    await still.ask("CreateJob", name="lost", retryAfter="+5 SECONDS")
+    assert (await still.ask("GetJob", name="lost")).json["data"] == {}
+    talk = await wait_for(still, "lost")
+    still.advance(4.999)
+    assert await talk.silent()
+    still.advance(0.001)
+    assert (await talk.reply()).json["data"] == {"retryAfterCount": 1}
+    talk = await wait_for(still, "lost")
+    still.advance(5)
+    assert (await talk.reply()).json["data"] == {"retryAfterCount": 2}
+
+
+async def test_a_job_handed_to_a_waiter_is_lost_and_due_for_the_next_one(still: Live) -> None:
+    first, second = await wait_for(still, "lost"), await wait_for(still, "lost")
+    await still.ask("CreateJob", name="lost", retryAfter="+5 SECONDS")
+    assert (await first.reply()).json["data"] == {}
+    assert await second.silent()
+    still.advance(5)
+    assert (await second.reply()).json["data"] == {"retryAfterCount": 1}
+
+
+async def test_the_highest_priority_of_what_became_due_together(still: Live) -> None:
+    for priority in (0, 1000, 500):
+        await still.ask("CreateJob", name="d", jobPriority=priority, firstRun="2026-11-21 03:30:00")
+    talks = [await wait_for(still, "d*") for _ in range(3)]
+    still.advance(10)
+    assert [(await talk.reply()).json["priority"] for talk in talks] == [1000, 500, 0]
+
+
+async def test_a_later_job_does_not_hide_a_sooner_one(still: Live) -> None:
+    await still.ask("CreateJob", name="x/1", firstRun="2026-11-21 04:30:00", jobPriority=1000)
+    talk = await wait_for(still, "x/*", timeout=WAIT_MS_MAX)
+    await still.ask("CreateJob", name="x/2", firstRun="2026-11-21 03:31:00", jobPriority=0)
+    still.advance(64)
+    assert (await talk.reply()).json["name"] == "x/2"
+
+
+async def test_a_postponed_job_is_not_handed_out_at_its_old_time(still: Live) -> None:
+    await still.ask("CreateJob", name="x", firstRun="2026-11-21 03:30:00")
+    talk = await wait_for(still, "x", timeout=WAIT_MS_MAX)
+    await still.ask("UpdateJob", jobID=1, nextRun="2026-11-21 03:31:00")
+    still.advance(10)
+    assert await talk.silent()
+    still.advance(60)
+    assert (await talk.reply()).json["jobID"] == 1
+
+
+# --- the wait runs out -----------------------------------------------------------------------------------
+
+
+async def test_a_wait_runs_out_with_404(still: Live) -> None:
+    talk = await wait_for(still, "none", timeout=1500)
+    still.advance(1.499)
+    assert await talk.silent()
+    still.advance(0.001)
+    assert (await talk.reply()).status == "404 No job found"
+    assert (await talk.ask("Ping")).code == 200
+
+
+async def test_a_wait_runs_out_by_the_machines_clock(live: Live) -> None:
+    reply = await live.ask("GetJob", name="none", Connection="wait", timeout=30)
+    assert reply.status == "404 No job found"
+    reply = await live.http("GetJob", {"name": "none", "connection": "wait", "timeout": 30})
+    assert (reply.code, reply.json["code"], reply.json["reason"]) == (404, 404, "No job found")
+
+
+async def test_a_wait_without_a_timeout_has_the_default(still: Live) -> None:
+    talk = await still.connect()
+    talk.send(request("GetJob", name="none", Connection="wait"))
+    await still.waiting(1)
+    still.advance(WAIT_MS_DEFAULT / 1000 - 0.001)
+    assert await talk.silent()
+    still.advance(0.001)
+    assert (await talk.reply()).code == 404
+
+
+async def test_no_wait_is_longer_than_the_limit(still: Live) -> None:
+    talk = await wait_for(still, "none", timeout=100 * WAIT_MS_MAX)
+    still.advance(WAIT_MS_MAX / 1000)
+    assert (await talk.reply()).code == 404
+
+
+async def test_prefer_wait(still: Live) -> None:
+    talk = await still.connect()
+    talk.send(post("GetJob", {"name": "p"}, {"Prefer": "respond-async, wait=10"}))
+    await still.waiting(1)
+    still.advance(9.999)
+    assert await talk.silent()
+    still.advance(0.001)
+    assert (await talk.reply()).code == 404
+
+
+# --- nobody there ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["reset", "close"])
+@pytest.mark.parametrize("waiter", ["raw", "http"])
+async def test_a_client_that_left_gets_nothing(live: Live, way: str, waiter: str) -> None:
+    gone = await (wait_for(live, "foo") if waiter == "raw" else http_wait_for(live, name="foo"))
+    there = await wait_for(live, "foo")
+    gone.reset() if way == "reset" else gone.writer.close()
+    await live.waiting(1)
+    await live.ask("CreateJob", name="foo")
+    assert (await there.reply()).json["jobID"] == 1
+    assert (await live.row(1))["attempt"] == 1
+
+
+@pytest.mark.parametrize("waiter", ["raw", "http"])
+async def test_a_job_whose_taker_is_gone_goes_back_as_it_was(still: Live, waiter: str) -> None:
+    """The hand-over and the goodbye cross: the job is taken, and then it shows that nobody is there."""
+    await still.ask("CreateJob", name="foo", retryAfter="+5 SECONDS", data='{"a":1}')
+    await still.ask("GetJob", name="foo")
+    before = await still.row(1)
+    await (wait_for(still, "foo") if waiter == "raw" else http_wait_for(still, name="foo"))
+    await _cross(still, lambda: still.advance(5))
+    assert await still.row(1) == before, "state, nextRun, lastRun, data with its count, attempt"
+    assert (await still.ask("GetJob", name="foo")).json["data"] == {"a": 1, "retryAfterCount": 1}
+
+
+async def _cross(live: Live, cause: Any) -> None:
+    """Do ``cause``, and drop every waiting connection before its hand-over reaches the event loop."""
+    dispatcher = live.server.dispatcher
+    deliver, crossed = dispatcher._deliver, asyncio.Event()
+
+    def late(outcomes: Any) -> None:
+        if not any(getattr(outcome, "taken", ()) for _, outcome in outcomes):
+            deliver(outcomes)
+            return
+        for connection in list(live.server._connections.open):
+            transport = getattr(connection, "_transport", None) or getattr(connection, "transport", None)
+            transport.abort()
+        asyncio.get_running_loop().call_later(0.02, _then, outcomes)
+
+    def _then(outcomes: Any) -> None:
+        deliver(outcomes)
+        crossed.set()
+
+    dispatcher._deliver = late  # type: ignore[method-assign]
+    cause()
+    async with asyncio.timeout(5):
+        await crossed.wait()
+    dispatcher._deliver = deliver  # type: ignore[method-assign]
+    await live.until(lambda: dispatcher.waiting == 0)
+
+
+async def test_a_job_that_went_back_goes_to_the_next_waiter(still: Live) -> None:
+    await wait_for(still, "foo")
+    await still.ask("CreateJob", name="foo", firstRun="2026-11-21 03:30:00")
+    await _cross(still, lambda: still.advance(5))
+    talk = await still.connect()
+    talk.send(request("GetJob", name="foo", Connection="wait", timeout=LONG_MS))
+    assert (await talk.reply()).json["jobID"] == 1
+    assert (await still.row(1))["attempt"] == 1
+
+
+async def test_an_answer_that_was_not_read_puts_the_jobs_back(serve: Serve) -> None:
+    live = await serve(write_s=0.2)
+    big = '{"x":"' + "y" * 1_000_000 + '"}'
+    for _ in range(8):
+        await live.ask("CreateJob", name="big", data=big, retryAfter="+1 HOUR")
+    reader = socket.create_connection(("127.0.0.1", live.port))
+    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    reader.sendall(request("GetJobs", name="big", numResults=8))
+    await live.until(lambda: live.server.service.connections == 1)
+    async with asyncio.timeout(10):
+        while live.server.service.connections:
+            await asyncio.sleep(0.01)
+    reader.close()
+    await live.settle()
+    talk = await live.connect()
+    rows = (await talk.ask("Query", query="SELECT DISTINCT state, attempt, lastRun FROM jobs;")).json
+    assert rows == [["QUEUED", 0, ""]]
+    assert "retryAfterCount" not in (await talk.ask("GetJob", name="big")).body
+
+
+@pytest.mark.parametrize("waiter", ["raw", "http"])
+async def test_a_stopping_server_answers_who_waits(live: Live, waiter: str) -> None:
+    talk = await (wait_for(live, "foo") if waiter == "raw" else http_wait_for(live, name="foo"))
+    await live.server.stop()
+    reply = await talk.reply()
+    assert (reply.code, reply.headers["connection"] if waiter == "raw" else "close") == (404, "close")
+    assert await talk.ended() == b""
+
+
+async def test_a_stopping_server_closes_idle_connections_and_begins_nothing_more(live: Live) -> None:
+    idle, waiting = await live.connect(), await wait_for(live, "foo")
+    assert (await idle.ask("Ping")).code == 200
+    waiting.send(request("CreateJob", name="late"))
+    await live.until(lambda: any(each._parser.buffered for each in live.server._connections.open))  # type: ignore[attr-defined]
+    await live.server.stop()
+    assert await idle.ended() == b""
+    reply = await waiting.reply()
+    assert (reply.status, reply.headers["connection"]) == ("404 No job found", "close")
+    assert await waiting.ended() == b""
+    with sqlite3.connect(live.server.settings.database) as database:
+        assert database.execute("SELECT count(*) FROM jobs").fetchone() == (0,)
+    database.close()
+
+
+async def test_thousand_waiters_and_one_job(live: Live) -> None:
+    talks = [await live.connect() for _ in range(1000)]
+    for number, talk in enumerate(talks):
+        talk.send(request("GetJob", name=f"n{number % 10}", Connection="wait", timeout=LONG_MS))
+    await live.waiting(1000)
+    await live.ask("CreateJob", name="n7")
+    await live.waiting(999)
+    assert (await talks[7].reply()).json["name"] == "n7"

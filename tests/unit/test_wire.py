@@ -1,0 +1,216 @@
+"""Names and value types of the wire, and the words for a value that is wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bedrockjobs.commands import ALL, CreateJob, CreateJobs, GetJob, GetJobs, RequeueJobs, RetryJob, UpdateJob
+from bedrockjobs.errors import BadArguments, BadJSON, CommandError
+from bedrockjobs.wire import Escaped, moment_of, stamp, stamp_ms, wire_name
+
+
+@pytest.mark.parametrize(
+    ("field", "wire"),
+    [
+        ("job_id", "jobID"),
+        ("parent_job_id", "parentJobID"),
+        ("job_ids", "jobIDs"),
+        ("run_id", "runID"),
+        ("data", "data"),
+        ("job_priority", "jobPriority"),
+        ("get_mocked_jobs", "getMockedJobs"),
+        ("then_get", "thenGet"),
+        ("identity", "identity"),
+    ],
+)
+def test_wire_names(field: str, wire: str) -> None:
+    assert wire_name(field) == wire
+
+
+def test_every_parameter_can_be_asked_for_in_any_case_on_raw() -> None:
+    for kind in ALL:
+        for lower, name in kind.wire_names.items():
+            assert lower == name.lower()
+
+
+# --- moments -------------------------------------------------------------------------------------------
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_stamps_sort_as_their_moments_and_read_back(moment: datetime) -> None:
+    later = moment + timedelta(seconds=1) if moment.year < 9999 else moment
+    assert stamp(moment) <= stamp(later)
+    assert (len(stamp(moment)), len(stamp_ms(moment))) == (19, 23)
+    assert moment_of(stamp(moment)) == moment.replace(microsecond=0)
+    assert abs(moment_of(stamp_ms(moment)) - moment) < timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("2026-11-21", "2026-11-21 00:00:00"),
+        ("2026-11-21 03:29:56", "2026-11-21 03:29:56"),
+        ("2026-11-21 03:29:56.332", "2026-11-21 03:29:56.332"),
+        ("2026-11-21T03:29:56Z", "2026-11-21 03:29:56"),
+        ("2026-11-21T03:29:56+01:00", "2026-11-21 02:29:56"),
+        ("2026-11-21T03:29:56.5+01:00", "2026-11-21 02:29:56.500"),
+        ("2026-11-21T00:30:00+01:00", "2026-11-20 23:30:00"),
+        ("21 Nov 2026 03:29:56 GMT", "2026-11-21 03:29:56"),
+        (" 2026-11-21 ", "2026-11-21 00:00:00"),
+        ("0999-05-06T07:08:09Z", "0999-05-06 07:08:09"),
+    ],
+)
+def test_dates(text: str, stored: str) -> None:
+    assert CreateJob.read({"name": "d", "firstRun": text}).first_run == stored
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["garbage", "1999 garbage", "2026-02-30", "2026-13-01", "25:00", "12:00", "Monday", "2026", "2026-11",
+     "0000-01-01", "10000-01-01", "9999-12-31T23:59:59-14:00", "\u0662026-01-01", "1" * 200, "now"],
+)  # fmt: skip
+def test_what_is_no_date(text: str) -> None:
+    with pytest.raises(BadArguments, match="Malformed firstRun") as refused:
+        CreateJob.read({"name": "d", "firstRun": text})
+    assert refused.value.detail.startswith("firstRun: expected a date like 2026-11-21 03:29:56")
+
+
+def test_a_datetime_of_python_is_a_date() -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678_000, timezone(timedelta(hours=2)))
+    assert CreateJob(name="d", first_run=moment).first_run == "2026-01-02 01:04:05.678"  # type: ignore[arg-type]
+
+
+# --- scalars -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["0", "1", "9223372036854775807", 5])
+def test_job_ids(value: Any) -> None:
+    assert UpdateJob.read({"jobID": value}).job_id == int(value)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "12x", "1.5", "007", "+1", "-5", " 1", "1e3", "٣", "9223372036854775808", "9" * 5000,
+              True, 1.0, -1, 2**63, None, [1], "0x1"],
+)  # fmt: skip
+def test_what_is_no_job_id(value: Any) -> None:
+    with pytest.raises(BadArguments, match="jobID"):
+        UpdateJob.read({"jobID": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "ids"),
+    [("1,2, 3", [1, 2, 3]), ("[1,2]", [1, 2]), ([1, "2"], [1, 2]), (7, [7]), ("7", [7]), (' ["1"] ', [1])],
+)
+def test_lists_of_job_ids(value: Any, ids: list[int]) -> None:
+    assert RequeueJobs.read({"jobIDs": value}).job_ids == ids
+
+
+@pytest.mark.parametrize("value", ["", "1,,2", "[1", "[]", "[1.5]", "a", '{"a":1}', None, [], [None]])
+def test_what_is_no_list_of_job_ids(value: Any) -> None:
+    with pytest.raises(BadArguments, match="jobIDs"):
+        RequeueJobs.read({"jobIDs": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [("true", True), ("false", False), ("1", True), ("0", False), (True, True), (False, False),
+     (1, True), (0, False), ("TRUE", True)],
+)  # fmt: skip
+def test_booleans(value: Any, meant: bool) -> None:
+    assert GetJob.read({"name": "x", "getMockedJobs": value}).get_mocked_jobs is meant
+
+
+@pytest.mark.parametrize("value", ["yes", "", "2", 2, 1.5, [], "on", "t"])
+def test_what_is_no_boolean(value: Any) -> None:
+    with pytest.raises(BadArguments, match="Malformed getMockedJobs"):
+        GetJob.read({"name": "x", "getMockedJobs": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"), [("true", True), (True, True), ("1", False), (1, False), ("false", False), (0, False)]
+)
+def test_only_true_counts_for_unique(value: Any, meant: bool) -> None:
+    assert CreateJob.read({"name": "x", "unique": value}).unique is meant
+
+
+@pytest.mark.parametrize("value", ["501", "abc", "", "-500", "500.0", 500.5, True, "0500", None, 1])
+def test_what_is_no_priority(value: Any) -> None:
+    if value is None:
+        assert CreateJob.read({"name": "x", "jobPriority": value}).job_priority is None
+        return
+    with pytest.raises(BadArguments, match="Invalid priority value") as refused:
+        CreateJob.read({"name": "x", "jobPriority": value})
+    assert refused.value.detail == "jobPriority: expected one of 0, 250, 500, 750, 850, 1000"
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x00", "\x7f", "a\rb", "\x1b[0m", "\ud800"])
+def test_control_characters_in_a_name(name: str) -> None:
+    with pytest.raises(BadArguments, match="Malformed name"):
+        CreateJob.read({"name": name})
+
+
+@pytest.mark.parametrize("name", ["a\tb", "é", "😀", " ", "a b", "'", '"', "\\", "\u2028", "*", "a,b"])
+def test_names_that_are_fine(name: str) -> None:
+    assert CreateJob.read({"name": name}).name == name
+
+
+# --- words ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "error", "line"),
+    [
+        (CreateJob, {}, BadArguments, "402 Missing name"),
+        (CreateJob, {"name": ""}, BadArguments, "402 Missing name"),
+        (CreateJob, {"name": "x" * 256}, BadArguments, "402 Malformed name"),
+        (CreateJob, {"name": "x", "data": "[]"}, BadArguments, "402 Data is not a valid JSON Object"),
+        (CreateJobs, {}, BadJSON, "401 Invalid JSON"),
+        (CreateJobs, {"jobs": "[]"}, BadJSON, "401 Invalid JSON"),
+        (CreateJobs, {"jobs": "[1]"}, BadJSON, "401 Invalid JSON"),
+        (CreateJobs, {"jobs": '[{"data":{}}]'}, BadArguments, "402 Missing name"),
+        (GetJob, {"name": "x", "numResults": "2"}, BadArguments,
+         "402 Cannot use numResults with GetJob; try GetJobs"),
+        (GetJobs, {"name": "x"}, BadArguments, "402 Missing numResults"),
+        (RetryJob, {"jobID": 1, "delay": "-1"}, BadArguments,
+         "402 Must specify a non-negative delay when retrying"),
+        (RetryJob, {"jobID": 1, "delay": "x"}, BadArguments, "402 Malformed delay"),
+        (UpdateJob, {"jobID": 1, "repeat": "x" * 1001}, BadArguments, "402 Malformed repeat"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_in_bedrocks_words(kind: Any, given: Any, error: type[CommandError], line: str) -> None:
+    with pytest.raises(error) as refused:
+        kind.read(given)
+    assert refused.value.status_line == line
+    assert refused.value.detail, "a sentence says what was expected"
+
+
+def test_a_refusal_names_the_place_in_a_list() -> None:
+    with pytest.raises(BadArguments) as refused:
+        CreateJobs.read({"jobs": '[{"name":"a"},{"name":"b","jobPriority":3}]'})
+    assert refused.value.detail.startswith("jobs.1.jobPriority: expected one of")
+
+
+def test_unknown_attributes_are_refused_by_name_over_http() -> None:
+    with pytest.raises(BadArguments, match="Unknown attribute jobpriority") as refused:
+        CreateJob.read_json('{"name":"x","jobpriority":500}')
+    assert refused.value.detail == "expected jobPriority"
+    assert CreateJob.read_raw({"name": "x", "nonsense": "1", "jobpriority": "750"}, "").job_priority == 750
+
+
+def test_text_as_sent_counts_where_only_that_is_json() -> None:
+    assert Escaped('{"a":"x\ny"}', '{"a":"x\\ny"}').json_text() == '{"a":"x\\ny"}'
+    assert Escaped('{"a":"b"}', '{"a":"\\b"}').json_text() == '{"a":"b"}'
+    assert Escaped("neither", "n\\either").json_text() == "neither"
+
+
+def test_what_a_command_writes_it_reads() -> None:
+    command = CreateJob(name="é", data={"a": [1]}, job_priority=750, unique=True, first_run="2026-01-01")
+    assert CreateJob.read_json(command.wire()) == command
+    many = CreateJobs(jobs=[{"name": "a", "data": '{"x":2.50}'}, {"name": "b"}])  # type: ignore[list-item]
+    again = CreateJobs.read_json(many.wire())
+    assert [job.data for job in again.jobs] == ['{"x":2.50}', "{}"]
