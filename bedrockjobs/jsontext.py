@@ -26,26 +26,30 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 _HUGE_NUMBER = re.compile(r"[eE]\+?\d{3}|\d{300}")
 
 
-def parse(text: str) -> Any:
+ENVELOPE_LEVELS = 3
+"""Levels that a request may have around the data of a job: the body, its ``jobs``, and one of them."""
+
+
+def parse(text: str, *, levels: int = JSON_DEPTH_MAX) -> Any:
     """Return the value of a JSON text.
 
     Raises ValueError where it is not JSON (also NaN, lone surrogates, raw control characters), nests deeper
-    than ``JSON_DEPTH_MAX`` or holds a number that a double cannot.
+    than ``levels`` or holds a number that a double cannot.
     """
     try:
         value = from_json(text, allow_inf_nan=False)
     except TypeError:  # what it says of a text that is no UTF-8
         raise ValueError("half of a surrogate pair") from None
-    if text.count("{") + text.count("[") > JSON_DEPTH_MAX and _depth(value) > JSON_DEPTH_MAX:
-        raise ValueError(f"nested deeper than {JSON_DEPTH_MAX} levels")
+    if text.count("{") + text.count("[") > levels and _depth(value) > levels:
+        raise ValueError(f"nested deeper than {levels} levels")
     if _HUGE_NUMBER.search(text) and not _finite(value):
         raise ValueError("a number is beyond the range of a double")
     return value
 
 
-def check_object(text: str) -> None:
+def check_object(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
     """Raise ValueError unless ``text`` is one JSON object within the limits of ``parse``."""
-    if not isinstance(parse(text), dict):
+    if not isinstance(parse(text, levels=levels), dict):
         raise ValueError("not a JSON object")  # noqa: TRY004
 
 

@@ -18,7 +18,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from bedrockjobs import jsontext
-from bedrockjobs.config import DATA_BYTES_MAX, NAME_CHARS_MAX, PRIORITIES, REPEAT_CHARS_MAX
+from bedrockjobs.config import DATA_BYTES_MAX, JSON_DEPTH_MAX, NAME_CHARS_MAX, PRIORITIES, REPEAT_CHARS_MAX
 from bedrockjobs.errors import BY_CODE, BadArguments, CommandError
 
 JOB_ID_MAX = 2**63 - 1
@@ -252,7 +252,8 @@ def json_list(value: Any) -> list[RawJSON]:
             f"[{','.join(item.wire() if hasattr(item, 'wire') else jsontext.dump(item) for item in value)}]"
         )
     try:
-        if not isinstance(value, str) or not isinstance(jsontext.parse(value), list):
+        levels = JSON_DEPTH_MAX + jsontext.ENVELOPE_LEVELS
+        if not isinstance(value, str) or not isinstance(jsontext.parse(value, levels=levels), list):
             raise ValueError("not a JSON array")  # noqa: TRY004, TRY301
     except ValueError as error:
         raise refused("Invalid JSON", f"a JSON array of objects: {error}", code=401) from None

@@ -101,7 +101,9 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
             nonlocal started
             started += 1
             path = database or str(tmp_path / f"jobs{started}.db")
-            server = Server(Settings(port=0, database=path, **{"wal_bytes": 0, **settings}), clock)
+            server = Server(
+                Settings(port=0, database=path, **{"wal_bytes": 0, "ballast_bytes": 0, **settings}), clock
+            )
             await server.start()
             stack.push_async_callback(_stop, server)
             return Live(server, stack)

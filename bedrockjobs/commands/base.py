@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 from pydantic import Field, ValidationError
 
 from bedrockjobs import jsontext
+from bedrockjobs.config import JSON_DEPTH_MAX
 from bedrockjobs.errors import BadArguments
 from bedrockjobs.wire import Escaped, RawJSON, Spliced, Whole, Wire, command_error, wire_name
 
@@ -58,7 +59,7 @@ class Parameters(Wire):
         With ``strict`` an unknown name is refused (``402 Unknown attribute``), without it is ignored.
         Raises ValueError where the text is not a JSON object.
         """
-        jsontext.check_object(text)
+        jsontext.check_object(text, levels=JSON_DEPTH_MAX + jsontext.ENVELOPE_LEVELS)
         found: dict[str, Any] = {}
         for name, raw in jsontext.members(text).items():
             if cls.wire_names.get(name.lower()) != name:

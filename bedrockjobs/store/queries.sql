@@ -61,7 +61,7 @@ SELECT jobID, name FROM jobs WHERE lane = ?1 AND priority = ?3 AND nextRun <= ?2
     ORDER BY nextRun, jobID;
 
 -- name: head_of_group
--- The next job of one name and priority, due or not; the index alone tells.
+-- Where the next job of one name and priority stands, due or not.
 SELECT nextRun, jobID FROM jobs WHERE lane = ? AND name = ? AND priority = ? AND {queued}
     ORDER BY nextRun, jobID LIMIT 1;
 

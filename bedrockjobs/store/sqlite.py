@@ -114,6 +114,8 @@ class SQLiteStore:
             os.close(self._wal)
             self._wal = None
         self._db.close()
+        if self._ballast_bytes and self.path != ":memory:":
+            self._ballast.unlink(missing_ok=True)
 
     # --- the transaction ---------------------------------------------------------------------------------
 

@@ -47,7 +47,9 @@ SCENARIOS = [
             create("s", repeat=f"CRON {text}").gives("402 Malformed repeat")
             for text in ("", "61 * * * *", "0 0 30 2 *", "* * * *", "10-5 * * * *", "0 0 1 1 * 2020")
         ],
-        create("s", repeat="CRON @daily", retryAfter="+1 HOUR").gives("402 Cannot use retryAfter with repeat"),
+        create("s", repeat="CRON @daily", retryAfter="+1 HOUR").gives(
+            "402 Cannot use retryAfter with repeat"
+        ),
     ),
     scenario(
         "a schedule that never fires by itself can be started by hand",

@@ -266,7 +266,7 @@ async def test_jobs_that_one_take_fails_on_its_way(live: Live) -> None:
     assert (await live.ask("Query", query=count)).json == [[CRASHED_PER_TAKE_MAX + 1]]
 
 
-def test_the_port_of_bedrock(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_port_of_bedrock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BEDROCKJOBS_PORT", raising=False)
     assert Settings().port == DEFAULT_PORT == 8888
 

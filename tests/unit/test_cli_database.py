@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from cli_fake import run
 
-from bedrockjobs.store import backup as copying
-from bedrockjobs.store import bedrock_import
-from bedrockjobs.store.bedrock_import import COLUMNS
 from bedrockjobs.cli.database import size_text
 from bedrockjobs.config import Settings
-from bedrockjobs.store import schema
+from bedrockjobs.store import backup as copying
+from bedrockjobs.store import bedrock_import, schema
+from bedrockjobs.store.bedrock_import import COLUMNS
 from bedrockjobs.store.lock import DatabaseLock
 from bedrockjobs.store.rows import JobRow
 from bedrockjobs.store.sqlite import SQLiteStore
@@ -76,6 +75,7 @@ def test_a_backup_of_an_open_database_is_whole_and_private(store: SQLiteStore, t
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "copy.db",
         "jobs.db",
+        "jobs.db-ballast",
         "jobs.db-shm",
         "jobs.db-wal",
     ]
@@ -198,7 +198,12 @@ def test_an_interrupted_backup_leaves_nothing_behind(store: SQLiteStore, tmp_pat
 
     with pytest.raises(KeyboardInterrupt):
         copying.copy_database(tmp_path / "jobs.db", tmp_path / "copy.db", overwrite=False, progress=interrupt)
-    assert {path.name for path in tmp_path.iterdir()} == {"jobs.db", "jobs.db-shm", "jobs.db-wal"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "jobs.db",
+        "jobs.db-ballast",
+        "jobs.db-shm",
+        "jobs.db-wal",
+    }
 
 
 @pytest.mark.parametrize(
