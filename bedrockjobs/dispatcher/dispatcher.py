@@ -231,6 +231,7 @@ class Dispatcher:
                 delivered = entry.deliver(outcome)
             except Exception:
                 log.exception("an answer could not be delivered")
+            entry.waiter = None  # the two hold each other
             if not delivered and isinstance(outcome, Answer) and outcome.taken:
                 self.put_back(outcome.taken)
 

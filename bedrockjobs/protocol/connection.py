@@ -294,9 +294,10 @@ class RawConnection(asyncio.Protocol):
         """Take the outcome of a command; return False if its client cannot get it."""
         if self._transport is None or self._transport.is_closing():
             return False
+        entry, slot.entry = slot.entry, None  # the two hold each other, which only the collector would undo
         if slot is self._blocker:
             self._blocker = None
-            if slot.entry is not None and slot.entry.waiter is not None and self._eof and _hands_out(outcome):
+            if entry is not None and entry.waiter is not None and self._eof and _hands_out(outcome):
                 # It waited, and its client has said that it will not: the job goes back.
                 self._fill(slot, _nothing(cast(Answer, outcome)))
                 self._advance()
