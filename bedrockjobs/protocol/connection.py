@@ -47,6 +47,7 @@ class RawConnection(asyncio.Protocol):
 
     __slots__ = (
         "_address",
+        "_ahead_bytes_max",
         "_awaited",
         "_blocker",
         "_closing",
@@ -55,6 +56,7 @@ class RawConnection(asyncio.Protocol):
         "_http",
         "_parser",
         "_paused",
+        "_pipelined_max",
         "_reading",
         "_scheduled",
         "_slots",
@@ -69,6 +71,8 @@ class RawConnection(asyncio.Protocol):
         self._connections = connections
         self._http = http
         self._parser = raw.RawParser(connections.settings)
+        self._pipelined_max = connections.settings.pipelined_max
+        self._ahead_bytes_max = connections.settings.body_bytes_max
         self._slots: deque[_Slot] = deque()
         self._unsent: list[Outcome] = []
         self._transport: asyncio.Transport | None = None
@@ -97,6 +101,7 @@ class RawConnection(asyncio.Protocol):
             return
         # From the first unwritten byte on the client is told to wait, and answers count as unsent.
         transport.set_write_buffer_limits(high=0)
+        self._awaited = "first byte"
         self._connections.expect(self, self._connections.settings.first_byte_s)
 
     def data_received(self, data: bytes) -> None:
@@ -193,10 +198,9 @@ class RawConnection(asyncio.Protocol):
 
     def _advance(self) -> None:
         """Begin the requests that are there, as far as the order allows and others are not kept waiting."""
-        settings = self._connections.settings
-        left = settings.pipelined_max
-        while not (self._blocker or self._paused or self._closing):
-            if len(self._slots) >= settings.pipelined_max:
+        left = self._pipelined_max
+        while self._parser.buffered and not (self._blocker or self._paused or self._closing):
+            if len(self._slots) >= self._pipelined_max:
                 break
             if not left:
                 self._advance_soon()
@@ -212,7 +216,7 @@ class RawConnection(asyncio.Protocol):
                 return
             if request is None:
                 break
-            self._awaited = ""
+            self._await_nothing()
             self._begin(request)
         if self._eof and not (self._slots or self._paused):
             self._close()
@@ -231,18 +235,16 @@ class RawConnection(asyncio.Protocol):
         """Set the deadline that fits, and stop reading from a client that is too far ahead."""
         if self._transport is None or self._transport.is_closing():
             return
-        settings = self._connections.settings
         if self._paused:
             pass  # the deadline is for reading what was answered
         elif self._slots or not self._parser.begun:
-            self._awaited = ""
-            self._connections.expect_nothing(self)
+            self._await_nothing()
         else:
             self._await("body" if self._parser.in_body else "head")
         ahead = (
             self._paused
-            or self._parser.buffered > settings.body_bytes_max
-            or len(self._slots) >= settings.pipelined_max
+            or self._parser.buffered > self._ahead_bytes_max
+            or len(self._slots) >= self._pipelined_max
         )
         if ahead and self._reading:
             self._reading = False
@@ -250,6 +252,11 @@ class RawConnection(asyncio.Protocol):
         elif not ahead and not self._reading:
             self._reading = True
             self._transport.resume_reading()
+
+    def _await_nothing(self) -> None:
+        if self._awaited:
+            self._awaited = ""
+            self._connections.expect_nothing(self)
 
     def _await(self, part: str) -> None:
         """Give a part of a request its time, once."""
@@ -328,7 +335,7 @@ class RawConnection(asyncio.Protocol):
         slots, transport = self._slots, self._transport
         if transport is None:
             return
-        was_full = len(slots) >= self._connections.settings.pipelined_max
+        was_full = len(slots) >= self._pipelined_max
         while slots and slots[0].data is not None:
             slot = slots.popleft()
             transport.write(cast(bytes, slot.data))

@@ -126,12 +126,12 @@ class RawParser:
             verb = "Query"
         else:
             verb = verb.partition(" ")[0]
-        for line in lines[1:]:
-            if line[:1] in (" ", "\t") and last:
-                headers[last] += " " + _unescape(line.strip())
-                continue
+        del lines[0]
+        for line in lines:
             name, colon, value = line.partition(":")
-            if colon:
+            if last and name[:1] in (" ", "\t"):
+                headers[last] += " " + _unescape(line.strip())
+            elif colon:
                 last = name.strip().lower()
                 value = value.strip()
                 headers[last] = _unescape(value) if "\\" in value else value
