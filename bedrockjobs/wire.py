@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -281,11 +281,6 @@ Timestamp = Annotated[str, BeforeValidator(_timestamp), WithJsonSchema(_STAMP_SC
 Modifiers = Annotated[str, Field(max_length=REPEAT_CHARS_MAX)]
 JSONObject = Annotated[Any, Spliced(), BeforeValidator(_json_object), WithJsonSchema(_OBJECT_SCHEMA)]
 """A JSON object: a mapping or its text going in, always its text (str) coming out."""
-
-
-def soon(moment: datetime, seconds: float) -> datetime:
-    """Return the moment some seconds later."""
-    return moment + timedelta(seconds=seconds)
 
 
 def command_error(error: ValidationError) -> CommandError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -138,9 +137,3 @@ class QueryJob(Command[JobReply]):
     reply: ClassVar[type[Reply]] = JobReply
     repeatable: ClassVar[bool] = True
     job_id: JobID = Field(description="Job to show.")
-
-
-@lru_cache(maxsize=4096)
-def names_of(name: str) -> tuple[str, ...]:
-    """Split a comma list into its exact names; a single pattern comes back alone."""
-    return tuple(part for part in (piece.strip() for piece in name.split(",")) if part)
