@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,41 @@ async def test_a_stopping_server_accepts_nothing(bench: Bench) -> None:
     await bench.dispatcher.drain()
     with pytest.raises(CommandError, match="stopping"):
         bench.send(CreateJob(name="a"))
+
+
+async def test_a_wait_ends_in_time_though_commands_never_stop_coming(bench: Bench) -> None:
+    waiter = bench.send(GetJob(name="a", connection="wait", timeout=50))
+
+    def again(_: Outcome) -> bool:
+        if not waiter.done():
+            bench.dispatcher.submit(CreateJob(name="b"), again)
+        return True
+
+    bench.dispatcher.submit(CreateJob(name="b"), again)
+    assert isinstance(await asyncio.wait_for(waiter, 5), NotFound)
+
+
+async def test_a_wait_that_runs_out_during_a_commit_that_fails_is_answered_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = threading.Event()
+
+    def slow_and_full() -> None:
+        held.wait(5)
+        error = sqlite3.OperationalError("database is locked")
+        error.sqlite_errorname = "SQLITE_BUSY"
+        raise error
+
+    monkeypatch.setattr(bench.store, "commit", slow_and_full)
+    created = bench.send(CreateJob(name="b"))
+    waiter = bench.send(GetJob(name="a", connection="wait", timeout=1))  # parked in the same transaction
+    while bench.dispatcher.waiting == 0:
+        await asyncio.sleep(0)
+    while bench.dispatcher._waiting.next_deadline() > bench.dispatcher._clock.monotonic():  # type: ignore[operator]
+        await asyncio.sleep(0)
+    bench.dispatcher.poke()
+    assert not waiter.done(), "its transaction is still open"
+    held.set()
+    monkeypatch.undo()
+    await asyncio.wait_for(asyncio.wait([created, waiter]), 5)  # a second answer would raise in `send`
+    assert isinstance(waiter.result(), NotFound)
