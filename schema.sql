@@ -9,13 +9,16 @@ CREATE TABLE jobs (
     created     TEXT    NOT NULL,               -- when CreateJob was done
     jobID       INTEGER NOT NULL PRIMARY KEY,   -- counts up from 1, never used twice
     state       TEXT    NOT NULL                -- see docs/explanation/life-cycle.md
-        CHECK (state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED', 'FINISHED', 'FAILED', 'CANCELLED')),
+        CHECK (state = 'QUEUED' OR state = 'RUNNING' OR state = 'RUNQUEUED' OR state = 'PAUSED'
+            OR state = 'FINISHED' OR state = 'FAILED' OR state = 'CANCELLED'),
     name        TEXT    NOT NULL CHECK (name <> ''),
     nextRun     TEXT    NOT NULL,               -- due from this moment on; RUNQUEUED: lost from then on
     lastRun     TEXT    NOT NULL DEFAULT '',    -- when it was last taken; '' before the first time
     repeat      TEXT    NOT NULL DEFAULT '',    -- as it was typed
     data        TEXT    NOT NULL DEFAULT '{}',  -- a JSON object, as it was spelled
-    priority    INTEGER NOT NULL DEFAULT 500 CHECK (priority IN (0, 250, 500, 750, 850, 1000)),
+    priority    INTEGER NOT NULL DEFAULT 500    -- IN with more than two values would cost a take 2 us
+        CHECK (priority = 500 OR priority = 0 OR priority = 250 OR priority = 750 OR priority = 850
+            OR priority = 1000),
     parentJobID INTEGER NOT NULL DEFAULT 0,     -- 0: no parent
     retryAfter  TEXT    NOT NULL DEFAULT '',    -- as it was typed
     -- Ours.

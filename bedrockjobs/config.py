@@ -78,6 +78,18 @@ CRASH_PATTERNS_MAX = 1_000
 CRASHED_PER_TAKE_MAX = 1_000
 """Jobs that one take may fail on its way, so that a long crash list never holds up a commit."""
 
+RECENT_ROWS_MAX = 4_096
+"""Rows that the writer keeps in memory after it wrote them."""
+
+RECENT_DATA_CHARS_MAX = 4_096
+"""Length of the data of such a row, which bounds their memory to 16 MiB of plain text."""
+
+HEADS_REMEMBERED_MAX = 1_024
+"""Raw GetJobs and GetJobs of which it is remembered what they mean: workers ask in the same words again."""
+
+HEAD_REMEMBERED_BYTES_MAX = 1_024
+"""Size of such a request, which bounds their memory to a few MiB."""
+
 Durability = Literal["full", "claims-lazy", "relaxed"]
 Compatibility = Literal["document", "current"]
 

@@ -109,6 +109,8 @@ class Command(Parameters, Generic[R_co]):
     """Who does it: the writer in a commit, a read-only connection, or the server at once."""
     repeatable: ClassVar[bool] = False
     """Whether a client that lost the answer may send it again without asking."""
+    asked_again: ClassVar[bool] = False
+    """Whether clients send it in the same words again and again, so that it pays to remember it as read."""
 
     connection: str | None = Field(
         None, max_length=20, description="`wait` waits for a job, `forget` is answered 202 before it is done."

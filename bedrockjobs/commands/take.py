@@ -117,6 +117,7 @@ class GetJob(TakeSpec, Command[JobReply]):
     """Take the due job with the highest priority, then the earliest nextRun, then the lowest jobID."""
 
     reply: ClassVar[type[Reply]] = JobReply
+    asked_again: ClassVar[bool] = True
     num_results: Annotated[None, BeforeValidator(_no_count)] = Field(
         None, description="Refused here; GetJobs takes it."
     )
@@ -126,6 +127,7 @@ class GetJobs(TakeSpec, Command[JobsReply]):
     """Take what is there, 1 to numResults jobs; waiting ends with the first."""
 
     reply: ClassVar[type[Reply]] = JobsReply
+    asked_again: ClassVar[bool] = True
     num_results: Annotated[Whole, Field(le=JOBS_PER_GET_MAX), AfterValidator(_count)] = Field(
         description="How many at the most; below 1 counts as 1."
     )

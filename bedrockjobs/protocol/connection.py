@@ -70,7 +70,7 @@ class RawConnection(asyncio.Protocol):
         """Belong to ``connections``; ``http`` makes the protocol that takes an HTTP connection over."""
         self._connections = connections
         self._http = http
-        self._parser = raw.RawParser(connections.settings)
+        self._parser = raw.RawParser(connections.settings, connections.heads)
         self._pipelined_max = connections.settings.pipelined_max
         self._ahead_bytes_max = connections.settings.body_bytes_max
         self._slots: deque[_Slot] = deque()
@@ -271,8 +271,7 @@ class RawConnection(asyncio.Protocol):
         self._slots.append(slot)
         service = self._connections.service
         try:
-            kind = command_named(request.verb)
-            command = kind.read_raw(request.headers, request.body)
+            command = request.command or self._read(request)
             if wish == "forget":
                 service.submit(command, _forgotten)
                 self._fill_forgotten(slot)
@@ -290,6 +289,13 @@ class RawConnection(asyncio.Protocol):
                 self._fill_forgotten(slot)
             else:
                 self._fill(slot, error)
+
+    def _read(self, request: raw.Request) -> Command[Any]:
+        """Return the command of a request; raises CommandError."""
+        command = command_named(request.verb).read_raw(request.headers, request.body)
+        if command.asked_again:
+            self._connections.heads.remember(request, command)
+        return command
 
     def _submit(self, slot: _Slot, command: Command[Any]) -> None:
         service = self._connections.service

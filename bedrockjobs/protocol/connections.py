@@ -12,6 +12,7 @@ from typing import Protocol
 
 from bedrockjobs.clock import Clock
 from bedrockjobs.config import Settings
+from bedrockjobs.protocol.raw import Heads
 from bedrockjobs.service import Service
 
 SWEEP_S = 0.5
@@ -43,6 +44,8 @@ class Connections:
         self.service = service
         self.clock = clock
         self.settings = settings
+        self.heads = Heads()
+        """What the raw protocol's repeated requests mean."""
         self.open: set[Connection] = set()
         self._timed: set[Connection] = set()
         self._addresses: Counter[str] = Counter()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
-from bedrockjobs.config import Settings
+from bedrockjobs.config import HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX, Settings
 from bedrockjobs.errors import BadRequest, CommandError, TooLarge
 from bedrockjobs.wire import Escaped
 
@@ -29,6 +30,27 @@ class Request:
     verb: str
     headers: dict[str, str]
     body: str = ""
+    head: bytes = b""
+    """The head as it was sent; empty where a body belongs to it."""
+    command: Any = None
+    """What ``headers`` were read as, where that is remembered."""
+
+
+class Heads:
+    """Requests without a body by their heads, with the commands they were read as."""
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self.known: dict[bytes, Request] = {}
+
+    def remember(self, request: Request, command: Any) -> None:
+        """Remember a request, unless it is long or has a body; the oldest is forgotten."""
+        if not request.head or len(request.head) > HEAD_REMEMBERED_BYTES_MAX:
+            return
+        if len(self.known) >= HEADS_REMEMBERED_MAX:
+            del self.known[next(iter(self.known))]
+        request.command = command
+        self.known[request.head] = request
 
 
 class RawParser:
@@ -38,8 +60,9 @@ class RawParser:
     the request at that place; ``broken`` tells that nothing can be read after it.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        """Read with the limits of ``settings``."""
+    def __init__(self, settings: Settings, heads: Heads | None = None) -> None:
+        """Read with the limits of ``settings``; ``heads`` are those of all connections."""
+        self._heads = heads or Heads()
         self._bytes_max = settings.body_bytes_max
         self._headers_max = settings.headers_max
         self._buffer = bytearray()
@@ -103,14 +126,20 @@ class RawParser:
             return False
         if found.start() > self._bytes_max:
             raise TooLarge("Request too large", f"expected a head of at most {self._bytes_max} bytes")
-        try:
-            head = buffer[: found.start()].decode()
-        except UnicodeDecodeError:
-            raise BadRequest("Malformed request", "expected UTF-8") from None
+        head = bytes(buffer[: found.start()])
         del buffer[: found.end()]
         self._searched = 0
-        self._request = self._parse_head(head)
+        known = self._heads.known.get(head)
+        if known is not None:
+            self._request, self._body_left = known, 0
+            return True
+        try:
+            self._request = self._parse_head(head.decode())
+        except UnicodeDecodeError:
+            raise BadRequest("Malformed request", "expected UTF-8") from None
         self._expect_body(self._request.headers)
+        if not self._body_left and self._chunks is None:
+            self._request.head = head
         return True
 
     def _parse_head(self, head: str) -> Request:

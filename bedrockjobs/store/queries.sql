@@ -34,25 +34,25 @@ DELETE FROM jobs WHERE jobID = ?1 AND state = 'RUNNING' AND repeat = '' AND pare
 -- name: due_by_name
 -- The next due job of one name, class by class: six seeks at the most, and the first hit ends them.
 SELECT * FROM (
-    {branches:SELECT * FROM (SELECT {columns} FROM jobs WHERE lane = ?1 AND name = ?2 AND priority = {priority}
+    {branches:SELECT * FROM (SELECT jobID FROM jobs WHERE lane = ?1 AND name = ?2 AND priority = {priority}
         AND nextRun <= ?3 AND {queued} ORDER BY nextRun, jobID LIMIT 1)}
 ) LIMIT 1;
 
 -- name: due_by_name_of_priority
 -- The next due job of one name and priority.
-SELECT {columns} FROM jobs WHERE lane = ?1 AND name = ?2 AND priority = ?4 AND nextRun <= ?3 AND {queued}
+SELECT jobID FROM jobs WHERE lane = ?1 AND name = ?2 AND priority = ?4 AND nextRun <= ?3 AND {queued}
     ORDER BY nextRun, jobID LIMIT 1;
 
 -- name: due_of_any
 -- The next due job of any name, class by class.
 SELECT * FROM (
-    {branches:SELECT * FROM (SELECT {columns} FROM jobs WHERE lane = ?1 AND priority = {priority}
+    {branches:SELECT * FROM (SELECT jobID FROM jobs WHERE lane = ?1 AND priority = {priority}
         AND nextRun <= ?2 AND {queued} ORDER BY nextRun, jobID LIMIT 1)}
 ) LIMIT 1;
 
 -- name: due_of_any_of_priority
 -- The next due job of any name and one priority.
-SELECT {columns} FROM jobs WHERE lane = ?1 AND priority = ?3 AND nextRun <= ?2 AND {queued}
+SELECT jobID FROM jobs WHERE lane = ?1 AND priority = ?3 AND nextRun <= ?2 AND {queued}
     ORDER BY nextRun, jobID LIMIT 1;
 
 -- name: due_in_order
@@ -96,7 +96,7 @@ SELECT min(nextRun) FROM (
 
 -- name: first_of_name
 -- The oldest job of a name in any state, among the mocked ones or among the real ones.
-SELECT {columns} FROM jobs WHERE name = ? AND (lane = 'mock') = ? ORDER BY jobID LIMIT 1;
+SELECT jobID FROM jobs WHERE name = ? AND (lane = 'mock') = ? ORDER BY jobID LIMIT 1;
 
 -- name: children_of
 -- The children of a job.

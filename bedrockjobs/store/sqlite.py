@@ -16,6 +16,7 @@ from pathlib import Path
 from bedrockjobs.config import PRIORITIES, Durability, Settings
 from bedrockjobs.store import schema
 from bedrockjobs.store.heads import Heads
+from bedrockjobs.store.recent import RecentRows
 from bedrockjobs.store.rows import MOCK_LANE, OPEN_LANE, JobRow, Names
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
@@ -45,6 +46,7 @@ class SQLiteStore:
         self._wal: int | None = None
         if self.durability == "claims-lazy" and self.path != ":memory:":
             self._wal = os.open(f"{self.path}-wal", os.O_RDONLY)
+        self._recent = RecentRows()
         self._heads = Heads(self, settings.patterns_cached_max, settings.groups_remembered_max)
         self._next_job_id = self._saved_job_id = self._highest_job_id = 0
         self._next_run_id = self._saved_run_id = 0
@@ -146,6 +148,7 @@ class SQLiteStore:
         if self._db.in_transaction:
             self._execute("ROLLBACK")
         self.freed.clear()
+        self._recent.clear()
         self._heads.forget()
         self._load()
 
@@ -165,6 +168,7 @@ class SQLiteStore:
         self._execute("RELEASE part")
         self._next_job_id, self._next_run_id = self._ids_before
         self.freed.clear()
+        self._recent.clear()
         self._crash_patterns = None
         if self._heads.advanced:
             self._heads.forget()
@@ -201,12 +205,17 @@ class SQLiteStore:
         self._must_sync = True
         self._families = self._families or row.parent_job_id != 0
         self._execute(SQL["insert_job"], row)
+        self._recent.keep(row)
         if row.queued:
             self._ready(row)
 
     def job(self, job_id: int) -> JobRow | None:
         """Return a job, or None."""
-        return _row(self._execute(SQL["job_by_id"], (job_id,)))
+        row = self._recent.get(job_id)
+        if row is None:
+            found = self._execute(SQL["job_by_id"], (job_id,)).fetchone()
+            row = None if found is None else JobRow._make(found)
+        return row
 
     def save(self, row: JobRow) -> None:
         """Write what can change in a job."""
@@ -219,6 +228,7 @@ class SQLiteStore:
                 row.retry_after, row.attempt, row.run_id, row.expires, row.lane, row.options, row.job_id,
             ),
         )  # fmt: skip
+        self._recent.keep(row)
         if row.queued:
             self._ready(row)
 
@@ -226,18 +236,22 @@ class SQLiteStore:
         """Write lastRun, attempt and runID of a job that becomes RUNNING."""
         self._must_sync = True
         self._execute(SQL["claim_job"], (row.last_run, row.attempt, row.run_id, row.job_id))
+        self._recent.keep(row)
 
     def delete(self, job_id: int) -> None:
         """Remove a job."""
         self._must_sync = True
         self._execute(SQL["delete_job"], (job_id,))
+        self._recent.drop(job_id)
 
     def delete_plain(self, job_id: int, run_id: int | None) -> bool:
         """Remove a RUNNING job if that is all its end takes; return whether it was."""
         if self._families:
             return False
         found = self._execute(SQL["delete_plain_job"], (job_id, run_id)).rowcount == 1
-        self._must_sync = self._must_sync or found
+        if found:
+            self._must_sync = True
+            self._recent.drop(job_id)
         return found
 
     def _ready(self, row: JobRow) -> None:
@@ -255,16 +269,21 @@ class SQLiteStore:
     def _first_due(self, names: Names, lane: str, now: str, priority: int | None) -> JobRow | None:
         if names.single is not None:
             if priority is None:
-                return _row(self._execute(SQL["due_by_name"], (lane, names.single, now)))
-            return _row(self._execute(SQL["due_by_name_of_priority"], (lane, names.single, now, priority)))
+                return self._found("due_by_name", (lane, names.single, now))
+            return self._found("due_by_name_of_priority", (lane, names.single, now, priority))
         if names.everything:
             if priority is None:
-                return _row(self._execute(SQL["due_of_any"], (lane, now)))
-            return _row(self._execute(SQL["due_of_any_of_priority"], (lane, now, priority)))
+                return self._found("due_of_any", (lane, now))
+            return self._found("due_of_any_of_priority", (lane, now, priority))
         priorities = PRIORITIES if priority is None else (priority,)
         if self._heads.is_wide(names, lane):
             return self._look_through(names, lane, now, priorities)
         return self._heads.first_due(names, lane, now, priorities)
+
+    def _found(self, statement: str, parameters: tuple[str | int, ...]) -> JobRow | None:
+        """Return the job that a statement finds the jobID of."""
+        found = self._execute(SQL[statement], parameters).fetchone()
+        return None if found is None else self.job(found[0])
 
     def _look_through(self, names: Names, lane: str, now: str, priorities: tuple[int, ...]) -> JobRow | None:
         """Walk the due jobs in order; with very many matching names one is found soon."""
@@ -292,7 +311,7 @@ class SQLiteStore:
 
     def first_of_name(self, name: str, *, mocked: bool) -> JobRow | None:
         """Return the oldest job of a name in any state, mocked or real."""
-        return _row(self._execute(SQL["first_of_name"], (name, int(mocked))))
+        return self._found("first_of_name", (name, int(mocked)))
 
     def children(self, job_id: int) -> list[JobRow]:
         """Return the children of a job by jobID."""
@@ -350,8 +369,3 @@ class SQLiteStore:
                     return None
             group = self._execute(SQL["next_group"], (lane, name)).fetchone()
         return found
-
-
-def _row(cursor: sqlite3.Cursor) -> JobRow | None:
-    found = cursor.fetchone()
-    return None if found is None else JobRow._make(found)

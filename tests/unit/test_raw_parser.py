@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.config import Settings
+from bedrockjobs.config import HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX, Settings
 from bedrockjobs.errors import BadRequest, NotFound, TooLarge
 from bedrockjobs.protocol import raw
 
@@ -224,3 +224,38 @@ def test_refusals() -> None:
     )
     assert len(raw.refusal(NotFound("x", "y" * 100_000))) < 1_100
     assert b"\xed" not in raw.refusal(NotFound("x", "\ud800"))
+
+
+def test_a_remembered_head_means_what_it_meant() -> None:
+    heads = raw.Heads()
+    parser = raw.RawParser(SMALL, heads)
+    parser.feed(b"Ping\nContent-Length: 2\n\nab" + b"GetJob\nname: x\n\n" * 2)
+    with_body, first, second = (parser.next_request() for _ in range(3))
+    assert with_body is not None
+    assert first is not None
+    assert first == second
+    assert first is not second
+    command = object()
+    heads.remember(with_body, command)
+    heads.remember(first, command)
+    parser.feed(b"Ping\nContent-Length: 2\n\nab" + b"GetJob\nname: x\n\nPing\n\n")
+    again, known, other = (parser.next_request() for _ in range(3))
+    assert again == with_body
+    assert again is not None
+    assert again.command is None
+    assert known is first
+    assert known.command is command
+    assert other is not None
+    assert other.verb == "Ping"
+
+
+def test_few_and_short_heads_are_remembered() -> None:
+    heads = raw.Heads()
+    for number in range(HEADS_REMEMBERED_MAX + 1):
+        heads.remember(raw.Request("GetJob", {}, head=b"%d" % number), None)
+    assert len(heads.known) == HEADS_REMEMBERED_MAX
+    assert b"0" not in heads.known
+    heads.remember(raw.Request("GetJob", {}, head=b"x" * (HEAD_REMEMBERED_BYTES_MAX + 1)), None)
+    assert b"1" in heads.known
+    heads.remember(raw.Request("GetJob", {}, head=b"x" * HEAD_REMEMBERED_BYTES_MAX), None)
+    assert b"1" not in heads.known
