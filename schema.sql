@@ -25,8 +25,8 @@ CREATE TABLE jobs (
     attempt     INTEGER NOT NULL DEFAULT 0,     -- how often it was taken
     runID       INTEGER NOT NULL DEFAULT 0,     -- the current run, if a worker opened one; fences late answers
     expires     TEXT    NOT NULL DEFAULT '',    -- when the current run is over whatever the worker says
-    lane        TEXT    NOT NULL DEFAULT '',    -- '': any worker may take it; 'mock': a mocked job
-    options     TEXT    NOT NULL DEFAULT '{}'   -- a JSON object with all that is not hot: error, exitCode
+    lane        TEXT    NOT NULL DEFAULT '',    -- '': any worker may take it; else who may, see store/lanes.py
+    options     TEXT    NOT NULL DEFAULT '{}'   -- a JSON object with all that is not hot: error, retries, ...
 ) STRICT;
 
 -- A take by name: the first entry of each (lane, name, priority) is the next job of that name.
@@ -41,7 +41,104 @@ CREATE INDEX jobsAnyState ON jobs (name);
 -- The children of a job.
 CREATE INDEX jobsByParent ON jobs (parentJobID) WHERE parentJobID <> 0;
 
--- What the server must remember beside the jobs: nextJobID, nextRunID, crashPatterns (a JSON array).
+-- Jobs of which time alone makes something: a run that may take no longer, a job that was not started in time.
+CREATE INDEX jobsByExpires ON jobs (expires) WHERE expires <> '';
+
+-- Who holds a lock.
+CREATE INDEX jobsHolding ON jobs (lane) WHERE state = 'RUNNING' AND lane <> '';
+
+-- Schedules, among all that repeats.
+CREATE INDEX jobsRepeating ON jobs (name) WHERE repeat <> '';
+
+-- One attempt of a job by one worker, opened by a GetJob that names its worker.
+CREATE TABLE runs (
+    runID        INTEGER NOT NULL PRIMARY KEY,  -- counts up from 1, never used twice
+    jobID        INTEGER NOT NULL,
+    name         TEXT    NOT NULL,              -- the job's, which may be gone
+    attempt      INTEGER NOT NULL,
+    cause        TEXT    NOT NULL,              -- schedule, manual, retry or lost
+    scheduledFor TEXT    NOT NULL,              -- when it should have begun
+    started      TEXT    NOT NULL,
+    ended        TEXT    NOT NULL DEFAULT '',
+    worker       TEXT    NOT NULL,
+    host         TEXT    NOT NULL DEFAULT '',
+    pid          INTEGER NOT NULL DEFAULT 0,
+    status       TEXT    NOT NULL DEFAULT 'running',
+    exitCode     INTEGER,
+    error        TEXT    NOT NULL DEFAULT '',
+    result       TEXT    NOT NULL DEFAULT '',   -- the data that its end gave, a JSON object
+    progress     TEXT    NOT NULL DEFAULT '',   -- a JSON value
+    output       TEXT    NOT NULL DEFAULT '[]', -- its last lines, a JSON array
+    lease        INTEGER NOT NULL DEFAULT 0,    -- seconds it may be without a heartbeat; 0: as long as it likes
+    stop         TEXT    NOT NULL DEFAULT ''    -- TERM or KILL: what its worker is told
+) STRICT;
+
+CREATE INDEX runsByName ON runs (name, runID);
+CREATE INDEX runsByJob ON runs (jobID, runID);
+CREATE INDEX runsOpen ON runs (runID) WHERE status = 'running';
+
+-- What a run printed, for a day.
+CREATE TABLE output (
+    runID  INTEGER NOT NULL,
+    seq    INTEGER NOT NULL,                    -- counts up from 1 in each run
+    at     TEXT    NOT NULL,
+    stream TEXT    NOT NULL,                    -- out or err
+    line   TEXT    NOT NULL,
+    PRIMARY KEY (runID, seq)
+) STRICT, WITHOUT ROWID;
+
+-- What became of each tick of a schedule; neighbours with the same outcome share a row.
+CREATE TABLE ticks (
+    jobID   INTEGER NOT NULL,
+    tick    TEXT    NOT NULL,                   -- the first of them
+    until   TEXT    NOT NULL,                   -- the last of them
+    count   INTEGER NOT NULL,
+    outcome TEXT    NOT NULL,                   -- fired, caught up or skipped
+    reason  TEXT    NOT NULL DEFAULT '',        -- why it was skipped
+    late    INTEGER NOT NULL DEFAULT 0,         -- seconds between the tick and its run
+    runID   INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (jobID, tick)
+) STRICT, WITHOUT ROWID;
+
+-- Idempotency keys of CreateJob, for a day.
+CREATE TABLE keys (
+    key     TEXT    NOT NULL PRIMARY KEY,
+    jobID   INTEGER NOT NULL,
+    created TEXT    NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX keysByAge ON keys (created);
+
+-- Names that nobody may take for now.
+CREATE TABLE pauses (
+    pattern TEXT NOT NULL PRIMARY KEY,          -- GLOB
+    by      TEXT NOT NULL DEFAULT '',
+    reason  TEXT NOT NULL DEFAULT '',
+    since   TEXT NOT NULL,
+    until   TEXT NOT NULL DEFAULT ''            -- '': until somebody resumes them
+) STRICT, WITHOUT ROWID;
+
+-- Workers that take no more jobs although they live.
+CREATE TABLE drains (
+    worker TEXT NOT NULL PRIMARY KEY,
+    by     TEXT NOT NULL DEFAULT '',
+    since  TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Things that happened, for people and programs to follow.
+CREATE TABLE events (
+    seq    INTEGER NOT NULL PRIMARY KEY,        -- counts up
+    at     TEXT    NOT NULL,
+    kind   TEXT    NOT NULL,
+    name   TEXT    NOT NULL DEFAULT '',         -- a job's, a worker's or a pattern
+    jobID  INTEGER NOT NULL DEFAULT 0,
+    runID  INTEGER NOT NULL DEFAULT 0,
+    by     TEXT    NOT NULL DEFAULT '',
+    detail TEXT    NOT NULL DEFAULT ''
+) STRICT;
+
+-- What the server must remember beside the jobs: nextJobID, nextRunID, crashPatterns (a JSON array), and when
+-- it last ran (seen).
 CREATE TABLE meta (
     key   TEXT NOT NULL PRIMARY KEY,
     value ANY

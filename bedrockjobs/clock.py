@@ -49,6 +49,18 @@ class ManualClock:
         """Return the seconds the clock was moved since its start."""
         return (self._now - self._start).total_seconds()
 
+    def move_to(self, moment: datetime) -> None:
+        """Move the clock to a moment."""
+        self._now = moment
+
     def advance(self, seconds: float) -> None:
         """Move the clock; a negative number moves it back, as a machine's clock may."""
         self._now += timedelta(seconds=seconds)
+
+
+class StandingClock(ManualClock):
+    """The clock of ``serve --test-clock``: its date stands still until it is moved, waits pass as ever."""
+
+    def monotonic(self) -> float:
+        """Return the machine's monotonic seconds."""
+        return time.monotonic()

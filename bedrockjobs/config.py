@@ -90,6 +90,96 @@ HEADS_REMEMBERED_MAX = 1_024
 HEAD_REMEMBERED_BYTES_MAX = 1_024
 """Size of such a request, which bounds their memory to a few MiB."""
 
+DURATION_S_MAX = 10 * 365 * 86_400
+"""Seconds of any duration in a job's options: ten years."""
+
+RETRIES_MAX = 1_000
+"""Retries a job may ask for."""
+
+ARGV_MAX = 1_000
+"""Words of a command that a job brings along."""
+
+TAGS_MAX = 20
+"""Tags of one job."""
+
+TAG_CHARS_MAX = 100
+"""Length of one tag."""
+
+HISTORY_MAX = 10_000
+"""Runs of one kind that a job may ask to be kept."""
+
+HISTORY_DEFAULT = 100
+"""Successful runs, and other runs, kept for each name."""
+
+OUTPUT_TAIL_MAX = 1_000
+"""Last lines of output that a job may ask to be kept with a run."""
+
+OUTPUT_TAIL_DEFAULT = 10
+"""Last lines of output kept with a run, as Cronken's `max_finalized_output_lines`."""
+
+OUTPUT_LINES_PER_APPEND_MAX = 1_000
+"""Lines of one AppendOutput."""
+
+OUTPUT_LINE_CHARS_MAX = 4_096
+"""Length of one line of output; the rest is cut."""
+
+OUTPUT_LINES_PER_RUN_MAX = 100_000
+"""Lines kept of one run; further ones are counted and dropped, and AppendOutput says so."""
+
+OUTPUT_KEPT_S = 86_400
+"""Time output is kept after its run ended."""
+
+KEYS_KEPT_S = 86_400
+"""Time an idempotency key is remembered."""
+
+KEY_CHARS_MAX = 255
+"""Length of an idempotency key."""
+
+EVENTS_KEPT_MAX = 100_000
+"""Events kept; the oldest go first."""
+
+TICK_ROWS_MAX = 1_000
+"""Rows of the tick ledger kept for each schedule."""
+
+CATCHUP_MAX = 1_000
+"""Missed ticks that `catchup: all` makes up for; older ones are skipped."""
+
+LEASE_S_DEFAULT = 45
+"""Seconds a worker may be silent, as Cronken's `ttl`."""
+
+HEARTBEAT_S = 10
+"""Seconds between two heartbeats of bedrock-worker."""
+
+GRACE_S_DEFAULT = 60
+"""Seconds between TERM and KILL of a run over its time, as FTL's 1 min."""
+
+TAKE_BACK_S = 10
+"""Seconds after KILL until the server takes a run's job back, whatever its worker says."""
+
+BACKOFF_S_DEFAULT = 10
+"""Seconds before the first retry."""
+
+BACKOFF_S_MAX_DEFAULT = 3_600
+"""The longest seconds before a retry."""
+
+RUNS_PER_HEARTBEAT_MAX = 1_000
+"""Runs one Heartbeat may name."""
+
+PAUSES_MAX = 1_000
+"""Patterns that may be paused at once: each is matched against names that are taken."""
+
+REASON_CHARS_MAX = 1_000
+"""Length of the reason a person gives for a pause."""
+
+LIST_MAX = 1_000
+"""Rows of one page of a list."""
+
+SCHEDULES_PER_SYNC_MAX = 10_000
+"""Schedules of one source."""
+
+MOMENTS_PER_ADVANCE_MAX = 100_000
+"""Moments that one AdvanceClock stops at; then it goes to its end at once."""
+
 Durability = Literal["full", "claims-lazy", "relaxed"]
 Compatibility = Literal["document", "current"]
 
@@ -114,6 +204,9 @@ class Settings(BaseSettings):
         description="Which Bedrock to follow where they differ: its Jobs document or its current server.",
     )
     standby: bool = Field(False, description="Wait for the database while another server owns it.")
+    test_clock: bool = Field(
+        False, description="Let the date stand still until AdvanceClock moves it: for tests of schedules."
+    )
     insecure: bool = Field(
         False, description="Allow an address beyond loopback although nobody has to log in."
     )

@@ -14,8 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bedrockjobs.clock import Clock, SystemClock
+from bedrockjobs.bells import Bells
+from bedrockjobs.clock import Clock, StandingClock, SystemClock
 from bedrockjobs.config import Settings
+from bedrockjobs.desk import Desk
 from bedrockjobs.dispatcher import Dispatcher
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.listener import Listener, is_loopback
@@ -24,6 +26,7 @@ from bedrockjobs.store.lock import DatabaseLock, Owned
 from bedrockjobs.store.reader import Reader
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.views import Views
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +54,14 @@ class StartError(RuntimeError):
 class Server:
     """A server of one database, within a running event loop."""
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
-        """Prepare a server; ``clock`` is the machine's unless a test brings its own."""
+    def __init__(
+        self, settings: Settings, clock: Clock | None = None, lease_clock: Clock | None = None
+    ) -> None:
+        """Prepare a server; the clocks are the machine's unless a test brings its own."""
         self.settings = settings
-        self.clock = clock or SystemClock()
+        system = SystemClock()
+        self.clock = clock or (StandingClock(system.now()) if settings.test_clock else system)
+        self._lease_clock = lease_clock or system
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         """Gets the error when the disk no longer keeps what it promised: the server must end."""
         self._lock: DatabaseLock | None = None
@@ -114,8 +121,12 @@ class Server:
             raise StartError(f"database: {error}", EXIT_FAILURE) from None
         self._reader = Reader(str(path), self.settings)
         await self._reader.open()
-        self.dispatcher = Dispatcher(self._store, self.clock, self.settings, self._fail)
-        self.service = Service(self.dispatcher, self._reader, self.clock, self.settings)
+        bells, desk = Bells(), Desk(self.clock, self._lease_clock)
+        self.dispatcher = Dispatcher(
+            self._store, self.clock, self.settings, self._fail, desk=desk, bells=bells
+        )
+        views = Views(self._reader, bells, self.clock, self.settings)
+        self.service = Service(self.dispatcher, views, desk, bells, self.clock, self.settings)
         self._connections = Connections(self.service, SystemClock(), self.settings)
         self._listener = Listener(self._connections, self.settings)
         self.dispatcher.start()

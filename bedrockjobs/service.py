@@ -6,20 +6,36 @@ It sends each command to who does it, the writer, the reader or itself, and know
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from importlib.metadata import version
 from typing import Any
 
 from bedrockjobs import jsontext
-from bedrockjobs.clock import Clock
-from bedrockjobs.commands import ALL, Command, Help, ListJobs, Ping, Query, Status
-from bedrockjobs.config import ANSWER_BYTES_MAX, Settings
+from bedrockjobs.bells import Bells
+from bedrockjobs.clock import Clock, StandingClock
+from bedrockjobs.commands import (
+    ALL,
+    AdvanceClock,
+    Command,
+    Heartbeat,
+    Help,
+    ListWorkers,
+    Ping,
+    Status,
+    ValidateSchedule,
+)
+from bedrockjobs.config import MOMENTS_PER_ADVANCE_MAX, Settings
+from bedrockjobs.desk import Desk
 from bedrockjobs.dispatcher import Dispatcher, Entry, Outcome
-from bedrockjobs.errors import CommandError, ServerFault
-from bedrockjobs.handlers.turn import Answer, render_with_state
-from bedrockjobs.store.reader import Reader
-from bedrockjobs.wire import stamp
+from bedrockjobs.errors import BadArguments, CommandError, ServerFault, WrongState
+from bedrockjobs.handlers.turn import Answer
+from bedrockjobs.views import Views
+from bedrockjobs.wire import moment_of, stamp
+
+log = logging.getLogger(__name__)
 
 VERSION = version("bedrockjobs")
 
@@ -27,16 +43,21 @@ VERSION = version("bedrockjobs")
 class Service:
     """The commands of one server."""
 
-    def __init__(self, dispatcher: Dispatcher, reader: Reader, clock: Clock, settings: Settings) -> None:
-        """Serve commands from ``dispatcher`` and ``reader``."""
+    def __init__(
+        self, dispatcher: Dispatcher, views: Views, desk: Desk, bells: Bells, clock: Clock, settings: Settings
+    ) -> None:
+        """Serve commands from ``dispatcher``, ``views`` and ``desk``."""
         self._dispatcher = dispatcher
-        self._reader = reader
+        self._views = views
+        self._desk = desk
+        self._bells = bells
         self._clock = clock
         self._settings = settings
         self._started = stamp(clock.now())
-        self._reading: set[asyncio.Task[None]] = set()
+        self._reading: dict[Entry, asyncio.Task[None]] = {}
         self.connections = 0
         """Open connections, of both protocols."""
+        self.views = views
         self.draining = False
         """Whether the server stops: nothing new is begun."""
 
@@ -48,17 +69,22 @@ class Service:
         """
         if command.where == "writer":
             return self._dispatcher.submit(command, deliver)
-        if command.where == "reader":
-            task = asyncio.ensure_future(self._read(command, deliver))
-            self._reading.add(task)
-            task.add_done_callback(self._reading.discard)
-        else:
+        if command.where == "at once":
             deliver(self._at_once(command))
-        return None
+            return None
+        entry = Entry(command, deliver)
+        task = self._reading[entry] = asyncio.ensure_future(self._read(entry))
+        task.add_done_callback(lambda _: self._reading.pop(entry, None))
+        return entry if command.waiting else None
 
     def leave(self, entry: Entry) -> None:
         """Let a waiting command end now: its client is gone or has said all it had to say."""
-        self._dispatcher.leave(entry)
+        task = self._reading.get(entry)
+        if task is None:
+            self._dispatcher.leave(entry)
+        elif not entry.gone and not isinstance(entry.command, AdvanceClock):
+            entry.gone = True
+            asyncio.get_running_loop().call_soon(task.cancel)  # not before it has begun
 
     async def call(self, command: Command[Any]) -> Answer:
         """Do a command and return its answer; raises CommandError. When cancelled, a taken job goes back."""
@@ -75,7 +101,7 @@ class Service:
             outcome = await done
         except asyncio.CancelledError:
             if entry is not None:
-                self._dispatcher.leave(entry)
+                self.leave(entry)
             if done.done() and not done.cancelled():
                 self.undelivered(done.result())
             raise
@@ -91,37 +117,63 @@ class Service:
     async def drain(self) -> None:
         """Answer who waits, finish what was begun, and refuse what comes."""
         self.draining = True
+        self._bells.end()
+        self._desk.end()
         await self._dispatcher.drain()
         if self._reading:
-            await asyncio.wait(self._reading, timeout=self._settings.query_s + 1)
+            await asyncio.wait(self._reading.values(), timeout=self._settings.query_s + 1)
 
-    async def _read(self, command: Command[Any], deliver: Callable[[Outcome], bool]) -> None:
+    async def _read(self, entry: Entry) -> None:
+        command = entry.command
+        assert command is not None
         outcome: Outcome
         try:
-            outcome = await self._query(command) if isinstance(command, Query) else await self._list(command)
+            try:
+                outcome = await self._answer(command)
+            except asyncio.CancelledError:
+                if not entry.gone:
+                    raise
+                outcome = await self._answer(command.model_copy(update={"connection": None}))
         except CommandError as error:
             outcome = error
         except Exception as error:  # the connection must get an answer whatever failed
+            log.exception("a read failed")
             outcome = ServerFault(detail=f"the reader failed: {type(error).__name__}")
-        deliver(outcome)
+        entry.deliver(outcome)
 
-    async def _query(self, command: Query) -> Answer:
-        names, rows = await self._reader.query(command.query)
-        form = command.format or ("text" if self._settings.compatibility == "current" else "rows")
-        body = self._reader.rendered(names, rows, form)
-        return Answer(body, media="text/plain" if form == "text" else "application/json")
+    async def _answer(self, command: Command[Any]) -> Answer:
+        if command.where == "reader":
+            return await self._views.answer(command)
+        if isinstance(command, Heartbeat):
+            return Answer(await self._desk.heartbeat(command))
+        if isinstance(command, ListWorkers):
+            return Answer(self._desk.listing())
+        assert isinstance(command, AdvanceClock)
+        return Answer(await self._advance(command))
 
-    async def _list(self, command: Command[Any]) -> Answer:
-        assert isinstance(command, ListJobs)
-        rows = await self._reader.jobs(command.after, command.state, command.name, command.limit)
-        bodies: list[str] = []
-        size = 0
-        for row in rows:
-            if size >= ANSWER_BYTES_MAX:
+    async def _advance(self, command: AdvanceClock) -> str:
+        """Move a test clock from one moment that counts to the next."""
+        if not isinstance(self._clock, StandingClock):
+            raise WrongState("Not a test clock", "expected a server that was started with --test-clock")
+        clock = self._clock
+        if command.to is not None and command.seconds is not None:
+            raise BadArguments("Malformed to", "to: expected nothing together with seconds")
+        if command.to is not None:
+            target = moment_of(command.to)
+        elif command.seconds is not None:
+            target = clock.now() + timedelta(seconds=command.seconds)
+        else:
+            target = self._dispatcher.next_moment() or clock.now()
+        for _ in range(MOMENTS_PER_ADVANCE_MAX):
+            if clock.now() >= target:
                 break
-            bodies.append(render_with_state(row))
-            size += len(bodies[-1])
-        return Answer(f'{{"jobs":[{",".join(bodies)}]}}')
+            found = self._dispatcher.next_moment()
+            clock.move_to(target if found is None else min(found, target))
+            await self._dispatcher.settle()
+        else:
+            clock.move_to(target)
+            await self._dispatcher.settle()
+        return jsontext.dump({"now": stamp(clock.now())})
 
     def _at_once(self, command: Command[Any]) -> Outcome:
         if isinstance(command, Ping):
@@ -129,6 +181,8 @@ class Service:
         if isinstance(command, Help):
             sentences = {kind.__name__: (kind.__doc__ or "").strip().splitlines()[0] for kind in ALL}
             return Answer(jsontext.dump({"commands": sentences}))
+        if isinstance(command, ValidateSchedule):
+            return self._views.validate(command)
         assert isinstance(command, Status)
         return Answer(jsontext.dump(self.status()))
 

@@ -245,8 +245,8 @@ def _json_object(value: Any) -> str:
     return str(value)
 
 
-def json_list(value: Any) -> list[RawJSON]:
-    """Return the texts of the elements of a JSON array, which must be objects."""
+def json_list(value: Any, *, empty: bool = False) -> list[RawJSON]:
+    """Return the texts of the elements of a JSON array, which must be objects; none only with ``empty``."""
     if isinstance(value, (list, tuple)):
         value = (
             f"[{','.join(item.wire() if hasattr(item, 'wire') else jsontext.dump(item) for item in value)}]"
@@ -258,7 +258,7 @@ def json_list(value: Any) -> list[RawJSON]:
     except ValueError as error:
         raise refused("Invalid JSON", f"a JSON array of objects: {error}", code=401) from None
     found = [RawJSON(text) for text in jsontext.elements(value)]
-    if not found or not all(text.startswith("{") for text in found):
+    if not (found or empty) or not all(text.startswith("{") for text in found):
         raise refused("Invalid JSON", "a JSON array of at least one object", code=401)
     return found
 
@@ -302,4 +302,6 @@ def _expectation(kind: str, message: str, context: dict[str, Any]) -> str:
         return message
     if kind == "string_too_long":
         return f"at most {context['max_length']} characters"
+    if kind == "too_long":
+        return f"at most {context['max_length']} elements"
     return message.removeprefix("Input should be ").removeprefix("Value error, ")

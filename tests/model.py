@@ -206,6 +206,8 @@ class Model(Table):
             return self._dequeue(row, options.worker)
 
     def _dequeue(self, row: Row, worker: str | None) -> dict[str, Any]:
+        if is_cron(row.repeat) and not row.mocked and not row.retried:
+            row.nextRun = times.last_tick(row.repeat, row.nextRun, self.now)
         answer = self._shown(row)
         if row.parentJobID and row.parentJobID in self.jobs:
             answer["parentData"] = json.loads(self.jobs[row.parentJobID].data)
@@ -291,6 +293,7 @@ class Model(Table):
         row.data = without(row.data if spec.data is None else spec.data, "retryAfterCount")
         row.error, row.exitCode = None, spec.exit_code
         row.runID = row.before = None
+        row.retried = False
         self.drop_ended_children(row)
         if any(child.state in PENDING for child in self.children(row)):
             row.state, row.nextRun = "PAUSED", row.lastRun or row.nextRun
@@ -325,6 +328,7 @@ class Model(Table):
         else:
             self.drop_ended_children(row)
             following = self._retried_by_repeat(row, command)
+            row.retried = following is None and is_cron(row.repeat)
             row.nextRun = following or command.next_run or self.later(f"+{command.delay or 0} SECONDS")
             row.data = without(row.data, "retryAfterCount")
             # A fresh slot begins only where the repeat gave it.
@@ -350,6 +354,7 @@ class Model(Table):
         row.error = None if command.error is None else command.error[:ERROR_CHARS_MAX]
         row.exitCode = command.exit_code
         row.before = None
+        row.retried = False
         tick = self.next(row.repeat, "", "") if is_cron(row.repeat) and not row.mocked else None
         if tick is None:
             self.fail(row)

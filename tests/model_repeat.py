@@ -142,6 +142,15 @@ def _next_tick(text: str, now: datetime) -> str | None:
     return "9999-12-31 23:59:59" if expression == "@never" else tick and whole(tick)
 
 
+def last_tick(text: str, next_run: str, now: datetime) -> str:
+    """Return the last tick up to now of a schedule that is due since ``next_run``, which may be that tick."""
+    zone, expression = split_zone(text)
+    found, following = next_run, moment_of(next_run)
+    while expression != "@never" and (tick := next_tick(expression, following, zone)) and tick <= now:
+        found, following = whole(tick), tick
+    return found
+
+
 def _short_period(steps: list[str]) -> timedelta | None:
     """Return the length of a window whose missed ones are jumped: plain offsets, in all under four hours."""
     total = timedelta()

@@ -71,6 +71,8 @@ class Row:
     exitCode: int | None = None
     before: tuple[str, str, int, str] | None = None
     """nextRun, lastRun, attempt and data as the last take found them."""
+    retried: bool = False
+    """Whether the next run of a schedule is another try, which stands for no tick of its own."""
 
     @property
     def scheduled(self) -> str:

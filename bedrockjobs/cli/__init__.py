@@ -10,7 +10,24 @@ from typing import Any
 
 import click
 
-from bedrockjobs.cli import call, database, ending, job, query, serve
+from bedrockjobs.cli import (
+    apply,
+    call,
+    database,
+    details,
+    ending,
+    events,
+    explain,
+    holding,
+    import_,
+    job,
+    query,
+    run,
+    schedule,
+    serve,
+    top,
+    worker,
+)
 from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
 
 
@@ -58,20 +75,26 @@ Completion of the shell (also zsh_source, fish_source):
 @global_options
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """A durable job queue in one SQLite file.
+    """A durable job queue and cron service in one SQLite file.
 
     \b
-    bedrockjobs serve                       run the server
-    bedrockjobs job create foo --data '{}'  create a job
-    bedrockjobs job list -o json            see the jobs
+    bedrockjobs serve                            run the server
+    bedrockjobs job create foo --data '{}'       create a job
+    bedrockjobs schedule add foo '0 9 * * 1-5'   create one that runs by the clock
+    bedrockjobs run logs -f 7                    follow what a run prints
+    bedrockjobs top                              see how things are
     """
     ctx.ensure_object(Session)
 
 
-for _command in ending.COMMANDS:
+for _command in (*ending.COMMANDS, explain.explain):
     job.job.add_command(_command)
 
+for _command in (details.show, *holding.COMMANDS):
+    schedule.schedule.add_command(_command)
+
 for _command in (
-    serve.serve, job.job, query.query, call.call, query.ping, query.status, database.backup, database.migrate,
+    serve.serve, job.job, schedule.schedule, run.run, worker.worker, top.top, events.events, apply.apply,
+    import_.import_, query.query, call.call, query.ping, query.status, database.backup, database.migrate,
 ):  # fmt: skip
     main.add_command(_command)

@@ -1,7 +1,7 @@
 """``bedrockjobs job``: make jobs, look at them, take them and change them.
 
-How a job ends is in ``bedrockjobs.cli.ending``. What a value means is decided by the classes of
-``bedrockjobs.commands``; nothing is judged twice here.
+How a job ends is in ``bedrockjobs.cli.ending``, why it waits in ``bedrockjobs.cli.explain``. What a value
+means is decided by the classes of ``bedrockjobs.commands``; nothing is judged twice here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from typing import Any, get_args
 
 import click
 
+from bedrockjobs.cli.complete import job_names
+from bedrockjobs.cli.options import SectionedCommand, chosen_options, job_options
 from bedrockjobs.cli.output import Record, write_many, write_one
+from bedrockjobs.cli.pages import Listing, limit_option, paged
 from bedrockjobs.cli.session import (
     NOT_FOUND,
     TIMED_OUT,
@@ -22,18 +25,18 @@ from bedrockjobs.cli.session import (
     records_in,
     talks,
 )
-from bedrockjobs.cli.values import Duration, Modifier, TextOrFile, duration_text
+from bedrockjobs.cli.values import Duration, Modifier, TextOrFile
 from bedrockjobs.clock import SystemClock
 from bedrockjobs.commands import CreateJob, GetJob, GetJobs, ListJobs, QueryJob, UpdateJob
 from bedrockjobs.commands.server import State
 from bedrockjobs.config import JOBS_PER_GET_MAX, PRIORITIES, WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.duration import duration_text
 from bedrockjobs.errors import NotFound
 
 LIST_COLUMNS = ("jobID", "state", "name", "priority", "nextRun", "lastRun", "repeat")
 """What a table of jobs shows; the data is left to JSON, where its width does no harm."""
 
-LIST_DEFAULT = 100
-"""Jobs that `job list` shows unless told otherwise."""
+JOBS = Listing(ListJobs, "jobs", "after", "jobID", JOBS_PER_GET_MAX)
 
 EARLY_ANSWER = 0.5
 """Part of a wait below which an empty answer means that the server is not waiting for us (it is ending)."""
@@ -48,17 +51,19 @@ def job() -> None:
     """Create, take, change and end jobs."""
 
 
-@job.command()
-@click.argument("name")
+@job.command(cls=SectionedCommand)
+@click.argument("name", shell_complete=job_names)
 @click.option("--data", type=TextOrFile(), help=f"What the job needs: a {DATA_HELP}")
 @click.option("--first-run", metavar="TIME", help="When it may run first: UTC, or ISO 8601 with a zone.")
-@click.option("--repeat", help="How it repeats: 'FINISHED, +1 HOUR', 'DAILY', ...")
+@click.option("--repeat", help="How it repeats: 'FINISHED, +1 HOUR', 'CRON 0 9 * * 1-5', ...")
 @click.option("--retry-after", type=Modifier(), help="Give it out again if nobody ended it in this time: 5m.")
 @click.option("--priority", type=PRIORITY, help="Higher goes first; 500 if left out.")
 @click.option("--unique", is_flag=True, help="Update the job of this name, if there is one.")
 @click.option("--no-overwrite", is_flag=True, help="With --unique: leave an existing job as it is.")
 @click.option("--parent", metavar="ID", help="Parent job, which must be running or paused.")
 @click.option("--mock", is_flag=True, help="A job for tests: only who asks for mocked jobs gets it.")
+@click.option("--idempotency-key", metavar="KEY", help="The same key makes one job within 24 h, no second.")
+@job_options
 @talks
 @pass_session
 def create(session: Session, /, name: str, **given: Any) -> None:
@@ -78,6 +83,8 @@ def create(session: Session, /, name: str, **given: Any) -> None:
             "overwrite": False if given["no_overwrite"] else None,
             "parentJobID": given["parent"],
             "mockRequest": given["mock"] or None,
+            "idempotencyKey": given["idempotency_key"],
+            **chosen_options(given),
         },
     )
     reply = session.record(command)
@@ -86,7 +93,7 @@ def create(session: Session, /, name: str, **given: Any) -> None:
 
 
 @job.command()
-@click.argument("name")
+@click.argument("name", shell_complete=job_names)
 @click.option(
     "--wait", type=Duration(), is_flag=False, flag_value=WAIT_MS_DEFAULT / 1000, metavar="[DURATION]",
     help=f"Wait for a job: 90s, 5m; {duration_text(WAIT_MS_DEFAULT / 1000)} if no time is given.",
@@ -138,30 +145,17 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
 
 
 @job.command("list")
-@click.option("--name", metavar="GLOB", help="Only jobs whose name matches: 'Foo*'.")
-@click.option("--state", type=click.Choice(get_args(State), case_sensitive=False), help="Only this state.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=LIST_DEFAULT, show_default=True, help="How many."
+    "--name", metavar="GLOB", shell_complete=job_names, help="Only jobs whose name matches: 'Foo*'."
 )
+@click.option("--state", type=click.Choice(get_args(State), case_sensitive=False), help="Only this state.")
+@limit_option("jobs")
 @click.option("--after", metavar="ID", help="Only jobs with a higher jobID: the last of the page before.")
 @talks
 @pass_session
-def list_jobs(
-    session: Session, /, name: str | None, state: str | None, limit: int, after: str | None
-) -> None:
+def list_jobs(session: Session, /, limit: int, **asked: str | None) -> None:
     """List jobs by jobID."""
-    asked = {"name": name, "state": state, "after": after}
-    found: list[Record] = []
-    while len(found) < limit:
-        page = min(limit - len(found), JOBS_PER_GET_MAX)
-        jobs = records_in(session.record(built(ListJobs, {**asked, "limit": page}))["jobs"])
-        found += jobs
-        if len(jobs) < page:
-            break
-        asked["after"] = jobs[-1]["jobID"]
-    else:
-        click.echo(f"There may be more: --after {found[-1]['jobID']}", err=True)
-    write_many(found, session.form, LIST_COLUMNS, none="No jobs.")
+    write_many(paged(session, JOBS, asked, limit), session.form, LIST_COLUMNS, none="No jobs.")
 
 
 @job.command()
@@ -173,14 +167,16 @@ def show(session: Session, /, job_id: str) -> None:
     write_one(session.record(built(QueryJob, {"jobID": job_id})), session.form)
 
 
-@job.command()
+@job.command(cls=SectionedCommand)
 @click.argument("job_id", metavar="ID")
 @click.option("--data", type=TextOrFile(), help=f"New data: a {DATA_HELP}")
 @click.option("--repeat", help="New repeat; the next run follows from it.")
 @click.option("--priority", type=PRIORITY, help="New priority.")
 @click.option("--next-run", metavar="TIME", help="New time of the next run: UTC, or ISO 8601 with a zone.")
 @click.option("--clear-repeat", is_flag=True, help="End the repetition after the next run.")
+@click.option("--progress", type=TextOrFile(), help=f"How far the present run is: a {DATA_HELP}")
 @click.option("--run", metavar="RUNID", help="Refuse if this is no longer the job's current run.")
+@job_options
 @talks
 @pass_session
 def update(session: Session, /, job_id: str, **given: Any) -> None:
@@ -191,10 +187,10 @@ def update(session: Session, /, job_id: str, **given: Any) -> None:
         "jobPriority": given["priority"],
         "nextRun": given["next_run"],
         "shouldClearRepeat": given["clear_repeat"] or None,
+        "progress": given["progress"],
+        **chosen_options(given),
     }
     if not any(value is not None for value in changes.values()):
-        raise click.UsageError(
-            "nothing to change: give --data, --repeat, --priority, --next-run or --clear-repeat"
-        )
+        raise click.UsageError("nothing to change: give at least one option; --help lists them")
     session.ask(built(UpdateJob, {"jobID": job_id, **changes, "runID": given["run"]}))
     write_one({"jobID": int(job_id), "outcome": "updated"}, session.form, f"Updated job {job_id}.")

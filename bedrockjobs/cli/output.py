@@ -6,6 +6,7 @@ be. This module knows records (wire name to value) and nothing of commands, serv
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,13 @@ Record = Mapping[str, Any]
 
 COLUMN_GAP = "  "
 
-TIMES = frozenset({"created", "nextRun", "lastRun", "started", "now"})
+SHORT_CELLS = 24
+"""Width up to which a column of a table is not folded while the terminal has room: that of a moment."""
+
+TIMES = frozenset(
+    {"created", "nextRun", "lastRun", "started", "ended", "scheduledFor", "expires", "now", "at", "joined",
+     "heartbeat", "tick", "until"}
+)  # fmt: skip
 """Keys whose values are moments; a table's heading says that they are UTC."""
 
 STATE_COLOURS = {
@@ -35,6 +42,17 @@ STATE_COLOURS = {
     "FAILED": "red",
     "CANCELLED": "bright_black",
     "FINISHED": "bright_black",
+    "running": "green",
+    "success": "cyan",
+    "fail": "red",
+    "timeout": "red",
+    "frozen": "magenta",
+    "terminated": "yellow",
+    "killed": "yellow",
+    "active": "green",
+    "quiet": "yellow",
+    "draining": "yellow",
+    "drained": "bright_black",
 }
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -44,6 +62,11 @@ _CONTROL_IN_JSON = re.compile(r"[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069
 def printable(text: str) -> str:
     """Return text with control characters escaped: a job's name must not steer the reader's terminal."""
     return _CONTROL.sub(_escape, text)
+
+
+def printable_line(text: str) -> str:
+    """Return a line of output with its control characters escaped, but for tabs."""
+    return "\t".join(map(printable, text.split("\t")))
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -62,6 +85,8 @@ def as_json(value: Any) -> str:
         text = value.replace("\r", " ").replace("\n", " ")
     elif isinstance(value, Mapping):
         text = "{" + ",".join(f"{as_json(key)}:{as_json(item)}" for key, item in value.items()) + "}"
+    elif isinstance(value, (list, tuple)):
+        text = f"[{','.join(map(as_json, value))}]"
     else:
         text = jsontext.dump(value)
     return _CONTROL_IN_JSON.sub(_escape, text)
@@ -84,28 +109,64 @@ def cell(value: Any) -> str:
     return printable(value) if isinstance(value, str) and not isinstance(value, RawJSON) else as_json(value)
 
 
+def text_of(record: Record, key: str) -> str:
+    """Return one value of a record as text; empty where it has none."""
+    value = record.get(key)
+    if isinstance(value, RawJSON):
+        value = jsontext.parse(value)
+    return "" if value is None else value if isinstance(value, str) else as_json(value)
+
+
 def heading(key: str) -> str:
     """Return the heading of a column."""
     return f"{printable(key)} (UTC)" if key in TIMES else printable(key)
 
 
-def write_one(record: Record, form: Form, sentence: str = "") -> None:
+def write_one(record: Record, form: Form, sentence: str = "", *, identity: str = "jobID") -> None:
     """Write one record; as a table it is ``sentence``, or a line for each of its keys."""
     if form == "table" and sentence:
         click.echo(printable(sentence))
     elif form == "table":
-        _table([], [[heading(key), cell(value)] for key, value in record.items()])
+        _table([], [row for key, value in record.items() for row in _rows_of(heading(key), value)])
     elif form == "json":
         click.echo(_indented(record))
     else:
-        write_many([record], form)
+        write_many([record], form, identity=identity)
 
 
-def write_many(records: Sequence[Record], form: Form, columns: Sequence[str] = (), none: str = "") -> None:
+def _rows_of(title: str, value: Any) -> list[list[str]]:
+    """Return a value beside its heading: a text of several lines takes a row for each of them."""
+    if isinstance(value, RawJSON) and value.startswith('"'):
+        value = jsontext.parse(value)
+    if not isinstance(value, str) or isinstance(value, RawJSON):
+        return [[title, cell(value)]]
+    first, *more = value.rstrip("\n").split("\n")
+    return [[title, printable(first)], *(["", printable(line)] for line in more)]
+
+
+def write_title(text: str) -> None:
+    """Write the title of a part of a page, after a blank line."""
+    click.echo(f"\n{styled(text, bold=True)}")
+
+
+def styled(text: str, *, err: bool = False, **style: Any) -> str:
+    """Return text with colours where stdout, or with ``err`` stderr, is a terminal that may show them."""
+    stream = sys.stderr if err else sys.stdout
+    return click.style(text, **style) if stream.isatty() and not os.environ.get("NO_COLOR") else text
+
+
+def write_many(
+    records: Sequence[Record],
+    form: Form,
+    columns: Sequence[str] = (),
+    none: str = "",
+    *,
+    identity: str = "jobID",
+) -> None:
     """Write a list of records.
 
     A table shows ``columns``, or all keys of the first record, and says ``none`` on stderr where the list is
-    empty. ``name`` writes the jobID of each record, or its first value.
+    empty. ``name`` writes the ``identity`` of each record, or its first value.
     """
     if form == "json":
         inside = ",\n".join(_indented(record, "  ") for record in records)
@@ -115,7 +176,7 @@ def write_many(records: Sequence[Record], form: Form, columns: Sequence[str] = (
             click.echo(as_json(record))
     elif form == "name":
         for record in filter(None, records):
-            click.echo(cell(record.get("jobID", next(iter(record.values())))))
+            click.echo(cell(record.get(identity, next(iter(record.values())))))
     elif records or columns:
         if not records and none:
             click.echo(none, err=True)
@@ -155,11 +216,25 @@ def _drawn_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD if columns else None, show_header=bool(columns), pad_edge=False)
-    for key in columns or ("", ""):
-        table.add_column(
-            Text(heading(key)), overflow="fold", style="" if columns or table.columns else "bold"
-        )
+    console = Console(file=sys.stdout)
+    titles = [heading(key) for key in columns] or ["", ""]
+    table = Table(
+        box=box.SIMPLE_HEAD if columns else None, show_header=bool(columns), show_edge=False,
+        pad_edge=False, padding=(0, 1 if columns else 2, 0, 0),
+    )  # fmt: skip
+    for title, whole in zip(titles, _whole_columns([titles, *rows], console.width), strict=True):
+        style = "" if columns or table.columns else "bold"
+        table.add_column(Text(title), overflow="fold", no_wrap=whole, style=style)
     for row in rows:
         table.add_row(*(Text(text, style=STATE_COLOURS.get(text, "")) for text in row))
-    Console(file=sys.stdout).print(table)
+    console.print(table)
+
+
+def _whole_columns(lines: Sequence[Sequence[str]], width: int) -> list[bool]:
+    """Tell which columns are never folded: the short ones, where the others have room enough beside them."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    short = [each <= SHORT_CELLS for each in widths]
+    taken = sum(each if is_short else SHORT_CELLS for each, is_short in zip(widths, short, strict=True))
+    return short if taken + len(COLUMN_GAP) * len(widths) <= width else [False] * len(widths)

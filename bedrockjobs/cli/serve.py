@@ -12,17 +12,16 @@ import click
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from bedrockjobs.cli.values import DURATION_WORDS, duration_text, seconds_of
+from bedrockjobs.cli.options import MAIN_SECTION, SectionedCommand, SectionedOption
 from bedrockjobs.config import Settings
+from bedrockjobs.duration import WORDS, duration_text, seconds_of
 
 SECTIONS = {
-    "s": f"Time limits ({DURATION_WORDS})",
+    "s": f"Time limits ({WORDS})",
     "max": "Limits of number and size",
     "bytes": "Limits of number and size",
 }
 """Where the help lists a setting, by the last word of its name, which is its unit."""
-
-MAIN_SECTION = "Options"
 
 
 def option_name(field: str) -> str:
@@ -40,16 +39,16 @@ def section_of(field: str) -> str:
     return SECTIONS.get(field.rpartition("_")[2], MAIN_SECTION)
 
 
-class Setting(click.Option):
+class Setting(SectionedOption):
     """The option of one setting; its value is judged by the class, which reads the environment as well."""
 
     def __init__(self, field: str, info: FieldInfo) -> None:
         """Derive the option from a field of Settings."""
-        self.section = section_of(field)
         name, attributes = option_name(field), self._attributes(field, info)
         if info.annotation is bool:
             name = f"{name}/{name.replace('--', '--no-', 1)}"
-        super().__init__([name, field], default=None, allow_from_autoenv=False, **attributes)
+        attributes |= {"default": None, "allow_from_autoenv": False}
+        super().__init__([name, field], section=section_of(field), **attributes)
 
     @staticmethod
     def _attributes(field: str, info: FieldInfo) -> dict[str, Any]:
@@ -65,21 +64,6 @@ class Setting(click.Option):
             attributes["metavar"] = "BYTES" if "bytes" in field else "NUMBER"
         attributes["help"] = f"{info.description}  [{variable_name(field)}; default: {default}]"
         return attributes
-
-
-class ServeCommand(click.Command):
-    """Shows the settings in sections, the rarely used limits last."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one list of options for each section."""
-        sections: dict[str, list[tuple[str, str]]] = {MAIN_SECTION: []}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                sections.setdefault(getattr(parameter, "section", MAIN_SECTION), []).append(record)
-        for section, records in sections.items():
-            with formatter.section(section):
-                formatter.write_dl(records)
 
 
 def settings_from(given: dict[str, Any]) -> Settings:
@@ -123,7 +107,7 @@ def _serve(ctx: click.Context, /, **given: Any) -> None:
     ctx.exit(run(settings))
 
 
-serve = ServeCommand(
+serve = SectionedCommand(
     "serve",
     callback=_serve,
     help=_serve.__doc__,

@@ -1,6 +1,6 @@
 """What the commands share: which server they talk to, how they answer, and how a failure ends the process.
 
-Nothing here knows a single command. Only ``bedrockjobs.client`` is used to reach a server.
+Only ``bedrockjobs.client`` is used to reach a server.
 """
 
 from __future__ import annotations

@@ -1,43 +1,33 @@
-"""How the values of options are typed: durations, and text that may come from a file.
+"""How the values of options are typed: durations, moments, words, and text that may come from a file.
 
 Nothing here knows a command; what a value means is decided by the command's class.
 """
 
 from __future__ import annotations
 
-import re
+import getpass
+import json
+import shlex
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
 import click
 
+from bedrockjobs import duration
+from bedrockjobs.clock import SystemClock
+from bedrockjobs.config import DURATION_S_MAX, WORKER_CHARS_MAX
+from bedrockjobs.duration import duration_text, seconds_of
+from bedrockjobs.wire import stamp
+
+__all__ = [
+    "FILE_BYTES_MAX", "Duration", "Modifier", "Moment", "TextOrFile", "Words", "current_user",
+    "duration_text", "read_source",
+]  # fmt: skip
+
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """Size of a file given as a value: a server's default limit of a whole request."""
-
-_DURATION = re.compile(
-    r"(?=.*[0-9])(?:(?P<d>\d{1,9})d)?(?:(?P<h>\d{1,9})h)?(?:(?P<m>\d{1,9})m)?(?:(?P<s>\d{1,9}(?:\.\d{1,6})?)s?)?",
-    re.ASCII,
-)
-_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-
-DURATION_WORDS = "a duration like 90s, 5m or 1h30m, or a number of seconds"
-
-
-def seconds_of(text: str) -> float | None:
-    """Return the seconds of a duration like ``90s``, ``5m``, ``1h30m`` or ``2.5``; None where it is none."""
-    found = _DURATION.fullmatch(text.strip().lower())
-    if found is None:
-        return None
-    return sum(float(number) * _SECONDS[unit] for unit, number in found.groupdict().items() if number)
-
-
-def duration_text(seconds: float) -> str:
-    """Return seconds as a duration is typed: ``1h30m``, ``2.5s``."""
-    whole, rest = divmod(round(seconds, 3), 60)
-    hours, minutes = divmod(int(whole), 60)
-    parts = [f"{hours}h" if hours else "", f"{minutes}m" if minutes else "", f"{rest:g}s" if rest else ""]
-    return "".join(parts) or "0s"
 
 
 class Duration(click.ParamType[float]):
@@ -53,7 +43,7 @@ class Duration(click.ParamType[float]):
         """Return the seconds of what was typed."""
         seconds = value if isinstance(value, (int, float)) else seconds_of(str(value))
         if seconds is None:
-            self.fail(f"expected {DURATION_WORDS}, got {value!r}", param, ctx)
+            self.fail(f"expected {duration.WORDS}, got {value!r}", param, ctx)
         if self.whole and seconds != int(seconds):
             self.fail(f"expected whole seconds, got {value!r}", param, ctx)
         return seconds
@@ -68,11 +58,43 @@ class Modifier(click.ParamType[str]):
         """Return the span in SQLite's words; what is no duration is left for the server to judge."""
         text = str(value)
         seconds = seconds_of(text)
-        if seconds is None:
+        if seconds is None or text.lstrip().startswith("+"):
             return text
         if seconds != int(seconds):
             self.fail(f"expected whole seconds, got {value!r}", param, ctx)
         return f"+{int(seconds)} SECONDS"
+
+
+class Moment(click.ParamType[str]):
+    """A moment as the server reads it, or a duration that is counted from now."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the moment in UTC; what is no duration is left for the command's class to judge."""
+        text = str(value)
+        seconds = seconds_of(text)
+        if seconds is None:
+            return text
+        if seconds > DURATION_S_MAX:
+            self.fail(f"expected at most {DURATION_S_MAX} seconds from now, got {value!r}", param, ctx)
+        return stamp(SystemClock().now() + timedelta(seconds=seconds))
+
+
+class Words(click.ParamType[str]):
+    """A program with its arguments: quoted as for a shell, or a JSON array. No shell sees them."""
+
+    name = "words"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the words as a JSON array."""
+        text = str(value)
+        if text.lstrip().startswith("["):
+            return text
+        try:
+            return json.dumps(shlex.split(text), ensure_ascii=False)
+        except ValueError as error:
+            self.fail(f"expected words quoted as for a shell, or a JSON array: {error}", param, ctx)
 
 
 class TextOrFile(click.ParamType[str]):
@@ -89,6 +111,14 @@ class TextOrFile(click.ParamType[str]):
             return read_source("-" if text == "-" else text[1:])
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+def current_user() -> str:
+    """Return the name of who runs this; empty where the system knows none."""
+    try:
+        return getpass.getuser()[:WORKER_CHARS_MAX]
+    except (OSError, KeyError):
+        return ""
 
 
 def read_source(name: str) -> str:

@@ -5,6 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from bedrockjobs.commands.base import Command, Empty, Parameters, Reply
+from bedrockjobs.commands.control import (
+    AdvanceClock,
+    Events,
+    ExplainJob,
+    ListSchedules,
+    ListTicks,
+    PauseJobs,
+    ResumeJobs,
+    SyncSchedules,
+    TriggerJob,
+    ValidateSchedule,
+)
 from bedrockjobs.commands.jobs import (
     CancelJob,
     CreateJob,
@@ -24,6 +36,17 @@ from bedrockjobs.commands.jobs import (
     ThenReply,
     UpdateJob,
 )
+from bedrockjobs.commands.runs import (
+    AppendOutput,
+    DrainWorker,
+    Heartbeat,
+    KillRun,
+    ListRuns,
+    ListWorkers,
+    QueryRun,
+    ReadOutput,
+    TerminateRun,
+)
 from bedrockjobs.commands.server import (
     ClearCrashedBedrockJobs,
     CrashBedrockJob,
@@ -41,7 +64,10 @@ from bedrockjobs.errors import UnknownCommand
 
 ALL: tuple[type[Command[Any]], ...] = (
     CreateJob, CreateJobs, GetJob, GetJobs, QueryJob, UpdateJob, FinishJob, FinishJobs, RetryJob, FailJob,
-    CancelJob, DeleteJob, RequeueJobs, ListJobs, Query, CrashBedrockJob, ClearCrashedBedrockJobs,
+    CancelJob, DeleteJob, RequeueJobs, ListJobs, ExplainJob,
+    PauseJobs, ResumeJobs, TriggerJob, ValidateSchedule, ListSchedules, ListTicks, SyncSchedules,
+    Heartbeat, AppendOutput, ReadOutput, ListRuns, QueryRun, TerminateRun, KillRun, ListWorkers, DrainWorker,
+    Events, Query, CrashBedrockJob, ClearCrashedBedrockJobs, AdvanceClock,
     Ping, Status, Help,
 )  # fmt: skip
 """The registry, in the order in which the commands are shown."""
@@ -59,9 +85,12 @@ def command_named(verb: str) -> type[Command[Any]]:
 
 
 __all__ = [
-    "ALL", "COMMANDS", "CancelJob", "ChildReply", "ClearCrashedBedrockJobs", "Command", "CrashBedrockJob",
-    "CreateJob", "CreateJobs", "DeleteJob", "Empty", "FailJob", "FinishJob", "FinishJobs", "FinishResult",
-    "FinishResults", "FinishSpec", "GetJob", "GetJobs", "Help", "HelpReply", "JobIDReply", "JobIDsReply",
-    "JobReply", "JobSpec", "JobsReply", "ListJobs", "Parameters", "Ping", "Query", "QueryJob", "QueryReply",
-    "Reply", "RequeueJobs", "RetryJob", "Status", "StatusReply", "ThenReply", "UpdateJob", "command_named",
+    "ALL", "COMMANDS", "AdvanceClock", "AppendOutput", "CancelJob", "ChildReply", "ClearCrashedBedrockJobs",
+    "Command", "CrashBedrockJob", "CreateJob", "CreateJobs", "DeleteJob", "DrainWorker", "Empty", "Events",
+    "ExplainJob", "FailJob", "FinishJob", "FinishJobs", "FinishResult", "FinishResults", "FinishSpec",
+    "GetJob", "GetJobs", "Heartbeat", "Help", "HelpReply", "JobIDReply", "JobIDsReply", "JobReply",
+    "JobSpec", "JobsReply", "KillRun", "ListJobs", "ListRuns", "ListSchedules", "ListTicks", "ListWorkers",
+    "Parameters", "PauseJobs", "Ping", "Query", "QueryJob", "QueryReply", "QueryRun", "ReadOutput", "Reply",
+    "RequeueJobs", "ResumeJobs", "RetryJob", "Status", "StatusReply", "SyncSchedules", "TerminateRun",
+    "ThenReply", "TriggerJob", "UpdateJob", "ValidateSchedule", "command_named",
 ]  # fmt: skip

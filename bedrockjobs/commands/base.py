@@ -18,7 +18,7 @@ from bedrockjobs.config import JSON_DEPTH_MAX
 from bedrockjobs.errors import BadArguments
 from bedrockjobs.wire import Escaped, RawJSON, Spliced, Whole, Wire, command_error, wire_name
 
-Where = Literal["writer", "reader", "at once"]
+Where = Literal["writer", "reader", "desk", "at once"]
 
 
 def _is_spliced(annotation: Any) -> bool:
@@ -82,7 +82,9 @@ class Parameters(Wire):
             value, name = getattr(self, field), wire_name(field)
             if value is None:
                 continue
-            if isinstance(value, list) and value and isinstance(value[0], Parameters):
+            if isinstance(value, Parameters):
+                parts[name] = value.wire()
+            elif isinstance(value, list) and value and isinstance(value[0], Parameters):
                 parts[name] = f"[{','.join(item.wire() for item in value)}]"
             else:
                 parts[name] = value if name in self.spliced else jsontext.dump(value)
@@ -106,7 +108,8 @@ class Command(Parameters, Generic[R_co]):
     reply: ClassVar[type[Reply]] = Empty
     """The shape of its answer."""
     where: ClassVar[Where] = "writer"
-    """Who does it: the writer in a commit, a read-only connection, or the server at once."""
+    """Who does it: the writer in a commit, a read-only connection, the desk that knows the workers, or the
+    server at once."""
     repeatable: ClassVar[bool] = False
     """Whether a client that lost the answer may send it again without asking."""
     asked_again: ClassVar[bool] = False

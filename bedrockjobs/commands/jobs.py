@@ -7,11 +7,13 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from bedrockjobs.commands.base import Command, Parameters, Reply
+from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.commands.take import JobReply, Pattern, TakeOptions
 from bedrockjobs.config import (
     DELAY_S_MAX,
     ERROR_CHARS_MAX,
     JOBS_PER_CREATE_MAX,
+    KEY_CHARS_MAX,
     PRIORITIES,
     PRIORITY_DEFAULT,
 )
@@ -44,7 +46,7 @@ def _delay(value: int) -> int:
 Delay = Annotated[Whole, Field(le=DELAY_S_MAX), AfterValidator(_delay)]
 
 
-class JobSpec(Parameters):
+class JobSpec(JobOptions):
     """One job to create."""
 
     name: Name = Field(description="Name of the job, 1 to 255 characters; workers ask for jobs by name.")
@@ -67,6 +69,12 @@ class JobSpec(Parameters):
     overwrite: Boolean = Field(True, description="With unique: false leaves the existing job as it is.")
     parent_job_id: JobID = Field(0, description="Parent, which must be RUNNING, RUNQUEUED or PAUSED.")
     mock_request: Boolean = Field(False, description="A job for tests: only getMockedJobs takes it.")
+    idempotency_key: str | None = Field(
+        None,
+        min_length=1,
+        max_length=KEY_CHARS_MAX,
+        description="The same key is answered with the first jobID for 24 h, and nothing is done.",
+    )
 
     @property
     def wanted_priority(self) -> int:
@@ -118,7 +126,7 @@ class CreateJobs(Command[JobIDsReply]):
     _no_list = model_validator(mode="before")(_empty_for_no_list)
 
 
-class UpdateJob(Command[Reply]):
+class UpdateJob(JobOptions, Command[Reply]):
     """Change a job in any state."""
 
     repeatable: ClassVar[bool] = True
@@ -128,6 +136,7 @@ class UpdateJob(Command[Reply]):
     job_priority: Priority | None = Field(None, description="New priority.")
     next_run: Timestamp | None = Field(None, description="New time of the next run.")
     should_clear_repeat: Boolean = Field(False, description="End the repetition after the next run.")
+    progress: JSONObject | None = Field(None, description="How far the present run is: a JSON object.")
     run_id: JobID | None = Field(None, description=RUN_ID)
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from bedrockjobs import jsontext
 from bedrockjobs.commands.base import Command, Parameters, Reply
-from bedrockjobs.config import JOBS_PER_GET_MAX, PATTERN_CHARS_MAX, PATTERNS_MAX, WORKER_CHARS_MAX
+from bedrockjobs.config import (
+    JOBS_PER_GET_MAX,
+    NAME_CHARS_MAX,
+    PATTERN_CHARS_MAX,
+    PATTERNS_MAX,
+    WORKER_CHARS_MAX,
+)
 from bedrockjobs.wire import Boolean, JobID, Priority, Whole, refused
 
 
@@ -55,6 +61,13 @@ Patterns = Annotated[
 ]
 
 
+Accepts = Annotated[
+    list[Literal["cmd", "argv", "url"]],
+    BeforeValidator(lambda value: _patterns(value) if value else []),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "enum": ["cmd", "argv", "url"]}}),
+]
+
+
 class TakeOptions(Parameters):
     """How a job is taken."""
 
@@ -62,6 +75,12 @@ class TakeOptions(Parameters):
     worker: str | None = Field(
         None, min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker; opens a run."
     )
+    heartbeat: Boolean = Field(
+        False, description="The worker sends Heartbeats: its run is lost when it is silent for the lease."
+    )
+    accepts: Accepts = Field([], description="Jobs with a command of their own to take too: cmd, argv, url.")
+    host: str = Field("", max_length=NAME_CHARS_MAX, description="Machine the worker is on.")
+    pid: Whole = Field(0, description="Its process.")
 
 
 class TakeSpec(TakeOptions):
@@ -95,6 +114,28 @@ class JobReply(Reply):
     state: str | None = None
     error: str | None = None
     exit_code: int | None = None
+    expires: str | None = None
+    cmd: str | None = None
+    argv: list[str] | None = None
+    url: dict[str, Any] | None = None
+    run_timeout: int | None = None
+    grace: int | None = None
+    lease: int | None = None
+    on_lost: str | None = None
+    retries: int | None = None
+    backoff: int | None = None
+    max_backoff: int | None = None
+    expire_after: int | None = None
+    lock: str | bool | None = None
+    catchup: str | None = None
+    overlap: str | None = None
+    max_late: int | None = None
+    jitter: int | None = None
+    keep_success: int | None = None
+    keep_fail: int | None = None
+    output_lines: int | None = None
+    tags: list[str] | None = None
+    source: str | None = None
 
 
 class ChildReply(Reply):

@@ -5,10 +5,13 @@ All of it is synchronous and in memory or in the open transaction, so that it ca
 
 from __future__ import annotations
 
+from bedrockjobs.bells import Bells
 from bedrockjobs.clock import Clock
 from bedrockjobs.commands import CreateJob, CreateJobs
 from bedrockjobs.config import WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
+from bedrockjobs.desk import Desk
 from bedrockjobs.dispatcher.entry import Entry, Leave, Outcome, PutBack
+from bedrockjobs.dispatcher.keeper import Keeper
 from bedrockjobs.dispatcher.waiting import Waiter, Waiting
 from bedrockjobs.errors import CommandError, Unavailable
 from bedrockjobs.handlers import take
@@ -20,8 +23,20 @@ from bedrockjobs.store.sqlite import SQLiteStore
 class Batch:
     """Runs the commands of one transaction after another."""
 
-    def __init__(self, store: SQLiteStore, waiting: Waiting, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self,
+        store: SQLiteStore,
+        waiting: Waiting,
+        clock: Clock,
+        settings: Settings,
+        desk: Desk,
+        bells: Bells,
+    ) -> None:
         """Work on ``store`` and ``waiting``, at the time of ``clock``."""
+        self.keeper = Keeper(store, desk, clock)
+        self._desk = desk
+        self._bells = bells
+        self._turn: Turn | None = None
         self._store = store
         self._waiting = waiting
         self._clock = clock
@@ -30,6 +45,8 @@ class Batch:
         self._outcomes: list[tuple[Entry, Outcome]] = []
         self._parked: list[Waiter] = []
         self._served: list[Waiter] = []
+        self._known: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+        """The workers that are drained, and those for which jobs of their own are queued."""
         self.may_wait = True
         """Whether a GetJob may begin to wait; not while the server stops."""
 
@@ -39,7 +56,17 @@ class Batch:
         self._parked = []
         self._served = []
         store = self._store
-        turn = Turn(store, self._clock.now(), self._settings.compatibility)
+        self._turn = turn = Turn(
+            store,
+            self._clock.now(),
+            self._settings.compatibility,
+            desk=self._desk,
+            since=self.keeper.since,
+            seen=self.keeper.seen,
+        )
+        if self.keeper.due():
+            self.keeper.act(turn)
+            self._serve_freed(turn)
         for entry in entries:
             if entry.command is None:
                 self._internal(turn, entry)
@@ -51,16 +78,35 @@ class Batch:
                     self._park(turn, entry, outcome.waits_for)
                 else:
                     self._outcomes.append((entry, outcome))
-            if store.freed:
-                if self._waiting:
-                    self._serve(turn)
-                store.freed.clear()
+            self._serve_freed(turn)
         if self._waiting:
             self._serve_due(turn)
+        if store.changed:
+            self.keeper.note_alive(turn)
         return self._outcomes
+
+    def _serve_freed(self, turn: Turn) -> None:
+        store = self._store
+        known = (store.records.drains(), store.ready.bound)
+        if known != self._known:
+            self._known = known
+            self._waiting.sort_out(*known)
+        if store.ready.reopened:
+            self._waiting.note_all_due()
+            store.ready.reopened = False
+        if store.ready.freed:
+            if self._waiting:
+                self._serve(turn)
+            store.ready.freed.clear()
 
     def accept(self) -> int:
         """The last run is committed: forget how to undo it; return how many commands began to wait in it."""
+        if self._turn is not None:
+            for act in self._turn.after:
+                act()
+            for topic in self._turn.rings:
+                self._bells.ring(topic)
+            self._turn = None
         parked = len(self._parked)
         self._parked = []
         self._served = []
@@ -73,6 +119,7 @@ class Batch:
             waiter.entry.waiter = None
         parked = set(self._parked)
         self._waiting.restore([waiter for waiter in self._served if waiter not in parked])
+        self._turn = None
         self._parked = []
         self._served = []
 
@@ -98,13 +145,23 @@ class Batch:
         group = self._waiting.add(waiter)
         self._parked.append(waiter)
         if len(group.waiters) == 1:
-            soonest = turn.tx.soonest(request.names, turn.now_ms, mocked=request.mocked)
+            soonest = self._soonest(turn, request)
             if soonest is not None:
                 self._waiting.note_due(group, soonest)
 
+    @staticmethod
+    def _soonest(turn: Turn, request: TakeRequest) -> str | None:
+        return turn.tx.soonest(
+            request.names,
+            turn.now_ms,
+            mocked=request.mocked,
+            accepts=request.accepts,
+            worker=request.worker,
+        )
+
     def _serve(self, turn: Turn) -> None:
         """Hand jobs that became ready to those who have waited longest for them."""
-        for row in self._store.freed:  # grows: a taken retryAfter job will be ready again
+        for row in self._store.ready.freed:  # grows: a taken retryAfter job will be ready again
             groups = self._waiting.groups_for(row)
             if row.next_run > turn.now_ms:
                 for group in groups:
@@ -133,14 +190,13 @@ class Batch:
             group = waiter.group
             assert group is not None
             groups.remove(group)
-            request = group.request
-            soonest = turn.tx.soonest(request.names, turn.now_ms, mocked=request.mocked)
+            soonest = self._soonest(turn, group.request)
             if soonest is not None:
                 self._waiting.note_due(group, soonest)
-        for row in self._store.freed:
+        for row in self._store.ready.freed:
             for group in self._waiting.groups_for(row):
                 self._waiting.note_due(group, row.next_run)
-        self._store.freed.clear()
+        self._store.ready.freed.clear()
 
     def _hand_over(self, waiter: Waiter, answer: Answer) -> None:
         self._waiting.remove(waiter)

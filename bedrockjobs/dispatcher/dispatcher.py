@@ -14,19 +14,22 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from queue import SimpleQueue
 from typing import Any
 
+from bedrockjobs.bells import Bells
 from bedrockjobs.clock import Clock
 from bedrockjobs.commands import Command
 from bedrockjobs.config import Settings
+from bedrockjobs.desk import Desk
 from bedrockjobs.dispatcher.batch import Batch, empty
 from bedrockjobs.dispatcher.entry import Entry, Leave, Outcome, PutBack
 from bedrockjobs.dispatcher.waiting import Waiter, Waiting
 from bedrockjobs.errors import CommandError, ServerFault, Unavailable
 from bedrockjobs.handlers.turn import Answer, Taken
 from bedrockjobs.store.sqlite import SQLiteStore
-from bedrockjobs.wire import moment_of
+from bedrockjobs.wire import moment_of, stamp_ms
 
 log = logging.getLogger(__name__)
 
@@ -50,16 +53,26 @@ class Dispatcher:
     """The queue, the transactions and the waiters of one database."""
 
     def __init__(
-        self, store: SQLiteStore, clock: Clock, settings: Settings, on_failure: Callable[[Exception], None]
+        self,
+        store: SQLiteStore,
+        clock: Clock,
+        settings: Settings,
+        on_failure: Callable[[Exception], None],
+        *,
+        desk: Desk | None = None,
+        bells: Bells | None = None,
     ) -> None:
         """Serve ``store``; ``on_failure`` is called when the disk no longer keeps what it promised."""
+        desk = desk or Desk(clock, clock)
+        desk.on_news = self.poke
         self._store = store
         self._clock = clock
         self._settings = settings
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
-        self._batch = Batch(store, self._waiting, clock, settings)
+        self._batch = Batch(store, self._waiting, clock, settings, desk, Bells() if bells is None else bells)
+        self._keeper = self._batch.keeper
         self._gathered: deque[Entry] = deque()
         self._again: deque[list[Entry]] = deque()
         self._open = False
@@ -77,11 +90,12 @@ class Dispatcher:
         self.commands = 0
         """Commands done since the start."""
         self.commits = 0
-        """Transactions committed since the start."""
+        """Transactions with commands committed since the start."""
 
     def start(self) -> None:
         """Start the thread that commits."""
         self._thread.start()
+        self._schedule()
 
     @property
     def waiting(self) -> int:
@@ -111,8 +125,21 @@ class Dispatcher:
         self._send(PutBack(taken))
 
     def poke(self) -> None:
-        """Look at the clock; for a clock that was moved."""
+        """Look at the clock and at the desk: something changed there."""
         self._wake()
+
+    def next_moment(self) -> datetime | None:
+        """Return the next moment at which a job becomes due or time is over for something."""
+        found = [stamp for stamp in (self._waiting.next_due(), self._keeper.next_stamp()) if stamp]
+        due = self._store.ready.soonest_of_all(stamp_ms(self._clock.now()))
+        if due is not None:
+            found.append(due)
+        return moment_of(min(found)) if found else None
+
+    async def settle(self) -> None:
+        """Do what the clock brings, and wait until all that was asked so far is done."""
+        self._wake()
+        await self._until_idle()
 
     async def drain(self) -> None:
         """Refuse new commands, finish what is queued, answer the waiters, and end the thread."""
@@ -212,7 +239,7 @@ class Dispatcher:
         if failure is not None:
             self._failed(entries, failure)
             return
-        self.commits += 1
+        self.commits += bool(entries)
         self.commands += len(entries)
         if self._store.tight and self._clock.monotonic() >= self._look_for_room:
             self._look_for_room = self._clock.monotonic() + ROOM_LOOK_S
@@ -259,7 +286,10 @@ class Dispatcher:
             self._again.extendleft([entry] for entry in reversed(entries))
         else:
             self._refuse(entries, error)
-        self._schedule()
+        if entries or self._gathered or self._again:
+            self._schedule()
+        else:  # what time asked for failed: not again at once
+            self._sleep(self._settings.busy_s)
 
     def _refuse(self, entries: list[Entry], error: Exception) -> None:
         """Tell who asked that nothing was done; what nobody asked for is tried again later."""
@@ -285,14 +315,13 @@ class Dispatcher:
         """Nothing is to be done now: answer whose wait is over, and sleep until the next moment counts."""
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
+        self._answer_overdue()
+        self._sleep(self._sleep_s())
+
+    def _sleep(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if not self._waiting:
-            return
-        self._answer_overdue()
-        if self._waiting:
-            self._timer = self._loop.call_later(self._sleep_s(), self._wake)
+        self._timer = self._loop.call_later(seconds, self._wake)
 
     def _wake(self) -> None:
         if not self._open:  # else its commit may fail, and undo that somebody began to wait
@@ -309,7 +338,7 @@ class Dispatcher:
         self._deliver([(waiter.entry, empty(waiter.request)) for waiter in gone])
 
     def _sleep_s(self) -> float:
-        sleep = SLEEP_S_MAX
+        sleep = min(SLEEP_S_MAX, self._keeper.sleep_s() + WAKE_LATE_S)
         due = self._waiting.next_due()
         if due:
             until = (moment_of(due) - self._clock.now()).total_seconds()
@@ -321,7 +350,9 @@ class Dispatcher:
 
     def _somebody_is_due(self) -> bool:
         due = self._waiting.next_due()
-        return due is not None and (not due or moment_of(due) <= self._clock.now())
+        if due is not None and (not due or moment_of(due) <= self._clock.now()):
+            return True
+        return not self._draining and self._keeper.due()
 
 
 def _refusal(error: Exception) -> CommandError:

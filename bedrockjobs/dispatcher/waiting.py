@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any
 
 from bedrockjobs.handlers.turn import TakeRequest
-from bedrockjobs.store.rows import JobRow, literal_prefix
+from bedrockjobs.store.rows import JobRow, Names, literal_prefix
+
+GroupKey = tuple[Names, bool, int | None, tuple[str, ...], str | None]
+"""What a group asks for: names, mocked, priority, accepts, and the worker where it stands alone."""
 
 
 class Waiter:
@@ -33,11 +37,13 @@ class Waiter:
 class Group:
     """Waiters that ask for the same jobs, the oldest first."""
 
-    __slots__ = ("due", "request", "waiters")
+    __slots__ = ("due", "held", "key", "request", "waiters")
 
-    def __init__(self, request: TakeRequest) -> None:
-        """Begin without waiters."""
+    def __init__(self, key: GroupKey, request: TakeRequest, *, held: bool) -> None:
+        """Begin without waiters; those of a group that is ``held`` are not served."""
+        self.key = key
         self.request = request
+        self.held = held
         self.waiters: dict[int, Waiter] = {}
         self.due: str | None = None
         """A stamp before which no job becomes due for the group; None: none is queued."""
@@ -52,7 +58,9 @@ class Waiting:
 
     def __init__(self) -> None:
         """Begin without waiters."""
-        self._groups: dict[tuple[Any, bool, int | None], Group] = {}
+        self._groups: dict[GroupKey, Group] = {}
+        self._held: frozenset[str] = frozenset()
+        self._alone: frozenset[str] = frozenset()
         self._by_name: defaultdict[str, list[Group]] = defaultdict(list)
         self._by_prefix: defaultdict[int, defaultdict[str, list[Group]]] = defaultdict(
             lambda: defaultdict(list)
@@ -69,10 +77,11 @@ class Waiting:
     def add(self, waiter: Waiter) -> Group:
         """Let a waiter wait; return its group, which may need a new ``due``."""
         request = waiter.request
-        key = (request.names, request.mocked, request.priority)
+        held, key = request.worker in self._held, self._key(request)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(request)
+            shared = request if request.worker == key[-1] else replace(request, worker=None)
+            group = self._groups[key] = Group(key, shared, held=held)
             for groups in self._files(group):
                 groups.append(group)
         group.waiters[waiter.seq] = waiter
@@ -80,6 +89,20 @@ class Waiting:
         self._count += 1
         heappush(self._deadlines, (waiter.deadline, waiter.seq, waiter))
         return group
+
+    def _key(self, request: TakeRequest) -> GroupKey:
+        alone = request.worker in self._held or request.worker in self._alone
+        worker = request.worker if alone else None
+        return request.names, request.mocked, request.priority, request.accepts, worker
+
+    def sort_out(self, held: frozenset[str], alone: frozenset[str]) -> None:
+        """Serve no ``held`` worker from now on; an ``alone`` one may be served what others are not."""
+        changed = (self._held ^ held) | (self._alone ^ alone)
+        moved = [waiter for waiter in self.everyone() if waiter.request.worker in changed]
+        for waiter in moved:
+            self.remove(waiter)
+        self._held, self._alone = held, alone
+        self.restore(moved)
 
     def restore(self, waiters: list[Waiter]) -> None:
         """Let waiters that were taken out wait again, at their old places."""
@@ -96,8 +119,7 @@ class Waiting:
         del group.waiters[waiter.seq]
         self._count -= 1
         if not group.waiters:
-            request = group.request
-            del self._groups[request.names, request.mocked, request.priority]
+            del self._groups[group.key]
             for groups in self._files(group):
                 groups.remove(group)
             group.due = None
@@ -105,6 +127,8 @@ class Waiting:
         return True
 
     def _files(self, group: Group) -> Iterator[list[Group]]:
+        if group.held:
+            return
         names = group.request.names
         for name in names.exact:
             yield self._by_name[name]
@@ -132,10 +156,15 @@ class Waiting:
 
     def note_due(self, group: Group, stamp: str) -> None:
         """Note that a job may become due for a group at ``stamp``."""
-        if group.due is None or stamp < group.due:
+        if not group.held and (group.due is None or stamp < group.due):
             group.due = stamp
             self._tie += 1
             heappush(self._due, (stamp, self._tie, group))
+
+    def note_all_due(self) -> None:
+        """Note that a job may be due for anybody."""
+        for group in self._groups.values():
+            self.note_due(group, "")
 
     def due_groups(self, now: str) -> list[Group]:
         """Return the groups for which a job may be due at the stamp ``now``; each must be noted anew."""

@@ -14,11 +14,14 @@ from bedrockjobs.commands import (
 )
 from bedrockjobs.config import CRASH_PATTERNS_MAX
 from bedrockjobs.errors import BadArguments, NotFound, TooMany, WrongState
-from bedrockjobs.handlers import families
-from bedrockjobs.handlers.create import check_combination, check_repeat, keep_mark
-from bedrockjobs.handlers.end import check_run, existing, next_by_repeat
+from bedrockjobs.handlers import families, runs, ticks
+from bedrockjobs.handlers.again import next_run_of
+from bedrockjobs.handlers.create import check_combination, check_options, check_repeat, keep_mark
+from bedrockjobs.handlers.end import check_run, existing
+from bedrockjobs.handlers.placing import has_option, placed, with_options
 from bedrockjobs.handlers.take import with_due_before
 from bedrockjobs.handlers.turn import Answer, Turn, render_with_state
+from bedrockjobs.store.lanes import OPEN_LANE
 from bedrockjobs.store.rows import JobRow
 
 
@@ -29,13 +32,18 @@ def query_job(turn: Turn, command: QueryJob) -> Answer:
 
 def update_job(turn: Turn, command: UpdateJob) -> Answer:
     """Change a job in any state."""
-    changes = (command.data, command.repeat, command.job_priority, command.next_run)
-    if all(change is None for change in changes) and not command.should_clear_repeat:
-        raise BadArguments("Missing data", "expected data, repeat, jobPriority, nextRun or shouldClearRepeat")
+    changes = (command.data, command.repeat, command.job_priority, command.next_run, command.progress)
+    options = command.chosen()
+    if all(change is None for change in changes) and not command.should_clear_repeat and not options:
+        raise BadArguments(
+            "Missing data", "expected data, repeat, jobPriority, nextRun, shouldClearRepeat or an option"
+        )
     if command.repeat:
         check_repeat(turn, command.repeat)
     row = existing(turn, command.job_id)
     check_run(row, command.run_id)
+    if command.progress is not None:
+        _set_progress(turn, row, command.progress)
     changed = row
     if command.data is not None:
         changed = changed._replace(data=keep_mark(command.data, row))
@@ -49,8 +57,26 @@ def update_job(turn: Turn, command: UpdateJob) -> Answer:
         changed = changed._replace(next_run=command.next_run)
     if changed.next_run != row.next_run and '"before"' in row.options:
         changed = with_due_before(changed)
-    turn.tx.save(changed)
+    if options:
+        changed = with_options(
+            changed, {key: None if text == "null" else text for key, text in options.items()}
+        )
+        check_options(changed, row.retry_after)
+    if changed == row:
+        return Answer()
+    if changed.next_run != row.next_run and has_option(changed, "tick"):
+        changed = with_options(changed, {"tick": None})
+    there = placed(changed)
+    waits = changed.state in ("QUEUED", "PAUSED")
+    turn.tx.save(there if waits else changed._replace(lane=there.lane))
     return Answer()
+
+
+def _set_progress(turn: Turn, row: JobRow, progress: str) -> None:
+    if not row.run_id:
+        raise WrongState("No run in progress", f"progress: job {row.job_id} has no run that a worker opened")
+    turn.tx.records.set_progress(row.run_id, progress)
+    turn.rings.add(("output", row.run_id))
 
 
 def _with_repeat(turn: Turn, row: JobRow, repeat: str, *, explicit: bool) -> JobRow:
@@ -60,10 +86,12 @@ def _with_repeat(turn: Turn, row: JobRow, repeat: str, *, explicit: bool) -> Job
     # A RUNQUEUED job's nextRun tells when it is lost.
     if explicit or row.state == "RUNQUEUED" or repeat.lower() == row.repeat.lower():
         return changed
-    found = next_by_repeat(turn, changed)
+    if ticks.is_schedule(changed):
+        return ticks.with_tick(changed, ticks.next_after(changed, turn.now_ms))
+    found = next_run_of(turn, changed._replace(lane=OPEN_LANE))
     if found is None:
         raise BadArguments("Malformed repeat", "repeat: expected a date before the year 10000")
-    return changed._replace(next_run=found)
+    return changed._replace(next_run=found.next_run)
 
 
 def cancel_job(turn: Turn, command: CancelJob) -> Answer:
@@ -79,6 +107,7 @@ def cancel_job(turn: Turn, command: CancelJob) -> Answer:
             "Invalid jobID - Cannot cancel a job without a parent", "jobID: expected a child; see DeleteJob"
         )
     if lifecycle.allows("cancel", row.state):
+        runs.close(turn, row, "frozen", error="The job was cancelled")
         turn.tx.save(row._replace(state="CANCELLED", run_id=0))
         families.resume_parent(turn, row.parent_job_id)
     return Answer()
@@ -94,7 +123,11 @@ def delete_job(turn: Turn, command: DeleteJob) -> Answer:
             else "Can't delete a parent jobs with children running"
         )
         raise WrongState(reason, f"jobID: the job is {row.state}")
+    runs.close(turn, row, "frozen", error="The job was deleted")
     turn.tx.delete(row.job_id)
+    if ticks.is_schedule(row):
+        turn.tx.records.delete_ticks(row.job_id)
+        turn.note("deleted", name=row.name, job_id=row.job_id)
     families.cancel_unstarted_children(turn, row)
     families.resume_parent(turn, row.parent_job_id)
     return Answer()
@@ -111,11 +144,11 @@ def requeue_jobs(turn: Turn, command: RequeueJobs) -> Answer:
             count = jsontext.members(data).get("retryAfterCount", "0")
             if count.isdecimal():
                 data = jsontext.with_members(data, {"retryAfterCount": str(max(int(count) - 1, 0))})
-        turn.tx.save(
-            row._replace(
-                state="QUEUED", next_run=row.created, name=command.name or row.name, data=data, run_id=0
-            )
+        runs.close(turn, row, "frozen", error="The job was requeued")
+        changed = row._replace(
+            state="QUEUED", next_run=row.created, name=command.name or row.name, data=data, run_id=0
         )
+        turn.tx.save(placed(changed))
     return Answer()
 
 

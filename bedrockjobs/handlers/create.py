@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from bedrockjobs import jsontext
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
-from bedrockjobs.config import DATA_BYTES_MAX
+from bedrockjobs.commands.options import JobOptions
+from bedrockjobs.config import DATA_BYTES_MAX, KEYS_KEPT_S
 from bedrockjobs.errors import BadArguments, NotFound, WrongState
+from bedrockjobs.handlers import ticks
+from bedrockjobs.handlers.placing import after_seconds, has_option, placed, with_options
 from bedrockjobs.handlers.turn import Answer, Turn
 from bedrockjobs.schedule import repeat as repeats
-from bedrockjobs.store.rows import MOCK_LANE, OPEN_LANE, JobRow
+from bedrockjobs.store.lanes import MOCK_LANE, OPEN_LANE, OWN_COMMANDS
+from bedrockjobs.store.rows import JobRow
+
+_OPTION_FIELDS = frozenset(JobOptions.model_fields)
 
 
 def create_job(turn: Turn, command: CreateJob) -> Answer:
@@ -23,6 +29,18 @@ def create_jobs(turn: Turn, command: CreateJobs) -> Answer:
 
 
 def _create(turn: Turn, spec: JobSpec) -> int:
+    if spec.idempotency_key is None:
+        return create(turn, spec)
+    since = after_seconds(turn.now_ms, -KEYS_KEPT_S)
+    known = turn.tx.records.job_of_key(spec.idempotency_key, since)
+    if known is None:
+        known = create(turn, spec)
+        turn.tx.records.put_key(spec.idempotency_key, known, turn.now_ms)
+    return known
+
+
+def create(turn: Turn, spec: JobSpec, source: str = "") -> int:
+    """Create a job, or update the one of its name; returns the jobID."""
     priority = spec.wanted_priority
     if spec.repeat:
         check_repeat(turn, spec.repeat, spec.first_run)
@@ -53,8 +71,38 @@ def _create(turn: Turn, spec: JobSpec) -> int:
         spec.retry_after,
         lane=MOCK_LANE if mocked else OPEN_LANE,
     )
+    if source or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set):
+        row = _with_options(row, spec, source)
+        if ticks.is_schedule(row) and spec.first_run is None:
+            row = ticks.with_tick(row, row.next_run)
     turn.tx.insert(row)
     return row.job_id
+
+
+def _with_options(row: JobRow, spec: JobOptions, source: str = "") -> JobRow:
+    changes: dict[str, str | None] = {
+        key: None if text == "null" else text for key, text in spec.chosen().items()
+    }
+    if source:
+        changes["source"] = jsontext.quoted(source)
+        changes["defined"] = None if row.data == "{}" else row.data
+    changed = with_options(row, changes)
+    check_options(changed, row.retry_after)
+    return placed(changed)
+
+
+def check_options(row: JobRow, retry_after: str) -> None:
+    """Refuse options that do not go together."""
+    own = [key for key in OWN_COMMANDS if has_option(row, key)]
+    if len(own) > 1:
+        raise BadArguments(f"Malformed {own[1]}", f"{own[1]}: expected nothing together with {own[0]}")
+    if has_option(row, "hosts"):
+        if not ticks.is_schedule(row):
+            raise BadArguments("Malformed hosts", "hosts: expected a schedule, repeat: CRON ...")
+        if has_option(row, "lock"):
+            raise BadArguments("Malformed hosts", "hosts: expected nothing together with lock")
+    if retry_after and has_option(row, "lock"):
+        raise BadArguments("Malformed lock", "lock: expected nothing together with retryAfter; see lease")
 
 
 def _state_of_child(spec: JobSpec, parent: JobRow | None) -> str:
@@ -99,6 +147,7 @@ def _update_unique(turn: Turn, spec: JobSpec, existing: JobRow, priority: int) -
     changed = existing._replace(repeat=spec.repeat, data=data, priority=priority)
     if repeats.is_cron(spec.repeat) and spec.repeat != existing.repeat and existing.state == "QUEUED":
         changed = changed._replace(next_run=first_run(turn, spec.repeat))
+    changed = _with_options(changed, spec)
     turn.tx.save(changed)
 
 

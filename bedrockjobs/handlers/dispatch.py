@@ -7,7 +7,7 @@ from typing import Any
 
 from bedrockjobs import commands as c
 from bedrockjobs.errors import CommandError
-from bedrockjobs.handlers import change, create, end, take
+from bedrockjobs.handlers import change, control, create, end, explain, sync, take
 from bedrockjobs.handlers.turn import Answer, Turn
 
 Handler = Callable[[Turn, Any], Answer]
@@ -26,11 +26,20 @@ HANDLERS: dict[type[c.Command[Any]], Handler] = {
     c.CancelJob: change.cancel_job,
     c.DeleteJob: change.delete_job,
     c.RequeueJobs: change.requeue_jobs,
+    c.ExplainJob: explain.explain_job,
+    c.PauseJobs: control.pause_jobs,
+    c.ResumeJobs: control.resume_jobs,
+    c.TriggerJob: control.trigger_job,
+    c.SyncSchedules: sync.sync_schedules,
+    c.AppendOutput: control.append_output,
+    c.TerminateRun: control.terminate_run,
+    c.KillRun: control.kill_run,
+    c.DrainWorker: control.drain_worker,
     c.CrashBedrockJob: change.crash_bedrock_job,
     c.ClearCrashedBedrockJobs: change.clear_crashed_bedrock_jobs,
 }
 
-WRITES_BEFORE_REFUSING = frozenset({c.CreateJobs})
+WRITES_BEFORE_REFUSING = frozenset({c.CreateJobs, c.SyncSchedules})
 """Commands of which a part may be done when another is refused: they run inside a savepoint."""
 
 

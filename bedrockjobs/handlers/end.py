@@ -6,13 +6,19 @@ from bedrockjobs import jsontext, lifecycle
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.config import ERROR_CHARS_MAX
 from bedrockjobs.errors import CommandError, NotFound, ServerFault, WrongState
-from bedrockjobs.handlers import families
+from bedrockjobs.handlers import families, runs, ticks
+from bedrockjobs.handlers.again import ENDED, after_trigger, has_more, next_run_of
 from bedrockjobs.handlers.create import is_mock_data, keep_mark
-from bedrockjobs.handlers.take import MARKS, before_the_take, original_next_run, then_get, then_names
+from bedrockjobs.handlers.failing import after_failure
+from bedrockjobs.handlers.placing import placed, with_options
+from bedrockjobs.handlers.take import MARKS, before_the_take, then_get, then_names
 from bedrockjobs.handlers.turn import Answer, Turn
 from bedrockjobs.jsontext import quoted
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.rows import JobRow
+
+UNDONE: dict[str, str | None] = {"before": None, "overtime": None}
+"""What an end takes out of a job's options however it comes."""
 
 
 def finish_job(turn: Turn, command: FinishJob) -> Answer:
@@ -36,7 +42,7 @@ def finish_jobs(turn: Turn, command: FinishJobs) -> Answer:
 
 
 def _finish(turn: Turn, job_id: int, data: str | None, run_id: int | None, exit_code: int | None) -> None:
-    if (data is None or '"mockRequest"' not in data) and turn.tx.delete_plain(job_id, run_id):
+    if run_id is None and (data is None or '"mockRequest"' not in data) and turn.tx.delete_plain(job_id):
         return
     row = existing(turn, job_id)
     check_run(row, run_id)
@@ -44,20 +50,23 @@ def _finish(turn: Turn, job_id: int, data: str | None, run_id: int | None, exit_
         raise WrongState("Can only retry/finish RUNNING and RUNQUEUED jobs", f"jobID: the job is {row.state}")
     parent = families.live_parent(turn, row)
     check_mark(row, data)
+    if row.run_id:
+        runs.close(turn, row, "success", exit_code=exit_code, result=data or "")
     if turn.tx.has_children(job_id):
         families.delete_ended_children(turn, row)
         if turn.tx.has_pending_children(job_id):
             _pause(turn, _ended(row, data, exit_code))
             return
-    next_run = None
-    if row.repeat and not row.mocked and not _asks_for_deletion(data):
-        next_run = next_by_repeat(turn, row)
-    if next_run is not None:
-        ended = _ended(row, data, exit_code)
-        data = _without(ended.data, "originalNextRun")
-        turn.tx.save(ended._replace(state="QUEUED", next_run=next_run, data=data))
+    ended = _ended(row, data, exit_code)
+    again = None
+    if has_more(row):
+        again = after_trigger(turn, ended)
+    elif not _asks_for_deletion(data):
+        again = next_run_of(turn, ended)
+    if again is not None:
+        turn.tx.save(again._replace(data=_without(again.data, "originalNextRun")))
     elif parent is not None:
-        turn.tx.save(_ended(row, data, exit_code)._replace(state="FINISHED"))
+        turn.tx.save(ended._replace(state="FINISHED"))
         families.resume_parent(turn, parent.job_id)
     else:
         turn.tx.delete(job_id)
@@ -68,6 +77,7 @@ def _ended(row: JobRow, data: str | None, exit_code: int | None) -> JobRow:
     return row._replace(
         data=_without(row.data if data is None else data, "retryAfterCount"),
         run_id=0,
+        expires="",
         options=_options(row.options, exit_code=exit_code),
     )
 
@@ -95,16 +105,21 @@ def retry_job(turn: Turn, command: RetryJob) -> Answer:
         run_id=0,
         name=command.name or row.name,
         priority=row.priority if command.job_priority is None else command.job_priority,
-        options=_options(row.options),
+        options=_options_again(row, revived=revived, returned=command.returned),
     )
     if command.returned:
+        runs.undo(turn, row)
         again = _as_before_the_take(again, row)
     else:
+        status = runs.close(turn, row, "fail", error="retried", result=command.data or "")
+        if status in ("terminated", "killed", "timeout"):
+            after_failure(turn, again, final=status != "timeout")
+            return then_get(turn, command, None)
         families.delete_ended_children(turn, row)
         again = _next_time(turn, again, row, command)
     if command.data is not None:
         again = again._replace(data=_without(command.data, "retryAfterCount"))
-    turn.tx.save(again)
+    turn.tx.save(placed(again))
     return then_get(turn, command, None)
 
 
@@ -112,22 +127,15 @@ def _next_time(turn: Turn, again: JobRow, row: JobRow, command: RetryJob) -> Job
     """Return the row with the time of its next run: by its repeat, by nextRun, or after a delay."""
     data = _without(row.data, "retryAfterCount")
     if row.repeat and not row.mocked and not command.ignore_repeat:
-        found = next_by_repeat(turn, row)
-        if found is not None:
-            return again._replace(next_run=found, data=_without(data, "originalNextRun"))
+        following = next_run_of(turn, again)
+        if following is not None:
+            if ticks.is_schedule(row):
+                return with_options(following, ENDED)
+            return again._replace(next_run=following.next_run, data=_without(data, "originalNextRun"))
+    if ticks.is_schedule(row):
+        again = with_options(again, {"tick": quoted(ticks.tick_of(row))})
     found = command.next_run or repeats.later(turn.now_ms, (f"+{command.delay or 0} SECONDS",))
     return again._replace(next_run=found or turn.now_ms, data=data)
-
-
-def next_by_repeat(turn: Turn, row: JobRow) -> str | None:
-    """Return when a job runs next by its repeat, None where that gives no date."""
-    return repeats.next_run(
-        row.repeat,
-        scheduled=original_next_run(row.data) or row.next_run,
-        started=row.last_run,
-        finished=turn.now_ms,
-        compatibility=turn.compatibility,
-    )
 
 
 def fail_job(turn: Turn, command: FailJob) -> Answer:
@@ -138,14 +146,13 @@ def fail_job(turn: Turn, command: FailJob) -> Answer:
     if not lifecycle.allows("fail", row.state):
         raise WrongState("Can only fail RUNNING or RUNQUEUED jobs", f"jobID: the job is {row.state}")
     data = row.data if command.data is None else keep_mark(command.data, row)
-    options = _options(row.options, error=command.error, exit_code=command.exit_code)
-    failed = row._replace(data=data, options=options)
-    tick = next_by_repeat(turn, row) if repeats.is_cron(row.repeat) and not row.mocked else None
-    if tick is not None:  # a failed run does not end a schedule
-        families.cancel_unstarted_children(turn, row)
-        turn.tx.save(failed._replace(state="QUEUED", run_id=0, next_run=tick))
-    else:
-        families.fail_for_good(turn, failed)
+    options = _options(row.options, error=command.error, exit_code=command.exit_code, keep=True)
+    error = command.error or ""
+    status = runs.close(
+        turn, row, "fail", error=error, exit_code=command.exit_code, result=command.data or ""
+    )
+    failed = row._replace(data=data, options=options, expires="")
+    after_failure(turn, failed, final=command.final or status in ("terminated", "killed"))
     return then_get(turn, command, command.job_priority)
 
 
@@ -195,13 +202,31 @@ def _as_before_the_take(again: JobRow, taken: JobRow) -> JobRow:
     )
 
 
-def _options(options: str, *, error: str | None = None, exit_code: int | None = None) -> str:
-    """Return a job's options with what the last end left behind replaced."""
+def _options_again(row: JobRow, *, revived: bool, returned: bool) -> str:
+    """Return the options of a job that is queued again: its next run is another try."""
+    if returned:
+        return row.options if row.options == "{}" else jsontext.with_members(row.options, UNDONE)
+    another_try = {"cause": '"retry"'} if row.run_id or revived or ticks.is_schedule(row) else {}
+    forgotten = {**UNDONE, "error": None, "exitCode": None, **(ENDED if revived else {})}
+    if row.options == "{}" and not another_try:
+        return row.options
+    return jsontext.with_members(row.options, {**forgotten, **another_try})
+
+
+def _options(
+    options: str, *, error: str | None = None, exit_code: int | None = None, keep: bool = False
+) -> str:
+    """Return a job's options with what the last end left behind replaced.
+
+    With ``keep`` it is kept how often the job failed.
+    """
     if options == "{}" and error is None and exit_code is None:
         return options
-    changes = {
-        "before": None,
+    changes: dict[str, str | None] = {
+        **UNDONE,
         "error": None if error is None else quoted(error[:ERROR_CHARS_MAX]),
         "exitCode": None if exit_code is None else str(exit_code),
     }
+    if not keep:
+        changes |= ENDED
     return jsontext.with_members(options, changes)

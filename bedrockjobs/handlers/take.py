@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from bedrockjobs import jsontext
 from bedrockjobs.commands import GetJob, GetJobs
 from bedrockjobs.commands.jobs import Ending
-from bedrockjobs.config import ANSWER_BYTES_MAX, CRASHED_PER_TAKE_MAX, LOST_RUNS_MAX
+from bedrockjobs.commands.take import TakeOptions
+from bedrockjobs.config import (
+    ANSWER_BYTES_MAX,
+    CRASHED_PER_TAKE_MAX,
+    LOST_RUNS_MAX,
+    WAIT_MS_DEFAULT,
+    WAIT_MS_MAX,
+)
 from bedrockjobs.errors import BadArguments, NotFound
+from bedrockjobs.handlers import runs, ticks
+from bedrockjobs.handlers.again import original_next_run
 from bedrockjobs.handlers.families import fail_for_good
-from bedrockjobs.handlers.turn import Answer, Taken, TakeRequest, Turn, render
+from bedrockjobs.handlers.turn import Answer, Taken, TakeRequest, Turn, render, shown_options
 from bedrockjobs.jsontext import quoted
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.rows import JobRow, Names, glob, names_from
@@ -24,19 +34,28 @@ UNCOUNTED_PREFIX = "manual"
 
 def get_job(turn: Turn, command: GetJob) -> Answer:
     """Take the next due job; refuses with 404 where there is none, or waits."""
-    return _take_or_wait(turn, _request(command, 1, "job"), command.waiting)
+    return _take_or_wait(turn, command, _request(command, 1, "job"))
 
 
 def get_jobs(turn: Turn, command: GetJobs) -> Answer:
     """Take the next due jobs, one to numResults."""
-    return _take_or_wait(turn, _request(command, command.num_results, "jobs"), command.waiting)
+    return _take_or_wait(turn, command, _request(command, command.num_results, "jobs"))
 
 
 def _request(command: GetJob | GetJobs, limit: int, shape: str) -> TakeRequest:
     names = names_from(command.name, tuple(command.names) if command.names else None)
     if names is None:
         raise BadArguments("Missing name", "name: expected a pattern, a comma list of names, or names")
-    return TakeRequest(names, command.get_mocked_jobs, command.job_priority, command.worker, limit, shape)
+    return _asked(command, names, command.job_priority, limit, shape)
+
+
+def _asked(command: TakeOptions, names: Names, priority: int | None, limit: int, shape: str) -> TakeRequest:
+    if command.worker is None and not command.accepts:
+        return TakeRequest(names, command.get_mocked_jobs, priority, None, limit, shape)
+    return TakeRequest(
+        names, command.get_mocked_jobs, priority, command.worker, limit, shape,
+        tuple(sorted(command.accepts)), command.heartbeat, command.host, command.pid,
+    )  # fmt: skip
 
 
 def then_get(turn: Turn, command: Ending, priority: int | None) -> Answer:
@@ -44,7 +63,8 @@ def then_get(turn: Turn, command: Ending, priority: int | None) -> Answer:
     names = then_names(command)
     if names is None:
         return Answer()
-    request = TakeRequest(names, command.get_mocked_jobs, priority, command.worker, 1, "then")
+    request = _asked(command, names, priority, 1, "then")
+    _meet(turn, command, request)
     answer = take(turn, request)
     if answer is None:
         return Answer(waits_for=request) if command.waiting else nothing(request)
@@ -61,11 +81,31 @@ def then_names(command: Ending) -> Names | None:
     return names
 
 
-def _take_or_wait(turn: Turn, request: TakeRequest, waiting: bool) -> Answer:
+def _take_or_wait(turn: Turn, command: GetJob | GetJobs, request: TakeRequest) -> Answer:
+    if request.worker is not None:
+        _meet(turn, command, request)
     answer = take(turn, request)
     if answer is None:
-        return Answer(waits_for=request) if waiting else nothing(request)
+        return Answer(waits_for=request) if command.waiting else nothing(request)
     return answer
+
+
+def _meet(turn: Turn, command: GetJob | GetJobs | Ending, request: TakeRequest) -> None:
+    """Let the desk know that a worker is there."""
+    if request.worker is None:
+        return
+    wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
+    turn.after.append(
+        partial(
+            turn.desk.met,
+            request.worker,
+            host=request.host,
+            pid=request.pid,
+            names=request.names.patterns or sorted(request.names.exact),
+            accepts=request.accepts,
+            wait_s=min(wait_ms, WAIT_MS_MAX) / 1000 if command.waiting else 0.0,
+        )
+    )
 
 
 def nothing(request: TakeRequest) -> Answer:
@@ -77,6 +117,8 @@ def nothing(request: TakeRequest) -> Answer:
 
 def take(turn: Turn, request: TakeRequest) -> Answer | None:
     """Take up to ``request.limit`` jobs; None where there is none."""
+    if request.worker is not None and request.worker in turn.tx.records.drains():
+        return None
     taken: list[Taken] = []
     bodies: list[str] = []
     size = 0
@@ -85,7 +127,7 @@ def take(turn: Turn, request: TakeRequest) -> Answer | None:
         row = _next(turn, request)
         if row is None:
             break
-        after = _claim(turn, row, request.worker)
+        after = _claim(turn, row, request)
         if after.state == "RUNQUEUED" and after.next_run <= turn.now_ms:
             due_again.append(after)  # a retryAfter of no time at all; one answer holds a job once
             turn.tx.save(after._replace(state="RUNNING"))
@@ -108,12 +150,25 @@ def _next(turn: Turn, request: TakeRequest) -> JobRow | None:
     """
     crashed = turn.tx.crash_patterns()
     for _ in range(CRASHED_PER_TAKE_MAX):
-        row = turn.tx.first_due(request.names, turn.now_ms, mocked=request.mocked, priority=request.priority)
+        row = turn.tx.first_due(
+            request.names,
+            turn.now_ms,
+            mocked=request.mocked,
+            priority=request.priority,
+            accepts=request.accepts,
+            worker=request.worker,
+        )
         if row is None:
             return None
         if lost_runs(row) < LOST_RUNS_MAX and not any(glob(row.name, pattern) for pattern in crashed):
-            return row
-        fail_for_good(turn, row)
+            if not row.repeat or not ticks.is_schedule(row):
+                return row
+            row = ticks.fire(turn, row)
+            if row is not None:
+                return row
+        else:
+            runs.close(turn, row, "frozen", error="Failed instead of handed out again")
+            fail_for_good(turn, row)
     return None
 
 
@@ -125,16 +180,31 @@ def lost_runs(row: JobRow) -> int:
     return int(count) if count.isdecimal() else 0
 
 
-def _claim(turn: Turn, row: JobRow, worker: str | None) -> JobRow:
-    run_id = turn.tx.new_run_id() if worker else 0
+def _claim(turn: Turn, row: JobRow, request: TakeRequest) -> JobRow:
+    if row.run_id:  # it was given out before, and nobody ended it in time
+        runs.close(turn, row, "frozen", error="Given out again after retryAfter")
+    after = _claimed(turn, row, turn.tx.new_run_id() if request.worker else 0)
+    if request.worker:
+        runs.open_run(turn, after, request)
+    if row.repeat and ticks.is_schedule(row):
+        ticks.fired(turn, after, after.run_id)
+    return after
+
+
+def _claimed(turn: Turn, row: JobRow, run_id: int) -> JobRow:
     # Written out, as `_replace` takes as long as a statement and every take comes through here.
     after = JobRow(
         row.created, row.job_id, "RUNNING", row.name, row.next_run, turn.now, row.repeat, row.data,
         row.priority, row.parent_job_id, row.retry_after, row.attempt + 1, run_id, row.expires, row.lane,
         row.options,
     )  # fmt: skip
+    if row.options != "{}" or row.expires:
+        after = after._replace(expires=runs.deadline(turn, row, supervised=run_id != 0))
     if not row.retry_after and not row.last_run:
-        turn.tx.claim(after)
+        if after.expires == row.expires and not ticks.is_schedule(row):
+            turn.tx.claim(after)
+        else:
+            turn.tx.save(after)
         return after
     # What RetryJob `returned` puts back, where the row itself no longer tells.
     before = {"nextRun": quoted(row.next_run), "lastRun": quoted(row.last_run)}
@@ -189,19 +259,15 @@ def _lost_unless_ended(turn: Turn, row: JobRow) -> JobRow:
     )
 
 
-def original_next_run(data: str) -> str | None:
-    """Return the scheduled time that data remembers while a job may be lost."""
-    if '"originalNextRun"' not in data:
-        return None
-    text = jsontext.members(data).get("originalNextRun", "null")
-    return str(jsontext.parse(text)) if text.startswith('"') else None
-
-
 def _more(turn: Turn, row: JobRow, after: JobRow) -> dict[str, str]:
     """Return what an answer shows of a job's family and run, beside the row before the take."""
     more: dict[str, str] = {}
     if after.run_id:
         more = {"attempt": str(after.attempt), "runID": str(after.run_id)}
+    if row.options != "{}":
+        more |= shown_options(row)
+    if after.expires:
+        more["expires"] = f'"{after.expires}"'
     if row.parent_job_id:
         parent = turn.tx.job(row.parent_job_id)
         if parent is not None:
@@ -226,6 +292,7 @@ def put_back(turn: Turn, taken: Sequence[Taken]) -> None:
         row = turn.tx.job(before.job_id)
         if row is None or (row.state, row.attempt) != (after.state, after.attempt):
             continue
+        runs.undo(turn, row)
         turn.tx.save(
             row._replace(
                 state=before.state,
@@ -235,5 +302,6 @@ def put_back(turn: Turn, taken: Sequence[Taken]) -> None:
                 attempt=before.attempt,
                 run_id=before.run_id,
                 options=before.options,
+                expires=before.expires,
             )
         )

@@ -2,30 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from bedrockjobs import jsontext
+from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.config import Compatibility
+from bedrockjobs.desk import Desk
 from bedrockjobs.jsontext import quoted
 from bedrockjobs.store.base import Transaction
+from bedrockjobs.store.lanes import EVERY_LANE, parse_lane
 from bedrockjobs.store.rows import JobRow, Names
 from bedrockjobs.wire import stamp, stamp_ms
+
+Topic = tuple[str, int]
+"""What somebody may wait for a change of: ``("output", runID)`` or ``EVENTS``."""
+
+EVENTS: Topic = ("events", 0)
+
+SHOWN = OPTIONS | {"source"}
+"""The members of a job's options that its answers show."""
 
 
 class Turn:
     """One open transaction, and the moment at which all its commands happen."""
 
-    __slots__ = ("compatibility", "now", "now_ms", "tx")
+    __slots__ = (
+        "after",
+        "caught_up",
+        "compatibility",
+        "desk",
+        "moment",
+        "now",
+        "now_ms",
+        "rings",
+        "seen",
+        "since",
+        "tx",
+    )
 
-    def __init__(self, tx: Transaction, moment: datetime, compatibility: Compatibility) -> None:
-        """Open a turn at ``moment``."""
+    def __init__(
+        self,
+        tx: Transaction,
+        moment: datetime,
+        compatibility: Compatibility,
+        *,
+        desk: Desk | None = None,
+        since: str = "",
+        seen: str = "",
+    ) -> None:
+        """Open a turn; the server runs since ``since``, and its forerunner was ``seen`` last."""
         self.tx = tx
+        self.moment = moment
         self.now = stamp(moment)
         self.now_ms = stamp_ms(moment)
         self.compatibility = compatibility
+        self.caught_up = False
+        """Whether the run of the schedule that is being taken makes up for ticks that were missed."""
+        self.since = since
+        self.seen = seen
+        self.desk = desk or Desk()
+        """Who works on what; it is told by ``after``, never from within a transaction."""
+        self.after: list[Callable[[], object]] = []
+        """What is done once the transaction is on disk."""
+        self.rings: set[Topic] = set()
+        """Who is woken then."""
+
+    def note(
+        self, kind: str, *, name: str = "", job_id: int = 0, run_id: int = 0, by: str = "", detail: str = ""
+    ) -> None:
+        """Tell what happened, as an event."""
+        self.tx.records.add_event(
+            self.now_ms, kind, name=name, job_id=job_id, run_id=run_id, by=by, detail=detail
+        )
+        self.rings.add(EVENTS)
 
 
 class Taken(NamedTuple):
@@ -46,6 +98,12 @@ class TakeRequest:
     limit: int
     shape: str
     """``job``: the job itself; ``jobs``: a list; ``then``: the job, or null, under ``job``."""
+    accepts: tuple[str, ...] = ()
+    """Kinds of commands that a job may bring along."""
+    leased: bool = False
+    """Whether the worker sends heartbeats."""
+    host: str = ""
+    pid: int = 0
 
     def fits(self, row: JobRow) -> bool:
         """Tell whether a queued job is one of those asked for."""
@@ -53,7 +111,12 @@ class TakeRequest:
             (self.priority is None or self.priority == row.priority)
             and (self.mocked or not row.mocked)
             and self.names.match(row.name)
+            and (not row.lane or row.mocked or self._may_take(row.lane))
         )
+
+    def _may_take(self, lane: str) -> bool:
+        parts = parse_lane(lane)
+        return lane != EVERY_LANE and parts.own in ("", *self.accepts) and parts.worker in ("", self.worker)
 
 
 @dataclass(slots=True)
@@ -97,10 +160,19 @@ def render(row: JobRow, more: dict[str, str] | None = None) -> str:
     return "{" + ",".join(f'"{key}":{parts[key]}' for key in sorted(parts)) + "}"
 
 
+def shown_options(row: JobRow) -> dict[str, str]:
+    """Return the options of a job that its answers show, as JSON texts."""
+    if row.options == "{}":
+        return {}
+    return {key: text for key, text in jsontext.members(row.options).items() if key in SHOWN}
+
+
 def render_with_state(row: JobRow) -> str:
     """Return a job as QueryJob and ListJobs show it: with its state and what its last end left behind."""
-    more = {"state": f'"{row.state}"'}
+    more = {"state": f'"{row.state}"', **shown_options(row)}
     if row.options != "{}":
         left = jsontext.members(row.options)
         more |= {key: left[key] for key in ("error", "exitCode") if key in left}
+    if row.expires:
+        more["expires"] = f'"{row.expires}"'
     return render(row, more)

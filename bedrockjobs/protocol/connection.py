@@ -277,9 +277,10 @@ class RawConnection(asyncio.Protocol):
                 self._fill_forgotten(slot)
                 return
             slot.waits = command.waiting
-            if slot.waits or command.where == "reader":
+            elsewhere = command.where in ("reader", "desk")
+            if slot.waits or elsewhere:
                 self._blocker = slot
-            if command.where == "reader" and len(self._slots) > 1:
+            if elsewhere and len(self._slots) > 1:
                 slot.held = command
             else:
                 self._submit(slot, command)

@@ -28,6 +28,7 @@ from bedrockjobs.errors import (
     UnknownCommand,
 )
 from bedrockjobs.handlers.turn import Answer
+from bedrockjobs.protocol import cronken, sse
 from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.service import VERSION, Service
 
@@ -63,6 +64,8 @@ class HTTPFront:
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/openapi.json", self._openapi)
+        app.router.add_routes(sse.routes(self._service.views))
+        app.router.add_post("/cronken/events", self._cronken)
         app.router.add_post("/{verb}", self._command)
         return app
 
@@ -130,7 +133,23 @@ class HTTPFront:
             raise
         return response
 
+    async def _cronken(self, request: web.Request) -> web.Response:
+        text = await self._text(request)
+        events = cronken.Events(self._service, request.query.get("weekday_0", "sunday"))
+        return _response(await events.do(text), "application/json")
+
     async def _read(self, request: web.Request, kind: type[Command[Any]]) -> Command[Any]:
+        text = await self._text(request)
+        defaults: dict[str, Any] = {}
+        wait = _PREFER_WAIT.search(request.headers.get("Prefer", ""))
+        if wait is not None:
+            defaults = {"connection": "wait", "timeout": int(wait[1]) * 1000}
+        form = request.content_type == "application/x-www-form-urlencoded"
+        if form and not text.lstrip().startswith("{"):  # curl calls a JSON object a form
+            return kind.read_form(dict(parse_qsl(text, keep_blank_values=True)), defaults)
+        return kind.read_json(text, defaults)
+
+    async def _text(self, request: web.Request) -> str:
         if request.content_length is not None and request.content_length > self._settings.body_bytes_max:
             raise self._too_large()
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
@@ -141,17 +160,9 @@ class HTTPFront:
         except TimeoutError:
             raise TimedOut(detail=f"the body took longer than {self._settings.body_s:g} s") from None
         try:
-            text = body.decode()
+            return body.decode()
         except UnicodeDecodeError:
             raise BadArguments("Malformed body", "body: expected UTF-8") from None
-        defaults: dict[str, Any] = {}
-        wait = _PREFER_WAIT.search(request.headers.get("Prefer", ""))
-        if wait is not None:
-            defaults = {"connection": "wait", "timeout": int(wait[1]) * 1000}
-        form = request.content_type == "application/x-www-form-urlencoded"
-        if form and not text.lstrip().startswith("{"):  # curl calls a JSON object a form
-            return kind.read_form(dict(parse_qsl(text, keep_blank_values=True)), defaults)
-        return kind.read_json(text, defaults)
 
     def _too_large(self) -> TooLarge:
         limit = self._settings.body_bytes_max

@@ -5,13 +5,18 @@ Every engine implements ``Transaction``. Handlers see nothing else of the store;
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from bedrockjobs.store.records import Records
 from bedrockjobs.store.rows import JobRow, Names
 
 
 class Transaction(Protocol):
     """The rows, as one open transaction sees them."""
+
+    records: Records
+    """The tables beside jobs."""
 
     def savepoint(self) -> None:
         """Begin a part that can be undone by itself; parts do not nest."""
@@ -53,22 +58,64 @@ class Transaction(Protocol):
         """Remove a job."""
         ...
 
-    def delete_plain(self, job_id: int, run_id: int | None) -> bool:
+    def delete_plain(self, job_id: int) -> bool:
         """Remove a RUNNING job if that is all its end takes; return whether it was.
 
-        That is so for most jobs: no repeat, no parent, not mocked, and no job in the table has children.
-        ``run_id`` must be the job's, if it is given.
+        That is so for most jobs: no repeat, no parent, no run, no lane, and no job in the table has children.
         """
         ...
 
-    def first_due(self, names: Names, now: str, *, mocked: bool, priority: int | None) -> JobRow | None:
+    def first_due(
+        self,
+        names: Names,
+        now: str,
+        *,
+        mocked: bool,
+        priority: int | None,
+        accepts: Sequence[str] = (),
+        worker: str | None = None,
+    ) -> JobRow | None:
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID.
 
-        ``mocked`` lets mocked jobs in as well; ``priority`` restricts to one class.
+        ``mocked`` lets mocked jobs in as well, ``accepts`` those that bring a command of these kinds,
+        ``worker`` those that nobody else may take;
+        ``priority`` restricts to one class. Jobs that are paused, or whose lock is held, are passed over.
         """
         ...
 
-    def soonest(self, names: Names, now: str, *, mocked: bool) -> str | None:
+    def lock_holder(self, lock: str) -> int | None:
+        """Return the job that runs under a lock."""
+        ...
+
+    def expired(self, now: str, limit: int) -> list[JobRow]:
+        """Return jobs whose ``expires`` has passed, the oldest first."""
+        ...
+
+    def repeating(self) -> list[JobRow]:
+        """Return all jobs with a repeat, by name."""
+        ...
+
+    def named(self, name: str, limit: int) -> list[JobRow]:
+        """Return the first jobs of a name, by jobID, whatever their state."""
+        ...
+
+    def count_ahead(self, row: JobRow, now: str, limit: int) -> int:
+        """Return how many due jobs of its lane and name come before a job, up to ``limit``."""
+        ...
+
+    def reopen(self) -> None:
+        """Serve those who wait anew: what is paused has changed."""
+        ...
+
+    def soonest(
+        self,
+        names: Names,
+        now: str,
+        *,
+        mocked: bool,
+        accepts: Sequence[str] = (),
+        worker: str | None = None,
+    ) -> str | None:
         """Return a stamp before which no further matching job becomes due, None if there is none at all."""
         ...
 

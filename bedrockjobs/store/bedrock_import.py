@@ -21,7 +21,8 @@ from bedrockjobs.lifecycle import STATES
 from bedrockjobs.schedule.repeat import parse_repeat, parse_retry_after
 from bedrockjobs.store import schema
 from bedrockjobs.store.backup import CopyError, open_read_only
-from bedrockjobs.store.rows import MOCK_LANE, OPEN_LANE, JobRow
+from bedrockjobs.store.lanes import MOCK_LANE, OPEN_LANE
+from bedrockjobs.store.rows import JobRow
 from bedrockjobs.store.statements import STATEMENTS
 from bedrockjobs.wire import JobID, JSONObject, Name, Priority, Timestamp, command_error
 

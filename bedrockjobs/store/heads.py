@@ -34,6 +34,10 @@ class Seeks(Protocol):
         """Return nextRun and jobID of the first job of a group, due or not."""
         ...
 
+    def closed(self, name: str) -> bool:
+        """Tell whether jobs of a name are not to be found at present."""
+        ...
+
     def groups(self, lane: str, names: Names, limit: int) -> list[tuple[str, int, str, int]] | None:
         """Return name, priority, nextRun and jobID of the head of each matching group; None if too many."""
         ...
@@ -131,6 +135,11 @@ class Heads:
         while heap:
             entry = heap[0]
             next_run, job_id, name = entry
+            if not pattern.lane.startswith("now") and self._seeks.closed(name):
+                heappop(heap)  # whoever opens it again lets all be forgotten
+                bounds.pop((name, priority), None)
+                self.advanced = True
+                continue
             if bounds.get((name, priority)) != entry:
                 heappop(heap)  # a lower bound for this group was pushed later
                 continue

@@ -27,9 +27,9 @@ UPDATE jobs SET state = 'RUNNING', lastRun = ?, attempt = ?, runID = ? WHERE job
 DELETE FROM jobs WHERE jobID = ?;
 
 -- name: delete_plain_job
--- Remove a running job whose end needs nothing else; with a runID only if it is the job's.
-DELETE FROM jobs WHERE jobID = ?1 AND state = 'RUNNING' AND repeat = '' AND parentJobID = 0 AND lane = ''
-    AND (?2 IS NULL OR runID = ?2);
+-- Remove a running job whose end needs nothing else: no run is to be closed, and nothing was asked for.
+DELETE FROM jobs WHERE jobID = ? AND state = 'RUNNING' AND repeat = '' AND parentJobID = 0 AND lane = ''
+    AND runID = 0;
 
 -- name: due_by_name
 -- The next due job of one name, class by class: six seeks at the most, and the first hit ends them.
@@ -97,6 +97,46 @@ SELECT min(nextRun) FROM (
 -- name: first_of_name
 -- The oldest job of a name in any state, among the mocked ones or among the real ones.
 SELECT jobID FROM jobs WHERE name = ? AND (lane = 'mock') = ? ORDER BY jobID LIMIT 1;
+
+-- name: next_lane
+-- The next lane in which a job is queued.
+SELECT lane FROM jobs WHERE lane > ? AND {queued} ORDER BY lane LIMIT 1;
+
+-- name: lane_in_use
+-- Whether a job is queued in a lane.
+SELECT 1 FROM jobs WHERE lane = ? AND {queued} LIMIT 1;
+
+-- name: queued_in_lane
+-- The jobs that are queued in a lane.
+SELECT jobID, name FROM jobs WHERE lane = ? AND {queued};
+
+-- name: holding
+-- The running jobs that may hold a lock.
+SELECT lane, jobID FROM jobs WHERE state = 'RUNNING' AND lane <> '';
+
+-- name: expired
+-- Jobs whose time is over.
+SELECT {columns} FROM jobs WHERE expires <> '' AND expires <= ? ORDER BY expires LIMIT ?;
+
+-- name: next_expiry
+-- When the next job's time is over.
+SELECT min(expires) FROM jobs WHERE expires <> '';
+
+-- name: repeating
+-- All that repeats.
+SELECT {columns} FROM jobs WHERE repeat <> '' ORDER BY name, jobID;
+
+-- name: named
+-- The first jobs of a name.
+SELECT {columns} FROM jobs WHERE name = ? ORDER BY jobID LIMIT ?;
+
+-- name: count_ahead
+-- How many jobs of the same name that are due come before one.
+SELECT count(*) FROM (
+    {branches:SELECT jobID FROM jobs WHERE lane = ?1 AND name = ?2 AND priority = {priority} AND {queued}
+        AND nextRun <= CASE WHEN {priority} > ?4 THEN ?3 WHEN {priority} = ?4 THEN ?5 ELSE '' END
+        AND NOT ({priority} = ?4 AND nextRun = ?5 AND jobID >= ?6)} LIMIT ?7
+);
 
 -- name: children_of
 -- The children of a job.

@@ -1,6 +1,6 @@
-"""Reads that need no write: Query and ListJobs, on a read-only connection of their own.
+"""Reads that need no write: Query, and the lists and views of ``views.sql``, on read-only connections.
 
-The connection cannot write whatever the SQL says: it is opened read-only, an authorizer lets nothing but
+The connections cannot write whatever the SQL says: they are opened read-only, an authorizer lets nothing but
 SELECT through, and time, rows and size of an answer are limited. Never used by the writer.
 """
 
@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 import aiosqlite
 
 from bedrockjobs import jsontext
 from bedrockjobs.clock import SystemClock
-from bedrockjobs.config import Settings
+from bedrockjobs.config import ANSWER_BYTES_MAX, Settings
 from bedrockjobs.errors import BadArguments, BadQuery, TimedOut, TooMany
 from bedrockjobs.store.rows import JobRow
-from bedrockjobs.store.statements import STATEMENTS as SQL
+from bedrockjobs.store.statements import STATEMENTS, VIEWS
 
 _monotonic = SystemClock().monotonic
 
 _STEPS_PER_LOOK = 10_000
 """Steps of SQLite's machine between two looks at the clock, well under a millisecond."""
+
+SEEKS_WAITING_MAX = 1_000
+"""Reads of an index that may run or wait; at well under a millisecond each, less than a second of work."""
+
+Parameters = Sequence[Any] | Mapping[str, Any]
 
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
@@ -32,18 +38,40 @@ _JSON_COLUMNS = frozenset({"data", "options"})
 """Columns that hold JSON objects, which an answer embeds as they are spelled."""
 
 
+class _Measured(sqlite3.Cursor):
+    """A cursor that stops fetching when the rows are large."""
+
+    connection: _Guarded
+
+    def fetchmany(self, size: int | None = 1) -> list[Any]:
+        rows: list[Any] = []
+        left = self.connection.bytes_max
+        for row in islice(self, size):
+            rows.append(row)
+            left -= sum(len(value) for value in row if isinstance(value, (str, bytes)))
+            if left < 0:
+                self.connection.cut = True
+                break
+        return rows
+
+
 class _Guarded(sqlite3.Connection):
     """A connection that only reads, and stops at its deadline."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.deadline = float("inf")
+        self.bytes_max = 0
+        self.cut = False
         self.execute("PRAGMA query_only = ON")
         self.execute("PRAGMA temp_store = MEMORY")
         self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 32 * 1024 * 1024)
         self.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         self.set_authorizer(_authorize)
         self.set_progress_handler(self._late, _STEPS_PER_LOOK)
+
+    def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
+        return self.cursor(_Measured).execute(sql, parameters)
 
     def _late(self) -> int:
         return int(_monotonic() > self.deadline)
@@ -55,20 +83,26 @@ def _authorize(action: int, one: str | None, two: str | None, *_: Any) -> int:
     return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
 
-class Reader:
-    """One read-only connection; its queries run one after another."""
+class Page(NamedTuple):
+    """Some rows, and whether there are more than these."""
 
-    def __init__(self, path: str, settings: Settings) -> None:
-        """Read the database at ``path``; ``open`` before use."""
+    rows: list[tuple[Any, ...]]
+    more: bool
+
+
+class _ReadConnection:
+    """One read-only connection; its reads run one after another."""
+
+    def __init__(self, path: str, seconds: float, waiting_max: int) -> None:
         self._path = path
-        self._settings = settings
-        self._turn = asyncio.Lock()
+        self._seconds = seconds
+        self._waiting_max = waiting_max
         self._waiting = 0
+        self._turn = asyncio.Lock()
         self._guarded: _Guarded | None = None
         self._connection: aiosqlite.Connection | None = None
 
     async def open(self) -> None:
-        """Open the connection."""
         self._connection = await aiosqlite.connect(
             f"file:{self._path}?mode=ro", uri=True, factory=self._connect, isolation_level=None
         )
@@ -78,9 +112,74 @@ class Reader:
         return self._guarded
 
     async def close(self) -> None:
-        """Close it."""
         if self._connection is not None:
             await self._connection.close()
+
+    async def read(
+        self, sql: str, parameters: Parameters, rows_max: int, bytes_max: int, *, again: bool = False
+    ) -> tuple[list[str], Page]:
+        """Return the names of the columns, and at most ``rows_max`` rows, fewer where they are large.
+
+        Raises TooMany where too many reads wait, but not ``again``. A read whose caller is cancelled keeps
+        its turn until it has ended, so that its limits go on to count.
+        """
+        if self._waiting >= self._waiting_max and not again:
+            raise TooMany("Too many queries", f"expected at most {self._waiting_max} at once")
+        self._waiting += 1
+        return await asyncio.shield(self._in_turn(sql, parameters, rows_max, bytes_max))
+
+    async def _in_turn(
+        self, sql: str, parameters: Parameters, rows_max: int, bytes_max: int
+    ) -> tuple[list[str], Page]:
+        try:
+            async with self._turn:
+                return await self._fetch(sql, parameters, rows_max, bytes_max)
+        finally:
+            self._waiting -= 1
+
+    async def _fetch(
+        self, sql: str, parameters: Parameters, rows_max: int, bytes_max: int
+    ) -> tuple[list[str], Page]:
+        guarded = self._guarded
+        assert self._connection is not None
+        assert guarded is not None
+        guarded.deadline = _monotonic() + self._seconds
+        guarded.bytes_max = bytes_max
+        guarded.cut = False
+        try:
+            async with self._connection.execute(sql, parameters) as cursor:
+                rows = list(await cursor.fetchmany(rows_max + 1))
+                names = [column[0] for column in cursor.description or ()]
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise _refusal(error) from None
+        finally:
+            guarded.deadline = float("inf")
+        more = guarded.cut or len(rows) > rows_max
+        return names, Page([tuple(row) for row in rows[:rows_max]], more)
+
+
+class Reader:
+    """The reads of one server.
+
+    What an index bounds is read on one connection, what may have to look at very many rows on another, so
+    that a slow Query keeps nobody waiting who follows a run.
+    """
+
+    def __init__(self, path: str, settings: Settings) -> None:
+        """Read the database at ``path``; ``open`` before use."""
+        self._settings = settings
+        self._seeks = _ReadConnection(path, settings.query_s, SEEKS_WAITING_MAX)
+        self._scans = _ReadConnection(path, settings.query_s, settings.query_waiting_max)
+
+    async def open(self) -> None:
+        """Open the connections."""
+        await self._seeks.open()
+        await self._scans.open()
+
+    async def close(self) -> None:
+        """Close them."""
+        await self._seeks.close()
+        await self._scans.close()
 
     async def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Run one SELECT that ends in ``;``; return the names of its columns and its rows.
@@ -90,44 +189,40 @@ class Reader:
         """
         if not sql.rstrip().endswith(";"):
             raise BadQuery("Query Missing Semicolon", "query: expected one SELECT that ends in ;")
-        return await self._run(sql, (), self._settings.query_rows_max)
+        rows_max, bytes_max = self._settings.query_rows_max, self._settings.query_bytes_max
+        names, page = await self._scans.read(sql, (), rows_max, bytes_max)
+        if not names:
+            raise BadQuery("Query aborted", "query: expected a SELECT")
+        if page.more and len(page.rows) == rows_max:
+            raise BadQuery("Too many rows", f"query: expected at most {rows_max} rows; use LIMIT")
+        if page.more:
+            raise self._too_large()
+        return names, page.rows
 
     async def jobs(self, after: int, state: str | None, name: str | None, limit: int) -> list[JobRow]:
         """Return a page of jobs by jobID; raises TimedOut where filters find too little in ``query_s``."""
-        _, rows = await self._run(SQL["list_jobs"], (after, state, name, limit), limit)
-        return [JobRow._make(row) for row in rows]
+        parameters = (after, state, name, limit)
+        _, page = await self._scans.read(STATEMENTS["list_jobs"], parameters, limit, ANSWER_BYTES_MAX)
+        return [JobRow._make(row) for row in page.rows]
 
-    async def _run(
-        self, sql: str, parameters: Iterable[Any], rows_max: int
-    ) -> tuple[list[str], list[tuple[Any, ...]]]:
-        if self._waiting >= self._settings.query_waiting_max:
-            raise TooMany("Too many queries", f"expected at most {self._settings.query_waiting_max} at once")
-        self._waiting += 1
-        try:
-            async with self._turn:
-                return await self._fetch(sql, parameters, rows_max)
-        finally:
-            self._waiting -= 1
+    async def view(
+        self,
+        name: str,
+        parameters: Mapping[str, Any],
+        limit: int,
+        *,
+        scans: bool = False,
+        again: bool = False,
+    ) -> Page:
+        """Return at most ``limit`` rows of a statement of ``views.sql``, fewer where they are very large.
 
-    async def _fetch(
-        self, sql: str, parameters: Iterable[Any], rows_max: int
-    ) -> tuple[list[str], list[tuple[Any, ...]]]:
-        assert self._connection is not None
-        assert self._guarded is not None
-        self._guarded.deadline = _monotonic() + self._settings.query_s
-        try:
-            async with self._connection.execute(sql, parameters) as cursor:
-                rows = list(await cursor.fetchmany(rows_max + 1))
-                names = [column[0] for column in cursor.description or ()]
-        except (sqlite3.Error, sqlite3.Warning) as error:
-            raise _refusal(error) from None
-        finally:
-            self._guarded.deadline = float("inf")
-        if not names:
-            raise BadQuery("Query aborted", "query: expected a SELECT")
-        if len(rows) > rows_max:
-            raise BadQuery("Too many rows", f"query: expected at most {rows_max} rows; use LIMIT")
-        return names, [tuple(row) for row in rows]
+        ``scans`` says that the statement may look at many rows for few. Raises TooMany when very many reads
+        wait, unless somebody reads ``again`` who was let in before; TimedOut after ``query_s``.
+        """
+        connection = self._scans if scans else self._seeks
+        given = {**parameters, "limit": limit + 1}
+        _, page = await connection.read(VIEWS[name], given, limit, ANSWER_BYTES_MAX, again=again)
+        return page
 
     def rendered(self, names: list[str], rows: list[tuple[Any, ...]], form: str) -> str:
         """Return rows as text: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines."""
@@ -144,11 +239,12 @@ class Reader:
             if form == "json":
                 body = f'{{"headers":{jsontext.dump(names)},"rows":{body}}}'
         if len(body.encode(errors="replace")) > self._settings.query_bytes_max:
-            raise BadQuery(
-                "Answer too large",
-                f"query: expected at most {self._settings.query_bytes_max} bytes; use LIMIT",
-            )
+            raise self._too_large()
         return body
+
+    def _too_large(self) -> BadQuery:
+        limit = self._settings.query_bytes_max
+        return BadQuery("Answer too large", f"query: expected at most {limit} bytes; use LIMIT")
 
 
 def _refusal(error: sqlite3.Error | sqlite3.Warning) -> Exception:

@@ -1,4 +1,4 @@
-"""A row of the table ``jobs``, and which rows a GetJob asks for. No SQL here."""
+"""The rows of the tables, and which jobs a GetJob asks for. No SQL here."""
 
 from __future__ import annotations
 
@@ -7,12 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from bedrockjobs.config import PRIORITY_DEFAULT
-
-OPEN_LANE = ""
-"""Jobs that any worker may take."""
-
-MOCK_LANE = "mock"
-"""Mocked jobs, which only ``getMockedJobs`` takes."""
+from bedrockjobs.store.lanes import MOCK_LANE, OPEN_LANE
 
 _WILD = frozenset("*?[")
 
@@ -46,6 +41,53 @@ class JobRow(NamedTuple):
     def queued(self) -> bool:
         """Tell whether a GetJob may find it, now or when it is due."""
         return self.state == "QUEUED" or self.state == "RUNQUEUED"
+
+
+class RunRow(NamedTuple):
+    """One run, field by field as in ``schema.sql``."""
+
+    run_id: int
+    job_id: int
+    name: str
+    attempt: int
+    cause: str
+    scheduled_for: str
+    started: str
+    ended: str
+    worker: str
+    host: str
+    pid: int
+    status: str
+    exit_code: int | None
+    error: str
+    result: str
+    progress: str
+    output: str
+    lease: int
+    stop: str
+
+
+class TickRow(NamedTuple):
+    """Neighbouring ticks of a schedule with one outcome."""
+
+    job_id: int
+    tick: str
+    until: str
+    count: int  # type: ignore[assignment]
+    outcome: str
+    reason: str
+    late: int
+    run_id: int
+
+
+class PauseRow(NamedTuple):
+    """A name pattern that is paused."""
+
+    pattern: str
+    by: str
+    reason: str
+    since: str
+    until: str
 
 
 class Names:

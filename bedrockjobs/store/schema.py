@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
-VERSION = 1
+VERSION = 2
 """What ``schema.sql`` is; kept in ``PRAGMA user_version``."""
 
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
-"""For each older version the step to the next one. Version 1 is the first."""
+MIGRATED = ("jobs", "meta")
+"""The tables of version 1; what is younger begins empty."""
 
 
 class SchemaError(RuntimeError):
@@ -42,8 +41,8 @@ def apply(connection: sqlite3.Connection) -> tuple[int, int]:
         if found == 0:
             _refuse_other_tables(connection)
             _execute_all(connection, schema_text())
-        for version in range(max(found, 1), VERSION):
-            MIGRATIONS[version](connection)
+        else:
+            _rebuild(connection)
         connection.execute(f"PRAGMA user_version = {VERSION}")
     except BaseException:
         connection.execute("ROLLBACK")
@@ -55,6 +54,20 @@ def apply(connection: sqlite3.Connection) -> tuple[int, int]:
 def version_of(connection: sqlite3.Connection) -> int:
     """Return the schema version of a database, 0 for an empty one."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _rebuild(connection: sqlite3.Connection) -> None:
+    """Make the tables anew and copy the old rows, so that a migrated database equals a new one."""
+    indexes = "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    for (name,) in connection.execute(indexes).fetchall():
+        connection.execute(f"DROP INDEX {name}")
+    for table in MIGRATED:
+        connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+    _execute_all(connection, schema_text())
+    connection.execute("DELETE FROM meta")
+    for table in MIGRATED:
+        connection.execute(f"INSERT INTO {table} SELECT * FROM old_{table}")  # noqa: S608 - names of ours
+        connection.execute(f"DROP TABLE old_{table}")
 
 
 def _execute_all(connection: sqlite3.Connection, script: str) -> None:

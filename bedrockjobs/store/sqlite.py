@@ -13,11 +13,12 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from bedrockjobs.config import PRIORITIES, Durability, Settings
+from bedrockjobs.config import Durability, Settings
 from bedrockjobs.store import schema
-from bedrockjobs.store.heads import Heads
+from bedrockjobs.store.ready import Ready
 from bedrockjobs.store.recent import RecentRows
-from bedrockjobs.store.rows import MOCK_LANE, OPEN_LANE, JobRow, Names
+from bedrockjobs.store.records import Records
+from bedrockjobs.store.rows import JobRow
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,14 @@ class SQLiteStore:
         if self.durability == "claims-lazy" and self.path != ":memory:":
             self._wal = os.open(f"{self.path}-wal", os.O_RDONLY)
         self._recent = RecentRows()
-        self._heads = Heads(self, settings.patterns_cached_max, settings.groups_remembered_max)
+        self.records = Records(self._db)
+        """The tables beside jobs."""
+        self.ready = Ready(self._db, self.job, self.records, settings)
+        """The queued jobs."""
+        self.first_due, self.soonest = self.ready.first_due, self.ready.soonest
+        self.lock_holder, self.reopen = self.ready.lock_holder, self.ready.reopen
+        self._heads, self._holders, self._every = self.ready.heads, self.ready.holders, self.ready.every
+        self._next_expiry: str | None = None
         self._next_job_id = self._saved_job_id = self._highest_job_id = 0
         self._next_run_id = self._saved_run_id = 0
         self._ids_before = (0, 0)
@@ -60,8 +68,6 @@ class SQLiteStore:
         self.tight = False
         """Whether the disk is full: only commands that free room are done."""
         self.take_ballast()
-        self.freed: list[JobRow] = []
-        """Jobs that became ready, now or for later, since the list was last cleared."""
         self._load()
 
     def _prepare(self, settings: Settings) -> None:
@@ -147,7 +153,7 @@ class SQLiteStore:
         """Undo the transaction, if it is still open."""
         if self._db.in_transaction:
             self._execute("ROLLBACK")
-        self.freed.clear()
+        self.ready.freed.clear()
         self._recent.clear()
         self._heads.forget()
         self._load()
@@ -167,7 +173,7 @@ class SQLiteStore:
         self._execute("ROLLBACK TO part")
         self._execute("RELEASE part")
         self._next_job_id, self._next_run_id = self._ids_before
-        self.freed.clear()
+        self.ready.freed.clear()
         self._recent.clear()
         self._crash_patterns = None
         if self._heads.advanced:
@@ -181,6 +187,9 @@ class SQLiteStore:
         self._families = self._execute(SQL["has_families"]).fetchone() is not None
         self._crash_patterns = None
         self._must_sync = False
+        self.records.forget()
+        self.ready.load()
+        self._next_expiry = self._execute(SQL["next_expiry"]).fetchone()[0]
 
     def _meta(self, key: str) -> str:
         return str(self._execute(SQL["get_meta"], (key,)).fetchone()[0])
@@ -205,9 +214,17 @@ class SQLiteStore:
         self._must_sync = True
         self._families = self._families or row.parent_job_id != 0
         self._execute(SQL["insert_job"], row)
+        if row.expires:
+            self._note_expiry(row.expires)
         self._recent.keep(row)
+        self._place(row)
+
+    def _place(self, row: JobRow) -> None:
+        if row.lane or row.job_id in self._holders or row.job_id in self._every:
+            self.ready.note_lock(row)
+            self.ready.note_every(row)
         if row.queued:
-            self._ready(row)
+            self.ready.add(row)
 
     def job(self, job_id: int) -> JobRow | None:
         """Return a job, or None."""
@@ -229,89 +246,82 @@ class SQLiteStore:
             ),
         )  # fmt: skip
         self._recent.keep(row)
-        if row.queued:
-            self._ready(row)
+        if row.expires:
+            self._note_expiry(row.expires)
+        self._place(row)
 
     def claim(self, row: JobRow) -> None:
         """Write lastRun, attempt and runID of a job that becomes RUNNING."""
         self._must_sync = True
         self._execute(SQL["claim_job"], (row.last_run, row.attempt, row.run_id, row.job_id))
         self._recent.keep(row)
+        if row.lane:
+            self.ready.note_lock(row)
 
     def delete(self, job_id: int) -> None:
         """Remove a job."""
         self._must_sync = True
         self._execute(SQL["delete_job"], (job_id,))
         self._recent.drop(job_id)
+        self.ready.drop(job_id)
 
-    def delete_plain(self, job_id: int, run_id: int | None) -> bool:
+    def delete_plain(self, job_id: int) -> bool:
         """Remove a RUNNING job if that is all its end takes; return whether it was."""
         if self._families:
             return False
-        found = self._execute(SQL["delete_plain_job"], (job_id, run_id)).rowcount == 1
+        found = self._execute(SQL["delete_plain_job"], (job_id,)).rowcount == 1
         if found:
             self._must_sync = True
             self._recent.drop(job_id)
         return found
 
-    def _ready(self, row: JobRow) -> None:
-        self._heads.offer(row)
-        self.freed.append(row)
+    # --- more of Transaction -----------------------------------------------------------------------------
 
-    def first_due(self, names: Names, now: str, *, mocked: bool, priority: int | None) -> JobRow | None:
-        """Return the due job to take."""
-        if not mocked:
-            return self._first_due(names, OPEN_LANE, now, priority)
-        found = [self._first_due(names, lane, now, priority) for lane in (OPEN_LANE, MOCK_LANE)]
-        rows = [row for row in found if row is not None]
-        return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
+    def _note_expiry(self, stamp: str) -> None:
+        if self._next_expiry is None or stamp < self._next_expiry:
+            self._next_expiry = stamp
 
-    def _first_due(self, names: Names, lane: str, now: str, priority: int | None) -> JobRow | None:
-        if names.single is not None:
-            if priority is None:
-                return self._found("due_by_name", (lane, names.single, now))
-            return self._found("due_by_name_of_priority", (lane, names.single, now, priority))
-        if names.everything:
-            if priority is None:
-                return self._found("due_of_any", (lane, now))
-            return self._found("due_of_any_of_priority", (lane, now, priority))
-        priorities = PRIORITIES if priority is None else (priority,)
-        if self._heads.is_wide(names, lane):
-            return self._look_through(names, lane, now, priorities)
-        return self._heads.first_due(names, lane, now, priorities)
+    @property
+    def next_expiry(self) -> str | None:
+        """Return a stamp before which no job expires; None: none does."""
+        return self._next_expiry
 
-    def _found(self, statement: str, parameters: tuple[str | int, ...]) -> JobRow | None:
-        """Return the job that a statement finds the jobID of."""
-        found = self._execute(SQL[statement], parameters).fetchone()
-        return None if found is None else self.job(found[0])
+    def expired(self, now: str, limit: int) -> list[JobRow]:
+        """Return jobs whose ``expires`` has passed, the oldest first."""
+        return [JobRow._make(row) for row in self._execute(SQL["expired"], (now, limit))]
 
-    def _look_through(self, names: Names, lane: str, now: str, priorities: tuple[int, ...]) -> JobRow | None:
-        """Walk the due jobs in order; with very many matching names one is found soon."""
-        for priority in priorities:
-            for job_id, name in self._execute(SQL["due_in_order"], (lane, now, priority)):
-                if names.match(name):
-                    return self.job(job_id)
-        return None
+    def look_for_expiry(self) -> None:
+        """Find out when the next job expires, after those of ``expired`` have been dealt with."""
+        self._next_expiry = self._execute(SQL["next_expiry"]).fetchone()[0]
 
-    def soonest(self, names: Names, now: str, *, mocked: bool) -> str | None:
-        """Return a stamp before which no further matching job becomes due."""
-        lanes = (OPEN_LANE, MOCK_LANE) if mocked else (OPEN_LANE,)
-        found = [self._soonest(names, lane, now) for lane in lanes]
-        return min((stamp for stamp in found if stamp is not None), default=None)
+    def repeating(self) -> list[JobRow]:
+        """Return all jobs with a repeat, by name."""
+        return [JobRow._make(row) for row in self._execute(SQL["repeating"])]
 
-    def _soonest(self, names: Names, lane: str, now: str) -> str | None:
-        stamp: str | None
-        if names.single is not None:
-            stamp = self._execute(SQL["soonest_by_name"], (lane, names.single, now)).fetchone()[0]
-        elif names.everything or self._heads.is_wide(names, lane):
-            stamp = self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0]
-        else:
-            stamp = self._heads.soonest(names, lane, now)
-        return stamp
+    def named(self, name: str, limit: int) -> list[JobRow]:
+        """Return the first jobs of a name, by jobID, whatever their state."""
+        return [JobRow._make(row) for row in self._execute(SQL["named"], (name, limit))]
+
+    def count_ahead(self, row: JobRow, now: str, limit: int) -> int:
+        """Return how many due jobs of its lane and name come before a job, up to ``limit``."""
+        found = self._execute(
+            SQL["count_ahead"], (row.lane, row.name, now, row.priority, row.next_run, row.job_id, limit)
+        ).fetchone()
+        return int(found[0])
+
+    def set_seen(self, now: str) -> None:
+        """Note that the server is alive."""
+        self._execute(SQL["set_meta"], ("seen", now))
+
+    def seen(self) -> str:
+        """Return when a server of this file was last known to be alive; empty for a new file."""
+        found = self._execute(SQL["get_meta"], ("seen",)).fetchone()
+        return str(found[0]) if found else ""
 
     def first_of_name(self, name: str, *, mocked: bool) -> JobRow | None:
         """Return the oldest job of a name in any state, mocked or real."""
-        return self._found("first_of_name", (name, int(mocked)))
+        found = self._execute(SQL["first_of_name"], (name, int(mocked))).fetchone()
+        return None if found is None else self.job(found[0])
 
     def children(self, job_id: int) -> list[JobRow]:
         """Return the children of a job by jobID."""
@@ -338,34 +348,3 @@ class SQLiteStore:
         self._must_sync = True
         self._crash_patterns = patterns
         self._execute(SQL["set_meta"], ("crashPatterns", json.dumps(patterns)))
-
-    # --- Seeks: what Heads asks --------------------------------------------------------------------------
-
-    def head(self, lane: str, name: str, priority: int) -> tuple[str, int] | None:
-        """Return nextRun and jobID of the first job of a group, due or not."""
-        found: tuple[str, int] | None
-        found = self._execute(SQL["head_of_group"], (lane, name, priority)).fetchone()
-        return found
-
-    def groups(self, lane: str, names: Names, limit: int) -> list[tuple[str, int, str, int]] | None:
-        """Return the head of every group that ``names`` match, None where they are more than ``limit``."""
-        found: list[tuple[str, int, str, int]] = []
-        if names.exact:
-            for name in names.exact:
-                group = self._execute(SQL["next_group_of_name"], (lane, name, PRIORITIES[0] + 1)).fetchone()
-                while group is not None:
-                    found.append(group)
-                    group = self._execute(SQL["next_group_of_name"], (lane, name, group[1])).fetchone()
-            return found
-        prefix = names.prefix()
-        group = self._execute(SQL["first_group"], (lane, prefix)).fetchone()
-        while group is not None and group[0].startswith(prefix):
-            name = group[0]
-            if names.match(name):
-                while group is not None:
-                    found.append(group)
-                    group = self._execute(SQL["next_group_of_name"], (lane, name, group[1])).fetchone()
-                if len(found) > limit:
-                    return None
-            group = self._execute(SQL["next_group"], (lane, name)).fetchone()
-        return found

@@ -1,4 +1,4 @@
-"""The named statements of ``queries.sql``, read once."""
+"""The named statements: of ``queries.sql`` and ``records.sql`` for the writer, of ``views.sql`` for views."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ COLUMNS = (
     " attempt, runID, expires, lane, options"
 )
 QUEUED = "state IN ('QUEUED', 'RUNQUEUED')"
+RUN = (
+    "runID, jobID, name, attempt, cause, scheduledFor, started, ended, worker, host, pid, status, exitCode,"
+    " error, result, progress, output, stop"
+)
+RUN_FILTERS = "(:status IS NULL OR status = :status) AND (:worker IS NULL OR worker = :worker)"
 
 
-def _read() -> dict[str, str]:
-    text = Path(__file__).with_name("queries.sql").read_text()
+def _read(file: str) -> dict[str, str]:
+    text = Path(__file__).with_name(file).read_text()
     found: dict[str, str] = {}
     for part in text.split("-- name: ")[1:]:
         name, _, body = part.partition("\n")
@@ -25,7 +30,8 @@ def _read() -> dict[str, str]:
 
 
 def _filled(body: str) -> str:
-    body = body.replace("{columns}", COLUMNS).replace("{queued}", QUEUED)
+    for mark, text in (("columns", COLUMNS), ("queued", QUEUED), ("run", RUN), ("run_filters", RUN_FILTERS)):
+        body = body.replace(f"{{{mark}}}", text)
 
     def branches(match: re.Match[str]) -> str:
         return " UNION ALL ".join(match[1].replace("{priority}", str(p)) for p in PRIORITIES)
@@ -33,4 +39,6 @@ def _filled(body: str) -> str:
     return re.sub(r"\{branches:((?:[^{}]|\{priority\})*)\}", branches, body)
 
 
-STATEMENTS = _read()
+STATEMENTS = _read("queries.sql")
+RECORDS = _read("records.sql")
+VIEWS = _read("views.sql")

@@ -7,6 +7,7 @@ from typing import Any
 
 from bedrockjobs.commands import ALL, Command, Reply
 from bedrockjobs.commands.base import Parameters
+from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.wire import wire_name
 from docs.generator import NOTE
 from docs.generator.markdown import code, table
@@ -29,6 +30,7 @@ _SHARED = ("connection", "timeout")
 _DONE_BY = {
     "writer": "Done in a commit; answered after it.",
     "reader": "Read on a read-only connection, outside the writer.",
+    "desk": "Answered from memory, which knows the live workers; touches no database by itself.",
     "at once": "Answered at once; touches no database.",
 }
 
@@ -69,11 +71,14 @@ def parameters(kind: type[Parameters]) -> list[tuple[str, str, str, str]]:
         alias = wire_name(name)
         words = type_words(schema["properties"][alias], schema.get("$defs", {}))
         rows.append((code(alias), words, _default(field), field.description or ""))
-    return sorted(rows, key=lambda row: row[2] != "required")
+    options = {code(name) for name in OPTIONS}
+    return sorted(rows, key=lambda row: (row[2] != "required", row[0] in options))
 
 
 def type_words(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     """Return a JSON schema in a few words."""
+    if "anyOf" in schema and "examples" in schema:
+        return f"duration, `{schema['examples'][0]}`"
     if "anyOf" in schema:
         return " or ".join(
             type_words(one, definitions) for one in schema["anyOf"] if one.get("type") != "null"
@@ -88,7 +93,8 @@ def type_words(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     if kind == "array":
         inner = type_words(schema["items"], definitions)
         limit = f", {schema.get('minItems', 0)} to {schema['maxItems']}" if "maxItems" in schema else ""
-        return f"array of {inner.partition(',')[0]}s{limit}"
+        plural = inner if inner.endswith("`") else f"{inner.partition(',')[0]}s"
+        return f"array of {plural}{limit}"
     if kind == "string" and "examples" in schema:
         return f"time, `{schema['examples'][0]}`"
     if kind == "string" and "maxLength" in schema:

@@ -20,7 +20,16 @@ CONSTANTS = [
 ]
 LIMITS = [name for name in CONSTANTS if name.endswith("_MAX")]
 UNITS = re.compile(r".*_(max|s|bytes|ms)$")
-NOT_QUANTITIES = {"host", "port", "database", "durability", "compatibility", "standby", "insecure"}
+NOT_QUANTITIES = {
+    "host",
+    "port",
+    "database",
+    "durability",
+    "compatibility",
+    "standby",
+    "insecure",
+    "test_clock",
+}
 
 _texts = [path.read_text() for path in TESTS.rglob("*.py") if path != Path(__file__)]
 

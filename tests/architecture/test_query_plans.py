@@ -10,7 +10,7 @@ import pytest
 
 from bedrockjobs.config import PRIORITIES
 from bedrockjobs.store import schema
-from bedrockjobs.store.statements import STATEMENTS
+from bedrockjobs.store.statements import RECORDS, STATEMENTS
 
 BY_NAME, BY_PRIORITY, ANY_STATE, BY_PARENT = "jobsByName", "jobsByPriority", "jobsAnyState", "jobsByParent"
 BY_ID = "INTEGER PRIMARY KEY"
@@ -33,6 +33,13 @@ INTENDED = {
     "soonest_by_name": BY_NAME,
     "soonest_of_any": BY_PRIORITY,
     "first_of_name": ANY_STATE,
+    "named": ANY_STATE,
+    "next_lane": BY_PRIORITY,
+    "lane_in_use": BY_PRIORITY,
+    "queued_in_lane": BY_PRIORITY,
+    "count_ahead": BY_NAME,
+    "expired": "jobsByExpires",
+    "next_expiry": "jobsByExpires",
     "children_of": BY_PARENT,
     "has_children": BY_PARENT,
     "has_pending_children": BY_PARENT,
@@ -40,8 +47,54 @@ INTENDED = {
 }
 """The index that each statement on the queue is meant to use."""
 
-NO_SEEK = {"insert_job", "highest_job_id", "has_families", "get_meta", "set_meta", "forget_meta"}
-"""Statements that look for no row, or are done once at start or in the tiny table ``meta``."""
+NO_SEEK = {
+    "insert_job",
+    "highest_job_id",
+    "has_families",
+    "get_meta",
+    "set_meta",
+    "forget_meta",
+    "holding",
+    "repeating",
+}
+"""Statements that look for no row, or read all of a partial index, or the tiny table ``meta``."""
+
+RECORDS_INTENDED = {
+    "run_by_id": ("runs", BY_ID),
+    "end_run": ("runs", BY_ID),
+    "stop_run": ("runs", BY_ID),
+    "progress_of_run": ("runs", BY_ID),
+    "delete_run": ("runs", BY_ID),
+    "trim_successes": ("runs", "runsByName"),
+    "trim_failures": ("runs", "runsByName"),
+    "last_seq": ("output", "PRIMARY KEY"),
+    "last_lines": ("output", "PRIMARY KEY"),
+    "next_run_with_output": ("output", "PRIMARY KEY"),
+    "delete_output": ("output", "PRIMARY KEY"),
+    "last_tick": ("ticks", "PRIMARY KEY"),
+    "trim_ticks": ("ticks", "PRIMARY KEY"),
+    "delete_ticks": ("ticks", "PRIMARY KEY"),
+    "job_of_key": ("keys", "PRIMARY KEY"),
+    "trim_keys": ("keys", "keysByAge"),
+    "delete_pause": ("pauses", "PRIMARY KEY"),
+    "delete_drain": ("drains", "PRIMARY KEY"),
+    "trim_events": ("events", BY_ID),
+}
+"""The table and the index of each statement beside jobs."""
+
+RECORDS_NO_SEEK = {
+    "insert_run",
+    "append_line",
+    "put_tick",
+    "put_key",
+    "put_pause",
+    "put_drain",
+    "add_event",
+    "all_pauses",
+    "open_runs",
+    "all_drains",
+}
+"""Statements beside jobs that only add, or read all of a small table."""
 
 
 @pytest.fixture(params=["empty", "analyzed"])
@@ -80,6 +133,7 @@ def plan(connection: sqlite3.Connection, sql: str) -> list[str]:
 
 def test_every_statement_is_judged() -> None:
     assert set(STATEMENTS) == set(INTENDED) | NO_SEEK
+    assert set(RECORDS) == set(RECORDS_INTENDED) | RECORDS_NO_SEEK
 
 
 @pytest.mark.parametrize("name", INTENDED)
@@ -95,6 +149,25 @@ def test_a_statement_uses_its_index(database: sqlite3.Connection, name: str) -> 
         assert not re.match(r"SCAN (jobs|TABLE)", step), f"it scans: {steps}"
         if step.startswith("SCAN"):
             assert re.match(r"SCAN (\(|CONSTANT ROW|\d|subquery)", step, re.IGNORECASE), steps
+
+
+@pytest.mark.parametrize("name", RECORDS_INTENDED)
+def test_a_statement_beside_jobs_uses_its_index(database: sqlite3.Connection, name: str) -> None:
+    table, index = RECORDS_INTENDED[name]
+    steps = plan(database, RECORDS[name])
+    seeks = [step for step in steps if re.match(rf"(SEARCH|SCAN) {table}\b", step)]
+    assert any(index in step for step in seeks), steps
+    assert not any(step.startswith("SCAN") for step in seeks), steps
+    assert not any("TEMP B-TREE" in step for step in steps), steps
+
+
+@pytest.mark.parametrize(
+    ("name", "index"), [("holding", "jobsHolding"), ("repeating", "jobsRepeating"), ("open_runs", "runsOpen")]
+)
+def test_what_reads_all_reads_a_partial_index(database: sqlite3.Connection, name: str, index: str) -> None:
+    steps = plan(database, {**STATEMENTS, **RECORDS}[name])
+    assert len(steps) == 1
+    assert f"INDEX {index}" in steps[0]
 
 
 def test_a_take_by_name_narrows_by_everything_it_knows(database: sqlite3.Connection) -> None:

@@ -2,7 +2,8 @@
 
 A ``console`` block holds lines that begin with ``$``, each followed by what it prints; ``>`` goes on with the
 line above. ``$ nc localhost 8888`` begins a conversation: requests and answers in turn. A ``python`` block is
-a program; the ``text`` block right after it is what it prints. Times, process ids and lengths are alike.
+a program; the ``text`` block right after it is what it prints. Times, process ids, lengths and spans of less
+than 10 s are alike.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ _FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _ALIKE = (
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)? UTC\b"), "MOMENT"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{3})?"), "TIME"),
     (re.compile(r"\b(pid=|Content-Length: )[1-9]\d*"), r"\1N"),
     (re.compile(r"\bworker=\S+"), "worker=W"),
     (re.compile(r"\b(?:127\.0\.0\.1|localhost):\d+"), "SERVER"),
     (re.compile(r"\b\d+\.\d+ ms\b"), "N ms"),
+    (re.compile(r"\b\d(?:\.\d)?s\b"), "Ns"),
     (re.compile(r"[ \t]+"), " "),
 )
 
@@ -68,7 +71,7 @@ class Player:
         self._host, _, self._port = server.address.rpartition(":")
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self._environment = clean_environment(
-            BEDROCKJOBS_SERVER=server.address, PATH=path, NO_COLOR="1", COLUMNS="200"
+            BEDROCKJOBS_SERVER=server.address, PATH=path, NO_COLOR="1", COLUMNS="200", TZ="UTC"
         )
 
     def play(self, page: Path) -> int:

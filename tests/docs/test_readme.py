@@ -1,4 +1,4 @@
-"""The README and the tutorial are run: every session against a server process, answer by answer."""
+"""The README, the tutorial and pages with sessions are run against a server process, answer by answer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import live_server
 from tests.docs.sessions import Player, alike, steps, turns
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +24,21 @@ def test_the_sessions_of_the_readme(player: Player) -> None:
 def test_the_tutorial(player: Player) -> None:
     """So does every step of the tutorial."""
     assert player.play(ROOT / "docs/tutorial/first-job.md") >= 15
+
+
+@pytest.mark.parametrize(("page", "count"), [("schedules", 10), ("runs-and-retries", 15)])
+def test_the_pages_on_runs(player: Player, page: str, count: int) -> None:
+    """And what the pages on schedules and on runs show."""
+    assert player.play(ROOT / f"docs/how-to/{page}.md") >= count
+
+
+def test_the_page_on_the_standing_clock(tmp_path: Path) -> None:
+    """And the page on tests, whose server has such a clock."""
+    server = live_server.start(tmp_path / "jobs.db", "--test-clock")
+    try:
+        assert Player(server, tmp_path).play(ROOT / "docs/how-to/test-with-a-standing-clock.md") >= 10
+    finally:
+        live_server.stop(server.process)
 
 
 def test_a_wrong_answer_is_found(player: Player, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bedrockjobs.handlers import families
+from bedrockjobs.store.ready import Ready
 from bedrockjobs.store.rows import JobRow
 from bedrockjobs.store.sqlite import SQLiteStore
 
@@ -55,16 +56,16 @@ def dropped_commit(seed: int) -> None:
 
 def blind_take(seed: int) -> None:
     """Give out jobs that run already."""
-    first_due, dice = SQLiteStore.first_due, random.Random(seed)
+    first_due, dice = Ready.first_due, random.Random(seed)
 
-    def blind(self: SQLiteStore, *args: Any, **options: Any) -> JobRow | None:
+    def blind(self: Ready, *args: Any, **options: Any) -> JobRow | None:
         if dice.random() < BLIND:
             row = self._execute("SELECT jobID FROM jobs WHERE state = 'RUNNING' LIMIT 1").fetchone()
             if row is not None:
                 return self.job(row[0])
         return first_due(self, *args, **options)
 
-    SQLiteStore.first_due = blind  # type: ignore[method-assign]
+    Ready.first_due = blind  # type: ignore[method-assign]
 
 
 def reused_ids(seed: int) -> None:

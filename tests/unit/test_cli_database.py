@@ -224,18 +224,22 @@ def test_a_current_database_is_said_to_be_current(store: SQLiteStore, tmp_path: 
     )  # fmt: skip
 
 
-def test_an_older_database_is_brought_up(
-    store: SQLiteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_database_is_brought_up(store: SQLiteStore, tmp_path: Path) -> None:
     store.close()
-    older = schema.VERSION
-    monkeypatch.setattr(schema, "VERSION", older + 1)
-    monkeypatch.setitem(schema.MIGRATIONS, older, lambda db: db.execute("CREATE TABLE extra (a)") and None)
+    before = rows_of(tmp_path / "jobs.db", "SELECT * FROM jobs")
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (table,) in tables:
+            if table not in schema.MIGRATED:
+                connection.execute(f"DROP TABLE {table}")
+        connection.execute("PRAGMA user_version = 1")
+        connection.commit()
     result = run("migrate", "-o", "json")
     assert json.loads(result.stdout) == {
-        "database": f"{tmp_path}/jobs.db", "before": older, "after": older + 1,
+        "database": f"{tmp_path}/jobs.db", "before": 1, "after": schema.VERSION,
     }  # fmt: skip
-    assert rows_of(tmp_path / "jobs.db", "SELECT count(*) FROM extra") == [(0,)]
+    assert rows_of(tmp_path / "jobs.db", "SELECT * FROM jobs") == before
+    assert rows_of(tmp_path / "jobs.db", "SELECT count(*) FROM runs") == [(0,)]
 
 
 def test_nothing_is_migrated_while_a_server_owns_the_database(store: SQLiteStore, tmp_path: Path) -> None:

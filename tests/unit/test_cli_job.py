@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from cli_fake import FakeServer, fake_server, run
 
-from bedrockjobs.cli import job
+from bedrockjobs.cli import explain, job
+from bedrockjobs.cli.options import SECTIONS
 from bedrockjobs.client import Answer, ConnectionLost, ServerUnreachable
 from bedrockjobs.commands import Command
+from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.errors import (
     BadArguments,
     Forbidden,
@@ -49,7 +51,25 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
             "CreateJob",
             {"name": "foo", "retryAfter": "+300 SECONDS", "parentJobID": 3},
         ),
+        (
+            ["create", "foo", "--argv", "tar -czf 'a b.tgz' /srv", "--run-timeout", "1h30m", "--retries", "3",
+             "--backoff", "5", "--on-lost", "fail", "--lock", "true", "--tags", "a,b",
+             "--idempotency-key", "k"],
+            "CreateJob",
+            {"name": "foo", "argv": ["tar", "-czf", "a b.tgz", "/srv"], "runTimeout": 5400, "retries": 3,
+             "backoff": 5, "onLost": "fail", "lock": True, "tags": ["a", "b"], "idempotencyKey": "k"},
+        ),
+        (
+            ["create", "foo", "--url", "https://example.org/"],
+            "CreateJob",
+            {"name": "foo", "url": {"url": "https://example.org/"}},
+        ),
         (["show", "7"], "QueryJob", {"jobID": 7}),
+        (
+            ["update", "7", "--cmd", "", "--max-late", "5m", "--progress", '{"percent":40}'],
+            "UpdateJob",
+            {"jobID": 7, "cmd": "", "maxLate": 300, "progress": {"percent": 40}},
+        ),
         (
             ["update", "7", "--data", "{}", "--repeat", "DAILY", "--priority", "0",
              "--next-run", "2026-11-21", "--run", "9"],
@@ -153,6 +173,13 @@ def test_exit_statuses(error: Exception, status: int, fake: FakeServer) -> None:
         (["create", "foo", "--no-overwrite"], "with --unique only"),
         (["create", "foo", "--retry-after", "1.5s"], "expected whole seconds"),
         (["update", "7"], "nothing to change"),
+        (
+            ["create", "foo", "--run-timeout", "soon"],
+            "runTimeout: expected whole seconds",
+        ),
+        (["create", "foo", "--argv", "a 'b"], "--argv': expected words quoted as for a shell"),
+        (["create", "foo", "--catchup", "maybe"], "'maybe' is not one of 'once', 'skip', 'all'"),
+        (["explain", "x"], "jobID: expected digits"),
         (["retry", "7", "--delay", "1.5s"], "expected whole seconds"),
         (["retry", "7", "--delay", "-5"], "expected a duration like 90s"),
         (["get", "foo", "--count", "0"], "1<=x<=1000"),
@@ -366,3 +393,48 @@ def test_delete_tells_what_it_did_before_the_server_went_away(fake: FakeServer) 
     result = run("job", "delete", "1", "2", "3", "-o", "name")
     assert (result.exit_code, result.stdout) == (69, "1\n")
     assert len(fake.asked) == 2
+
+
+# --- options and explain --------------------------------------------------------------------------------
+
+
+def test_every_option_of_a_job_is_a_flag_with_a_heading() -> None:
+    for command in (["job", "create"], ["job", "update"], ["schedule", "add"], ["schedule", "update"]):
+        shown = run(*command, "--help").stdout
+        for field in JobOptions.model_fields:
+            assert f"  --{field.replace('_', '-')} " in shown
+    assert set(JobOptions.model_fields) == {field for fields in SECTIONS.values() for field in fields}
+    assert all(f"\n{section}:\n" in shown for section in SECTIONS)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "lines"),
+    [
+        ([], ["Nothing stands in its way."]),
+        (
+            [{"reason": "lock", "detail": "job 3 has it"}],
+            ["What stands in its way:", "  1. Another job with its lock is running: job 3 has it"],
+        ),
+        (
+            [{"reason": "nextRun", "detail": ""}, {"reason": "new", "detail": "x\x1b[2J"}],
+            [
+                "What stands in its way, the most decisive first:",
+                "  1. It is not due yet.",
+                "  2. new: x\\u001b[2J",
+            ],
+        ),
+    ],
+)
+def test_explain_says_why_in_plain_words(
+    reasons: list[dict[str, str]], lines: list[str], fake: FakeServer
+) -> None:
+    reply = {"jobID": 7, "state": "QUEUED", "name": "foo", "waitsFor": reasons}
+    fake.will("ExplainJob", reply, reply)
+    assert run("job", "explain", "7").stdout.splitlines() == ["Job 7 (foo) is QUEUED.", *lines]
+    assert json.loads(run("job", "explain", "7", "-o", "json").stdout) == reply
+
+
+def test_each_reason_of_the_server_has_its_words() -> None:
+    assert list(explain.WORDS) == [
+        "state", "children", "paused", "nextRun", "lock", "own command", "no worker", "ahead",
+    ]  # fmt: skip

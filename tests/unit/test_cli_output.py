@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from contextlib import redirect_stdout
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bedrockjobs.cli.output import as_json, printable, raw_record, write_many, write_one
+from bedrockjobs.cli.output import as_json, printable, raw_record, styled, write_many, write_one
 from bedrockjobs.wire import RawJSON
 
 JOB = raw_record(
@@ -100,6 +101,21 @@ def test_an_empty_list_is_said_on_stderr(capsys: pytest.CaptureFixture[str]) -> 
     assert (captured.out, captured.err) == ("", "No jobs.\n")
 
 
+@pytest.mark.parametrize(("width", "folded"), [("60", False), ("30", True)])
+def test_short_columns_are_folded_only_where_there_is_no_room(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, width: str, folded: bool
+) -> None:
+    """And then nothing of them is lost."""
+    monkeypatch.setenv("COLUMNS", width)
+    record = {"status": "terminated", "started": "2026-11-21T08:00:00", "error": "y" * 90}
+    with redirect_stdout(terminal):
+        write_many([record], "table", list(record))
+    shown = re.sub("\x1b[^m]*m", "", terminal.getvalue())
+    assert ("terminated" not in shown, "2026-11-21T08:00:00" not in shown) == (folded, folded)
+    assert shown.count("y") == 90
+    assert sum(map(shown.count, "0123456789")) == 14
+
+
 def test_a_terminal_gets_colours_and_no_lost_text(terminal: Terminal) -> None:
     with redirect_stdout(terminal):
         write_many([{**JOB, "name": "y" * 60}, OTHER], "table", ("jobID", "state", "name"))
@@ -107,6 +123,15 @@ def test_a_terminal_gets_colours_and_no_lost_text(terminal: Terminal) -> None:
     assert "\x1b[36m" in shown, "QUEUED is cyan"
     assert shown.count("y") == 60, "what is too wide is folded"
     assert "日本語" in shown
+
+
+def test_style_is_for_terminals(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert styled("+ a", fg="green") == "+ a", "a pipe"
+    with redirect_stdout(terminal):
+        assert styled("+ a", fg="green") == "\x1b[32m+ a\x1b[0m"
+        assert styled("+ a", err=True, fg="green") == "+ a", "stderr is none"
+        monkeypatch.setenv("NO_COLOR", "1")
+        assert styled("+ a", fg="green") == "+ a"
 
 
 def test_no_color_takes_the_colours_away(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

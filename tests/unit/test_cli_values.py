@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -10,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bedrockjobs.cli import values
-from bedrockjobs.cli.values import Duration, Modifier, TextOrFile, duration_text, seconds_of
+from bedrockjobs.cli.values import (
+    Duration,
+    Modifier,
+    Moment,
+    TextOrFile,
+    Words,
+    current_user,
+)
+from bedrockjobs.clock import ManualClock
+from bedrockjobs.duration import duration_text, seconds_of
 
 
 @pytest.mark.parametrize(
@@ -25,6 +35,7 @@ from bedrockjobs.cli.values import Duration, Modifier, TextOrFile, duration_text
         ("1m0.25s", 60.25),
         ("0", 0),
         (" 5M ", 300),
+        ("+5 MINUTES", 300),
     ],
 )
 def test_durations(text: str, seconds: float) -> None:
@@ -45,7 +56,7 @@ def test_durations(text: str, seconds: float) -> None:
         "\N{ARABIC-INDIC DIGIT FIVE}s",
         "1h 30m",
         "5.5m",
-        "+5 MINUTES",
+        "+5 FORTNIGHTS",
         ".",
     ],
 )
@@ -65,7 +76,7 @@ def test_a_whole_duration_refuses_parts_of_a_second() -> None:
 
 
 def test_a_bad_duration_says_what_was_expected() -> None:
-    with pytest.raises(click.BadParameter, match="expected a duration like 90s, 5m or 1h30m"):
+    with pytest.raises(click.BadParameter, match="expected a duration like 90s, 5m, 1h30m"):
         Duration().convert("soon", None, None)
 
 
@@ -97,3 +108,36 @@ def test_a_file_that_cannot_be_a_value(
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(click.BadParameter, match=r"cannot read missing\.json: No such file"):
         TextOrFile().convert("@missing.json", None, None)
+
+
+def test_a_moment_may_be_a_time_from_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "SystemClock", lambda: ManualClock(datetime(2026, 11, 21, 12, tzinfo=UTC)))
+    assert Moment().convert("1h30m", None, None) == "2026-11-21 13:30:00"
+    assert Moment().convert("2026-11-22 05:00", None, None) == "2026-11-22 05:00"
+    with pytest.raises(click.BadParameter, match="from now"):
+        Moment().convert("999999999d", None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("restic backup '/my srv'", '["restic", "backup", "/my srv"]'),
+        ('["a","b c"]', '["a","b c"]'),
+        ("echo $HOME *", '["echo", "$HOME", "*"]'),
+    ],
+)
+def test_words_are_split_as_a_shell_does_without_one(text: str, words: str) -> None:
+    assert Words().convert(text, None, None) == words
+
+
+def test_words_with_an_open_quote_are_refused() -> None:
+    with pytest.raises(click.BadParameter, match="quoted as for a shell, or a JSON array"):
+        Words().convert("echo 'half", None, None)
+
+
+def test_a_user_without_a_name_is_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise KeyError("no such uid")
+
+    monkeypatch.setattr(values.getpass, "getuser", nobody)
+    assert current_user() == ""

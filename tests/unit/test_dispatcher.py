@@ -90,12 +90,31 @@ async def test_a_command_that_crashes_hurts_nobody_else(
     assert "ZeroDivisionError" in caplog.text
 
 
+async def test_what_time_asks_for_is_not_tried_again_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    def broken() -> None:
+        nonlocal tries
+        tries += 1
+        raise ValueError
+
+    monkeypatch.setattr(bench.store, "commit", broken)
+    for name in "abcde":
+        assert isinstance(await bench.ask(CreateJob(name=name)), ServerFault)
+    assert tries <= 2 * 5 + 1, "its own notes of the start fail as often as somebody asks for something"
+    monkeypatch.undo()
+    assert isinstance(await bench.ask(CreateJob(name="a")), Answer)
+
+
 async def test_a_failed_commit_is_not_acknowledged(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def full() -> None:
         error = sqlite3.OperationalError("database or disk is full")
         error.sqlite_errorname = "SQLITE_FULL"
         raise error
 
+    await bench.dispatcher.settle()
     monkeypatch.setattr(bench.store, "commit", full)
     outcome = await bench.ask(CreateJob(name="a"))
     assert isinstance(outcome, Unavailable)

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bedrockjobs.config import PRIORITIES, Settings
-from bedrockjobs.store.rows import MOCK_LANE, OPEN_LANE, JobRow, Names, names_from
+from bedrockjobs.store.lanes import MOCK_LANE, OPEN_LANE
+from bedrockjobs.store.rows import JobRow, Names, names_from
 from bedrockjobs.store.sqlite import SQLiteStore
 
 NOW = "2026-01-01 00:00:05"
@@ -176,7 +177,7 @@ class Both:
                 self.undo()
             case _:
                 raise AssertionError(kind)
-        self.store.freed.clear()
+        self.store.ready.freed.clear()
 
 
 @given(st.lists(steps, max_size=60), st.sampled_from([1, 2, 5, 20_000]), st.sampled_from([1, 2, 256]))

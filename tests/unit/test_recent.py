@@ -66,7 +66,7 @@ def test_each_write_is_kept(store: SQLiteStore) -> None:
 
 def test_a_plain_delete_is_kept(store: SQLiteStore) -> None:
     store.claim(row(1)._replace(state="RUNNING", last_run=AT, attempt=1))
-    assert store.delete_plain(1, None)
+    assert store.delete_plain(1)
     assert store.job(1) is None
 
 

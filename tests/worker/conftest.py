@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import select
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bedrock_worker.agent import Agent
 from bedrock_worker.options import Options
+from bedrock_worker.watch import Watch
 
 from bedrockjobs.client import addresses_of
 from tests.worker.fake_server import DEADLINE_S, FakeServer
@@ -22,6 +23,15 @@ from tests.worker.fake_server import DEADLINE_S, FakeServer
 def _log_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep a program that is called inside a test from setting up the log of all others."""
     monkeypatch.setattr("bedrock_worker.log.begin", lambda: None)
+
+
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the pauses between tries and between beats short; their number and their order stay."""
+    monkeypatch.setattr("bedrock_worker.agent.backoff_s", lambda _: 0.01)
+    monkeypatch.setattr("bedrock_worker.report.backoff_s", lambda _: 0.01)
+    monkeypatch.setattr("bedrock_worker.heartbeat.AGAIN_S", 0.05)
+    monkeypatch.setattr("bedrock_worker.heartbeat.GAP_S", 0.05)
 
 
 @pytest.fixture
@@ -38,6 +48,14 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     return folder
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    """Yield a watch."""
+    found = Watch()
+    yield found
+    found.close()
 
 
 class Working:
@@ -81,8 +99,14 @@ def working(server: FakeServer) -> Callable[..., Any]:
 def once(server: FakeServer, working: Callable[..., Any]) -> Callable[..., Any]:
     """Return what runs one job to its end and returns its report."""
 
-    async def run(script: str, *arguments: str, data: str = "{}", **more: Any) -> Any:
-        await server.add("Foo", data)
+    async def run(
+        script: str,
+        *arguments: str,
+        data: str = "{}",
+        options: dict[str, object] | None = None,
+        **more: Any,
+    ) -> Any:
+        await server.add("Foo", data, **(options or {}))
         async with working("sh", "-c", script, *arguments, jobs_max=1, **more) as worker:
             report = await server.report()
             assert await worker.ended() == 0
@@ -90,6 +114,22 @@ def once(server: FakeServer, working: Callable[..., Any]) -> Callable[..., Any]:
             return report
 
     return run
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait for something that no event tells of, a file."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+def gone(*pids: int) -> bool:
+    """Tell whether processes have ended; a dead one that nobody has reaped counts."""
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+                return False
+    return True
 
 
 def ended(pid: int) -> bool:

@@ -47,13 +47,26 @@ class FakeServer:
     """Heads of answers (``503 Service Unavailable``) to give to a verb instead of doing it."""
     lost: dict[str, int] = field(default_factory=dict)
     """How many answers to a verb to lose: it is done, and the connection is closed."""
+    silent: set[str] = field(default_factory=set)
+    """Verbs that are never answered."""
     answers: dict[str, bytes] = field(default_factory=dict)
     """Whole answers, as bytes, to a verb."""
     answers_at_the_end: bool = False
     """Whether a wait that the client ends is answered with what is there: it crossed with the answer."""
     waits: int = 0
-    """How many requests had to wait."""
+    """How many requests for jobs had to wait."""
+    asking: int = 0
+    """How many requests for jobs wait at the moment."""
+    beats_waiting: int = 0
+    """How many Heartbeats wait at the moment."""
+    drained: bool = False
+    output: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    """The lines of each run, with their streams."""
     connections: int = 0
+    _stops: dict[int, str] = field(default_factory=dict)
+    _told: set[tuple[int, str]] = field(default_factory=set)
+    _told_drained: bool = False
+    _options: dict[int, str] = field(default_factory=dict)
     _queue: list[tuple[int, str, str]] = field(default_factory=list)
     _running: dict[int, int] = field(default_factory=dict)
     _ids: int = 0
@@ -85,13 +98,31 @@ class FakeServer:
         """Return the address to connect to."""
         return f"127.0.0.1:{self._port}"
 
-    async def add(self, name: str = "Foo", data: str = "{}") -> int:
-        """Queue a job and return its id."""
+    async def add(self, name: str = "Foo", data: str = "{}", **options: object) -> int:
+        """Queue a job with options by wire name and return its id."""
         async with self._change:
             self._ids += 1
+            self._options[self._ids] = "".join(
+                f",{json.dumps(key)}:{json.dumps(options[key])}" for key in options
+            )
             self._queue.append((self._ids, name, data))
             self._change.notify_all()
         return self._ids
+
+    async def stop_run(self, run_id: int, signal: str) -> None:
+        """Want a run stopped by ``TERM``, ``KILL``, or as ``LOST``: then it is another's."""
+        async with self._change:
+            if signal == "LOST":
+                self._running = {job: run for job, run in self._running.items() if run != run_id}
+            else:
+                self._stops[run_id] = signal
+            self._change.notify_all()
+
+    async def drain(self, drained: bool = True) -> None:
+        """Want the worker quiet, or no longer."""
+        async with self._change:
+            self.drained = drained
+            self._change.notify_all()
 
     async def until(self, holds: Callable[[], object]) -> None:
         """Wait until something holds; fails after ``DEADLINE_S``."""
@@ -125,6 +156,9 @@ class FakeServer:
                     )
                     request = Request(verb, (await reader.readexactly(length)).decode())
                     await self._note(request)
+                    if verb in self.silent:
+                        await reader.read(1)
+                        break
                     answer = await self._answer(request, reader)
                     if self.lost.get(verb):
                         self.lost[verb] -= 1
@@ -152,7 +186,15 @@ class FakeServer:
         if request.verb == "GetJobs":
             return await self._get_jobs(request, reader)
         if request.verb in ENDINGS:
-            return self._end(request)
+            async with self._change:
+                self._change.notify_all()
+                return self._end(request)
+        if request.verb == "Heartbeat":
+            return await self._heartbeat(request, reader)
+        if request.verb == "AppendOutput":
+            return self._append(request)
+        if request.verb == "SyncSchedules":
+            return _ok('{"added":["a"],"changed":[],"removed":[],"unchanged":[]}')
         if request.verb == "CreateJob":
             given = request.given
             job_id = await self.add(str(given["name"]), jsontext.members(request.text).get("data", "{}"))
@@ -178,8 +220,13 @@ class FakeServer:
     async def _wait_for(self, given: dict[str, object]) -> None:
         async with self._change:
             self.waits += 1
+            self.asking += 1
             self._change.notify_all()
-            await self._change.wait_for(lambda: any(self._matches(given, job) for job in self._queue))
+            try:
+                await self._change.wait_for(lambda: any(self._matches(given, job) for job in self._queue))
+            finally:
+                self.asking -= 1
+                self._change.notify_all()
 
     @staticmethod
     def _matches(given: dict[str, object], job: tuple[int, str, str]) -> bool:
@@ -198,9 +245,58 @@ class FakeServer:
             found.append(
                 f'{{"created":"2026-11-21 03:29:56","data":{data},"jobID":{job_id},"lastRun":"",'
                 f'"name":{json.dumps(name)},"nextRun":"2026-11-21 03:29:56.332","priority":500,"repeat":"",'
-                f'"retryAfter":"","attempt":1,"runID":{run_id}}}'
+                f'"retryAfter":"","attempt":1,"runID":{run_id}{self._options.get(job_id, "")}}}'
             )
         return found
+
+    async def _heartbeat(self, request: Request, reader: asyncio.StreamReader) -> bytes:
+        given = request.given
+        run_ids = given["runIDs"]
+        assert isinstance(run_ids, list)
+
+        def stops() -> set[tuple[int, str]]:
+            lost = {(run, "LOST") for run in run_ids if run not in self._running.values()}
+            return lost | {(run, how) for run, how in self._stops.items() if (run, "LOST") not in lost}
+
+        if given.get("connection") == "wait":
+            ended = asyncio.ensure_future(reader.read(1))
+            news = asyncio.ensure_future(self._news(stops))
+            await asyncio.wait(
+                (ended, news), timeout=int(str(given["timeout"])) / 1000, return_when=asyncio.FIRST_COMPLETED
+            )
+            for waiter in (ended, news):
+                waiter.cancel()
+            await asyncio.gather(ended, news, return_exceptions=True)
+        found = stops()
+        self._told |= found
+        self._told_drained = self.drained
+        stop = [{"runID": run, "signal": how} for run, how in sorted(found)]
+        return _ok(json.dumps({"stop": stop, "quiet": self.drained}))
+
+    async def _news(self, stops: Callable[[], set[tuple[int, str]]]) -> None:
+        async with self._change:
+            self.beats_waiting += 1
+            self._change.notify_all()
+            try:
+                await self._change.wait_for(
+                    lambda: stops() - self._told or self.drained != self._told_drained
+                )
+            finally:
+                self.beats_waiting -= 1
+
+    def _append(self, request: Request) -> bytes:
+        given = request.given
+        run_id, seq, lines = int(str(given["runID"])), int(str(given["seq"])), given["lines"]
+        assert isinstance(lines, list)
+        if run_id not in self._running.values():
+            return b"405 Run is over\r\nContent-Length: 0\r\n\r\n"
+        kept = self.output.setdefault(run_id, [])
+        if seq > len(kept) + 1:
+            detail = f"seq: expected {len(kept) + 1}"
+            return f"405 Gap in output\r\nerror: {detail}\r\nContent-Length: 0\r\n\r\n".encode()
+        for line in lines[len(kept) + 1 - seq :]:
+            kept.append(("out", line) if isinstance(line, str) else (line["stream"], line["line"]))
+        return _ok(json.dumps({"seq": len(kept)}))
 
     def _end(self, request: Request) -> bytes:
         given = request.given

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
+import socket
 from collections import deque
 
 import pytest
 
-from tests.worker.conftest import ended
+from tests.worker.conftest import ended, until
 from tests.worker.fake_server import DEADLINE_S
 
 RUNS_LONG = ("sh", "-c", 'echo $$ > "$0/$BEDROCK_JOB_ID"; sleep 1000')
 UNTIL_GO = 'until [ -e "$0/go" ]; do sleep 0.01; done; '
 WAITS = ("sh", "-c", UNTIL_GO + 'echo "{\\"done\\":true}" > "$BEDROCK_RESULT"')
-
-
-@pytest.fixture(autouse=True)
-def _hurried(monkeypatch):
-    """Make the pauses between tries short; their number and their order stay."""
-    monkeypatch.setattr("bedrock_worker.agent.backoff_s", lambda _: 0.01)
-    monkeypatch.setattr("bedrock_worker.report.backoff_s", lambda _: 0.01)
 
 
 def messages(caplog, *whats):
@@ -28,21 +22,15 @@ def messages(caplog, *whats):
     return [message for message in found if message.startswith(whats)]
 
 
-async def until(holds):
-    """Wait for something that no event tells of, a file."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():
-            await asyncio.sleep(0.005)
-
-
 async def test_one_waiting_question_for_all_free_slots(server, working):
     async with working("true", concurrency=3, names=("Foo*", "Bar"), mocked=True):
         await server.until(lambda: server.of("GetJobs"))
         assert server.of("GetJobs")[0].given == {
             "names": ["Foo*", "Bar"], "numResults": 3, "worker": "test", "connection": "wait",
-            "timeout": 60_000, "getMockedJobs": True,
+            "timeout": 60_000, "getMockedJobs": True, "heartbeat": True, "host": socket.gethostname(),
+            "pid": os.getpid(),
         }  # fmt: skip
-        assert server.connections == 1
+        assert server.connections == 2  # one asks for jobs, one beats
 
 
 async def test_asks_again_for_what_is_free(server, working, tmp_path):
@@ -117,7 +105,7 @@ async def test_quiet_and_resume(server, working, tmp_path, caplog):
     async with working("true") as worker:
         await server.until(lambda: server.of("GetJobs"))
         worker.agent.quiet()
-        await server.until(lambda: not server._writers)
+        await server.until(lambda: not server.asking)
         await server.add()
         assert len(server.of("GetJobs")) == 1
         worker.agent.resume()

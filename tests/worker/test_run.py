@@ -55,6 +55,11 @@ async def test_exit_status_rules(once, script, verb, given):
     assert (report.verb, found) == (verb, {**FENCE, **given})
 
 
+async def test_next_try_is_after_the_backoff_of_the_job(once):
+    report = await once("exit 75", options={"backoff": 300})
+    assert (report.verb, report.given["delay"]) == ("RetryJob", 300)
+
+
 async def test_error_ends_with_the_last_lines(once):
     report = await once("for i in $(seq 30); do echo line $i; done; exit 2")
     assert report.given["error"].split("\n") == ["exit status 2", *(f"line {i}" for i in range(21, 31))]
@@ -210,7 +215,8 @@ async def test_process_that_leaves_the_group_does_not_hold_the_run(once, tmp_pat
     assert ended(int(pid.read_text()))
 
 
-async def test_flood_of_output_stays_out_of_memory(once):
+async def test_flood_of_output_stays_out_of_memory(once, server):
+    server.answers["AppendOutput"] = b"430 Unrecognized command\r\nContent-Length: 0\r\n\r\n"
     zeros = "head /dev/zero -c"
     tracemalloc.start()
     try:
@@ -257,9 +263,10 @@ async def test_name_that_no_environment_can_hold_fails_the_job(server, working):
     assert report.given["error"].startswith("cannot start the command: ")
 
 
-async def test_child_is_in_a_session_of_its_own(tmp_path):
+async def test_child_is_in_a_session_of_its_own(watch, tmp_path):
     (tmp_path / "in").touch()
-    child = Child(["sleep", "1000"], env={}, cwd=None, stdin=tmp_path / "in", listener=lambda *_: None)
+    given = {"cwd": None, "stdin": tmp_path / "in", "listener": lambda *_: None, "watch": watch}
+    child = Child(["sleep", "1000"], env={}, **given)
     assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
     assert child.running
     child.signal(9)

@@ -11,16 +11,21 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
-from bedrock_worker.job import Job, jobs_of
+from bedrock_worker.channel import Channel
+from bedrock_worker.choice import Choice
+from bedrock_worker.heartbeat import Heartbeats
+from bedrock_worker.load import FileWatch, Throttle
 from bedrock_worker.log import LOG, event
 from bedrock_worker.options import Options
-from bedrock_worker.outcome import hand_back, try_again
-from bedrock_worker.report import Link, Reporter
+from bedrock_worker.outcome import Report, hand_back, is_hand_back, try_again
+from bedrock_worker.report import Link, Reporter, insist
 from bedrock_worker.run import Run
+from bedrock_worker.taken import Job, jobs_of
+from bedrock_worker.watch import Watch
 from bedrockjobs.client import AsyncClient, backoff_s
 from bedrockjobs.errors import CommandError, NotFound
 
-OK, UNAVAILABLE = 0, 69
+OK, REFUSED, UNAVAILABLE = 0, 1, 69
 """Exit statuses; 69 is EX_UNAVAILABLE of sysexits.h."""
 
 BURST_TRIES_MAX = 6
@@ -35,37 +40,55 @@ LAST_REPORTS_S = 5.0
 EARLY_S = 1.0
 """A wait that ends empty within this did not wait; the next question then comes after a pause."""
 
+FILE_LOOK_S = 5.0
+"""Time between two looks at the file of ``--version-watch``."""
+
 
 class Agent:
     """A worker at work."""
 
-    def __init__(self, options: Options) -> None:
-        """Work as the options say; nothing is connected yet."""
+    def __init__(self, options: Options, choice: Choice | None = None) -> None:
+        """Work as the options say; nothing is connected yet. Raises ValueError for bad rules or module."""
         self._options = options
+        self._choice = Choice(options) if choice is None else choice
         # One try each: the loops here go on for as long as the server is away, and say so once.
         self._client = AsyncClient([str(address) for address in options.servers], tries=1)
         self._link = Link()
         self._reporter = Reporter(self._client, self._link)
+        self._heartbeats = Heartbeats(
+            self._client, self._link, options, names=lambda: self._choice.names, heed=self._heed
+        )
+        self._watch = Watch()
+        self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
+        self._file = None if options.version_watch is None else FileWatch.of(options.version_watch)
         self._runs: set[Run] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._taken = 0
         self._failures = 0
         self._signals = 0
         self._quiet = False
+        self._drained = False
+        self._outdated = False
         self._changed = asyncio.Event()
 
     async def run(self) -> int:
         """Work until a signal, the end of a burst or the last of ``jobs_max``; return the exit status."""
         options = self._options
         event(
-            logging.INFO, "worker ready", worker=options.worker, names=",".join(options.names),
+            logging.INFO, "worker ready", worker=options.worker, names=",".join(self._choice.names),
             server=",".join(map(str, options.servers)), slots=options.concurrency,
         )  # fmt: skip
+        self._heartbeats.begin()
+        looking = None if self._file is None else asyncio.ensure_future(self._look_at(self._file))
         try:
-            status = await self._pull_all()
+            status = await self._sync() or await self._pull_all()
             return await self._wind_down() or status
         finally:
+            if looking is not None:
+                looking.cancel()
+            await self._heartbeats.leave()
             await self._client.close()
+            self._watch.close()
             event(logging.INFO, "worker ended", taken=self._taken)
 
     def stop(self) -> None:
@@ -77,33 +100,88 @@ class Agent:
     def quiet(self) -> None:
         """Take no more for now; what runs goes on."""
         event(logging.INFO, "quiet")
-        self._quiet = True
-        self._changed.set()
+        self._set_quiet(True)
 
     def resume(self) -> None:
         """Take jobs again."""
         if self._quiet:
             event(logging.INFO, "resumed")
-        self._quiet = False
+        self._set_quiet(False)
+
+    def reload(self) -> None:
+        """Read the rules anew; bad ones are refused, and the old ones stay. What runs goes on."""
+        try:
+            self._choice.read_rules()
+        except ValueError as error:
+            event(logging.ERROR, "not reloaded", error=error)
+        else:
+            event(logging.INFO, "reloaded", names=",".join(self._choice.names))
+            self._heartbeats.soon()
+            self._changed.set()
+
+    def _set_quiet(self, quiet: bool) -> None:
+        self._quiet = self._heartbeats.quiet = quiet
+        self._heartbeats.soon()
         self._changed.set()
+
+    def _heed(self, drained: bool) -> None:
+        """Take no more jobs while the server wants it so."""
+        if drained != self._drained:
+            event(logging.INFO, "drained" if drained else "no longer drained")
+            self._drained = drained
+            self._changed.set()
+
+    async def _look_at(self, file: FileWatch) -> None:
+        """End in good order once the file has changed."""
+        while not file.changed():  # noqa: ASYNC110  no event tells of it
+            await asyncio.sleep(FILE_LOOK_S)
+        event(logging.INFO, "version changed", file=self._options.version_watch)
+        self._outdated = True
+        self._changed.set()
+
+    async def _sync(self) -> int:
+        """Make the server's schedules those of the module, if there is one; return the exit status so far."""
+        module = self._choice.module
+        if module is None:
+            return OK
+        sync = asyncio.ensure_future(insist(self._client, self._link, module.sync(by=self._options.worker)))
+        sync.add_done_callback(lambda _: self._changed.set())
+        await self._until(lambda: sync.done() or self._signals > 0)
+        if not sync.done():
+            sync.cancel()
+            await asyncio.gather(sync, return_exceptions=True)
+            return OK
+        try:
+            found = sync.result()
+        except CommandError as error:
+            event(logging.ERROR, "schedules refused", module=module.name, error=error)
+            return REFUSED
+        event(
+            logging.INFO, "schedules synced", source=module.source, added=len(found.added),
+            changed=len(found.changed), removed=len(found.removed), unchanged=len(found.unchanged),
+        )  # fmt: skip
+        return OK
 
     async def _pull_all(self) -> int:
         """Take jobs for as long as there is reason to; return the exit status so far."""
         burst = self._options.burst
-        while not self._signals:
+        while not self._signals and not self._outdated:
             self._changed.clear()
             left = self._options.jobs_max
             left = self._options.concurrency if left is None else left - self._taken
             if left <= 0:
                 break
-            free = min(left, self._options.concurrency - len(self._tasks))
-            if self._quiet or free <= 0:
-                await self._changed.wait()
+            free = min(left, self._slots() - len(self._tasks))
+            if burst and self._drained and not self._tasks:
+                break
+            if self._quiet or self._drained or free <= 0:
+                await self._pause(self._throttle.next_s() if self._throttle is not None else None)
                 continue
             idle = not self._tasks  # before the question: a run that ends meanwhile may make a job ready
             jobs = await self._pull(free)
+            taken_at = asyncio.get_running_loop().time()
             for job in jobs:
-                self._begin(job)
+                self._begin(job, taken_at)
             if burst and not jobs:
                 if idle and not self._failures:
                     break
@@ -113,12 +191,17 @@ class Agent:
                     await self._changed.wait()
         return OK
 
+    def _slots(self) -> int:
+        """Return how many jobs may run at once at the moment."""
+        return self._options.concurrency if self._throttle is None else self._throttle.slots()
+
     async def _pull(self, free: int) -> list[Job]:
         """Ask for jobs; where there are none, or no answer, return none after a fitting wait."""
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
         try:
-            answer = await self._client.exchange(self._options.take(free), hurry=self._changed)
+            take = self._options.take(free, self._choice.names)
+            answer = await self._client.exchange(take, hurry=self._changed)
             jobs = jobs_of(answer.body)
         except NotFound:
             self._link.up()
@@ -135,12 +218,12 @@ class Agent:
         self._failures = 0
         return jobs
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, seconds: float | None) -> None:
         await self._until(self._changed.is_set, seconds)
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: Job, taken_at: float) -> None:
         self._taken += 1
-        task = asyncio.get_running_loop().create_task(self._work(job))
+        task = asyncio.get_running_loop().create_task(self._work(job, taken_at))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -148,22 +231,37 @@ class Agent:
         self._tasks.discard(task)
         self._changed.set()
 
-    async def _work(self, job: Job) -> None:
+    async def _work(self, job: Job, taken_at: float) -> None:
         """See one job through."""
         if self._signals:  # it came with the answer that ended the last wait
             await self._reporter.deliver(hand_back(job))
             return
-        run = Run(job, self._options)
+        channel = Channel(self._client, self._link, job)
+        run = Run(job, self._options, self._choice, watch=self._watch, hear=channel.hear)
+        self._heartbeats.add(run, taken_at)
+        try:
+            report = await self._performed(run)
+            if report is None or is_hand_back(report):
+                channel.abandon()
+            else:
+                await channel.end()
+            if report is not None:
+                await self._reporter.deliver(report)
+        finally:
+            channel.abandon()
+            self._heartbeats.discard(run)
+
+    async def _performed(self, run: Run) -> Report | None:
+        """Let a run do its work."""
         self._runs.add(run)
         try:
-            report = await run.perform()
+            return await run.perform()
         except Exception:  # a fault of ours in one run must not end the others, nor lose the job
-            LOG.exception("job=%d run=%s failed inside the worker", job.job_id, job.run_id)
-            report = try_again(job)
+            LOG.exception("job=%d run=%s failed inside the worker", run.job.job_id, run.job.run_id)
+            return try_again(run.job)
         finally:
             self._runs.discard(run)
             self._changed.set()
-        await self._reporter.deliver(report)
 
     async def _wind_down(self) -> int:
         """Wait for what runs; after a signal no longer than the grace. Return the exit status."""

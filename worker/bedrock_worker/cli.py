@@ -12,6 +12,7 @@ import click
 
 from bedrock_worker import log
 from bedrock_worker.agent import Agent
+from bedrock_worker.choice import Choice
 from bedrock_worker.options import (
     GRACE_S,
     Options,
@@ -31,24 +32,28 @@ EPILOG = """
 \b
 The command gets the job's JSON on stdin and in the file $BEDROCK_DATA_FILE, and the variables
 BEDROCK_JOB_ID, BEDROCK_RUN_ID, BEDROCK_NAME, BEDROCK_ATTEMPT, BEDROCK_SCHEDULED_FOR,
-BEDROCK_DEADLINE (with --timeout) and BEDROCK_SERVER. A JSON object that it writes to the file
-$BEDROCK_RESULT becomes the job's data.
+BEDROCK_DEADLINE (with a timeout) and BEDROCK_SERVER. A JSON object that it writes to the file
+$BEDROCK_RESULT becomes the job's data. What it prints is kept with the run; a line
+"::progress 40 message::" on stdout is its progress.
 
 \b
 Its exit status decides:
     0     the job is finished
-    75    the job is tried again in 10 s
+    75    the job is tried again, after its backoff or 10 s
     100   the job has failed for good
     101   the job is tried again after the delay in the result: {"delay": 30}
     else  the job has failed
 
 \b
-Signals: TERM and INT end in good order, a second one at once; TSTP takes no more jobs, CONT does again.
+Signals: TERM and INT end in good order, a second one at once; TSTP takes no more jobs, CONT does again;
+HUP reads the rules anew.
 Every option is also a variable: --timeout is BEDROCKJOBS_WORKER_TIMEOUT.
 
 \b
-Example:
+Examples:
     bedrock-worker --name 'mail/*' --concurrency 4 -- ./send-mail --from noreply@example.com
+    bedrock-worker --rules /etc/bedrock-worker/rules.toml
+    bedrock-worker --module app.jobs
 """
 
 
@@ -78,8 +83,9 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
     epilog=EPILOG,
 )
 @_option(
-    "--name", "names", multiple=True, required=True, metavar="GLOB", help="Jobs to take, by name; repeatable."
-)
+    "--name", "names", multiple=True, metavar="GLOB",
+    help="Jobs to take, by name; repeatable. If left out: those of the rules or of the module.",
+)  # fmt: skip
 @_option(
     "--server", "servers", metavar="HOST:PORT[,...]",
     also=(SERVER_VARIABLE,),
@@ -113,32 +119,75 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
 )  # fmt: skip
 @_option("--burst", is_flag=True, help="End as soon as there is no job.")
 @_option("--max-jobs", "jobs_max", type=click.IntRange(1), metavar="N", help="End after so many jobs.")
+@_option(
+    "--rules", "rules_file", metavar="FILE", type=click.Path(path_type=Path, resolve_path=True),
+    help="Rules (TOML) that say which command runs for which names; read anew on HUP.",
+)  # fmt: skip
+@_option(
+    "--module", metavar="MODULE", help="Python module whose @job and @cron functions run, like app.jobs."
+)
+@_option(
+    "--allow-cmd", multiple=True, metavar="GLOB",
+    help="Jobs that may bring their own argv or url, by name; repeatable.",
+)  # fmt: skip
+@_option(
+    "--allow-shell", multiple=True, metavar="GLOB",
+    help="Jobs that may bring a command for the shell (cmd), or argv or url, by name; repeatable.",
+)  # fmt: skip
+@_option(
+    "--max-load", "load_max", type=click.FloatRange(0, min_open=True), metavar="LOAD",
+    help="Load per processor above which fewer jobs run at once, at least one.",
+)  # fmt: skip
+@_option(
+    "--version-watch", metavar="FILE", type=click.Path(path_type=Path),
+    help="Take no more and end, when this file's content changes.",
+)  # fmt: skip
 @_option("--get-mocked-jobs", "mocked", is_flag=True, help="Take mocked jobs too.")
 @click.version_option(package_name="bedrockjobs")
-@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
 def main(**given: Any) -> None:
-    """Pull jobs from a bedrockjobs server and run COMMAND, without a shell, for each."""
+    """Pull jobs from a bedrockjobs server and run a command for each.
+
+    It is COMMAND, run without a shell, unless --rules, --module or an allowed job say otherwise.
+    """
     if given["timeout_s"] == 0:
         raise click.BadParameter("expected more than 0s", param_hint="--timeout")
     options = Options(**given)
+    _check(options)
     try:
-        check_command(options)
-        options.take(1)
+        choice = Choice(options)
+        options.take(1, choice.names)
     except ValueError as error:
-        raise click.UsageError(f"COMMAND: {error}") from None
+        raise click.UsageError(str(error)) from None
     except CommandError as error:
         raise click.UsageError(error.detail or error.reason) from None
     log.begin()
-    raise SystemExit(asyncio.run(_work(options)))
+    raise SystemExit(asyncio.run(_work(options, choice)))
 
 
-async def _work(options: Options) -> int:
-    agent, loop = Agent(options), asyncio.get_running_loop()
+def _check(options: Options) -> None:
+    """Raise UsageError where there is nothing to take, nothing to run, or COMMAND cannot be run."""
+    declared = options.rules_file is not None or options.module is not None
+    if not options.names and not declared:
+        raise click.UsageError("Missing option '--name'; only --rules and --module know names of their own.")
+    if not options.argv and not declared and not options.accepts:
+        raise click.UsageError(
+            "Missing argument '-- COMMAND', or --rules, --module, --allow-cmd or --allow-shell."
+        )
+    try:
+        check_command(options)
+    except ValueError as error:
+        raise click.UsageError(f"COMMAND: {error}") from None
+
+
+async def _work(options: Options, choice: Choice) -> int:
+    agent, loop = Agent(options, choice), asyncio.get_running_loop()
     for number, act in (
         (signal.SIGTERM, agent.stop),
         (signal.SIGINT, agent.stop),
         (signal.SIGTSTP, agent.quiet),
         (signal.SIGCONT, agent.resume),
+        (signal.SIGHUP, agent.reload),
     ):
         loop.add_signal_handler(number, act)
     return await agent.run()

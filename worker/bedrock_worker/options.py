@@ -9,8 +9,9 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bedrockjobs.client import Address
@@ -26,6 +27,17 @@ GRACE_S = 25.0
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TZ")
 """What a command gets of the worker's own environment. TMPDIR is the folder of its job."""
 
+
+def _version() -> str:
+    try:
+        return version("bedrockjobs")
+    except PackageNotFoundError:  # run from its folder, without having been installed
+        return ""
+
+
+VERSION = _version()
+"""What the server is told that runs here."""
+
 _DURATION = re.compile(r"(?=[0-9])(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9}(?:\.[0-9]{1,3})?)s?)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -35,9 +47,9 @@ class Options:
     """How a worker works."""
 
     names: tuple[str, ...]
-    """Name patterns of the jobs to take."""
+    """Name patterns of the jobs to take; none: those of the rules or of the module."""
     argv: tuple[str, ...]
-    """The command and its arguments."""
+    """The command and its arguments for jobs that nothing else is for; none: they fail."""
     servers: tuple[Address, ...]
     concurrency: int = 1
     worker: str = "worker"
@@ -51,10 +63,35 @@ class Options:
     jobs_max: int | None = None
     """How many jobs to take before ending."""
     mocked: bool = False
+    allow_cmd: tuple[str, ...] = ()
+    """Name patterns of the jobs that may bring ``argv`` or ``url``."""
+    allow_shell: tuple[str, ...] = ()
+    """Name patterns of the jobs that may bring ``cmd`` too."""
+    rules_file: Path | None = None
+    module: str | None = None
+    """Python module whose functions run jobs."""
+    load_max: float | None = None
+    """Load per processor above which fewer jobs are taken."""
+    version_watch: Path | None = None
+    """File whose change ends the worker in good order."""
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
 
-    def take(self, free: int) -> GetJobs:
+    @property
+    def accepts(self) -> list[str]:
+        """Return the kinds of commands that a job may bring, for some name."""
+        if self.allow_shell:
+            return ["argv", "cmd", "url"]
+        return ["argv", "url"] if self.allow_cmd else []
+
+    def take(self, free: int, names: Sequence[str]) -> GetJobs:
         """Return the question for as many jobs as there are free slots; raises CommandError."""
-        given = {"names": list(self.names), "numResults": free, "worker": self.worker}
+        given: dict[str, object] = {
+            "names": list(names), "numResults": free, "worker": self.worker, "heartbeat": True,
+            "host": self.host, "pid": self.pid,
+        }  # fmt: skip
+        if self.accepts:
+            given["accepts"] = self.accepts
         if self.mocked:
             given["getMockedJobs"] = True
         if not self.burst:
@@ -102,7 +139,9 @@ def base_environment(options: Options) -> dict[str, str]:
 
 
 def check_command(options: Options) -> None:
-    """Raise ValueError where the command could not be started for any job."""
+    """Raise ValueError where the command, if there is one, could not be started for any job."""
+    if not options.argv:
+        return
     program, folder = options.argv[0], options.cwd or Path.cwd()
     if "/" in program:
         path = folder / program

@@ -1,7 +1,7 @@
 """What the end of a command means for its job. The rules of exit statuses are here and nowhere else.
 
-0 finishes the job; 75 queues it again a little later; 100 fails it for good; 101 queues it again after the
-delay in the result; anything else fails it, and so does a result that cannot be used.
+0 finishes the job; 75 queues it again after its ``backoff``; 100 fails it for good; 101 queues it again after
+the delay in the result; anything else fails it, and so does a result that cannot be used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bedrock_worker.job import Job
+from bedrock_worker.taken import Job
 from bedrockjobs import jsontext
 from bedrockjobs.commands import FailJob, FinishJob, RetryJob
 from bedrockjobs.config import DATA_BYTES_MAX, DELAY_S_MAX, ERROR_CHARS_MAX
@@ -23,7 +23,7 @@ FINISH, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE = 0, 75, 100, 101
 """The exit statuses that mean something of their own; 75 is EX_TEMPFAIL of sysexits.h."""
 
 TRY_AGAIN_S = 10
-"""Delay of a job whose command asked to be tried again, or could not be started."""
+"""Delay of a job without ``backoff`` whose command asked to be tried again, or could not be started."""
 
 Report = FinishJob | RetryJob | FailJob
 
@@ -69,13 +69,24 @@ def report_of(job: Job, ended: Ended, result_file: Path) -> Report:
 
 
 def try_again(job: Job, data: str | None = None) -> RetryJob:
-    """Return the report that queues a job again a little later, whatever its repeat."""
-    return RetryJob(job_id=job.job_id, run_id=job.run_id, delay=TRY_AGAIN_S, ignore_repeat=True, data=data)
+    """Return the report that queues a job again after its ``backoff``, whatever its repeat."""
+    delay = TRY_AGAIN_S if job.reply.backoff is None else min(job.reply.backoff, DELAY_S_MAX)
+    return RetryJob(job_id=job.job_id, run_id=job.run_id, delay=delay, ignore_repeat=True, data=data)
 
 
 def hand_back(job: Job) -> RetryJob:
     """Return the report that gives a job back as if it had never been taken."""
     return RetryJob(job_id=job.job_id, run_id=job.run_id, returned=True)
+
+
+def is_hand_back(report: Report) -> bool:
+    """Tell whether a report makes its run one that never was."""
+    return isinstance(report, RetryJob) and report.returned
+
+
+def refused(job: Job, error: Exception) -> FailJob:
+    """Return the report of a job that this worker must not run, however often it is tried."""
+    return FailJob(job_id=job.job_id, run_id=job.run_id, error=str(error)[:ERROR_CHARS_MAX], final=True)
 
 
 def could_not_start(job: Job, error: Exception) -> FailJob:

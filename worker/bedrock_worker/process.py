@@ -1,7 +1,7 @@
 """One child process in a session of its own: started, listened to, signalled as a group, and reaped.
 
-Knows nothing of jobs or of servers. Linux only: the child's end is seen through a pidfd and needs no thread,
-and the kernel ends the child where the worker dies.
+Knows nothing of jobs or of servers. Linux only: the child's end is seen through a pidfd and needs no thread.
+Where the worker dies the kernel ends the child, and the watchdog ends what the child has started.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import IO
 
 from bedrock_worker.lines import Lines
+from bedrock_worker.watch import Watch
 
 READ_BYTES = 8_192
 """Size of one read of a child's output: what it prints in between waits in the pipe, not in our memory."""
 
 DRAIN_S = 1.0
 """Time for the rest of the output once the child ended: only who left its group still holds it open."""
+
+NEVER = float("inf")
 
 _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.PyDLL(None).prctl  # looked up before any fork; PyDLL keeps the interpreter's lock as it is
@@ -32,17 +35,25 @@ Listener = Callable[[str, str], None]
 """Called with the stream's name, ``out`` or ``err``, and a line."""
 
 
-def _die_with(parent: int) -> Callable[[], None]:
-    """Return what a child does before its command: ask to be killed as soon as the worker is dead.
+Prepare = Callable[[], None]
+"""What a child does between fork and exec: it may take no lock and import nothing."""
 
-    It runs between fork and exec, so it takes no lock, imports nothing and makes three system calls.
+
+def _before_exec(parent: int, pipe: int, announce: bytes, prepare: Prepare | None) -> Prepare:
+    """Return what a child does before its command: tie its life to the worker's, then what it was given.
+
+    It announces itself to the watchdog before it can start anything that the kernel would not end.
     """
     kill = int(signal.SIGKILL)
+    getpid, write = os.getpid, os.write
 
     def ask() -> None:
         _prctl(_PR_SET_PDEATHSIG, kill, 0, 0, 0)
         if os.getppid() != parent:  # it died before we asked
             os._exit(128 + kill)
+        write(pipe, b"%s%d\n" % (announce, getpid()))
+        if prepare is not None:
+            prepare()
 
     return ask
 
@@ -58,24 +69,37 @@ class Child:
         cwd: Path | None,
         stdin: Path,
         listener: Listener,
+        watch: Watch,
+        until: float = NEVER,
+        prepare: Prepare | None = None,
     ) -> None:
         """Start a command that reads ``stdin``, a file, so that it may leave it unread.
 
+        ``until`` is the monotonic moment at which the watchdog is to kill its group, even if we stand still.
         Raises OSError where it cannot be started, and ValueError for a NUL in an argument or a variable.
         """
-        with stdin.open("rb") as data:
-            self._process = subprocess.Popen(  # noqa: S603  the operator's own command, without a shell
-                argv,
-                env=env,
-                cwd=cwd,
-                stdin=data,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),
-            )
+        self._watch = watch
+        self._number, pipe, announce = watch.expect()
+        if until < NEVER:
+            watch.until(self._number, until)
+        try:
+            with stdin.open("rb") as data:
+                self._process = subprocess.Popen(  # noqa: S603  what the operator allowed, without a shell
+                    argv,
+                    env=env,
+                    cwd=cwd,
+                    stdin=data,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    bufsize=0,
+                    start_new_session=True,
+                    preexec_fn=_before_exec(os.getpid(), pipe, announce, prepare),
+                )
+        except BaseException:
+            watch.over(self._number)
+            raise
         self.pid = self._process.pid
+        watch.begun(self._number, self.pid)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._pumps = [
@@ -96,7 +120,13 @@ class Child:
                     await pump.ended.wait()
         for pump in self._pumps:
             pump.close()
+        self._watch.over(self._number)
         return self._process.wait()
+
+    def until(self, moment: float) -> None:
+        """Let the watchdog kill the group at a monotonic moment, unless another is set before it."""
+        if self._process.returncode is None:
+            self._watch.until(self._number, moment)
 
     @property
     def running(self) -> bool:

@@ -1,14 +1,15 @@
-"""Tells the server how runs ended, for as long as it takes: a finished result is never lost."""
+"""Tells the server how runs go and how they ended, for as long as it takes: a result is never lost."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TypeVar
 
 from bedrock_worker.log import event
 from bedrock_worker.outcome import Report
 from bedrockjobs.client import AsyncClient, ConnectionLost, backoff_s
-from bedrockjobs.commands import FailJob, FinishJob
+from bedrockjobs.commands import Command, FailJob, FinishJob, Reply
 from bedrockjobs.errors import (
     CommandError,
     NotFound,
@@ -21,6 +22,8 @@ from bedrockjobs.errors import (
 
 TRY_LATER = (ServerFault, Unavailable, TimedOut, TooMany)
 """Refusals that say nothing about the command: the same may succeed later."""
+
+R = TypeVar("R", bound=Reply)
 
 
 class Link:
@@ -41,6 +44,24 @@ class Link:
         if not self._there:
             event(logging.WARNING, "server back")
         self._there = True
+
+
+async def insist(client: AsyncClient, link: Link, command: Command[R]) -> R:
+    """Send a command that may be done twice until it is answered; raises the CommandError of a refusal."""
+    failures = 0
+    while True:
+        try:
+            reply = await client.call(command)
+        except (ConnectionError, *TRY_LATER) as error:
+            failures += 1
+            link.down(error)
+            await asyncio.sleep(backoff_s(failures))
+        except CommandError:
+            link.up()
+            raise
+        else:
+            link.up()
+            return reply
 
 
 class Reporter:

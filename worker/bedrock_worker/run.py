@@ -1,25 +1,27 @@
-"""One run of a job: its folder, its environment, its command, its time. Knows no server."""
+"""One run of a job: its folder, its environment, its command, its time, its lease. Knows no server."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import shutil
 import signal
-import tempfile
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 from bedrock_worker import outcome
-from bedrock_worker.job import Job
+from bedrock_worker.choice import Choice, Program
+from bedrock_worker.lease import Lease
 from bedrock_worker.log import LOG, event
+from bedrock_worker.mask import Mask
 from bedrock_worker.options import Options, base_environment
-from bedrock_worker.process import Child
+from bedrock_worker.process import NEVER, Child
+from bedrock_worker.rules import Refused
+from bedrock_worker.taken import Job
+from bedrock_worker.watch import Watch
 from bedrockjobs.clock import SystemClock
+from bedrockjobs.config import GRACE_S_DEFAULT
 from bedrockjobs.wire import stamp_ms
 
 TAIL_LINES = 10
@@ -28,27 +30,45 @@ TAIL_LINES = 10
 TAIL_LINE_CHARS = 800
 """Length of each of them: together with the first line they fit into the error of a job."""
 
+NEAR_S = 1.0
+"""Time before its timeout in which a run is left to it: the server counts from the take, and asks earlier."""
+
 DATA_FILE, RESULT_FILE = "job.json", "result.json"
+
+Hear = Callable[[str, str], bool]
+"""Takes a stream's name and a line; tells whether it is output, and no message to the server."""
 
 
 class Run:
     """The command of one job, from its start to what the server is told."""
 
-    def __init__(self, job: Job, options: Options) -> None:
+    def __init__(self, job: Job, options: Options, choice: Choice, *, watch: Watch, hear: Hear) -> None:
         """Belong to a job; nothing is started yet."""
         self.job = job
-        self._options = options
+        self._options, self._choice, self._watch, self._hear_too = options, choice, watch, hear
         self._child: Child | None = None
         self._handing_back = False
+        self._lost = False
+        self._stops: set[signal.Signals] = set()
+        self._lease = Lease(job.reply.lease, self._lease_over)
+        self._kill_at = NEVER
+        self._term_at = NEVER
+        self._mask = Mask()
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
 
-    async def perform(self) -> outcome.Report:
-        """Run the command and return the report. A command that cannot be started is tried again later."""
+    async def perform(self) -> outcome.Report | None:
+        """Run the command and return the report, None for a run that is another's by now.
+
+        A command that cannot be started at the moment is tried again later.
+        """
         job = self.job
         try:
-            with _folder(job) as folder:
+            with self._watch.folder(f"bedrock-job-{job.job_id}-") as folder:
                 ended = await self._run(folder)
                 report = outcome.report_of(job, ended, folder / RESULT_FILE)
+        except Refused as error:
+            event(logging.ERROR, "refused", job=job.job_id, run=job.run_id, error=error)
+            return outcome.refused(job, error)
         except OSError as error:
             event(logging.ERROR, "not started", job=job.job_id, run=job.run_id, error=error)
             return outcome.try_again(job)
@@ -56,24 +76,91 @@ class Run:
             event(logging.ERROR, "not started", job=job.job_id, run=job.run_id, error=error)
             return outcome.could_not_start(job, error)
         event(logging.INFO, "ended", job=job.job_id, run=job.run_id, how=ended.words)
-        return outcome.hand_back(job) if self._handing_back and ended.timed_out_s is None else report
+        # We may have slept past the lease: then the watchdog ended the command, and nobody was told.
+        asleep = ended.status == -signal.SIGKILL and asyncio.get_running_loop().time() >= self._kill_at
+        if self._lost or asleep:
+            return None
+        if self._handing_back and ended.timed_out_s is None:
+            return outcome.hand_back(job)
+        masked = None if report.data is None else self._mask(report.data)
+        return report if masked == report.data else report.model_copy(update={"data": masked})
 
     def end(self, number: signal.Signals) -> None:
         """Signal the command's group if it runs; the job will be handed back, however the command ends."""
-        if self._child is not None and self._child.running:
+        if self._signal(number):
             self._handing_back = True
-            self._child.signal(number)
+
+    def stop(self, number: signal.Signals) -> None:
+        """Signal the command's group as the server wants, once each; how it ends is reported as usual."""
+        if number == signal.SIGTERM and asyncio.get_running_loop().time() > self._term_at - NEAR_S:
+            return  # it gets it for its time, and is reported so
+        if number not in self._stops and self._signal(number):
+            self._stops.add(number)
+            event(logging.WARNING, "stop", job=self.job.job_id, run=self.job.run_id, signal=number.name)
+
+    def lose(self) -> None:
+        """Kill the command's group and report nothing: the server says that the run is over."""
+        if not self._lost and self._signal(signal.SIGKILL):
+            self._lost = True
+            event(logging.WARNING, "lost", job=self.job.job_id, run=self.job.run_id)
+
+    @property
+    def leased_id(self) -> int | None:
+        """Return the runID that is to be kept leased, None for a run that was given up."""
+        return None if self._lost else self.job.run_id
+
+    @property
+    def beat_s(self) -> float:
+        """Return the seconds between two beats that keep the lease up."""
+        return self._lease.beat_s
+
+    def renew(self, sent_at: float) -> None:
+        """Count the lease from a moment of the event loop's clock, which is the machine's monotonic one."""
+        if not self._lost:
+            self._lease.renew(sent_at)
+            self._live_until(sent_at + self._lease.kill_s)
+
+    def suspend(self) -> None:
+        """Count no lease."""
+        self._lease.suspend()
+        self._live_until(NEVER)
+
+    def _lease_over(self, number: signal.Signals) -> None:
+        """Give the run up, so that it has surely ended when the server gives its job away."""
+        if self._signal(number):
+            self._lost = True
+            event(
+                logging.ERROR, "lease over", job=self.job.job_id, run=self.job.run_id, signal=number.name
+            )  # fmt: skip
+
+    def _live_until(self, moment: float) -> None:
+        self._kill_at = moment
+        if self._child is not None:
+            self._child.until(moment)
+
+    def _signal(self, number: signal.Signals) -> bool:
+        """Signal the command's group, and tell whether it runs."""
+        if self._child is None or not self._child.running:
+            return False
+        self._child.signal(number)
+        return True
 
     async def _run(self, folder: Path) -> outcome.Ended:
-        options, job = self._options, self.job
+        job = self.job
+        program = self._choice.program_for(job)
+        self._mask = program.mask
+        term_s, kill_s = self._limits(program)
         (folder / DATA_FILE).touch(mode=0o600)
         (folder / DATA_FILE).write_text(job.text, encoding="utf-8")
         self._child = child = Child(
-            options.argv,
-            env=self._environment(folder),
-            cwd=options.cwd,
+            program.argv,
+            env=self._environment(folder, program, term_s),
+            cwd=program.cwd,
             stdin=folder / DATA_FILE,
             listener=self._hear,
+            watch=self._watch,
+            until=self._kill_at,
+            prepare=program.prepare,
         )
         event(
             logging.INFO, "started", job=job.job_id, run=job.run_id, attempt=job.reply.attempt,
@@ -81,18 +168,33 @@ class Run:
         )  # fmt: skip
         end = asyncio.ensure_future(child.wait())
         timed_out_s = None
-        if not await _within(end, options.timeout_s):
-            timed_out_s = options.timeout_s
+        self._term_at = NEVER if term_s is None else asyncio.get_running_loop().time() + term_s
+        if not await _within(end, term_s):
+            assert term_s is not None
+            assert kill_s is not None
+            timed_out_s = term_s
             child.signal(signal.SIGTERM)
-            if not await _within(end, options.grace_s):
+            if not await _within(end, kill_s - term_s):
                 child.signal(signal.SIGKILL)
         return outcome.Ended(await end, list(self._tail), timed_out_s)
 
-    def _environment(self, folder: Path) -> dict[str, str]:
+    def _limits(self, program: Program) -> tuple[float | None, float | None]:
+        """Return the seconds until TERM and until KILL: of several limits the smaller, None where none is."""
+        options, reply = self._options, self.job.reply
+        limits = [(limit, options.grace_s) for limit in (options.timeout_s, program.timeout_s) if limit]
+        if reply.run_timeout:
+            grace = GRACE_S_DEFAULT if reply.grace is None else reply.grace
+            limits.append((float(reply.run_timeout), float(grace)))
+        if not limits:
+            return None, None
+        return min(limit for limit, _ in limits), min(limit + grace for limit, grace in limits)
+
+    def _environment(self, folder: Path, program: Program, term_s: float | None) -> dict[str, str]:
         options, reply = self._options, self.job.reply
         own = {
             "TMPDIR": str(folder),
             **base_environment(options),
+            **program.env,
             "BEDROCK_DATA_FILE": str(folder / DATA_FILE),
             "BEDROCK_RESULT": str(folder / RESULT_FILE),
             "BEDROCK_JOB_ID": str(reply.job_id),
@@ -104,25 +206,15 @@ class Run:
             own["BEDROCK_RUN_ID"] = str(reply.run_id)
         if reply.attempt is not None:
             own["BEDROCK_ATTEMPT"] = str(reply.attempt)
-        if options.timeout_s is not None:
-            own["BEDROCK_DEADLINE"] = stamp_ms(SystemClock().now() + timedelta(seconds=options.timeout_s))
+        if term_s is not None:
+            own["BEDROCK_DEADLINE"] = stamp_ms(SystemClock().now() + timedelta(seconds=term_s))
         return own
 
     def _hear(self, stream: str, line: str) -> None:
-        LOG.info("job=%d run=%s %s: %s", self.job.job_id, self.job.run_id, stream, line)
-        self._tail.append(line[:TAIL_LINE_CHARS])
-
-
-@contextmanager
-def _folder(job: Job) -> Iterator[Path]:
-    """Make the run's own folder, and remove it with all that the command left there."""
-    folder = Path(tempfile.mkdtemp(prefix=f"bedrock-job-{job.job_id}-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, onerror=lambda *_: None)
-        if os.path.lexists(folder):
-            event(logging.WARNING, "folder not removed", job=job.job_id, folder=folder)
+        line = self._mask(line)
+        if self._hear_too(stream, line):
+            LOG.info("job=%d run=%s %s: %s", self.job.job_id, self.job.run_id, stream, line)
+            self._tail.append(line[:TAIL_LINE_CHARS])
 
 
 async def _within(end: asyncio.Future[int], seconds: float | None) -> bool:

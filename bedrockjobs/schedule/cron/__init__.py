@@ -9,6 +9,7 @@ Saturday, seconds do not change what happens when a clock is put back), and cron
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -43,7 +44,10 @@ def next_tick(expression: str | Mapping[str, str], after: datetime, zone: str = 
 
 
 def parse(expression: str | Mapping[str, str]) -> Schedule:
-    """Read an expression or ``cron_args``; raises BadSchedule, also for one that can never fire."""
+    """Read an expression, or ``cron_args`` as a mapping or the JSON text of one.
+
+    Raises BadSchedule, also for one that can never fire.
+    """
     if isinstance(expression, str):
         return _parse_text(expression)
     return _parse_mapping(tuple(texts_of(expression).items()))
@@ -69,7 +73,22 @@ def split_zone(text: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=PARSED_MAX)
 def _parse_text(text: str) -> Schedule:
+    if text.lstrip().startswith("{"):
+        return _parse_json(text)
     return parse_expression(text)
+
+
+def _parse_json(text: str) -> Schedule:
+    """Read ``cron_args`` written as a JSON object, for what no expression says."""
+    try:
+        arguments = json.loads(text)
+    except ValueError as error:
+        raise BadSchedule("cron_args", text, f"a JSON object: {error}") from None
+    if not isinstance(arguments, dict):
+        raise BadSchedule("cron_args", text, "a JSON object")
+    if "jitter" in arguments:
+        raise BadSchedule("jitter", str(arguments["jitter"]), "no jitter in here; it is an option of the job")
+    return parse(arguments)
 
 
 @lru_cache(maxsize=PARSED_MAX)

@@ -1,0 +1,138 @@
+"""``bedrockjobs apply``: make the server's schedules what a file says, after showing the difference."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from bedrockjobs import jsontext
+from bedrockjobs.cli.difference import attributes_changed
+from bedrockjobs.cli.options import by_option
+from bedrockjobs.cli.output import Record, printable, styled, write_one
+from bedrockjobs.cli.pages import literal
+from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.values import read_source
+from bedrockjobs.commands import ListJobs, PauseJobs, SyncSchedules
+from bedrockjobs.definitions import FORMATS, BadDefinitions, Definition, Format, format_of, read
+
+CHANGES = (("added", "+", "green"), ("changed", "~", "yellow"), ("removed", "-", "red"))
+"""Parts of a difference: the key of the answer, its sign and its colour."""
+
+DATA_CHANGES = "data: as the definition has it from now on"
+"""What changes where no attribute shows it: runs may have given the job other data than its definition."""
+
+PAUSE_REASON = "added paused"
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@click.option("--source", metavar="NAME", help="Whose schedules these are; the file's `source`, or its name.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="What FILE is; its suffix tells.")
+@click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@by_option
+@talks
+@pass_session
+def apply(
+    session: Session, /, file: str, source: str | None, form: Format | None, dry_run: bool, yes: bool, by: str
+) -> None:
+    """Make a source's schedules what FILE says.
+
+    FILE holds a list of schedules in TOML, YAML or JSON; - is stdin. Those it adds, changes or leaves out are
+    shown first; then they are added, changed and removed in one commit. Schedules of other sources and those
+    that were made by hand are left alone.
+    """
+    chosen = form or format_of(file)
+    if chosen is None:
+        raise click.UsageError(f"--format: {file!r} does not end with .toml, .yaml or .json: say what it is")
+    name = "stdin" if file == "-" else file
+    try:
+        definitions = read(read_source(file), chosen, name)
+    except BadDefinitions as error:
+        raise click.UsageError(printable(str(error))) from None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    owner = source or definitions.source or ("" if file == "-" else Path(file).name)
+    if not owner:
+        raise click.UsageError("--source: stdin has no name: say whose schedules these are")
+    synchronize(session, owner, definitions.schedules, by=by, dry_run=dry_run, yes=yes)
+
+
+def synchronize(
+    session: Session,
+    source: str,
+    schedules: list[Definition],
+    *,
+    by: str,
+    dry_run: bool = False,
+    yes: bool = False,
+) -> None:
+    """Show what would change, ask unless ``yes``, and change it.
+
+    Raises click.UsageError where somebody has to be asked and nobody can be.
+    """
+    given = {"source": source, "schedules": [definition.given for definition in schedules], "by": by or None}
+    difference = session.record(built(SyncSchedules, {**given, "dryRun": True}))
+    if dry_run:
+        _show(session, difference, schedules)
+        return
+    names = {key: jsontext.parse(difference[key]) for key, _, _ in CHANGES}
+    if not any(names.values()):
+        write_one(
+            difference, session.form, f"Nothing to change: {_counted(difference, 'unchanged')} unchanged."
+        )
+        return
+    if not yes:
+        _show_lines(session, difference, schedules, err=session.form != "table")
+        if not interactive():
+            raise click.UsageError("nobody is there to be asked: give --yes, or --dry-run to look only")
+        click.confirm(f"Make this the schedules of {printable(source)}?", abort=True, err=True)
+    for definition in schedules:
+        if definition.paused and definition.name in names["added"]:
+            pause = {"name": literal(definition.name), "reason": PAUSE_REASON, "by": by or None}
+            session.ask(built(PauseJobs, pause))
+    reply = session.record(built(SyncSchedules, given))
+    did = ", ".join(f"{len(jsontext.parse(reply[key]))} {key}" for key in (*names, "unchanged"))
+    write_one(reply, session.form, f"Schedules of {source}: {did}.")
+
+
+def interactive() -> bool:
+    """Tell whether somebody is there to answer a question."""
+    return sys.stdin.isatty()
+
+
+def _counted(reply: Record, key: str) -> str:
+    count = len(jsontext.parse(reply[key]))
+    return f"{count} schedule" if count == 1 else f"{count} schedules"
+
+
+def _show(session: Session, difference: Record, schedules: list[Definition]) -> None:
+    if session.form == "table":
+        _show_lines(session, difference, schedules, err=False)
+    elif session.form == "name":
+        for key, _, _ in CHANGES:
+            for name in jsontext.parse(difference[key]):
+                click.echo(printable(name))
+    else:
+        write_one(difference, session.form)
+
+
+def _attributes(session: Session, definition: Definition) -> list[str]:
+    """Return what would change of a schedule; a job that is gone meanwhile has nothing to compare with."""
+    named = built(ListJobs, {"name": literal(definition.name), "limit": 1})
+    there = records_in(session.record(named)["jobs"])
+    return attributes_changed(definition, there[0]) or [DATA_CHANGES] if there else []
+
+
+def _show_lines(session: Session, difference: Record, schedules: list[Definition], *, err: bool) -> None:
+    """Write a line for each schedule that would change, and below it what of it."""
+    defined = {definition.name: definition for definition in schedules}
+    for key, sign, colour in CHANGES:
+        for name in jsontext.parse(difference[key]):
+            click.echo(styled(f"{sign} {printable(name)}", err=err, fg=colour), err=err)
+            if key == "changed":
+                for line in _attributes(session, defined[name]):
+                    click.echo(f"    {line}", err=err)
+    click.echo(f"{_counted(difference, 'unchanged')} unchanged.", err=err)

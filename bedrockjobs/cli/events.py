@@ -1,0 +1,108 @@
+"""``bedrockjobs events``: what happened, and what happens."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from bedrockjobs.cli.complete import job_names
+from bedrockjobs.cli.follow import Pace
+from bedrockjobs.cli.looks import look
+from bedrockjobs.cli.output import Record, as_json, printable, text_of, write_many
+from bedrockjobs.cli.pages import limit_option
+from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.commands import Events
+from bedrockjobs.config import LIST_MAX
+
+COLUMNS = ("seq", "at", "kind", "name", "jobID", "runID", "by", "detail")
+
+FROM_NOW = "-1"
+"""Number that stands for the last event there is."""
+
+KIND_WIDTH, NAME_WIDTH = 14, 24
+"""Width of columns that are written before it is known what comes."""
+
+
+@click.command()
+@click.option("-f", "--follow", is_flag=True, help="Go on until interrupted.")
+@click.option("--after", metavar="NUMBER", help="Only what has a higher number; -1: what comes from now on.")
+@click.option("--kind", help="Only of this kind: 'lost', 'failed', 'paused', 'worker left', ...")
+@click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only where the name matches.")
+@limit_option("events, the newest of them")
+@talks
+@pass_session
+def events(session: Session, /, follow: bool, after: str | None, limit: int, **asked: str | None) -> None:
+    """Tell what happened: the last events, in the order in which they happened."""
+    if follow and session.form == "json":
+        raise click.UsageError("-f writes as it goes: -o jsonl is meant")
+    found, last = _last(session, {**asked, "after": after}, limit)
+    if not follow:
+        write_many(
+            [_row(record) for record in found] if session.form == "table" else found,
+            session.form, COLUMNS, none="No events.", identity="seq",
+        )  # fmt: skip
+        return
+    _write(found, session.form)
+    pace = Pace()
+    while True:
+        given = {**asked, "after": last, "limit": LIST_MAX, **pace.asking()}
+        came = records_in(session.record(built(Events, given))["events"])
+        _write(came, session.form)
+        if came:
+            last = text_of(came[-1], "seq")
+        pace.answered(something=bool(came))
+
+
+def _last(session: Session, asked: dict[str, Any], limit: int) -> tuple[list[Record], str]:
+    """Return the last ``limit`` events and the number after which the next ones come."""
+    if asked["after"] == FROM_NOW:
+        return [], str(_newest(session))
+    if asked["after"] is None and not (asked["kind"] or asked["name"]):
+        asked = {**asked, "after": max(_newest(session) - limit, 0)}
+    last = str(asked["after"] or 0)
+    kept: deque[Record] = deque(maxlen=limit)
+    while True:
+        given = {**asked, "after": last, "limit": LIST_MAX}
+        page = records_in(session.record(built(Events, given))["events"])
+        kept += page
+        if page:
+            last = text_of(page[-1], "seq")
+        if len(page) < LIST_MAX:
+            return list(kept), last
+
+
+def _newest(session: Session) -> int:
+    """Return the number of the last event there is."""
+    return int(text_of(look(session, "last_event")[0], "seq"))
+
+
+def _row(record: Record) -> Record:
+    """Return an event as a row of a table; no job and no run are left out."""
+    return {**record, **{key: "" for key in ("jobID", "runID") if record.get(key) == "0"}}
+
+
+def _write(records: Iterable[Record], form: str) -> None:
+    for record in records:
+        if form == "jsonl":
+            click.echo(as_json(record))
+        elif form == "name":
+            click.echo(text_of(record, "seq"))
+        else:
+            click.echo(_line(_row(record)))
+    sys.stdout.flush()
+
+
+def _line(row: Record) -> str:
+    name, by = text_of(row, "name"), text_of(row, "by")
+    ids = " ".join(
+        f"{word} {text_of(row, key)}"
+        for word, key in (("job", "jobID"), ("run", "runID"))
+        if text_of(row, key)
+    )
+    rest = ": ".join(part for part in (f"by {by}" if by else "", text_of(row, "detail")) if part)
+    parts = (text_of(row, "at"), f"{text_of(row, 'kind'):{KIND_WIDTH}}", f"{name:{NAME_WIDTH}}", ids, rest)
+    return printable("  ".join(part for part in parts if part)).rstrip()

@@ -1,0 +1,303 @@
+"""``bedrockjobs import``: read another system's schedules, show old and new times, write definitions.
+
+What a format means is known to ``bedrockjobs.imports`` alone.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+
+from bedrockjobs import jsontext
+from bedrockjobs.cli.apply import synchronize
+from bedrockjobs.cli.options import by_option
+from bedrockjobs.cli.output import Record, printable, write_many
+from bedrockjobs.cli.session import FAILED, Failure, Session, built, pass_session, talks
+from bedrockjobs.cli.values import Moment, read_source
+from bedrockjobs.clock import SystemClock
+from bedrockjobs.commands import CreateJob
+from bedrockjobs.definitions import BadDefinitions, Definition, definition_of, toml_entry, toml_text
+from bedrockjobs.imports import castle, cronken, crontab, ftl, luci
+from bedrockjobs.imports.found import Found, Unreadable
+from bedrockjobs.schedule import cron
+from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.wire import Timestamp, moment_of, stamp
+
+TIMES_DEFAULT = 3
+"""Next times shown of each schedule: enough to see a weekday that moved."""
+
+TIMES_MAX = 100
+"""Next times that can be asked for: to read them is all they are for."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is to become of what was read."""
+
+    to: Path | None
+    force: bool
+    apply: bool
+    yes: bool
+    source: str
+    skip_bad: bool
+    times: int
+    after: datetime
+    by: str
+
+
+@click.group("import")
+def import_() -> None:
+    """Take over schedules from crontab, Cronken, castle-cron, FTL or LUCI.
+
+    \b
+    bedrockjobs import crontab --system /etc/crontab
+    bedrockjobs import cronken jobs.json --weekday-0 monday --to jobs.toml
+
+    Each schedule is shown with its next times there and here. --to writes a file for `bedrockjobs apply`.
+    """
+
+
+def _moment(_: click.Context, __: click.Parameter, value: str | None) -> datetime:
+    if value is None:
+        return SystemClock().now()
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return moment_of(TypeAdapter(Timestamp).validate_python(value))
+    except ValidationError as error:
+        raise click.BadParameter(f"expected {error.errors()[0]['msg']}") from None
+
+
+def _zone(_: click.Context, __: click.Parameter, value: str) -> str:
+    try:
+        find_zone(value)
+    except cron.BadSchedule as error:
+        raise click.BadParameter(str(error)) from None
+    return value
+
+
+_zone_option = click.option(
+    "--zone", default="UTC", show_default=True, callback=_zone, metavar="ZONE",
+    help="Time zone of the machine that ran it, by whose clock it went.",
+)  # fmt: skip
+
+
+def _reader(command: F) -> F:
+    """Add what all readers have in common."""
+    found: Any = command
+    for option in (
+        click.argument("file", metavar="FILE"),
+        click.option("--to", type=click.Path(dir_okay=False, path_type=Path), metavar="DEFINITIONS",
+                     help="Write definitions (TOML) to this file, for `bedrockjobs apply`."),
+        click.option("--force", is_flag=True, help="Replace the file if it exists."),
+        click.option("--apply", is_flag=True, help="Make them the server's schedules, as `apply` does."),
+        click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask."),
+        click.option("--source", default="", metavar="NAME", help="Whose schedules these are; FILE's name."),
+        click.option("--skip-bad", is_flag=True, help="Leave out what cannot be a schedule here."),
+        click.option("--times", type=click.IntRange(0, TIMES_MAX), default=TIMES_DEFAULT, show_default=True,
+                     help="How many next times are shown."),
+        click.option("--after", type=Moment(), callback=_moment, metavar="TIME",
+                     help="Show times after this one; now if left out."),
+        by_option,
+        talks,
+        pass_session,
+    )[::-1]:  # fmt: skip
+        found = option(found)
+    return cast("F", found)
+
+
+@import_.command("crontab")
+@click.option("--system", is_flag=True, help="Each line has a column with a user, as in /etc/crontab.")
+@_zone_option
+@_reader
+def import_crontab(session: Session, /, file: str, system: bool, zone: str, **wanted: Any) -> None:
+    """Read a crontab of Debian's cron or cronie."""
+    _import(session, "crontab", file, wanted, lambda text: crontab.read(text, zone=zone, system=system))
+
+
+@import_.command("cronken")
+@click.option(
+    "--weekday-0", type=click.Choice(["sunday", "monday"]), default="sunday", show_default=True,
+    help="How a cronstring is read: as crontab(5), or as Cronken ran it (0 is Monday, both day fields hold).",
+)  # fmt: skip
+@_zone_option
+@_reader
+def import_cronken(
+    session: Session, /, file: str, weekday_0: cronken.FirstDay, zone: str, **wanted: Any
+) -> None:
+    """Read Cronken's jobs: what `redis-cli --json HGETALL '{cronken}:jobs'` prints."""
+    _import(session, "cronken", file, wanted, lambda text: cronken.read(text, zone=zone, weekday_0=weekday_0))
+
+
+@import_.command("castle")
+@_zone_option
+@_reader
+def import_castle(session: Session, /, file: str, zone: str, **wanted: Any) -> None:
+    """Read castle-cron's jobs: its znodes' JSON, or the lines `castle-cron add NAME SCHEDULE CMD ...`."""
+    _import(session, "castle", file, wanted, lambda text: castle.read(text, zone=zone))
+
+
+@import_.command("ftl")
+@_reader
+def import_ftl(session: Session, /, file: str, **wanted: Any) -> None:
+    """Read the `//ftl:cron` directives of a Go source file, or `@Cron` of a Kotlin one."""
+    _import(session, "ftl", file, wanted, ftl.read)
+
+
+@import_.command("luci")
+@_reader
+def import_luci(session: Session, /, file: str, **wanted: Any) -> None:
+    """Read the jobs in a luci-scheduler.cfg."""
+    _import(session, "luci", file, wanted, luci.read)
+
+
+def _import(
+    session: Session, kind: str, file: str, given: dict[str, Any], read: Callable[[str], list[Found]]
+) -> None:
+    wanted = _Wanted(**{**given, "source": given["source"] or (kind if file == "-" else Path(file).name)})
+    if wanted.to is not None and wanted.to.exists() and not wanted.force:
+        raise click.UsageError(f"{wanted.to} exists; --force replaces it")
+    try:
+        found = _checked(read(read_source(file)))
+    except Unreadable as error:
+        raise click.UsageError(f"{file}: {printable(str(error))}") from None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    _report(session, found, wanted)
+    refused = [entry for entry in found if entry.refused]
+    if refused and not wanted.skip_bad:
+        done = " Nothing was written." if wanted.to is not None or wanted.apply else ""
+        raise Failure(
+            f"{len(refused)} of {len(found)} cannot be imported; --skip-bad leaves them out.{done}", FAILED
+        )
+    taken = [entry for entry in found if not entry.refused]
+    if wanted.to is not None:
+        _write(wanted.to, kind, taken, wanted.source)
+    if wanted.apply:
+        _apply(session, taken, wanted)
+
+
+def entry_of(found: Found) -> dict[str, Any]:
+    """Return what stands in a definitions file for a schedule that was found."""
+    entry: dict[str, Any] = {"name": found.name, "schedule": found.expression}
+    if found.zone != "UTC":
+        entry["zone"] = found.zone
+    if found.paused:
+        entry["paused"] = True
+    return {**entry, **found.options}
+
+
+def _checked(found: list[Found]) -> list[Found]:
+    """Refuse what no definition can say, and the second of two of the same name."""
+    names: set[str] = set()
+    judged = []
+    for entry in found:
+        if not entry.refused:
+            try:
+                definition_of({**entry_of(entry), "schedule": entry.expression or "@never"}, entry.place)
+            except BadDefinitions as error:
+                entry = replace(entry, refused=str(error).removeprefix(f"{entry.place}: "))
+        if not entry.refused and entry.name in names:
+            entry = replace(entry, refused="another one has this name")
+        if not entry.refused:
+            names.add(entry.name)
+        judged.append(entry)
+    return judged
+
+
+# --- what is shown -----------------------------------------------------------------------------------------
+
+
+def _report(session: Session, found: list[Found], wanted: _Wanted) -> None:
+    records = [_record(entry, wanted) for entry in found]
+    if session.form != "table":
+        write_many(records, session.form, identity="name")
+        return
+    if not records:
+        click.echo("No schedules.", err=True)
+    for number, record in enumerate(records):
+        click.echo("\n".join([*([""] if number else []), *map(printable, _lines(record))]))
+
+
+def _record(found: Found, wanted: _Wanted) -> Record:
+    return {
+        "name": found.name,
+        "place": found.place,
+        "was": found.said,
+        "repeat": found.repeat,
+        "there": [stamp(at) for at in found.old_times(wanted.after, wanted.times)],
+        "here": [stamp(at) for at in found.our_times(wanted.after, wanted.times)],
+        "differs": found.differs,
+        "warnings": list(found.warnings),
+        "refused": found.refused,
+    }
+
+
+def _lines(record: Record) -> list[str]:
+    lines = [f"{record['name']} ({record['place']})", f"  there: {record['was']}"]
+    if record["refused"]:
+        lines.append(f"  refused: {record['refused']}")
+    else:
+        lines.append(f"  here:  {record['repeat']}")
+    there, here = record["there"], record["here"]
+    if there and here:
+        lines.append(f"  {'there (UTC)':19}  here (UTC)")
+        for at in range(max(len(there), len(here))):
+            old, new = (times[at] if at < len(times) else "" for times in (there, here))
+            lines.append(f"  {old:19}  {new:19}{'  differs' if old != new else ''}")
+    return [*lines, *(f"  warning: {warning}" for warning in record["warnings"])]
+
+
+# --- what is done ------------------------------------------------------------------------------------------
+
+
+def definitions_text(kind: str, found: list[Found], source: str) -> str:
+    """Return a definitions file with what was found; what it cannot hold stands there as a command."""
+    parts = [
+        f"# Schedules taken over from {kind}. `bedrockjobs apply` makes them the server's.\n"
+        f"source = {toml_text(source)}\n"
+    ]
+    schedules = [toml_entry(entry_of(entry), entry.warnings) for entry in found if entry.expression]
+    for entry in found:
+        if not entry.expression:
+            words = [f"{name}={value}" for name, value in _loop(entry).items()]
+            comments = "".join(f"# {warning}\n" for warning in entry.warnings)
+            parts.append(
+                f"# Follows the end of its last run, not the clock, so it is no schedule: create it once.\n"
+                f"{comments}# {shlex.join(['bedrockjobs', 'call', 'CreateJob', *words])}\n"
+            )
+    return "\n".join([*parts, *(schedules or ["schedules = []\n"])])
+
+
+def _loop(found: Found) -> dict[str, str]:
+    """Return the parameters of CreateJob for a job that runs again after its own end."""
+    definition = definition_of({**entry_of(found), "schedule": "@never"}, found.place)
+    given = {**definition.given, "repeat": found.repeat, "unique": True}
+    return {key: value if isinstance(value, str) else jsontext.dump(value) for key, value in given.items()}
+
+
+def _write(to: Path, kind: str, found: list[Found], source: str) -> None:
+    try:
+        to.write_text(definitions_text(kind, found, source))
+    except OSError as error:
+        raise Failure(f"{to}: {error.strerror or error}", FAILED) from None
+    click.echo(f"Wrote {printable(str(to))}; `bedrockjobs apply` takes it.", err=True)
+
+
+def _apply(session: Session, found: list[Found], wanted: _Wanted) -> None:
+    schedules: list[Definition] = [
+        definition_of(entry_of(entry), entry.place) for entry in found if entry.expression
+    ]
+    synchronize(session, wanted.source, schedules, by=wanted.by, yes=wanted.yes)
+    for entry in found:
+        if not entry.expression:
+            reply = session.record(built(CreateJob, _loop(entry)))
+            click.echo(f"Job {reply['jobID']} is {printable(entry.name)}: {entry.repeat}.", err=True)

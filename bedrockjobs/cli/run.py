@@ -1,0 +1,183 @@
+"""``bedrockjobs run``: each attempt of a job by a worker: list them, read their output, stop them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any, get_args
+
+import click
+
+from bedrockjobs import jsontext
+from bedrockjobs.cli.complete import job_names, run_ids, worker_names
+from bedrockjobs.cli.details import run_row
+from bedrockjobs.cli.follow import Pace
+from bedrockjobs.cli.options import by_option
+from bedrockjobs.cli.output import (
+    Record,
+    as_json,
+    printable_line,
+    styled,
+    text_of,
+    write_many,
+    write_one,
+    write_title,
+)
+from bedrockjobs.cli.pages import Listing, limit_option, paged
+from bedrockjobs.cli.session import FAILED, Session, built, pass_session, records_in, talks
+from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, TerminateRun
+from bedrockjobs.commands.runs import RunStatus, StopRun
+from bedrockjobs.config import LIST_MAX
+
+RUNS = Listing(ListRuns, "runs", "before", "runID", LIST_MAX)
+
+LIST_COLUMNS = (
+    "runID", "status", "name", "jobID", "cause", "started", "took", "worker", "exitCode", "error",
+)  # fmt: skip
+
+SUCCESS = "success"
+
+
+@click.group()
+def run() -> None:
+    """List runs, follow their output, stop them."""
+
+
+_id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
+
+
+@run.command("list")
+@click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only of jobs whose name matches.")
+@click.option("--job", "job_id", metavar="ID", help="Only of this job.")
+@click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only with this status.")
+@click.option("--worker", metavar="NAME", shell_complete=worker_names, help="Only by this worker.")
+@limit_option("runs")
+@click.option("--before", metavar="RUNID", help="Only older ones: the last of the page before.")
+@talks
+@pass_session
+def list_runs(session: Session, /, job_id: str | None, limit: int, **asked: str | None) -> None:
+    """List runs, the newest first."""
+    found = paged(session, RUNS, {"jobID": job_id, **asked}, limit)
+    if session.form == "table":
+        found = [run_row(record) for record in found]
+    write_many(found, session.form, LIST_COLUMNS, none="No runs.", identity="runID")
+
+
+@run.command()
+@_id_argument
+@talks
+@pass_session
+def show(session: Session, run_id: str) -> None:
+    """Show a run, with its result, its progress and its last lines of output."""
+    record = session.record(built(QueryRun, {"runID": run_id}))
+    if session.form != "table":
+        write_one(record, session.form, identity="runID")
+        return
+    tail = jsontext.parse(record.get("output", "[]"))
+    row = run_row(record)
+    row = {**record, "took": row["took"], "error": row["error"] if tail else record["error"]}
+    empty = ("", '""', "null", "[]")
+    write_one({key: value for key, value in row.items() if value not in empty and key != "output"}, "table")
+    if tail:
+        write_title("Last lines of output")
+        for line in tail:
+            click.echo(printable_line(line))
+
+
+@run.command()
+@_id_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
+@click.option("--since-seq", "after", metavar="NUMBER", default="0", help="Only lines after this number.")
+@click.option("-t", "--timestamps", is_flag=True, help="Begin each line with its time (UTC).")
+@click.option("--exit-status", is_flag=True, help="Exit with 1 if the run has ended, but not with success.")
+@talks
+@pass_session
+def logs(
+    session: Session, /, run_id: str, follow: bool, after: str, timestamps: bool, exit_status: bool
+) -> None:
+    """Print the output of a run, what went to stderr among the rest.
+
+    In a terminal control characters are shown as escapes; a file gets the lines as they were printed.
+    """
+    if follow and session.form == "json":
+        raise click.UsageError("-f writes as it goes: -o jsonl is meant")
+    kept: list[Record] = []
+    pace = Pace()
+    while True:
+        wait = pace.asking() if follow else {}
+        reply = session.record(built(ReadOutput, {"runID": run_id, "after": after, **wait}))
+        lines = records_in(reply["lines"])
+        if session.form == "json":
+            kept += lines
+        else:
+            _write(lines, session.form, timestamps)
+        ended, status = reply["ended"] == "true", text_of(reply, "status")
+        if lines:
+            after = text_of(lines[-1], "seq")
+        if ended or not (lines or follow):
+            break
+        if follow:
+            pace.answered(something=bool(lines))
+    if session.form == "json":
+        write_many(kept, "json")
+    if follow and sys.stderr.isatty():
+        click.echo(f"Run {run_id} ended: {status}.", err=True)
+    if exit_status and ended and status != SUCCESS:
+        click.get_current_context().exit(FAILED)
+
+
+def _write(lines: Iterable[Record], form: str, timestamps: bool) -> None:
+    terminal = sys.stdout.isatty()
+    for line in lines:
+        if form == "jsonl":
+            click.echo(as_json(line))
+            continue
+        text = text_of(line, "line")
+        if terminal:
+            text = printable_line(text)
+            if text_of(line, "stream") == "err":
+                text = styled(text, fg="red")
+        # Without a terminal the line goes out with whatever codes it has: click would take them away.
+        click.echo(f"{text_of(line, 'at')}  {text}" if timestamps else text, color=True)
+
+
+def _stop(session: Session, kind: type[StopRun], signal: str, /, **given: Any) -> None:
+    chosen = {"runID": given["run_id"], "jobID": given["job_id"], "name": given["name"]}
+    if sum(value is not None for value in chosen.values()) != 1:
+        raise click.UsageError("give a RUNID, --job ID or --name NAME")
+    session.ask(built(kind, {**chosen, "reason": given["reason"] or None, "by": given["by"] or None}))
+    key, value = next((key, value) for key, value in chosen.items() if value is not None)
+    words = {"runID": "run", "jobID": "the run of job", "name": "the runs of the jobs named"}
+    said = f"SIG{signal} is on its way to {words[key]} {value}; `bedrockjobs run list` tells how it ends."
+    write_one({key: value, "signal": signal}, session.form, said, identity=key)
+
+
+def _stop_options(command: Any) -> Any:
+    for option in reversed(
+        (
+            click.argument("run_id", metavar="[RUNID]", required=False, shell_complete=run_ids),
+            click.option("--job", "job_id", metavar="ID", help="The run of this job."),
+            click.option("--name", shell_complete=job_names, help="The runs of all jobs of this name."),
+            click.option("--reason", default="", help="Why, for others to read."),
+            by_option,
+            talks,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@run.command()
+@_stop_options
+@pass_session
+def terminate(session: Session, /, **given: Any) -> None:
+    """Let the run's worker send SIGTERM to the whole process group."""
+    _stop(session, TerminateRun, "TERM", **given)
+
+
+@run.command()
+@_stop_options
+@pass_session
+def kill(session: Session, /, **given: Any) -> None:
+    """Let the run's worker send SIGKILL to the whole process group."""
+    _stop(session, KillRun, "KILL", **given)

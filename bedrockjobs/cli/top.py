@@ -1,0 +1,144 @@
+"""``bedrockjobs top``: the queue as it is now, drawn anew each second.
+
+What is drawn is in ``bedrockjobs.cli.frame``; here it is gathered.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from bedrockjobs.cli.frame import Picture, drawn
+from bedrockjobs.cli.looks import look
+from bedrockjobs.cli.output import text_of, write_one
+from bedrockjobs.cli.session import (
+    FAILED,
+    UNAVAILABLE,
+    Failure,
+    Session,
+    built,
+    pass_session,
+    records_in,
+    talks,
+)
+from bedrockjobs.cli.values import Duration
+from bedrockjobs.cli.worker import workers
+from bedrockjobs.clock import SystemClock
+from bedrockjobs.commands import ListRuns, Status
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+RUNS_SHOWN = 20
+"""Running runs that are listed, the newest of them."""
+
+COUNTING_PART = 0.1
+"""Part of the time that counting the jobs may take: a huge table is counted less often than it is drawn."""
+
+PLAIN_WIDTH = 120
+"""Width of a frame that is written to a file or a pipe."""
+
+INTERVAL_LEAST_S = 0.2
+"""The shortest time between two frames: a view is no load test."""
+
+
+class Observer:
+    """Gathers what a frame shows, and goes on where the server goes away."""
+
+    def __init__(self, session: Session) -> None:
+        """Look at the server of ``session``."""
+        self._session = session
+        self._clock = SystemClock()
+        self._count_again = float("-inf")
+        self._picture = Picture()
+
+    def observe(self) -> Picture:
+        """Return how things are now; raises Failure where the server does not tell."""
+        session = self._session
+        status = session.record(Status())
+        now = text_of(status, "now")
+        runs = records_in(session.record(built(ListRuns, {"status": "running", "limit": RUNS_SHOWN}))["runs"])
+        picture = Picture(
+            server=session.server,
+            status=status,
+            now=now,
+            states=self._picture.states,
+            counted=self._picture.counted,
+            runs=runs,
+            schedules=self._picture.schedules,
+            workers=workers(session),
+        )
+        begun = self._clock.monotonic()
+        if begun >= self._count_again:
+            picture = self._counted(picture)
+            spent = self._clock.monotonic() - begun
+            self._count_again = begun + spent / COUNTING_PART
+        self._picture = picture
+        return picture
+
+    def _counted(self, picture: Picture) -> Picture:
+        """Return the picture with what the server must count; a server that is too busy keeps the old."""
+        try:
+            states = look(self._session, "states", picture.now)
+            schedules = look(self._session, "next_schedules", picture.now)
+        except Failure as failure:
+            if failure.exit_code != FAILED:
+                raise
+            return picture._replace(counted=False)
+        return picture._replace(states=states, schedules=schedules, counted=True)
+
+    def away(self, failure: Failure) -> Picture:
+        """Return the last picture with the word that the server is away."""
+        self._picture = self._picture._replace(problem=failure.message)
+        return self._picture
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Print one frame and exit: for scripts.")
+@click.option(
+    "--interval", type=Duration(), default=1.0, metavar="DURATION", help="Time between two frames; 1s."
+)
+@talks
+@pass_session
+def top(session: Session, once: bool, interval: float) -> None:
+    """Show the queue live: jobs by state, runs, schedules that are next, workers. Ctrl-C ends it.
+
+    Without a terminal it prints one frame, as with --once; with -o json the same as data.
+    """
+    if interval < INTERVAL_LEAST_S:
+        raise click.UsageError(f"--interval: expected at least {INTERVAL_LEAST_S:g} s")
+    from rich.console import Console
+
+    console = Console()
+    session.tries = 1  # whoever looks wants to know about this moment
+    observer = Observer(session)
+    picture = observer.observe()
+    if session.form != "table":
+        write_one(picture.record(), session.form, identity="ready")
+    elif once or not console.is_terminal:
+        if not console.is_terminal:
+            console = Console(width=PLAIN_WIDTH)
+        console.print(drawn(picture))
+    else:
+        _live(console, observer, picture, interval)
+
+
+def _live(console: Console, observer: Observer, picture: Picture, interval: float) -> None:
+    """Draw until interrupted."""
+    from rich.live import Live
+
+    try:
+        with Live(drawn(picture), console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(drawn(picture, console.height), refresh=True)
+                time.sleep(interval)
+                try:
+                    picture = observer.observe()
+                except Failure as failure:
+                    if failure.exit_code != UNAVAILABLE:
+                        raise
+                    picture = observer.away(failure)
+    except KeyboardInterrupt:
+        return

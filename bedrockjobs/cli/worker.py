@@ -1,0 +1,173 @@
+"""``bedrockjobs worker``: who does the work, and how one is brought to rest."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from bedrockjobs import jsontext
+from bedrockjobs.cli.complete import worker_names
+from bedrockjobs.cli.options import by_option
+from bedrockjobs.cli.output import Record, text_of, write_many, write_one
+from bedrockjobs.cli.session import (
+    REFUSED,
+    TIMED_OUT,
+    Failure,
+    Session,
+    built,
+    pass_session,
+    records_in,
+    talks,
+)
+from bedrockjobs.cli.values import Duration
+from bedrockjobs.clock import SystemClock
+from bedrockjobs.commands import DrainWorker, ListWorkers
+from bedrockjobs.duration import duration_text
+from bedrockjobs.wire import RawJSON
+
+LIST_COLUMNS = ("name", "status", "runs", "slots", "host", "pid", "names", "heartbeat", "version")
+
+LOOK_S = 1.0
+"""How often a worker that is being drained is looked at."""
+
+_name_argument = click.argument("name", shell_complete=worker_names)
+_undo_option = click.option("--undo", is_flag=True, help="Let it take jobs again.")
+
+
+@click.group()
+def worker() -> None:
+    """List the live workers, and bring one to rest."""
+
+
+def workers(session: Session) -> list[Record]:
+    """Return the live workers by name."""
+    return records_in(session.record(ListWorkers())["workers"])
+
+
+def run_count(record: Record) -> int:
+    """Return how many runs a worker has."""
+    return len(jsontext.elements(record.get("runIDs") or RawJSON("[]")))
+
+
+def worker_row(record: Record) -> Record:
+    """Return a worker as a row of a table."""
+    names = jsontext.parse(record["names"]) if "names" in record else []
+    return {**record, "runs": run_count(record), "names": " ".join(names)}
+
+
+@worker.command("list")
+@talks
+@pass_session
+def list_workers(session: Session) -> None:
+    """List the workers that are alive."""
+    found = workers(session)
+    if session.form == "table":
+        found = [worker_row(record) for record in found]
+    write_many(found, session.form, LIST_COLUMNS, none="No workers.", identity="name")
+
+
+@worker.command()
+@_name_argument
+@_undo_option
+@by_option
+@talks
+@pass_session
+def quiet(session: Session, name: str, undo: bool, by: str) -> None:
+    """Let a worker take no more jobs, and return at once.
+
+    What it runs goes on. `worker drain --wait` waits for that too.
+    """
+    _drain(session, name, undo, by)
+    outcome = "active" if undo else "quiet"
+    did = "takes jobs again" if undo else "takes no more jobs"
+    write_one({"name": name, "outcome": outcome}, session.form, f"Worker {name} {did}.")
+
+
+def _drain(session: Session, name: str, undo: bool, by: str) -> None:
+    session.ask(built(DrainWorker, {"worker": name, "undo": undo or None, "by": by or None}))
+
+
+@worker.command()
+@_name_argument
+@_undo_option
+@click.option("--wait", is_flag=True, help="Wait until its runs have ended.")
+@click.option("--timeout", type=Duration(), help="With --wait: how long; exit status 124 when it is over.")
+@by_option
+@talks
+@pass_session
+def drain(session: Session, name: str, undo: bool, wait: bool, timeout: float | None, by: str) -> None:
+    """Let a worker end its runs and take no more jobs, so that it can be stopped."""
+    if undo and wait:
+        raise click.UsageError("--undo has nothing to wait for")
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout has a meaning with --wait only")
+    _drain(session, name, undo, by)
+    if undo:
+        write_one({"name": name, "outcome": "active"}, session.form, f"Worker {name} takes jobs again.")
+        return
+    if not wait:
+        said = f"Worker {name} takes no more jobs; `bedrockjobs worker list` tells how many runs are left."
+        write_one({"name": name, "outcome": "draining"}, session.form, said)
+        return
+    outcome = _until_drained(session, name, timeout)
+    said = f"Worker {name} is drained." if outcome == "drained" else f"Worker {name} has left."
+    write_one({"name": name, "outcome": outcome}, session.form, said)
+
+
+def _until_drained(session: Session, name: str, timeout: float | None) -> str:
+    clock = SystemClock()
+    begun = clock.monotonic()
+    with _progress(name) as tell:
+        while True:
+            there = [record for record in workers(session) if text_of(record, "name") == name]
+            left = sum(map(run_count, there))
+            if not there:
+                return "left"
+            if text_of(there[0], "status") == "active":
+                raise Failure(f"somebody lets {name} take jobs again", REFUSED)
+            if not left:
+                return "drained"
+            tell(left)
+            spent = clock.monotonic() - begun
+            if timeout is not None and spent >= timeout:
+                raise Failure(f"{_runs(left)} left after {duration_text(timeout)}", TIMED_OUT)
+            time.sleep(LOOK_S if timeout is None else min(LOOK_S, timeout - spent))
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[int], None]]:
+    """Show how many runs are left: as a bar on a terminal, else a line when the number changes."""
+    if not sys.stderr.isatty():
+        last: list[int] = []
+
+        def say(left: int) -> None:
+            if last != [left]:
+                click.echo(f"{_runs(left)} left", err=True)
+                last[:] = [left]
+
+        yield say
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"Draining {escape(name)}", total=None)
+        most = 0
+
+        def show(left: int) -> None:
+            nonlocal most
+            most = max(most, left)
+            words = f"Draining {escape(name)}: {_runs(left)} left"
+            bar.update(task, description=words, completed=most - left, total=most)
+
+        yield show

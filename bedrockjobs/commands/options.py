@@ -1,0 +1,205 @@
+"""What CreateJob and UpdateJob take beside Bedrock's attributes: how a job is run, retried and scheduled.
+
+``OPTIONS`` names all of it by wire name; a job keeps what it was given in the column ``options``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from bedrockjobs import duration, jsontext
+from bedrockjobs.commands.base import Parameters
+from bedrockjobs.config import (
+    ARGV_MAX,
+    DURATION_S_MAX,
+    HISTORY_MAX,
+    NAME_CHARS_MAX,
+    OUTPUT_TAIL_MAX,
+    RETRIES_MAX,
+    TAG_CHARS_MAX,
+    TAGS_MAX,
+)
+from bedrockjobs.wire import Whole, wire_name
+
+
+def _duration(value: Any) -> int:
+    """Return whole seconds."""
+    seconds = duration.seconds_of(value) if isinstance(value, str) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds != int(seconds):
+        raise PydanticCustomError(
+            "expected", duration.WORDS.replace("a duration", "whole seconds, or a duration")
+        )
+    if not 0 <= seconds <= DURATION_S_MAX:
+        raise PydanticCustomError("expected", f"at most {DURATION_S_MAX} seconds")
+    return int(seconds)
+
+
+def _strings(value: Any) -> list[str]:
+    """Read a JSON list, or a comma list, of texts."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("["):
+            try:
+                value = jsontext.parse(text)
+            except ValueError:
+                raise PydanticCustomError("expected", "a JSON array of strings") from None
+        else:
+            value = [part.strip() for part in text.split(",") if part.strip()]
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise PydanticCustomError("expected", "a JSON array of strings")
+    return list(value)
+
+
+def _tags(value: Any) -> list[str]:
+    found = _strings(value)
+    if any(len(tag) > TAG_CHARS_MAX for tag in found):
+        raise PydanticCustomError("expected", f"words of at most {TAG_CHARS_MAX} characters")
+    return found
+
+
+def _argv(value: Any) -> list[str]:
+    if isinstance(value, str) and not value.strip().startswith("["):
+        raise PydanticCustomError("expected", 'a JSON array of strings: ["program", "argument"]')
+    found = _strings(value)
+    if not found or not found[0]:
+        raise PydanticCustomError("expected", "at least a program")
+    if any("\0" in part for part in found):
+        raise PydanticCustomError("expected", "no NUL characters")
+    return found
+
+
+def _lock(value: Any) -> str | bool:
+    """Return the name of a lock; ``true`` stands for the job's own name."""
+    if value is True or value == "true":
+        return True
+    if value is False or value in ("false", ""):
+        return ""
+    if isinstance(value, str) and len(value) <= NAME_CHARS_MAX and value.isprintable():
+        return value
+    raise PydanticCustomError("expected", f"true, or a name of at most {NAME_CHARS_MAX} printable characters")
+
+
+class Fetch(Parameters):
+    """An HTTP request that a worker is to make."""
+
+    url: str = Field(min_length=1, max_length=2_048, pattern=r"^https?://", description="What to fetch.")
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = Field("GET", description="How.")
+    headers: dict[str, str] = Field({}, description="Headers to send.")
+    body: str = Field("", description="Body to send.")
+    status: list[int] = Field([], description="Statuses that count as success; any of 2xx if left out.")
+    timeout: Annotated[int, BeforeValidator(_duration)] = Field(60, description="Time it may take.")
+
+
+def _url(value: Any) -> Any:
+    """Read an address, or a JSON object with more about the request."""
+    if isinstance(value, str):
+        text = value.strip()
+        if not text.startswith("{"):
+            return {"url": text}
+        try:
+            return jsontext.parse(text)
+        except ValueError:
+            pass
+    elif isinstance(value, (dict, Fetch)):
+        return value
+    raise PydanticCustomError(
+        "expected", "a URL, or a JSON object with url, method, headers, body, status, timeout"
+    )
+
+
+Duration = Annotated[
+    int,
+    BeforeValidator(_duration),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}], "examples": ["90s", "1h30m", 60]}
+    ),
+]
+"""Whole seconds; typed as ``90s``, ``5m``, ``1h30m`` or ``+90 SECONDS`` too."""
+
+Strings = Annotated[
+    list[str], BeforeValidator(_strings), WithJsonSchema({"type": "array", "items": {"type": "string"}})
+]
+Lock = Annotated[
+    Any, BeforeValidator(_lock), WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string"}]})
+]
+
+
+class JobOptions(Parameters):
+    """How a job is run, retried and scheduled."""
+
+    cmd: str | None = Field(None, max_length=65_536, description="Shell command that a worker is to run.")
+    argv: Annotated[
+        list[str] | None,
+        Field(
+            max_length=ARGV_MAX, description="Program and arguments that a worker is to run, without a shell."
+        ),
+        BeforeValidator(lambda value: None if value is None else _argv(value)),
+    ] = None
+    url: Annotated[Fetch | None, BeforeValidator(lambda value: None if value is None else _url(value))] = (
+        Field(None, description="HTTP request that a worker is to make.")
+    )
+    run_timeout: Duration | None = Field(
+        None, description="Time a run may take; then its worker is told to stop."
+    )
+    grace: Duration | None = Field(None, description="Time between TERM and KILL; 60 s if left out.")
+    lease: Duration | None = Field(
+        None, description="Time a worker may be silent before its run counts as lost; 45 s."
+    )
+    on_lost: Literal["retry", "fail"] | None = Field(
+        None, description="What becomes of a job whose run was lost; retry if left out."
+    )
+    retries: Whole | None = Field(
+        None, ge=0, le=RETRIES_MAX, description="How often a failed run is tried again."
+    )
+    backoff: Duration | None = Field(
+        None, description="Time before the first of them, doubled each time; 10 s."
+    )
+    max_backoff: Duration | None = Field(None, description="The longest of these times; 1 h if left out.")
+    expire_after: Duration | None = Field(
+        None, description="Time after its nextRun within which it must have been taken; else it is dropped."
+    )
+    lock: Lock | None = Field(
+        None, description="No two jobs with the same lock run at once; true: the job's own name."
+    )
+    catchup: Literal["once", "skip", "all"] | None = Field(
+        None, description="What becomes of the ticks a schedule missed; once if left out."
+    )
+    overlap: Literal["skip", "queue"] | None = Field(
+        None, description="What becomes of ticks during a run; skip if left out, queue treats them as missed."
+    )
+    hosts: Literal["all", ""] | None = Field(
+        None, description="all: a tick makes a job for each worker that asks for the name."
+    )
+    max_late: Duration | None = Field(None, description="A tick older than this is skipped.")
+    jitter: Duration | None = Field(None, description="A run begins up to this much after its tick.")
+    keep_success: Whole | None = Field(None, ge=0, le=HISTORY_MAX, description="Successful runs kept; 100.")
+    keep_fail: Whole | None = Field(None, ge=0, le=HISTORY_MAX, description="Other runs kept; 100.")
+    output_lines: Whole | None = Field(
+        None, ge=0, le=OUTPUT_TAIL_MAX, description="Last lines of output kept with a run; 10."
+    )
+    tags: Annotated[
+        list[str] | None,
+        Field(max_length=TAGS_MAX, description="Words to find it by."),
+        BeforeValidator(lambda value: None if value is None else _tags(value)),
+    ] = None
+
+    def chosen(self) -> dict[str, str]:
+        """Return what was given, as JSON texts by wire name; an option that was emptied is ``null``."""
+        found: dict[str, str] = {}
+        for field in sorted(JobOptions.model_fields.keys() & self.model_fields_set):
+            value = getattr(self, field)
+            if value is None:
+                continue
+            if isinstance(value, Fetch):
+                found[wire_name(field)] = jsontext.dump(
+                    value.model_dump(by_alias=True, exclude_defaults=True)
+                )
+            else:
+                found[wire_name(field)] = "null" if value in ("", []) else jsontext.dump(value)
+        return found
+
+
+OPTIONS = frozenset(wire_name(field) for field in JobOptions.model_fields)

@@ -1,0 +1,272 @@
+"""Schedules as code: a file of definitions in TOML, YAML or JSON, read into what SyncSchedules takes.
+
+Text in, definitions out. It knows no files, no server and no other system's definitions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal, get_args
+
+from pydantic import ValidationError
+
+from bedrockjobs.commands.jobs import JobSpec
+from bedrockjobs.commands.options import JobOptions
+from bedrockjobs.config import JSON_DEPTH_MAX
+from bedrockjobs.errors import CommandError
+from bedrockjobs.schedule import cron, repeat
+from bedrockjobs.wire import command_error, wire_name
+
+Format = Literal["toml", "yaml", "json"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+SUFFIXES: dict[str, Format] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
+
+VALUES_MAX = 1_000_000
+"""Values in one file: aliases of aliases in YAML can mean far more than the file holds."""
+
+WHERE_SHOWN_MAX = 100
+"""Characters of a value's place that a message shows."""
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_TOP = ("source", "schedules")
+_OWN = ("schedule", "zone", "paused")
+_TAKEN = ("name", "repeat", "data", "job_priority", "priority", *JobOptions.model_fields)
+KEYS = {spelling: field for field in (*_OWN, *_TAKEN) for spelling in (field, wire_name(field))}
+"""What a definition may hold: each spelling, with the field it stands for."""
+
+
+class BadDefinitions(ValueError):
+    """A file cannot be read; the message names the file, the definition and the key."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One schedule as it should be."""
+
+    name: str
+    given: dict[str, Any]
+    """Parameters of CreateJob by wire name."""
+    paused: bool = False
+    """Whether it is added paused; one that exists is left as it is."""
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """What a file says."""
+
+    source: str
+    """Whose schedules these are; empty where the file does not say."""
+    schedules: list[Definition]
+
+
+def format_of(file: str) -> Format | None:
+    """Return the format that a file's name tells, None where it tells none."""
+    return next((form for suffix, form in SUFFIXES.items() if file.lower().endswith(suffix)), None)
+
+
+def read(text: str, form: Format, file: str) -> Definitions:
+    """Read a file of definitions; ``file`` is what messages call it. Raises BadDefinitions."""
+    document = _parsed(text, form, file)
+    _check_values(document, file)
+    if isinstance(document, list):
+        document = {"schedules": document}
+    if document is None:
+        document = {}
+    if not isinstance(document, dict):
+        raise BadDefinitions(f"{file}: expected a list of schedules, or an object with schedules")
+    for key in document:
+        if key not in _TOP:
+            raise BadDefinitions(f"{file}: unknown key {key!r}, expected {' or '.join(_TOP)}")
+    source = document.get("source", "")
+    if not isinstance(source, str):
+        raise BadDefinitions(f"{file}: source: expected a text")
+    found = [definition_of(given, where) for given, where in _entries(document.get("schedules"), file)]
+    _check_names(found, file)
+    return Definitions(source, found)
+
+
+def _parsed(text: str, form: Format, file: str) -> Any:
+    try:
+        if form == "toml":
+            return tomllib.loads(text)
+        if form == "json":
+            return json.loads(text, object_pairs_hook=_distinct)
+    except ValueError as error:
+        raise BadDefinitions(f"{file}: {error}") from None
+    except RecursionError:
+        raise BadDefinitions(f"{file}: nested too deep") from None
+    return _parsed_yaml(text, file)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} is given twice")
+    return found
+
+
+def _parsed_yaml(text: str, file: str) -> Any:
+    from ruamel.yaml import YAML  # only YAML pays for loading it
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except MarkedYAMLError as error:
+        line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
+        hint = (
+            "; a value that begins with * needs quotes"
+            if "alias" in f"{error.context} {error.problem}"
+            else ""
+        )
+        raise BadDefinitions(f"{file}:{line} {error.problem}{hint}") from None
+    except (YAMLError, ValueError) as error:
+        raise BadDefinitions(f"{file}: {error}") from None
+    except RecursionError:
+        raise BadDefinitions(f"{file}: nested too deep") from None
+
+
+def _check_values(document: Any, file: str) -> None:
+    """Refuse what JSON cannot say: dates, keys that are no text, what nests too deep or without end."""
+    pending: list[tuple[Any, str, int]] = [(document, "", 0)]
+    count = 0
+    while pending:
+        value, where, depth = pending.pop()
+        count += 1
+        at = f"{file}: {where[:WHERE_SHOWN_MAX]}: " if where else f"{file}: "
+        if depth > JSON_DEPTH_MAX:
+            raise BadDefinitions(f"{at}nested deeper than {JSON_DEPTH_MAX} levels")
+        if count > VALUES_MAX:
+            raise BadDefinitions(f"{file}: more than {VALUES_MAX} values")
+        if isinstance(value, dict):
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise BadDefinitions(f"{at}the key {key!r}: expected a text; put it in quotes")
+                pending.append((item, f"{where}.{key}".lstrip("."), depth + 1))
+        elif isinstance(value, list):
+            pending += [(item, f"{where}[{number}]", depth + 1) for number, item in enumerate(value, 1)]
+        elif value is not None and not isinstance(value, (str, int, float)):
+            raise BadDefinitions(f"{at}expected a text, a number, true or false; put a date in quotes")
+
+
+def _entries(schedules: Any, file: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield each entry with the words for where it stands; a table's keys are names."""
+    if schedules is None:
+        raise BadDefinitions(f"{file}: schedules is missing: expected a list, also an empty one")
+    if isinstance(schedules, dict):
+        pairs: Iterable[tuple[str | None, Any]] = schedules.items()
+    elif isinstance(schedules, list):
+        pairs = ((None, entry) for entry in schedules)
+    else:
+        raise BadDefinitions(f"{file}: schedules: expected a list, or a table by name")
+    for number, (name, entry) in enumerate(pairs, 1):
+        if not isinstance(entry, dict):
+            raise BadDefinitions(f"{file}: schedule {name or number}: expected its keys and values")
+        if name is not None:
+            if "name" in entry:
+                raise BadDefinitions(f"{file}: schedule {name}: name: it stands before it already")
+            entry = {"name": name, **entry}
+        label = entry.get("name")
+        yield entry, f"{file}: schedule {label if isinstance(label, str) and label else number}"
+
+
+def definition_of(given: Mapping[str, Any], where: str) -> Definition:
+    """Read one definition; ``where`` begins each message. Raises BadDefinitions."""
+    fields: dict[str, Any] = {}
+    for key, value in given.items():
+        field = KEYS.get(key)
+        if field is None:
+            near = get_close_matches(key, KEYS, 1)
+            hint = f", expected {near[0]}" if near else ""
+            raise BadDefinitions(f"{where}: unknown key {key!r}{hint}")
+        if field in fields:
+            raise BadDefinitions(f"{where}: {key}: it is given twice, in two spellings")
+        fields[field] = value
+    paused = fields.pop("paused", False)
+    if not isinstance(paused, bool):
+        raise BadDefinitions(f"{where}: paused: expected true or false")
+    fields["repeat"] = _repeat(fields, where)
+    wire = {wire_name(field): value for field, value in fields.items() if value is not None}
+    try:
+        spec = JobSpec.model_validate(wire)
+        spec.wanted_priority  # noqa: B018  # raises for a priority that is none of ours
+        commands = [field for field in ("cmd", "argv", "url") if getattr(spec, field) is not None]
+    except ValidationError as error:
+        refused = command_error(error)
+        raise BadDefinitions(f"{where}: {refused.detail or refused.reason}") from None
+    except CommandError as refused:
+        raise BadDefinitions(f"{where}: {refused.detail or refused.reason}") from None
+    if len(commands) > 1:
+        raise BadDefinitions(
+            f"{where}: {commands[1]}: expected one of cmd, argv and url, not also {commands[0]}"
+        )
+    return Definition(spec.name, wire, paused)
+
+
+def _repeat(fields: dict[str, Any], where: str) -> str:
+    """Take ``schedule``, ``zone`` and ``repeat`` out of the fields and return a repeat that was read once."""
+    schedule, zone, given = (fields.pop(key, None) for key in ("schedule", "zone", "repeat"))
+    for key, value in (("schedule", schedule), ("zone", zone), ("repeat", given)):
+        if value is not None and not isinstance(value, str):
+            raise BadDefinitions(f"{where}: {key}: expected a text; put it in quotes")
+    if (schedule is None) == (given is None):
+        raise BadDefinitions(f"{where}: expected either schedule or repeat")
+    if given is not None and not repeat.is_cron(given):
+        raise BadDefinitions(f"{where}: repeat: expected CRON and an expression, such as CRON 0 9 * * 1-5")
+    key, text = ("repeat", given) if schedule is None else ("schedule", schedule)
+    try:
+        found, expression = cron.split_zone(text)
+        if zone is not None:
+            if "=" in text.removesuffix(expression):
+                raise BadDefinitions(f"{where}: zone: {key} names one already")
+            found, _ = cron.split_zone(f"TZ={zone} {expression}")
+        cron.parse(expression)
+    except cron.BadSchedule as error:
+        raise BadDefinitions(f"{where}: {key}: {error}") from None
+    return f"CRON {expression}" if found == "UTC" else f"CRON TZ={found} {expression}"
+
+
+def _check_names(found: list[Definition], file: str) -> None:
+    seen: set[str] = set()
+    for definition in found:
+        if definition.name in seen:
+            raise BadDefinitions(f"{file}: schedule {definition.name}: two have this name")
+        seen.add(definition.name)
+
+
+# --- writing ---------------------------------------------------------------------------------------------
+
+
+def toml_entry(entry: Mapping[str, Any], comments: Iterable[str] = ()) -> str:
+    """Return one definition, by the names of a definitions file, as a ``[[schedules]]`` table."""
+    lines = [f"# {line}" for comment in comments for line in comment.splitlines()]
+    lines.append("[[schedules]]")
+    lines += [f"{key} = {_toml(value)}" for key, value in entry.items()]
+    return "\n".join(lines) + "\n"
+
+
+def toml_text(value: str) -> str:
+    """Return a text as TOML has it."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_key(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else toml_text(key)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, str):
+        return toml_text(value)
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{_toml_key(key)} = {_toml(item)}" for key, item in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    return json.dumps(value)

@@ -1,0 +1,179 @@
+"""What people ask for: pause, resume, trigger, stop, drain; and the output that runs send."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from bedrockjobs import jsontext
+from bedrockjobs.commands import (
+    AppendOutput,
+    DrainWorker,
+    KillRun,
+    PauseJobs,
+    ResumeJobs,
+    TerminateRun,
+    TriggerJob,
+)
+from bedrockjobs.config import LIST_MAX, OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_RUN_MAX, PAUSES_MAX
+from bedrockjobs.errors import BadArguments, NotFound, TooMany, WrongState
+from bedrockjobs.handlers import runs, ticks
+from bedrockjobs.handlers.again import pass_over, triggered
+from bedrockjobs.handlers.end import existing
+from bedrockjobs.handlers.placing import has_option, with_options
+from bedrockjobs.handlers.turn import Answer, Turn
+from bedrockjobs.store.rows import JobRow, PauseRow
+
+
+def pause_jobs(turn: Turn, command: PauseJobs) -> Answer:
+    """Let no job be taken whose name matches."""
+    records = turn.tx.records
+    known = {pause.pattern for pause in records.pauses()}
+    if command.name not in known and len(known) >= PAUSES_MAX:
+        raise TooMany("Too many pauses", f"name: expected at most {PAUSES_MAX} patterns in all")
+    if command.until is not None and command.until <= turn.now_ms:
+        raise BadArguments("Malformed until", "until: expected a moment that is still to come")
+    until = command.until or ""
+    records.put_pause(PauseRow(command.name, command.by, command.reason, turn.now, until))
+    turn.tx.reopen()
+    turn.note("paused", name=command.name, by=command.by, detail=command.reason)
+    return Answer()
+
+
+def resume_jobs(turn: Turn, command: ResumeJobs) -> Answer:
+    """Take back what was said of a pattern; answers the patterns that are paused no more."""
+    pauses = turn.tx.records.pauses()
+    gone = [pause for pause in pauses if command.name in ("*", pause.pattern)]
+    if not gone and command.name != "*":
+        raise NotFound("Not paused", f"name: the pattern {command.name} is not paused")
+    resume(turn, gone, by=command.by)
+    return Answer(jsontext.dump({"resumed": [pause.pattern for pause in gone]}))
+
+
+def resume(turn: Turn, gone: list[PauseRow], *, by: str = "") -> None:
+    """End some pauses; schedules that they held go on with their next tick."""
+    records = turn.tx.records
+    held = [
+        row
+        for row in turn.tx.repeating()
+        if row.state == "QUEUED" and ticks.is_schedule(row) and records.pause_of(row.name) is not None
+    ]
+    for pause in gone:
+        records.delete_pause(pause.pattern)
+        turn.note("resumed", name=pause.pattern, by=by)
+    for row in held:
+        if records.pause_of(row.name) is None:
+            pass_over(turn, row, "paused")
+    turn.tx.reopen()
+
+
+def trigger_job(turn: Turn, command: TriggerJob) -> Answer:
+    """Run a job now, or once more at the end of its present run."""
+    row = _one_job(turn, command)
+    pending = row.state in ("RUNNING", "RUNQUEUED")
+    if pending:
+        turn.tx.save(with_options(row, {"pending": "true"}))
+    elif row.state == "QUEUED":
+        if not has_option(row, "trigger"):
+            turn.tx.save(triggered(turn, row))
+    else:
+        raise WrongState("Can only trigger QUEUED and running jobs", f"jobID: the job is {row.state}")
+    turn.note("triggered", name=row.name, job_id=row.job_id, by=command.by)
+    return Answer(jsontext.dump({"jobID": row.job_id, "pending": pending}))
+
+
+def _one_job(turn: Turn, command: TriggerJob) -> JobRow:
+    if command.job_id is not None:
+        return existing(turn, command.job_id)
+    if command.name is None:
+        raise BadArguments("Missing jobID", "jobID: expected it, or a name")
+    found = turn.tx.named(command.name, 2)
+    if not found:
+        raise NotFound("No job with this name", f"name: there is no job {command.name}")
+    if len(found) > 1:
+        raise WrongState("Several jobs have this name", "name: expected a jobID where a name is not unique")
+    return found[0]
+
+
+def terminate_run(turn: Turn, command: TerminateRun) -> Answer:
+    """Let workers send SIGTERM."""
+    return _stop(turn, command, "TERM")
+
+
+def kill_run(turn: Turn, command: KillRun) -> Answer:
+    """Let workers send SIGKILL."""
+    return _stop(turn, command, "KILL")
+
+
+def _stop(turn: Turn, command: TerminateRun | KillRun, signal: str) -> Answer:
+    records = turn.tx.records
+    if command.run_id is not None:
+        ids = [command.run_id]
+    elif command.job_id is not None:
+        ids = [existing(turn, command.job_id).run_id]
+    elif command.name is not None:
+        ids = [row.run_id for row in turn.tx.named(command.name, LIST_MAX)]
+    else:
+        raise BadArguments("Missing runID", "runID: expected it, or a jobID, or a name")
+    found = [records.run(run_id) for run_id in ids if run_id]
+    if command.run_id is not None and not any(found):
+        raise NotFound("No run with this runID", f"runID: there is no run {command.run_id}")
+    alive = [run for run in found if run is not None and run.status == "running"]
+    if not alive:
+        if command.run_id is not None:
+            raise WrongState("Run is over", f"runID: run {command.run_id} is over")
+        raise NotFound("No run in progress", "expected a job that a worker is running")
+    for run in alive:
+        if run.stop != "KILL":
+            runs.stop(turn, run.run_id, signal)
+        turn.note(
+            "stop",
+            name=run.name,
+            job_id=run.job_id,
+            run_id=run.run_id,
+            by=command.by,
+            detail=f"{signal} {command.reason}".strip(),
+        )
+    return Answer()
+
+
+def drain_worker(turn: Turn, command: DrainWorker) -> Answer:
+    """Let a worker take no more jobs, or take them again."""
+    records = turn.tx.records
+    drained = command.worker in records.drains()
+    if command.undo and drained:
+        records.delete_drain(command.worker)
+        turn.note("undrained", name=command.worker, by=command.by)
+    elif not command.undo and not drained:
+        if command.worker not in turn.desk.workers:
+            raise NotFound("No such worker", f"worker: {command.worker} is not there; see ListWorkers")
+        records.put_drain(command.worker, command.by, turn.now)
+        turn.note("drained", name=command.worker, by=command.by)
+    turn.after.append(partial(turn.desk.drained, records.drains()))
+    return Answer()
+
+
+def append_output(turn: Turn, command: AppendOutput) -> Answer:
+    """Add lines to a run's output; answers the number of the last line that is kept."""
+    records = turn.tx.records
+    run = records.run(command.run_id)
+    if run is None:
+        raise NotFound("No run with this runID", f"runID: there is no run {command.run_id}")
+    if run.status != "running":
+        raise WrongState("Run is over", f"runID: run {command.run_id} is over")
+    last = records.last_seq(command.run_id)
+    if command.seq > last + 1:
+        raise WrongState("Gap in output", f"seq: expected {last + 1}")
+    fresh = command.lines[last + 1 - command.seq :][: OUTPUT_LINES_PER_RUN_MAX - last]
+    lines = [
+        (number, turn.now_ms, stream, text[:OUTPUT_LINE_CHARS_MAX])
+        for number, (stream, text) in enumerate(map(_line, fresh), start=last + 1)
+    ]
+    if lines:
+        records.append(command.run_id, lines)
+        turn.rings.add(("output", command.run_id))
+    return Answer(f'{{"seq":{last + len(lines)}}}')
+
+
+def _line(line: Any) -> tuple[str, str]:
+    return ("out", line) if isinstance(line, str) else (line.get("stream", "out"), line["line"])

@@ -1,0 +1,95 @@
+"""Schedules with ``hosts: all``: a tick makes one job for each worker that is there and asks for the name.
+
+Such a job is bound to its worker. It belongs to no family, is gone when it has ended well or badly, and is
+dropped where its worker does not take it before the next tick.
+"""
+
+from __future__ import annotations
+
+from bedrockjobs import jsontext
+from bedrockjobs.commands.options import OPTIONS
+from bedrockjobs.config import LIST_MAX
+from bedrockjobs.desk import Worker
+from bedrockjobs.handlers import ticks
+from bedrockjobs.handlers.again import after_trigger
+from bedrockjobs.handlers.placing import has_option, placed, word
+from bedrockjobs.handlers.turn import Turn
+from bedrockjobs.jsontext import quoted
+from bedrockjobs.store.lanes import OWN_COMMANDS
+from bedrockjobs.store.rows import JobRow, glob
+from bedrockjobs.wire import moment_of
+
+PASSED_ON = OPTIONS - {"hosts", "catchup", "overlap", "maxLate", "jitter", "expireAfter"}
+"""The options of a schedule that its jobs have too."""
+
+
+def asks_for(worker: Worker, name: str) -> bool:
+    """Tell whether a worker asks for jobs of a name."""
+    return any(glob(name, pattern) for pattern in worker.names)
+
+
+def workers_for(turn: Turn, row: JobRow) -> list[Worker]:
+    """Return the workers that are there, take jobs, and may run a schedule, by name."""
+    own = next((key for key in OWN_COMMANDS if has_option(row, key)), "")
+    drains = turn.tx.records.drains()
+    found = [
+        worker
+        for worker in turn.desk.workers.values()
+        if worker.name not in drains
+        and not worker.quiet
+        and asks_for(worker, row.name)
+        and (not own or own in worker.accepts)
+    ]
+    return sorted(found, key=lambda worker: worker.name)
+
+
+def fire(turn: Turn, row: JobRow) -> None:
+    """Make the jobs of a due schedule, and move it on to its next tick."""
+    manual = has_option(row, "trigger")
+    due = row if manual else ticks.fire(turn, row)
+    if due is None:
+        return
+    workers = workers_for(turn, due)
+    tick = turn.now if manual else ticks.tick_of(due)
+    if not workers and not manual:
+        ticks.skip(turn, due, tick, tick, "no worker")
+    elif not manual:
+        ticks.fired(turn, due, 0)
+    following = ticks.next_after(due, turn.now_ms)
+    busy = _busy(turn, due) if word(due, "overlap", "skip") == "skip" else frozenset()
+    for worker in workers:
+        if worker.name not in busy:
+            turn.tx.insert(_job_for(turn, due, worker.name, tick, following, manual=manual))
+    ran = due._replace(last_run=turn.now, attempt=due.attempt + 1)
+    again = after_trigger(turn, ran) if manual else ticks.with_tick(ran, following)
+    assert again is not None
+    turn.tx.save(again)
+
+
+def _busy(turn: Turn, row: JobRow) -> frozenset[str]:
+    """Return the workers whose job of an earlier tick has not ended."""
+    jobs = (jsontext.members(job.options) for job in turn.tx.named(row.name, LIST_MAX))
+    return frozenset(str(jsontext.parse(options["boundTo"])) for options in jobs if "boundTo" in options)
+
+
+def _job_for(turn: Turn, row: JobRow, worker: str, tick: str, following: str, *, manual: bool) -> JobRow:
+    options = {key: text for key, text in jsontext.members(row.options).items() if key in PASSED_ON}
+    options["boundTo"] = quoted(worker)
+    if manual:
+        options["cause"] = '"manual"'
+    left = (moment_of(following) - moment_of(tick)).total_seconds()
+    options["expireAfter"] = str(max(int(left) - 1, 1))
+    return placed(
+        JobRow(
+            turn.now,
+            turn.tx.new_job_id(),
+            "QUEUED",
+            row.name,
+            tick,
+            "",
+            "",
+            row.data,
+            row.priority,
+            options=jsontext.join(options),
+        )
+    )

@@ -1,0 +1,66 @@
+"""Where a queued job stands: its lane, and when it expires. Both follow from its options."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from bedrockjobs import jsontext
+from bedrockjobs.store.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE, OWN_COMMANDS, Lane
+from bedrockjobs.store.rows import JobRow
+from bedrockjobs.wire import moment_of, stamp_ms
+
+
+def placed(row: JobRow) -> JobRow:
+    """Return a row that is or will be queued, with the lane and the time its options ask for."""
+    if row.options == "{}" and not row.expires and row.lane in (OPEN_LANE, MOCK_LANE):
+        return row
+    options = jsontext.members(row.options)
+    lane = row.lane if row.mocked else _lane(row.name, options)
+    expires = ""
+    if "expireAfter" in options and "trigger" not in options:
+        expires = after_seconds(row.next_run, int(options["expireAfter"]))
+    return row._replace(lane=lane, expires=expires)
+
+
+def _lane(name: str, options: dict[str, str]) -> str:
+    if "hosts" in options:
+        return EVERY_LANE
+    own = next((key for key in OWN_COMMANDS if key in options), "")
+    lock = jsontext.parse(options["lock"]) if "lock" in options else ""
+    now = "trigger" in options and "cause" not in options  # another try no longer passes a pause
+    worker = str(jsontext.parse(options["boundTo"])) if "boundTo" in options else ""
+    return str(Lane(now, own, name if lock is True else str(lock or ""), worker))
+
+
+def after_seconds(moment: str, seconds: float) -> str:
+    """Return the stamp some seconds after another; the end of time where there is no such date."""
+    try:
+        return stamp_ms(moment_of(moment) + timedelta(seconds=seconds)).removesuffix(".000")
+    except OverflowError:
+        return "9999-12-31 23:59:59"
+
+
+def with_options(row: JobRow, changes: dict[str, str | None]) -> JobRow:
+    """Return a row with some of its options set to JSON texts, or removed where the change is None."""
+    return row._replace(options=jsontext.with_members(row.options, changes))
+
+
+def has_option(row: JobRow, name: str) -> bool:
+    """Tell whether a row has an option, of whatever value."""
+    return f'"{name}"' in row.options and name in jsontext.members(row.options)
+
+
+def option(row: JobRow, name: str, default: int) -> int:
+    """Return an option that is a number."""
+    if f'"{name}"' not in row.options:
+        return default
+    text = jsontext.members(row.options).get(name)
+    return default if text is None else int(text)
+
+
+def word(row: JobRow, name: str, default: str) -> str:
+    """Return an option that is a word."""
+    if f'"{name}"' not in row.options:
+        return default
+    text = jsontext.members(row.options).get(name)
+    return default if text is None else str(jsontext.parse(text))

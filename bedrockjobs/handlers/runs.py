@@ -1,0 +1,104 @@
+"""Runs: opened by a take that names its worker, closed by every end. What follows is decided elsewhere."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bedrockjobs.config import (
+    ERROR_CHARS_MAX,
+    GRACE_S_DEFAULT,
+    HISTORY_DEFAULT,
+    LEASE_S_DEFAULT,
+    OUTPUT_TAIL_DEFAULT,
+)
+from bedrockjobs.desk import OpenRun
+from bedrockjobs.handlers import ticks
+from bedrockjobs.handlers.placing import after_seconds, has_option, option, word
+from bedrockjobs.handlers.turn import TakeRequest, Turn
+from bedrockjobs.store.rows import JobRow, RunRow
+
+TIMED_OUT = " timeout"
+"""What a stop ends with that no person asked for."""
+
+BY_STOP = {"": "fail", "TERM": "terminated", "KILL": "killed"}
+"""How a run ended that its worker calls failed, by what it was told to do."""
+
+
+def open_run(turn: Turn, row: JobRow, request: TakeRequest) -> None:
+    """Open the run of a job that was just taken; the row as it is now."""
+    assert request.worker is not None
+    if has_option(row, "trigger"):
+        cause, scheduled_for = "manual", turn.now
+    else:
+        cause, scheduled_for = word(row, "cause", "schedule"), row.next_run
+        if row.state == "RUNQUEUED":
+            scheduled_for = turn.now
+        elif ticks.is_schedule(row):
+            scheduled_for = ticks.tick_of(row)
+    lease = option(row, "lease", LEASE_S_DEFAULT) if request.leased else 0
+    turn.tx.records.open_run(
+        RunRow(
+            row.run_id, row.job_id, row.name, row.attempt, cause, scheduled_for, turn.now_ms, "",
+            request.worker, request.host, request.pid, "running", None, "", "", "", "[]", lease, "",
+        )
+    )  # fmt: skip
+    turn.after.append(partial(turn.desk.opened, OpenRun(row.run_id, row.job_id, request.worker, lease)))
+
+
+def deadline(turn: Turn, row: JobRow, *, supervised: bool) -> str:
+    """Return when a run that begins now is over its time; without a worker to tell, when it is taken back."""
+    limit = option(row, "runTimeout", 0)
+    if not limit:
+        return ""
+    if not supervised:
+        limit += option(row, "grace", GRACE_S_DEFAULT)
+    return after_seconds(turn.now_ms, limit)
+
+
+def close(
+    turn: Turn, row: JobRow, status: str, *, error: str = "", exit_code: int | None = None, result: str = ""
+) -> str:
+    """Close the current run of a job, if it has one; return the status it got.
+
+    ``fail`` becomes what the run was told to do: terminated, killed, or over its time.
+    """
+    run = turn.tx.records.run(row.run_id) if row.run_id else None
+    if run is None or run.status != "running":
+        return status
+    if status in ("fail", "frozen"):
+        if run.stop.endswith(TIMED_OUT):
+            status = "timeout"
+        elif run.stop:
+            status = BY_STOP[run.stop]
+    turn.tx.records.end_run(
+        run._replace(
+            status=status,
+            ended=turn.now_ms,
+            error=error[:ERROR_CHARS_MAX],
+            exit_code=exit_code,
+            result=result,
+            output=turn.tx.records.last_lines(run.run_id, option(row, "outputLines", OUTPUT_TAIL_DEFAULT)),
+        ),
+        keep_success=option(row, "keepSuccess", HISTORY_DEFAULT),
+        keep_fail=option(row, "keepFail", HISTORY_DEFAULT),
+    )
+    _forget(turn, run.run_id)
+    return status
+
+
+def undo(turn: Turn, row: JobRow) -> None:
+    """Remove the current run of a job that is handed back as if it had never been taken."""
+    if row.run_id:
+        turn.tx.records.delete_run(row.run_id)
+        _forget(turn, row.run_id)
+
+
+def _forget(turn: Turn, run_id: int) -> None:
+    turn.after.append(partial(turn.desk.closed, run_id))
+    turn.rings.add(("output", run_id))
+
+
+def stop(turn: Turn, run_id: int, signal: str) -> None:
+    """Let a run's worker be told to send a signal."""
+    turn.tx.records.stop_run(run_id, signal)
+    turn.after.append(partial(turn.desk.stop, run_id, signal.split()[0]))

@@ -1,0 +1,204 @@
+"""Schedules: which tick a run stands for, what became of the others, and when the next one is due.
+
+Every tick ends in the ledger: fired, caught up, or skipped with its reason. A tick is a stamp in whole
+seconds; a job's nextRun is its next tick, later by the jitter where it has one.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from bedrockjobs.config import CATCHUP_MAX
+from bedrockjobs.handlers.placing import after_seconds, has_option, option, placed, with_options, word
+from bedrockjobs.handlers.turn import Turn
+from bedrockjobs.jsontext import quoted
+from bedrockjobs.schedule import repeat as repeats
+from bedrockjobs.store.rows import JobRow, TickRow
+from bedrockjobs.wire import moment_of
+
+COUNTED_MAX = 10_000
+"""Missed ticks that are counted one by one; a longer stretch counts as so many, which takes 0.1 s."""
+
+SAME_LATE_S = 2
+"""Ticks that fired with less delay than this share a row."""
+
+
+def is_schedule(row: JobRow) -> bool:
+    """Tell whether a job is a schedule."""
+    return bool(row.repeat) and repeats.is_cron(row.repeat) and not row.mocked
+
+
+def tick_of(row: JobRow) -> str:
+    """Return the tick that a schedule's nextRun stands for."""
+    return word(row, "tick", row.next_run)[:19]
+
+
+def with_tick(row: JobRow, tick: str) -> JobRow:
+    """Return a queued schedule whose next tick this is, in its place in the queue."""
+    jitter = option(row, "jitter", 0)
+    if jitter:
+        wait = crc32(f"{row.job_id} {tick}".encode()) % (jitter + 1)
+        row = with_options(row, {"tick": quoted(tick)})._replace(next_run=after_seconds(tick, wait))
+    else:
+        row = row._replace(next_run=tick)
+        if has_option(row, "tick"):
+            row = with_options(row, {"tick": None})
+    return placed(row)
+
+
+def next_after(row: JobRow, moment: str) -> str:
+    """Return the first tick after a moment; the end of time where there is none any more."""
+    return repeats.next_run(row.repeat, scheduled="", started="", finished=moment) or repeats.NEVER
+
+
+def _latest(row: JobRow, tick: str, now: str) -> str:
+    """Return the last tick up to now, which is ``tick`` or a later one."""
+    back = 1.0
+    found = next_after(row, tick)
+    if found > now:
+        return tick
+    while True:
+        behind = after_seconds(now, -back)
+        found = next_after(row, max(behind, tick))
+        if found <= now:
+            break
+        back *= 2
+    while (after := next_after(row, found)) <= now:
+        found = after
+    return found
+
+
+def _count(row: JobRow, first: str, last: str) -> int:
+    count = 1
+    while first < last and count < COUNTED_MAX:
+        first = next_after(row, first)
+        count += 1
+    return count
+
+
+def _before(row: JobRow, tick: str, limit: str) -> str | None:
+    """Return the last tick from ``tick`` on that is before ``limit``; None where there is none."""
+    return _latest(row, tick, after_seconds(limit, -1)) if tick < limit else None
+
+
+def fire(turn: Turn, row: JobRow) -> JobRow | None:
+    """Return the row of a due schedule as it is to be taken, for the tick that its run stands for.
+
+    The ticks that this passes over are entered in the ledger. None: all of them are too late; the schedule
+    was moved on.
+    """
+    if has_option(row, "trigger") or has_option(row, "cause"):
+        return row  # it runs for somebody, or again: no tick of its own
+    tick, now = tick_of(row), turn.now
+    if tick > now:
+        return row  # its nextRun was set by hand
+    latest = _latest(row, tick, now)
+    turn.caught_up = bool(turn.since) and turn.seen <= latest < turn.since
+    late = option(row, "maxLate", -1)
+    oldest = after_seconds(now, -late) if late >= 0 else ""
+    if late >= 0 and latest < oldest:
+        skip(turn, row, tick, latest, "too late")
+        turn.tx.save(with_tick(row, next_after(row, now)))
+        return None
+    if latest == tick:
+        return row
+    every = word(row, "catchup", "once") == "all"
+    first = _first_of_all(row, tick, latest, oldest) if every else latest
+    turn.caught_up = True
+    last_skipped = _before(row, tick, first)
+    if last_skipped is not None:
+        _skip_missed(turn, row, tick, last_skipped, "too late" if oldest and last_skipped < oldest else "")
+    return with_tick(row, first)._replace(next_run=first)
+
+
+def _first_of_all(row: JobRow, tick: str, latest: str, oldest: str) -> str:
+    """Return the first of the missed ticks that are all made up for."""
+    if oldest and tick < oldest:
+        tick = next_after(row, after_seconds(oldest, -1))
+    while (count := _count(row, tick, latest)) >= COUNTED_MAX:
+        middle = moment_of(tick) + (moment_of(latest) - moment_of(tick)) / 2
+        tick = next_after(row, middle.isoformat(" ", "seconds")[:19])
+    for _ in range(count - CATCHUP_MAX):
+        tick = next_after(row, tick)
+    return tick
+
+
+def fired(turn: Turn, row: JobRow, run_id: int) -> None:
+    """Enter the tick for which a schedule was taken; the row as it is now RUNNING."""
+    if has_option(row, "trigger") or has_option(row, "cause"):
+        return
+    tick = tick_of(row)
+    if tick > turn.now:
+        return
+    late = int((moment_of(turn.now) - moment_of(tick)).total_seconds())
+    outcome = "caught up" if turn.caught_up else "fired"
+    _enter(turn, TickRow(row.job_id, tick, tick, 1, outcome, "", late, run_id))
+
+
+def skip(turn: Turn, row: JobRow, first: str, last: str, reason: str) -> None:
+    """Enter ticks that are skipped."""
+    _enter(turn, TickRow(row.job_id, first, last, _count(row, first, last), "skipped", reason, 0, 0))
+
+
+def _skip_missed(turn: Turn, row: JobRow, first: str, last: str, reason: str) -> None:
+    """Enter ticks that nobody took, apart from each other by whether the server was there."""
+    if reason:
+        skip(turn, row, first, last, reason)
+        return
+    for until, why in ((turn.seen, "no worker"), (turn.since, "server down")):
+        end = _before(row, first, until) if until else None
+        if end is not None and first <= last:
+            end = min(end, last)
+            skip(turn, row, first, end, why)
+            first = next_after(row, end)
+    if first <= last:
+        skip(turn, row, first, last, "no worker")
+
+
+def _enter(turn: Turn, row: TickRow) -> None:
+    """Write a row of the ledger; neighbours with the same outcome share one."""
+    records = turn.tx.records
+    last = records.last_tick(row.job_id)
+    if last is not None and last.until >= row.tick:  # it was handed back, and is taken again
+        records.put_tick(last._replace(run_id=row.run_id, late=row.late))
+        return
+    same = last is not None and (last.outcome, last.reason) == (row.outcome, row.reason)
+    if last is not None and same and max(last.late, row.late) < SAME_LATE_S:
+        row = last._replace(
+            until=row.until, count=last.count + row.count, run_id=row.run_id, late=max(last.late, row.late)
+        )
+    records.put_tick(row)
+
+
+def after_run(turn: Turn, row: JobRow) -> JobRow:
+    """Return a schedule whose run is over, queued for the tick that comes next."""
+    tick = min(tick_of(row), row.last_run or turn.now)
+    following = next_after(row, tick)
+    if following <= turn.now:
+        backlog = word(row, "catchup", "once") == "all" and following <= row.last_run
+        if word(row, "overlap", "skip") == "skip" and not backlog:
+            skip(turn, row, following, _latest(row, following, turn.now), "running")
+            following = next_after(row, turn.now_ms)
+    return with_tick(row._replace(state="QUEUED", run_id=0), following)
+
+
+def after_other_run(turn: Turn, row: JobRow) -> JobRow:
+    """Return a schedule after a run that stood for no tick, queued for its own next tick as it was."""
+    tick = tick_of(row)
+    row = row._replace(state="QUEUED", run_id=0)
+    if row.last_run < tick <= turn.now and word(row, "overlap", "skip") == "skip":
+        return skipped(turn, row, "running")
+    return placed(row)
+
+
+def skipped(turn: Turn, row: JobRow, reason: str) -> JobRow:
+    """Return a schedule queued for its next tick, and enter those up to now as skipped."""
+    tick = tick_of(row)
+    skip(turn, row, tick, _latest(row, tick, turn.now), reason)
+    return with_tick(row, next_after(row, turn.now_ms))
+
+
+def skip_overdue(turn: Turn, row: JobRow, reason: str) -> None:
+    """Move a queued schedule on to its next tick, and enter those that are overdue as skipped."""
+    if tick_of(row) <= turn.now:
+        turn.tx.save(skipped(turn, row, reason))

@@ -1,0 +1,170 @@
+"""Reading Cronken's job list: the hash ``{cronken}:jobs`` as a JSON object.
+
+Its ``cronstring`` went to APScheduler, where 0 is Monday and both day fields must hold, while its page calls
+it a cron expression: the caller says which of the two is wanted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from bedrockjobs.imports.found import Found, Unreadable
+from bedrockjobs.imports.rewrite import NoExpression, expression_for, kept_or_rewritten
+from bedrockjobs.schedule import cron
+from bedrockjobs.schedule.cron.plan import Schedule
+from bedrockjobs.schedule.cron.zones import find_zone
+
+FirstDay = Literal["monday", "sunday"]
+
+LEASE_S = 45
+"""Seconds of silence after which Cronken's reaper calls a run frozen, and our default lease."""
+
+_CRONSTRING = ("minute", "hour", "day", "month", "day_of_week")
+_MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@hourly": "0 * * * *",
+    "@minutely": "* * * * *",
+}
+_SECTIONS = ("cron_args", "job_args", "job_state")
+_JOB_ARGS = ("cmd", "lock", "ttl")
+
+
+class _Refused(ValueError):
+    """One definition cannot be read."""
+
+
+def read(text: str, *, zone: str = "UTC", weekday_0: FirstDay = "sunday") -> list[Found]:
+    """Read a JSON object of job definitions by name; a definition may be JSON text, as Redis keeps it.
+
+    ``zone`` is the servers' own. With ``weekday_0`` monday a cronstring fires as it did in Cronken, with
+    sunday as crontab(5) has it. Raises Unreadable where the text is no such object.
+    """
+    try:
+        jobs = json.loads(text)
+    except ValueError as error:
+        raise Unreadable(f"expected a JSON object of jobs by name: {error}") from None
+    if not isinstance(jobs, dict):
+        raise Unreadable("expected a JSON object of jobs by name")
+    return [
+        _job(Found(name, f"job {number}", ""), definition, zone, weekday_0)
+        for number, (name, definition) in enumerate(jobs.items(), 1)
+    ]
+
+
+def _job(found: Found, given: Any, zone: str, weekday_0: FirstDay) -> Found:
+    try:
+        definition = _object("the definition", json.loads(given) if isinstance(given, str) else given)
+        found = replace(found, said=_said(definition.get("cron_args")))
+        return _read_job(found, definition, zone, weekday_0)
+    except json.JSONDecodeError as error:
+        return replace(found, refused=f"expected a JSON object: {error}")
+    except (_Refused, cron.BadSchedule) as error:
+        return replace(found, refused=str(error))
+
+
+def _said(arguments: Any) -> str:
+    if isinstance(arguments, dict) and set(arguments) == {"cronstring"}:
+        return str(arguments["cronstring"])
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def _object(what: str, value: Any, keys: tuple[str, ...] = _SECTIONS) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _Refused(f"{what}: expected an object with {', '.join(keys)}")
+    for key in value:
+        if key not in (*keys, "validation_errors"):
+            raise _Refused(f"{what}: unknown key {key!r}, expected {', '.join(keys)}")
+    return value
+
+
+def _read_job(found: Found, definition: dict[str, Any], zone: str, weekday_0: FirstDay) -> Found:
+    arguments = definition.get("cron_args")
+    if not isinstance(arguments, dict):
+        raise _Refused("cron_args: expected an object")
+    job = _object("job_args", definition.get("job_args"), _JOB_ARGS)
+    state = _object("job_state", definition.get("job_state") or {}, ("paused",))
+    found = replace(found, zone=str(arguments.get("timezone") or zone), paused=bool(state.get("paused")))
+    find_zone(found.zone)
+    found = _with_command(found, job)
+    if jitter := arguments.get("jitter"):
+        found.options["jitter"] = jitter
+    if "cronstring" in arguments:
+        found = _with_cronstring(found, arguments, weekday_0)
+    else:
+        old = cron.parse(arguments)
+        found = replace(found, old=old, expression=_expression(old, arguments))
+    if found.paused:
+        found = found.with_warning("it is paused there, and is added paused")
+    return found
+
+
+def _with_cronstring(found: Found, arguments: Mapping[str, Any], weekday_0: FirstDay) -> Found:
+    text = str(arguments["cronstring"]).strip()
+    if text.lower() == "@never":
+        return replace(found, old=cron.parse(text), expression="@never")
+    others = {
+        key: value for key, value in arguments.items() if key not in ("cronstring", "jitter", "timezone")
+    }
+    if others:
+        raise _Refused(f"cronstring: expected no {next(iter(others))} beside it")
+    words = _MACROS.get(text.lower(), text).split()
+    if len(words) != len(_CRONSTRING):
+        raise cron.BadSchedule(
+            "cronstring", text, f"five fields, or one of {', '.join([*_MACROS, '@never'])}"
+        )
+    old: Schedule | None = None
+    problem = ""
+    try:
+        old = cron.parse(dict(zip(_CRONSTRING, words, strict=True)))
+    except cron.BadSchedule as error:
+        problem = str(error)
+    if weekday_0 == "monday":
+        if old is None:
+            raise _Refused(problem)
+        fields = dict(zip(_CRONSTRING, words, strict=True))
+        return replace(found, old=old, expression=_expression(old, fields, text))
+    cron.parse(text)
+    found = replace(found, old=old, expression=text)
+    if old is None:
+        return found.with_warning(f"Cronken cannot read it ({problem}); read as crontab(5) does")
+    if found.differs:
+        return found.with_warning(
+            "Cronken takes 0 for Monday and wants both day fields to hold; read as crontab(5) does."
+            " --weekday-0 monday keeps the days on which it ran"
+        )
+    return found
+
+
+def _expression(schedule: Schedule, arguments: Mapping[str, Any], text: str = "") -> str:
+    """Return the expression that means a schedule, or its arguments as JSON where none does."""
+    try:
+        return kept_or_rewritten(text, schedule) if text else expression_for(schedule)
+    except NoExpression:
+        kept = {key: value for key, value in arguments.items() if key not in ("jitter", "timezone")}
+        return json.dumps(kept)
+
+
+def _with_command(found: Found, job: Mapping[str, Any]) -> Found:
+    command, lock, ttl = (job.get(key) for key in _JOB_ARGS)
+    if not isinstance(command, str) or not command:
+        raise _Refused("job_args.cmd: expected a shell command")
+    if not isinstance(lock, (bool, str)):
+        raise _Refused("job_args.lock: expected true, false or a name")
+    if isinstance(ttl, bool) or not isinstance(ttl, int) or ttl < 0:
+        raise _Refused("job_args.ttl: expected a whole number of seconds")
+    options: dict[str, Any] = {"cmd": command}
+    if isinstance(lock, str) and lock:
+        options["lock"] = lock
+    if ttl > LEASE_S:
+        options["lease"] = ttl
+    found = replace(found, options=options)
+    if not lock:  # every server of Cronken runs it
+        options["hosts"] = "all"
+    return found

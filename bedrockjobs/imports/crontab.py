@@ -1,0 +1,166 @@
+"""Reading crontab(5), as Debian's cron and cronie understand it: variables, macros, users, ``%``.
+
+Their one difference in dates is kept: where a day field begins with ``*``, also ``*/2``, both day fields
+must hold.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bedrockjobs.imports.found import Found, distinct
+from bedrockjobs.imports.rewrite import NoExpression, kept_or_rewritten
+from bedrockjobs.schedule import cron
+from bedrockjobs.schedule.cron.days import DayRule
+from bedrockjobs.schedule.cron.plan import Schedule
+from bedrockjobs.schedule.cron.zones import find_zone
+
+MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+
+_VARIABLE = re.compile(r"""\s*(?P<quote>["']?)([A-Za-z_][A-Za-z0-9_]*)(?P=quote)\s*=\s*(.*?)\s*""")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_PERCENT = re.compile(r"(?<!\\)%")
+_UNNAMEABLE = re.compile(r"[^\w.+-]+")
+_SHELLS = ("/bin/sh", "sh", "")
+NAME_MAX = 60
+"""Characters of a name that is made from a command."""
+
+
+@dataclass
+class _Variables:
+    """What the lines above have set."""
+
+    zone: str
+    shell: str = ""
+    jitter: str = ""
+    mail: str = ""
+    others: dict[str, str] = field(default_factory=dict)
+
+
+def read(text: str, *, zone: str = "UTC", system: bool = False) -> list[Found]:
+    """Read a crontab; ``system`` says that it has a column of users, ``zone`` is the machine's.
+
+    A line that cannot be a schedule is returned as refused.
+    """
+    variables = _Variables(zone)
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        if not line.startswith("@") and (variable := _VARIABLE.fullmatch(line)):
+            if problem := _set(variables, variable[2], _unquoted(variable[3])):
+                found.append(Found(variable[2], f"line {number}", line, refused=problem))
+        else:
+            found.append(_entry(line, f"line {number}", variables, system))
+    names = distinct(entry.name for entry in found)
+    return [replace(entry, name=name) for entry, name in zip(found, names, strict=True)]
+
+
+def _unquoted(value: str) -> str:
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
+
+
+def _set(variables: _Variables, name: str, value: str) -> str:
+    """Note a variable; return why it cannot be, if so."""
+    if name == "CRON_TZ":
+        try:
+            find_zone(value)
+        except cron.BadSchedule as error:
+            return str(error)
+        variables.zone = value
+    elif name == "RANDOM_DELAY":
+        if not (value.isascii() and value.isdigit()):
+            return f"RANDOM_DELAY {value!r}: expected a whole number of minutes"
+        variables.jitter = "" if int(value) == 0 else f"{int(value)}m"
+    elif name == "SHELL":
+        variables.shell = value
+    elif name == "MAILTO":
+        variables.mail = value
+    else:
+        variables.others[name] = value
+    return ""
+
+
+def _entry(line: str, place: str, variables: _Variables, system: bool) -> Found:
+    line = line.removeprefix("-")  # cronie: do not log this one
+    count = (1 if line.startswith("@") else 5) + system
+    words = line.split(None, count)
+    if len(words) <= count:
+        wanted = "a time, a user and a command" if system else "a time and a command"
+        return Found(place.replace(" ", "-"), place, line, refused=f"expected {wanted}")
+    said, command = " ".join(words[: count - system]), words[count]
+    found = Found(_name(command, place), place, said, zone=variables.zone)
+    if said.lower() == "@reboot":
+        why = "@reboot has no time: start it with the worker, by systemd or the like"
+        return replace(found, refused=why)
+    try:
+        old = meaning(said)
+    except cron.BadSchedule as error:
+        return replace(found, refused=str(error))
+    try:
+        expression = kept_or_rewritten(said, old)
+    except NoExpression as error:
+        return replace(found, old=old, refused=f"no expression of ours has {error}")
+    warnings = []
+    if expression != said:
+        warnings.append("cron wants both day fields to hold where one begins with *; written so that they do")
+    if system and words[count - 1] != "root":
+        warnings.append(f"cron runs it as {words[count - 1]}; here the worker's own user does")
+    elif system:
+        warnings.append("cron runs it as root; here the worker's own user does")
+    if variables.mail:
+        warnings.append(f"cron mails output to {variables.mail}; here it is kept with the run")
+        variables.mail = ""
+    return replace(
+        found, old=old, expression=expression, options=_options(command, variables), warnings=tuple(warnings)
+    )
+
+
+def meaning(said: str) -> Schedule:
+    """Return what cron understands by five fields or a macro; raises BadSchedule."""
+    words = said.split()
+    if said.startswith("@"):
+        if said.lower() not in MACROS:
+            raise cron.BadSchedule("expression", said, f"one of {', '.join(MACROS)}")
+        return cron.parse(said)
+    if len(words) != 5:
+        raise cron.BadSchedule("expression", said, "five fields")
+    schedule = cron.parse(said)
+    if not (words[2].startswith("*") or words[4].startswith("*")):
+        return schedule
+    both = DayRule(schedule.days.month_day, schedule.days.week_day, either=False)
+    return replace(schedule, days=both)
+
+
+def _options(command: str, variables: _Variables) -> dict[str, Any]:
+    script = _script(command)
+    for name, value in reversed(variables.others.items()):
+        script = f"export {name}={shlex.quote(value)}\n{script}"
+    options: dict[str, Any] = {"cmd": script}
+    if variables.shell not in _SHELLS:
+        options = {"argv": [variables.shell, "-c", script]}
+    if variables.jitter:
+        options["jitter"] = variables.jitter
+    return options
+
+
+def _script(command: str) -> str:
+    """Return a shell script for what stands in a crontab, where ``%`` begins what is sent to stdin."""
+    lines = [part.replace("\\%", "%") for part in _PERCENT.split(command)]
+    if len(lines) == 1:
+        return lines[0]
+    end = "END_OF_INPUT"
+    while end in lines[1:]:
+        end += "_"
+    return "\n".join([f"{{ {lines[0].rstrip()}", f"}} <<'{end}'", *lines[1:], end])
+
+
+def _name(command: str, place: str) -> str:
+    """Return the last part of the program's path, or the line where the command begins otherwise."""
+    words = [word for word in _PERCENT.split(command)[0].split() if not _ASSIGNMENT.match(word)]
+    name = _UNNAMEABLE.sub("", words[0].rstrip("/").rpartition("/")[2])[:NAME_MAX] if words else ""
+    return name if any(map(str.isalnum, name)) else place.replace(" ", "-")

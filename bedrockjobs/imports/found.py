@@ -1,0 +1,95 @@
+"""What a reader found in another system's definitions, and when that would fire there and here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from bedrockjobs.imports.rewrite import same_schedule
+from bedrockjobs.schedule import cron
+from bedrockjobs.schedule.cron.plan import Schedule
+from bedrockjobs.schedule.cron.zones import find_zone, next_moment
+
+
+class Unreadable(ValueError):
+    """The whole text cannot be read; the message says where and what was expected."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One definition of another system and what it becomes here."""
+
+    name: str
+    place: str
+    """Where it stands: ``line 3``, ``job noop``."""
+    said: str
+    """Its schedule as the other system has it."""
+    expression: str = ""
+    """Its schedule in our words; empty where it is refused or follows the end of its last run."""
+    zone: str = "UTC"
+    old: Schedule | None = None
+    """Its schedule as the other system understands it, in ``zone``; None where it has no ticks there."""
+    repeat_after: str = ""
+    """In place of ``expression``: a repeat that counts from the end of a run, ``FINISHED, +10 SECONDS``."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of ours by their names in a definitions file."""
+    paused: bool = False
+    warnings: tuple[str, ...] = ()
+    refused: str = ""
+    """Why it cannot be a schedule of ours; empty where it can."""
+
+    @property
+    def repeat(self) -> str:
+        """Return what CreateJob takes as ``repeat``; empty where it is refused."""
+        if not self.expression or self.refused:
+            return "" if self.refused else self.repeat_after
+        return f"CRON {self.expression}" if self.zone == "UTC" else f"CRON TZ={self.zone} {self.expression}"
+
+    @property
+    def differs(self) -> bool:
+        """Tell whether it fires here at other times than there."""
+        if self.old is None or not self.expression or self.refused:
+            return False
+        return not same_schedule(self.old, cron.parse(self.expression))
+
+    def old_times(self, after: datetime, count: int) -> list[datetime]:
+        """Return its next times in the other system, after an aware moment, in UTC."""
+        return _times(self.old, self.zone, after, count)
+
+    def our_times(self, after: datetime, count: int) -> list[datetime]:
+        """Return its next times here, in UTC."""
+        if not self.expression or self.refused:
+            return []
+        return _times(cron.parse(self.expression), self.zone, after, count)
+
+    def with_warning(self, warning: str) -> Found:
+        """Return it with one more warning."""
+        return replace(self, warnings=(*self.warnings, warning))
+
+
+def _times(schedule: Schedule | None, zone: str, after: datetime, count: int) -> list[datetime]:
+    found: list[datetime] = []
+    if schedule is None:
+        return found
+    clock = find_zone(schedule.zone or zone)
+    at: datetime | None = after
+    while len(found) < count and at is not None:
+        at = next_moment(schedule, at, clock)
+        if at is not None:
+            found.append(at)
+    return found
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """Return the names with ``-2``, ``-3``, ... behind those that came before."""
+    found: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        number, free = 2, name
+        while free in taken:
+            free, number = f"{name}-{number}", number + 1
+        taken.add(free)
+        found.append(free)
+    return found

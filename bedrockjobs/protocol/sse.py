@@ -1,0 +1,158 @@
+"""Runs and events to follow, as streams of server-sent events: ``GET /events``, ``GET /runs/{runID}/output``.
+
+A stream is a row of waiting reads, each going on where the one before ended, so that a client that comes
+back with ``Last-Event-ID`` misses nothing. A client that asks for no stream gets one page as JSON. It reads
+from the views alone and knows nothing of how rows come to be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from bedrockjobs.commands import Command, Events, ReadOutput
+from bedrockjobs.errors import BadArguments, CommandError, TooMany
+from bedrockjobs.views import Views, render
+
+STREAMS_MAX = 1_000
+"""Streams at once: each keeps a connection, and reads whenever something happens."""
+
+KEEP_ALIVE_S = 15
+"""Time after which a stream without news sends a comment, so that nothing in between takes it for dead."""
+
+STREAM_ROWS_MAX = 100
+"""Rows written in one go; then the client must have read on. Bounds the memory of a stream."""
+
+COME_BACK_MS = 2_000
+"""Time after which a client whose stream was cut comes back, as it is told at the beginning."""
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_STREAM = "text/event-stream"
+_SERVER = {"Server": "bedrockjobs"}
+_C = TypeVar("_C", Events, ReadOutput)
+
+
+def routes(
+    views: Views, *, streams_max: int = STREAMS_MAX, keep_alive_s: float = KEEP_ALIVE_S
+) -> list[web.RouteDef]:
+    """Return the routes. Their handlers raise CommandError before a stream begins, never in it."""
+    streams = _Streams(views, streams_max, keep_alive_s)
+    return [
+        web.get("/events", streams.events, allow_head=False),
+        web.get("/runs/{runID}/output", streams.output, allow_head=False),
+    ]
+
+
+class _Streams:
+    """The streams of one server."""
+
+    def __init__(self, views: Views, streams_max: int, keep_alive_s: float) -> None:
+        self._views = views
+        self._streams_max = streams_max
+        self._wait = {"connection": "wait", "timeout": round(keep_alive_s * 1000)}
+        self._open = 0
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Answer ``GET /events``: each event with its kind and number."""
+        command = _read(Events, request, {})
+        if _asks_for_stream(request):
+            return await self._stream(request, self._new_events(command))
+        return await self._page(command)
+
+    async def output(self, request: web.Request) -> web.StreamResponse:
+        """Answer ``GET /runs/{runID}/output``: each line with its number, ``end`` when the run is over."""
+        command = _read(ReadOutput, request, {"runID": request.match_info["runID"]})
+        if _asks_for_stream(request):
+            return await self._stream(request, self._new_lines(command))
+        return await self._page(command)
+
+    async def _page(self, command: Command[Any]) -> web.Response:
+        answer = await self._views.answer(command)
+        return web.Response(text=answer.body, content_type=answer.media, headers=_SERVER)
+
+    async def _new_events(self, command: Events) -> AsyncGenerator[str]:
+        page = await self._views.events(_next(command, {"connection": None}))
+        while True:
+            blocks = [_block(row[0], row[2], render.event(row)) for row in page.events]
+            yield "".join(blocks) or _reached(page.reached)
+            going_on = {**self._wait, "after": page.reached}
+            page = await self._views.events(_next(command, going_on), again=True)
+
+    async def _new_lines(self, command: ReadOutput) -> AsyncGenerator[str]:
+        page = await self._views.output(_next(command, {"connection": None}))
+        reached = command.after
+        while True:
+            blocks = [_block(row[0], "line", render.line(row)) for row in page.lines]
+            reached = page.lines[-1][0] if page.lines else reached
+            yield "".join(blocks) or _reached(reached)
+            if page.ended:
+                yield f'event: end\ndata: {{"status":"{page.status}"}}\n\n'
+                return
+            going_on = {**self._wait, "after": reached}
+            page = await self._views.output(_next(command, going_on), again=True)
+
+    async def _stream(self, request: web.Request, blocks: AsyncGenerator[str]) -> web.StreamResponse:
+        """Write blocks until they end or fail, the client goes away, or the server drains.
+
+        What fails once the stream has begun ends it; a client that comes back is told why.
+        """
+        if self._open >= self._streams_max:
+            raise TooMany("Too many streams", f"expected at most {self._streams_max} at once")
+        self._open += 1
+        begun: web.StreamResponse | None = None
+        try:
+            async with aclosing(blocks):
+                async for block in blocks:
+                    if begun is None:
+                        begun = await _begun(request)
+                    await begun.write(block.encode())
+                    if self._views.ended:
+                        break
+        except CommandError:
+            if begun is None:
+                raise
+        finally:
+            self._open -= 1
+        assert begun is not None
+        return begun
+
+
+async def _begun(request: web.Request) -> web.StreamResponse:
+    headers = {"Content-Type": _STREAM, "Cache-Control": "no-store", "X-Accel-Buffering": "no", **_SERVER}
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    await response.write(f"retry: {COME_BACK_MS}\n\n".encode())
+    return response
+
+
+def _asks_for_stream(request: web.Request) -> bool:
+    return _STREAM in request.headers.get("Accept", "").lower()
+
+
+def _read(kind: type[_C], request: web.Request, defaults: dict[str, str]) -> _C:
+    """Read a command from the query of an address; ``Last-Event-ID`` goes before ``after``."""
+    given = {name: value for name, value in request.query.items() if name not in defaults}
+    last = request.headers.get("Last-Event-ID", "")
+    if last:
+        if not _NUMBER.fullmatch(last):
+            raise BadArguments("Malformed Last-Event-ID", "Last-Event-ID: expected digits, as in an id")
+        given["after"] = last
+    return kind.read_form(given, defaults)
+
+
+def _next(command: _C, changes: dict[str, Any]) -> _C:
+    """Return the read of a stream that comes next."""
+    return command.model_copy(update={"limit": min(command.limit, STREAM_ROWS_MAX), **changes})
+
+
+def _block(number: int, kind: str, data: str) -> str:
+    return f"id: {number}\nevent: {kind}\ndata: {data}\n\n"
+
+
+def _reached(number: int) -> str:
+    """Return a comment that also tells where to go on from; without data it is no event."""
+    return f": {number}\nid: {number}\n\n"

@@ -1,0 +1,52 @@
+"""Lanes: which takes a queued job is open to. A lane is text in the column ``lane``; no SQL here.
+
+``''`` is open to all, ``mock`` to who asks for mocked jobs. The others are put together of words: ``now``
+(somebody triggered it: a pause does not hold it), one of ``cmd``, ``argv``, ``url`` (the job brings its own
+command, which the take must accept), and ``lock NAME`` (nobody else with this lock may be running) or
+``for WORKER`` (nobody else may take it). ``every`` is the lane of schedules that run on all hosts: nobody
+takes them, the server makes jobs of them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+OPEN_LANE = ""
+"""Jobs that any worker may take."""
+
+MOCK_LANE = "mock"
+"""Mocked jobs, which only ``getMockedJobs`` takes."""
+
+OWN_COMMANDS = ("cmd", "argv", "url")
+"""The options that are a job's own command."""
+
+EVERY_LANE = "every"
+"""Schedules that run on all hosts."""
+
+_WORDS = re.compile(r"(now)? ?(cmd|argv|url)? ?(?:lock (.+)|for (.+))?", re.DOTALL)
+
+
+class Lane(NamedTuple):
+    """A lane taken apart."""
+
+    now: bool
+    own: str
+    lock: str
+    worker: str = ""
+
+    def __str__(self) -> str:
+        """Return the text of the lane."""
+        last = f"for {self.worker}" if self.worker else f"lock {self.lock}" if self.lock else ""
+        words = ("now" if self.now else "", self.own, last)
+        return " ".join(word for word in words if word)
+
+
+@lru_cache(maxsize=4096)
+def parse_lane(text: str) -> Lane:
+    """Take a lane apart; the open lane has nothing in it."""
+    found = _WORDS.fullmatch(text)
+    if found is None:
+        return Lane(False, "", "")
+    return Lane(bool(found[1]), found[2] or "", found[3] or "", found[4] or "")

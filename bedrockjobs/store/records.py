@@ -1,0 +1,201 @@
+"""The tables beside jobs: runs, output, the ledger of ticks, keys, pauses, drains and events.
+
+Operations of the open transaction. Nothing here decides anything; moments are parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from bedrockjobs.config import TICK_ROWS_MAX
+from bedrockjobs.store.rows import PauseRow, RunRow, TickRow, glob
+from bedrockjobs.store.statements import RECORDS as SQL
+
+TRIM_EVERY = 10
+"""The history of a name is trimmed when it may be over its limit by a part of so many."""
+
+
+class Records:
+    """What the server keeps beside the jobs."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Use the writer's connection."""
+        self._execute = connection.execute
+        self._connection = connection
+        self._ended: dict[tuple[str, bool], int] = {}
+        self._pauses: tuple[PauseRow, ...] | None = None
+        self._drains: frozenset[str] | None = None
+
+    def forget(self) -> None:
+        """Forget what is kept in memory; after a rollback it may be wrong."""
+        self._pauses = self._drains = None
+
+    # --- runs --------------------------------------------------------------------------------------------
+
+    def open_run(self, run: RunRow) -> None:
+        """Add a run in progress."""
+        self._execute(
+            SQL["insert_run"],
+            (
+                run.run_id, run.job_id, run.name, run.attempt, run.cause, run.scheduled_for, run.started,
+                run.worker, run.host, run.pid, run.lease,
+            ),
+        )  # fmt: skip
+
+    def run(self, run_id: int) -> RunRow | None:
+        """Return a run, or None."""
+        found = self._execute(SQL["run_by_id"], (run_id,)).fetchone()
+        return None if found is None else RunRow._make(found)
+
+    def end_run(self, run: RunRow, *, keep_success: int, keep_fail: int) -> None:
+        """Write the end of a run, and forget the oldest of its name beyond what is to be kept."""
+        self._execute(
+            SQL["end_run"],
+            (run.status, run.ended, run.exit_code, run.error, run.result, run.output, run.run_id),
+        )
+        good = run.status == "success"
+        keep = keep_success if good else keep_fail
+        count = self._ended.get((run.name, good), keep) + 1
+        if count > keep + keep // TRIM_EVERY:
+            self._execute(SQL["trim_successes" if good else "trim_failures"], (run.name, keep))
+            count = keep
+        if len(self._ended) > TICK_ROWS_MAX * TRIM_EVERY:
+            self._ended.clear()  # counted anew: the next end of each name trims it
+        self._ended[run.name, good] = count
+
+    def stop_run(self, run_id: int, stop: str) -> None:
+        """Note what a run's worker is to be told."""
+        self._execute(SQL["stop_run"], (stop, run_id))
+
+    def set_progress(self, run_id: int, progress: str) -> None:
+        """Note how far a run is, as JSON text."""
+        self._execute(SQL["progress_of_run"], (progress, run_id))
+
+    def delete_run(self, run_id: int) -> None:
+        """Forget a run that never began."""
+        self._execute(SQL["delete_run"], (run_id,))
+
+    def open_runs(self) -> list[tuple[int, int, str, int, str]]:
+        """Return runID, jobID, worker, lease and stop of each run in progress."""
+        return list(self._execute(SQL["open_runs"]))
+
+    # --- output ------------------------------------------------------------------------------------------
+
+    def last_seq(self, run_id: int) -> int:
+        """Return the number of a run's last line, 0 without any."""
+        return int(self._execute(SQL["last_seq"], (run_id,)).fetchone()[0] or 0)
+
+    def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
+        """Add lines: number, moment, stream, text."""
+        self._connection.executemany(SQL["append_line"], [(run_id, *line) for line in lines])
+
+    def last_lines(self, run_id: int, count: int) -> str:
+        """Return a run's last lines as a JSON array."""
+        if not count:
+            return "[]"
+        found = [row[0] for row in self._execute(SQL["last_lines"], (run_id, count))]
+        return json.dumps(found[::-1], ensure_ascii=False, separators=(",", ":"))
+
+    def drop_output(self, ended_before: str, after: int, limit: int) -> int:
+        """Forget the output of runs that ended long ago; return the run to go on after, 0 at the end."""
+        for _ in range(limit):
+            found = self._execute(SQL["next_run_with_output"], (after,)).fetchone()
+            if found is None:
+                return 0
+            after = found[0]
+            run = self.run(after)
+            if run is None or (run.ended and run.ended <= ended_before):
+                self._execute(SQL["delete_output"], (after,))
+        return after
+
+    # --- ticks -------------------------------------------------------------------------------------------
+
+    def last_tick(self, job_id: int) -> TickRow | None:
+        """Return the newest row of a schedule's ledger."""
+        found = self._execute(SQL["last_tick"], (job_id,)).fetchone()
+        return None if found is None else TickRow._make(found)
+
+    def put_tick(self, row: TickRow) -> None:
+        """Write a row of the ledger, and now and then forget the oldest ones."""
+        self._execute(SQL["put_tick"], row)
+        if row.run_id % TRIM_EVERY == 0:
+            self._execute(SQL["trim_ticks"], (row.job_id, TICK_ROWS_MAX))
+
+    def delete_ticks(self, job_id: int) -> None:
+        """Forget a schedule's ledger."""
+        self._execute(SQL["delete_ticks"], (job_id,))
+
+    # --- keys --------------------------------------------------------------------------------------------
+
+    def job_of_key(self, key: str, since: str) -> int | None:
+        """Return the job that a key was used for after ``since``."""
+        found = self._execute(SQL["job_of_key"], (key, since)).fetchone()
+        return None if found is None else int(found[0])
+
+    def put_key(self, key: str, job_id: int, now: str) -> None:
+        """Remember a key."""
+        self._execute(SQL["put_key"], (key, job_id, now))
+
+    def drop_keys(self, until: str) -> None:
+        """Forget the keys of ``until`` and before."""
+        self._execute(SQL["trim_keys"], (until,))
+
+    # --- pauses and drains -------------------------------------------------------------------------------
+
+    def pauses(self) -> tuple[PauseRow, ...]:
+        """Return what is paused."""
+        if self._pauses is None:
+            self._pauses = tuple(PauseRow._make(row) for row in self._execute(SQL["all_pauses"]))
+        return self._pauses
+
+    def pause_of(self, name: str) -> PauseRow | None:
+        """Return the first pause that holds a name."""
+        return next((pause for pause in self.pauses() if glob(name, pause.pattern)), None)
+
+    def put_pause(self, pause: PauseRow) -> None:
+        """Pause a pattern."""
+        self._execute(SQL["put_pause"], pause)
+        self._pauses = None
+
+    def delete_pause(self, pattern: str) -> None:
+        """Resume a pattern."""
+        self._execute(SQL["delete_pause"], (pattern,))
+        self._pauses = None
+
+    def drains(self) -> frozenset[str]:
+        """Return the workers that are drained."""
+        if self._drains is None:
+            self._drains = frozenset(row[0] for row in self._execute(SQL["all_drains"]))
+        return self._drains
+
+    def put_drain(self, worker: str, by: str, now: str) -> None:
+        """Drain a worker."""
+        self._execute(SQL["put_drain"], (worker, by, now))
+        self._drains = None
+
+    def delete_drain(self, worker: str) -> None:
+        """Let a worker take jobs again."""
+        self._execute(SQL["delete_drain"], (worker,))
+        self._drains = None
+
+    # --- events ------------------------------------------------------------------------------------------
+
+    def add_event(
+        self,
+        at: str,
+        kind: str,
+        *,
+        name: str = "",
+        job_id: int = 0,
+        run_id: int = 0,
+        by: str = "",
+        detail: str = "",
+    ) -> None:
+        """Tell what happened."""
+        self._execute(SQL["add_event"], (at, kind, name, job_id, run_id, by, detail))
+
+    def drop_events(self, keep: int) -> None:
+        """Forget all but the last events."""
+        self._execute(SQL["trim_events"], (keep,))

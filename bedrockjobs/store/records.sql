@@ -1,0 +1,124 @@
+-- Every statement on the tables beside jobs that is done in a transaction, each with a name and a sentence.
+
+-- name: insert_run
+-- Open a run.
+INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: run_by_id
+-- One run.
+SELECT runID, jobID, name, attempt, cause, scheduledFor, started, ended, worker, host, pid, status, exitCode, error,
+    result, progress, output, lease, stop FROM runs WHERE runID = ?;
+
+-- name: end_run
+-- Close a run.
+UPDATE runs SET status = ?, ended = ?, exitCode = ?, error = ?, result = ?, output = ? WHERE runID = ?;
+
+-- name: stop_run
+-- Note what a run's worker is to be told.
+UPDATE runs SET stop = ? WHERE runID = ?;
+
+-- name: progress_of_run
+-- Note how far a run is.
+UPDATE runs SET progress = ? WHERE runID = ?;
+
+-- name: delete_run
+-- Forget a run that never began.
+DELETE FROM runs WHERE runID = ?;
+
+-- name: open_runs
+-- The runs in progress.
+SELECT runID, jobID, worker, lease, stop FROM runs WHERE status = 'running' ORDER BY runID;
+
+-- name: trim_successes
+-- Forget all but the last successes of a name.
+DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ? AND status = 'success'
+    ORDER BY runID DESC LIMIT -1 OFFSET ?);
+
+-- name: trim_failures
+-- Forget all but the last other ends of a name.
+DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ? AND status NOT IN ('success', 'running')
+    ORDER BY runID DESC LIMIT -1 OFFSET ?);
+
+-- name: last_seq
+-- The number of a run's last line of output.
+SELECT max(seq) FROM output WHERE runID = ?;
+
+-- name: append_line
+-- Add a line of output.
+INSERT INTO output (runID, seq, at, stream, line) VALUES (?, ?, ?, ?, ?);
+
+-- name: last_lines
+-- The end of a run's output, backwards.
+SELECT line FROM output WHERE runID = ? ORDER BY seq DESC LIMIT ?;
+
+-- name: next_run_with_output
+-- The next run that has output.
+SELECT runID FROM output WHERE runID > ? ORDER BY runID LIMIT 1;
+
+-- name: delete_output
+-- Forget a run's output.
+DELETE FROM output WHERE runID = ?;
+
+-- name: last_tick
+-- The newest row of a schedule's ledger.
+SELECT jobID, tick, until, count, outcome, reason, late, runID FROM ticks WHERE jobID = ?
+    ORDER BY tick DESC LIMIT 1;
+
+-- name: put_tick
+-- Write a row of the ledger.
+INSERT OR REPLACE INTO ticks (jobID, tick, until, count, outcome, reason, late, runID)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: trim_ticks
+-- Forget all but the last rows of a schedule's ledger.
+DELETE FROM ticks WHERE jobID = ?1 AND tick <= (SELECT tick FROM ticks WHERE jobID = ?1
+    ORDER BY tick DESC LIMIT 1 OFFSET ?2);
+
+-- name: delete_ticks
+-- Forget a schedule's ledger.
+DELETE FROM ticks WHERE jobID = ?;
+
+-- name: job_of_key
+-- The job that an idempotency key was used for.
+SELECT jobID FROM keys WHERE key = ? AND created > ?;
+
+-- name: put_key
+-- Remember an idempotency key.
+INSERT OR REPLACE INTO keys (key, jobID, created) VALUES (?, ?, ?);
+
+-- name: trim_keys
+-- Forget old idempotency keys.
+DELETE FROM keys WHERE created <= ?;
+
+-- name: all_pauses
+-- What is paused.
+SELECT pattern, by, reason, since, until FROM pauses ORDER BY pattern;
+
+-- name: put_pause
+-- Pause a pattern.
+INSERT OR REPLACE INTO pauses (pattern, by, reason, since, until) VALUES (?, ?, ?, ?, ?);
+
+-- name: delete_pause
+-- Resume a pattern.
+DELETE FROM pauses WHERE pattern = ?;
+
+-- name: all_drains
+-- The workers that are drained.
+SELECT worker FROM drains;
+
+-- name: put_drain
+-- Drain a worker.
+INSERT OR REPLACE INTO drains (worker, by, since) VALUES (?, ?, ?);
+
+-- name: delete_drain
+-- Let a worker take jobs again.
+DELETE FROM drains WHERE worker = ?;
+
+-- name: add_event
+-- Tell what happened.
+INSERT INTO events (at, kind, name, jobID, runID, by, detail) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: trim_events
+-- Forget all but the last events.
+DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?;

@@ -1,0 +1,71 @@
+-- What the reader shows of runs, schedules and events. Columns come in the order of the reply that shows
+-- them and with its names. `{run}` stands for the columns of a run, `{run_filters}` for the filters of a list
+-- of runs; a filter that is null lets all through.
+
+-- name: output_of_run
+-- A run's status beside each of its lines behind a number; a row without a line where there is none.
+SELECT runs.status, output.seq, output.at, output.stream, output.line FROM runs
+    LEFT JOIN output ON output.runID = runs.runID AND output.seq > :after
+    WHERE runs.runID = :runID ORDER BY output.seq LIMIT :limit;
+
+-- name: run
+-- One run.
+SELECT {run} FROM runs WHERE runID = :runID;
+
+-- name: runs
+-- Runs of any name, the newest first.
+SELECT {run} FROM runs WHERE runID < :before AND (:pattern IS NULL OR name GLOB :pattern) AND {run_filters}
+    ORDER BY runID DESC LIMIT :limit;
+
+-- name: runs_in_progress
+-- Runs that have not ended.
+SELECT {run} FROM runs WHERE status = 'running' AND runID < :before
+    AND (:pattern IS NULL OR name GLOB :pattern) AND {run_filters} ORDER BY runID DESC LIMIT :limit;
+
+-- name: runs_of_job
+-- Runs of one job.
+SELECT {run} FROM runs WHERE jobID = :jobID AND runID < :before
+    AND (:pattern IS NULL OR name GLOB :pattern) AND {run_filters} ORDER BY runID DESC LIMIT :limit;
+
+-- name: runs_of_name
+-- Runs of one name.
+SELECT {run} FROM runs WHERE name = :pattern AND runID < :before AND {run_filters}
+    ORDER BY runID DESC LIMIT :limit;
+
+-- name: runs_of_names
+-- Runs of names with a common beginning: found and sorted in the index, only the page is read.
+SELECT {run} FROM runs WHERE runID IN (
+    SELECT runID FROM runs INDEXED BY runsByName WHERE name BETWEEN :low AND :high AND name GLOB :pattern
+        AND runID < :before AND {run_filters} ORDER BY runID DESC LIMIT :limit
+) ORDER BY runID DESC;
+
+-- name: schedules
+-- Schedules by jobID, each with its newest run and a pattern that pauses it. `words` is made of `repeat`.
+SELECT jobs.jobID, jobs.name, jobs.state, jobs.repeat, '' AS words, jobs.nextRun, jobs.lastRun,
+    coalesce(runs.status, '') AS lastStatus, coalesce(runs.runID, 0) AS runID,
+    coalesce((SELECT pattern FROM pauses WHERE jobs.name GLOB pattern AND ("until" = '' OR "until" > :now)
+        ORDER BY pattern LIMIT 1), '') AS paused,
+    coalesce(jobs.options ->> 'source', '') AS source
+    FROM jobs LEFT JOIN runs ON runs.runID = (SELECT max(runID) FROM runs WHERE jobID = jobs.jobID)
+    WHERE jobs.jobID IN (
+        SELECT jobID FROM jobs WHERE repeat <> '' AND name BETWEEN :low AND :high AND jobID > :after
+    ) AND ltrim(jobs.repeat, char(9, 10, 13, 32)) LIKE 'CRON %'
+    AND (:pattern IS NULL OR jobs.name GLOB :pattern)
+    AND (:source IS NULL OR jobs.options ->> 'source' = :source)
+    ORDER BY jobs.jobID LIMIT :limit;
+
+-- name: ticks
+-- The ledger of a schedule, the newest first; a row without a tick where there is none.
+SELECT ticks.tick, ticks."until", ticks.count, ticks.outcome, ticks.reason, ticks.late, ticks.runID FROM jobs
+    LEFT JOIN ticks ON ticks.jobID = jobs.jobID AND ticks.tick < :before
+    WHERE jobs.jobID = :jobID ORDER BY ticks.tick DESC LIMIT :limit;
+
+-- name: newest_event
+-- The number of the newest event.
+SELECT coalesce(max(seq), 0) FROM events;
+
+-- name: events
+-- Events in order.
+SELECT seq, at, kind, name, jobID, runID, "by", detail FROM events WHERE seq > :after
+    AND (:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)
+    ORDER BY seq LIMIT :limit;

@@ -1,0 +1,246 @@
+"""The commands that only look: lists and views of runs, output, schedules, ticks and events, and Query.
+
+Each is one bounded read of committed rows. Stored JSON is put into an answer as it is spelled. With
+`Connection: wait` a read that finds nothing is done again when a bell says that there may be something.
+Nothing here knows of the writer or of a protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar
+
+from bedrockjobs.bells import Bells, Topic
+from bedrockjobs.clock import Clock
+from bedrockjobs.commands import (
+    Command,
+    Events,
+    ListJobs,
+    ListRuns,
+    ListSchedules,
+    ListTicks,
+    Query,
+    QueryRun,
+    ReadOutput,
+    ValidateSchedule,
+)
+from bedrockjobs.config import (
+    ANSWER_BYTES_MAX,
+    NAME_CHARS_MAX,
+    WAIT_MS_DEFAULT,
+    WAIT_MS_MAX,
+    Settings,
+)
+from bedrockjobs.errors import NotFound
+from bedrockjobs.handlers.turn import Answer, render_with_state
+from bedrockjobs.store.reader import Page, Reader
+from bedrockjobs.store.rows import literal_prefix
+from bedrockjobs.views import render
+from bedrockjobs.views.validate import validated, words_of
+from bedrockjobs.wire import JOB_ID_MAX, stamp_ms
+
+_P = TypeVar("_P")
+
+EVENTS: Topic = ("events", 0)
+"""What is rung after a commit that added events."""
+
+_ALWAYS = "~"
+"""A text that comes after every stamp."""
+
+_HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
+"""A text that comes after every name."""
+
+
+def output_topic(run_id: int) -> Topic:
+    """Return what is rung after a commit that added output to a run, or ended it."""
+    return ("output", run_id)
+
+
+class OutputPage(NamedTuple):
+    """Lines of a run (seq, at, stream, line), its status, and whether no more lines follow."""
+
+    lines: list[tuple[Any, ...]]
+    status: str
+    ended: bool
+
+
+class EventsPage(NamedTuple):
+    """Events (as in EventReply), and the number up to which there are no others that were asked for."""
+
+    events: list[tuple[Any, ...]]
+    reached: int
+
+
+class Views:
+    """Answers to the commands that only look."""
+
+    def __init__(self, reader: Reader, bells: Bells, clock: Clock, settings: Settings) -> None:
+        """Read from ``reader``; wait for ``bells``."""
+        self._reader = reader
+        self._bells = bells
+        self._clock = clock
+        self._settings = settings
+        self._answers: dict[type[Command[Any]], Callable[[Any], Awaitable[str]]] = {
+            ReadOutput: self._read_output,
+            ListRuns: self._list_runs,
+            QueryRun: self._query_run,
+            ListSchedules: self._list_schedules,
+            ListTicks: self._list_ticks,
+            Events: self._events,
+            ListJobs: self._list_jobs,
+        }
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether the server drains, so that nothing is waited for."""
+        return self._bells.ended
+
+    async def answer(self, command: Command[Any]) -> Answer:
+        """Answer a command whose ``where`` is ``reader``; raises CommandError. Cancelling ends its wait."""
+        if isinstance(command, Query):
+            return await self._query(command)
+        return Answer(await self._answers[type(command)](command))
+
+    def validate(self, command: ValidateSchedule) -> Answer:
+        """Answer ValidateSchedule, which needs nothing but the time."""
+        return Answer(validated(command.repeat, self._clock.now(), self._settings.compatibility))
+
+    # --- output and events: what is waited for -----------------------------------------------------------
+
+    async def output(self, command: ReadOutput, *, again: bool = False) -> OutputPage:
+        """Return lines of a run; waits where the command says so. Raises NotFound.
+
+        ``again`` reads for somebody who was let in before, however many read at the moment.
+        """
+
+        async def look(again: bool) -> OutputPage:
+            given = {"runID": command.run_id, "after": command.after}
+            page = await self._reader.view("output_of_run", given, command.limit, again=again)
+            if not page.rows:
+                raise NotFound("No run with this runID", f"there is no run {command.run_id}")
+            status = page.rows[0][0]
+            lines = [row[1:] for row in page.rows if row[1] is not None]
+            return OutputPage(lines, status, ended=status != "running" and not page.more)
+
+        topic = output_topic(command.run_id)
+        return await self._until_found(command, topic, look, lambda page: page.lines or page.ended, again)
+
+    async def events(self, command: Events, *, again: bool = False) -> EventsPage:
+        """Return events; waits where the command says so. ``again`` as for ``output``."""
+        after = command.after
+
+        async def look(again: bool) -> EventsPage:
+            nonlocal after
+            newest = (await self._reader.view("newest_event", {}, 1, again=again)).rows[0][0]
+            if after < 0:
+                after = newest
+            given = {"after": after, "kind": command.kind, "pattern": command.name}
+            rows = (await self._reader.view("events", given, command.limit, again=True)).rows
+            after = rows[-1][0] if rows else max(after, newest)
+            return EventsPage(rows, after)
+
+        return await self._until_found(command, EVENTS, look, lambda page: page.events, again)
+
+    async def _until_found(
+        self,
+        command: Command[Any],
+        topic: Topic,
+        look: Callable[[bool], Awaitable[_P]],
+        found: Callable[[_P], Any],
+        again: bool,
+    ) -> _P:
+        """Look until something is found, or the command waits no longer."""
+        wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (min(wait_ms, WAIT_MS_MAX) / 1000 if command.waiting else 0)
+        with self._bells.listen(topic) as bell:
+            page = await look(again)
+            while not found(page) and await bell.wait(deadline - loop.time()):
+                page = await look(True)
+            return page
+
+    async def _read_output(self, command: ReadOutput) -> str:
+        page = await self.output(command)
+        lines = ",".join(render.line(row) for row in page.lines)
+        ended = "true" if page.ended else "false"
+        return f'{{"lines":[{lines}],"status":"{page.status}","ended":{ended}}}'
+
+    async def _events(self, command: Events) -> str:
+        page = await self.events(command)
+        return f'{{"events":[{",".join(render.event(row) for row in page.events)}]}}'
+
+    # --- lists -------------------------------------------------------------------------------------------
+
+    async def _query_run(self, command: QueryRun) -> str:
+        page = await self._reader.view("run", {"runID": command.run_id}, 1)
+        if not page.rows:
+            raise NotFound("No run with this runID", f"there is no run {command.run_id}")
+        return render.run(page.rows[0])
+
+    async def _list_runs(self, command: ListRuns) -> str:
+        page = await self._runs(command)
+        return f'{{"runs":[{",".join(render.run(row) for row in page.rows)}]}}'
+
+    async def _runs(self, command: ListRuns) -> Page:
+        """Read by the index that finds the fewest rows for what is asked."""
+        pattern = None if command.name == "*" else command.name
+        prefix = literal_prefix(pattern or "")
+        given = {
+            "before": JOB_ID_MAX if command.before is None else command.before,
+            "jobID": command.job_id,
+            "pattern": pattern,
+            "status": command.status,
+            "worker": command.worker,
+            "low": prefix,
+            "high": prefix + _HIGHEST,
+        }
+        if command.job_id is not None:
+            return await self._reader.view("runs_of_job", given, command.limit)
+        if pattern is not None and prefix == pattern:
+            return await self._reader.view("runs_of_name", given, command.limit)
+        if command.status == "running":
+            return await self._reader.view("runs_in_progress", given, command.limit)
+        if prefix:
+            return await self._reader.view("runs_of_names", given, command.limit, scans=True)
+        filtered = pattern is not None or command.status is not None or command.worker is not None
+        return await self._reader.view("runs", given, command.limit, scans=filtered)
+
+    async def _list_schedules(self, command: ListSchedules) -> str:
+        prefix = literal_prefix(command.name or "")
+        given = {
+            "after": command.after,
+            "pattern": command.name,
+            "source": command.source,
+            "low": prefix,
+            "high": prefix if command.name and prefix == command.name else prefix + _HIGHEST,
+            "now": stamp_ms(self._clock.now()),
+        }
+        page = await self._reader.view("schedules", given, command.limit, scans=True)
+        schedules = (render.schedule(row, words_of(row[render.REPEAT])) for row in page.rows)
+        return f'{{"schedules":[{",".join(schedules)}]}}'
+
+    async def _list_ticks(self, command: ListTicks) -> str:
+        given = {"jobID": command.job_id, "before": command.before or _ALWAYS}
+        page = await self._reader.view("ticks", given, command.limit)
+        if not page.rows:
+            raise NotFound(detail=f"there is no job {command.job_id}")
+        ticks = ",".join(render.tick(row) for row in page.rows if row[0] is not None)
+        return f'{{"ticks":[{ticks}]}}'
+
+    async def _list_jobs(self, command: ListJobs) -> str:
+        rows = await self._reader.jobs(command.after, command.state, command.name, command.limit)
+        bodies: list[str] = []
+        size = 0
+        for row in rows:
+            if size >= ANSWER_BYTES_MAX:
+                break
+            bodies.append(render_with_state(row))
+            size += len(bodies[-1])
+        return f'{{"jobs":[{",".join(bodies)}]}}'
+
+    async def _query(self, command: Query) -> Answer:
+        names, rows = await self._reader.query(command.query)
+        form = command.format or ("text" if self._settings.compatibility == "current" else "rows")
+        body = self._reader.rendered(names, rows, form)
+        return Answer(body, media="text/plain" if form == "text" else "application/json")

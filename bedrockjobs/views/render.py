@@ -1,0 +1,79 @@
+"""Rows of ``views.sql`` as JSON text, with the keys of the replies that show them.
+
+Texts that hold JSON are put in as they are spelled. It knows no commands and reads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from bedrockjobs.commands.base import Reply
+from bedrockjobs.commands.control import EventReply, ScheduleReply, TickReply
+from bedrockjobs.commands.runs import OutputLine, RunReply
+from bedrockjobs.jsontext import quoted
+from bedrockjobs.wire import wire_name
+
+Write = Callable[[Any], str]
+
+
+def _value(value: Any) -> str:
+    return quoted(value) if isinstance(value, str) else "null" if value is None else str(value)
+
+
+def _stored(value: Any) -> str:
+    """Return a text that holds JSON; an empty one holds none."""
+    return value or "null"
+
+
+def keys_of(reply: type[Reply]) -> tuple[str, ...]:
+    """Return a reply's keys, in the order in which ``views.sql`` has its columns."""
+    return tuple(wire_name(field) for field in reply.model_fields)
+
+
+def _shape(reply: type[Reply], stored: Iterable[str] = ()) -> tuple[tuple[str, Write], ...]:
+    """Return for each column of a row its key, and how its value is written."""
+    return tuple((f'"{key}":', _stored if key in stored else _value) for key in keys_of(reply))
+
+
+def _written(shape: tuple[tuple[str, Write], ...], row: Sequence[Any]) -> str:
+    parts = [key + write(value) for (key, write), value in zip(shape, row, strict=True)]
+    return f"{{{','.join(parts)}}}"
+
+
+_RUN = _shape(RunReply, stored=("result", "progress", "output"))
+_LINE = _shape(OutputLine)
+_SCHEDULE = _shape(ScheduleReply)
+_TICK = _shape(TickReply)
+_EVENT = _shape(EventReply)
+
+REPEAT = keys_of(ScheduleReply).index("repeat")
+"""Where a row of a schedule has its repeat."""
+
+_STOP = keys_of(RunReply).index("stop")
+_WORDS = keys_of(ScheduleReply).index("words")
+
+
+def run(row: Sequence[Any]) -> str:
+    """Return a run; of its stop the signal, not who asked for it."""
+    return _written(_RUN, [*row[:_STOP], row[_STOP][: len("TERM")], *row[_STOP + 1 :]])
+
+
+def line(row: Sequence[Any]) -> str:
+    """Return a line of output."""
+    return _written(_LINE, row)
+
+
+def schedule(row: Sequence[Any], words: str) -> str:
+    """Return a schedule, with its repeat in ``words``."""
+    return _written(_SCHEDULE, [*row[:_WORDS], words, *row[_WORDS + 1 :]])
+
+
+def tick(row: Sequence[Any]) -> str:
+    """Return a stretch of ticks."""
+    return _written(_TICK, row)
+
+
+def event(row: Sequence[Any]) -> str:
+    """Return an event."""
+    return _written(_EVENT, row)

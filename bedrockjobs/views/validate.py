@@ -1,0 +1,233 @@
+"""What a repeat means, for somebody who checks one: its errors, its traps, plain words and its next ticks.
+
+Pure: the present moment is a parameter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import NamedTuple
+
+from bedrockjobs import jsontext
+from bedrockjobs.config import Compatibility
+from bedrockjobs.schedule import cron
+from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.schedule.repeat import next_run, parse_repeat
+from bedrockjobs.wire import stamp
+
+TICKS_SHOWN = 5
+"""Next ticks in an answer."""
+
+CLOCK_CHANGES_DAYS = 366
+"""Days ahead in which a zone's changes of the clock are looked for: all of a year, once."""
+
+WORDS_KEPT_MAX = 4_096
+"""Repeats whose words are remembered, so that a list of schedules does not make them anew each time."""
+
+_BASES = {
+    "SCHEDULED": "the moment it was due",
+    "STARTED": "the moment it was taken",
+    "FINISHED": "the end of each run",
+}
+_BEDROCK = re.compile(r"\s*(?:HOURLY|DAILY|WEEKLY|SCHEDULED|STARTED|FINISHED)\s*(?:,|$)", re.IGNORECASE)
+
+_FIELDS = ("second", "minute", "hour", "day-of-month", "month", "day-of-week", "year")
+_COUNTED = {"second": ("minute", 60), "minute": ("hour", 60), "hour": ("day", 24), "month": ("year", 12)}
+_DAYS = {"day-of-month": ("month", 31), "day-of-week": ("week", 7)}
+_STEP = re.compile(r"[*0]/([0-9]{1,3})")
+_INTERVAL = re.compile(r"([0-9]{1,2})([smh])", re.IGNORECASE)
+_UNITS = {"s": "second", "m": "minute", "h": "hour"}
+
+
+def validated(text: str, now: datetime, compatibility: Compatibility) -> str:
+    """Return the answer to ValidateSchedule as JSON text: valid, errors, warnings, words, next."""
+    try:
+        warnings, words, ticks = (
+            _repeat(text, now, compatibility) if _BEDROCK.match(text) else _schedule(text, now)
+        )
+    except ValueError as error:
+        found = {"valid": False, "errors": [str(error)], "warnings": [], "words": "", "next": []}
+    else:
+        found = {"valid": True, "errors": [], "warnings": warnings, "words": words, "next": ticks}
+    return jsontext.dump(found)
+
+
+@lru_cache(maxsize=WORDS_KEPT_MAX)
+def words_of(text: str) -> str:
+    """Return a stored schedule in plain words, or what is wrong with it."""
+    try:
+        zone, expression = cron.split_zone(text)
+        return _words(expression, zone)
+    except ValueError as error:
+        return str(error)
+
+
+def _words(expression: str, zone: str) -> str:
+    return cron.describe(expression) + ("" if find_zone(zone) is UTC else f" ({zone})")
+
+
+# --- Bedrock's repeats -----------------------------------------------------------------------------------
+
+
+def _repeat(text: str, now: datetime, compatibility: Compatibility) -> tuple[list[str], str, list[str]]:
+    try:
+        repeat = parse_repeat(text, compatibility)
+    except ValueError as error:
+        raise ValueError(f"repeat: expected {error}") from None
+    ticks: list[str] = []
+    at = stamp(now)
+    while len(ticks) < TICKS_SHOWN:
+        tick = next_run(text, scheduled=at, started=at, finished=at, compatibility=compatibility)
+        if tick is None:
+            break
+        ticks.append(at := tick)
+    warnings = []
+    if not ticks:
+        warnings.append("there is no such date: the job ends with its first run")
+    elif any(tick <= before for before, tick in zip([stamp(now), *ticks], ticks, strict=False)):
+        warnings.append("a next run does not lie ahead of the one before: it is due again at once")
+    return warnings, f"{', '.join(repeat.modifiers)}, counted from {_BASES[repeat.base]}", ticks
+
+
+# --- schedules -------------------------------------------------------------------------------------------
+
+
+def _schedule(text: str, now: datetime) -> tuple[list[str], str, list[str]]:
+    zone, expression = cron.split_zone(text)
+    schedule = cron.parse(expression)
+    ticks: list[str] = []
+    at: datetime | None = now
+    while len(ticks) < TICKS_SHOWN and at is not None and (at := cron.next_tick(expression, at, zone)):
+        ticks.append(stamp(at))
+    fields = "" if expression.startswith("{") else expression
+    warnings = [*_reading(fields), *_either(schedule), *_uneven(fields)]
+    if schedule.years:
+        warnings += _left(ticks)
+        zone = schedule.zone or zone
+        warnings += _clock_changes(schedule, find_zone(zone), zone, now)
+    return warnings, _words(expression, zone), ticks
+
+
+def _fields(expression: str) -> dict[str, str]:
+    """Return the fields of an expression by name, as it was read; nothing for a macro or an interval."""
+    fields = expression.split()
+    if len(fields) == 7:
+        return dict(zip(_FIELDS, fields, strict=True))
+    if len(fields) == 6 and _ends_with_year(expression):
+        return dict(zip(_FIELDS[1:], fields, strict=True))
+    return dict(zip(_FIELDS[:6] if len(fields) == 6 else _FIELDS[1:6], fields, strict=False))
+
+
+def _ends_with_year(expression: str) -> bool:
+    """Tell whether six fields mean the same with a second of 0 before them."""
+    try:
+        return cron.parse(f"0 {expression.strip()}") == cron.parse(expression)
+    except ValueError:
+        return False
+
+
+def _reading(expression: str) -> Iterator[str]:
+    if len(expression.split()) != 6:
+        return
+    if _ends_with_year(expression):
+        yield "6 fields: the last one is read as the year, the first as the minute"
+    else:
+        yield "6 fields: the first one is read as the second, not as the minute; some systems put a year last"
+
+
+def _either(schedule: cron.Schedule) -> Iterator[str]:
+    if schedule.days.either:
+        yield "day-of-month and day-of-week are both restricted: a day that fits either of them counts"
+
+
+def _left(ticks: list[str]) -> Iterator[str]:
+    if not ticks:
+        yield "no tick is left: its last one has passed"
+    elif len(ticks) < TICKS_SHOWN:
+        yield f"it ends with the tick of {ticks[-1]}"
+
+
+def _uneven(expression: str) -> Iterator[str]:
+    """Warn of steps that do not fit into what they are counted in."""
+    for name, field in _steps(expression):
+        for term in field.split(","):
+            step = int(match[1]) if (match := _STEP.fullmatch(term)) else 1
+            around, count = (_COUNTED | _DAYS)[name]
+            if step == 1 or count <= step:
+                continue
+            told = f"{name} {term}: the steps begin anew with each {around}"
+            if name in _DAYS:
+                yield told
+            elif count % step:
+                last = (count - 1) // step * step
+                yield f"{told}: the one after {last + (name == 'month')} is {count - last} long, not {step}"
+
+
+def _steps(expression: str) -> list[tuple[str, str]]:
+    """Return the fields that may have steps, an interval such as ``7m`` being one."""
+    if interval := _INTERVAL.fullmatch(expression.strip()):
+        return [(_UNITS[interval[2].lower()], f"*/{int(interval[1])}")]
+    fields = _fields(expression)
+    return [(name, fields[name]) for name in (*_COUNTED, *_DAYS) if name in fields]
+
+
+# --- changes of the clock --------------------------------------------------------------------------------
+
+
+class _Change(NamedTuple):
+    """A change of a zone's clock: the moment, and the offsets before and behind it."""
+
+    moment: datetime
+    before: timedelta
+    behind: timedelta
+
+
+def _clock_changes(schedule: cron.Schedule, zone: tzinfo, name: str, now: datetime) -> Iterator[str]:
+    """Warn of wall-clock times that a change of the clock skips or repeats.
+
+    A schedule with ``*`` in its minute and in its hour goes on through both in real time, as one expects.
+    """
+    if schedule.wild and schedule.hours == (1 << 24) - 1:
+        return
+    for change in _changes(zone, now):
+        wall = change.moment.replace(tzinfo=None)
+        low, high = sorted((wall + change.before, wall + change.behind))
+        tick = schedule.first_from(low)
+        if tick is None or tick >= high:
+            continue
+        when = f"{tick:%Y-%m-%d %H:%M} in {name}"
+        if change.before < change.behind:
+            instead = "is left out" if schedule.wild else f"runs at {high:%H:%M} instead"
+            yield f"{when} does not exist, the clock is put forward: that tick {instead}"
+        else:
+            often = "is run both times" if schedule.wild else "is run the first time only"
+            yield f"{when} comes twice, the clock is put back: that tick {often}"
+
+
+def _changes(zone: tzinfo, now: datetime) -> Iterator[_Change]:
+    """Yield the changes within a year."""
+    if zone is UTC:
+        return
+    early = now.astimezone(UTC).replace(microsecond=0)
+    for _ in range(CLOCK_CHANGES_DAYS):
+        late = early + timedelta(days=1)
+        before, behind = _offset(early, zone), _offset(late, zone)
+        if before != behind:
+            low, high = 0, 86_400
+            while high - low > 1:
+                middle = (low + high) // 2
+                if _offset(early + timedelta(seconds=middle), zone) == before:
+                    low = middle
+                else:
+                    high = middle
+            yield _Change(early + timedelta(seconds=high), before, behind)
+        early = late
+
+
+def _offset(moment: datetime, zone: tzinfo) -> timedelta:
+    found = moment.astimezone(zone).utcoffset()
+    assert found is not None
+    return found

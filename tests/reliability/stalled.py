@@ -1,0 +1,51 @@
+"""A disk that stands still: the shim reports every write of the database to a pipe that nobody reads.
+
+The server is then within a commit, has written part of it, and goes no further until it is killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import termios
+from pathlib import Path
+
+from tests.reliability.shim import built
+
+PIPE_BYTES = 4_096
+"""Size of the pipe: less than the report of one page, so that the first write of a commit fills it."""
+
+READ_BYTES = 65_536
+
+
+class StallingDisk:
+    """Reads what the shim reports, until it is told not to."""
+
+    def __init__(self, folder: Path, database: Path) -> None:
+        """Make the pipe; skips the test without a compiler."""
+        self._path = folder / "writes"
+        os.mkfifo(self._path)
+        self.environment = {
+            "LD_PRELOAD": str(built()), "SHIM_DATABASE": str(database), "SHIM_RECORD": str(self._path)
+        }  # fmt: skip
+        self._pipe = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+        fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def turn(self) -> None:
+        """Let writes go on that were reported so far."""
+        try:
+            while os.read(self._pipe, READ_BYTES):
+                pass
+        except BlockingIOError:
+            pass
+
+    @property
+    def stalled(self) -> bool:
+        """Tell whether a write is reported that nobody has read: it does not go on."""
+        (waiting,) = struct.unpack("i", fcntl.ioctl(self._pipe, termios.FIONREAD, bytes(4)))
+        return bool(waiting)
+
+    def close(self) -> None:
+        """Close the pipe."""
+        os.close(self._pipe)

@@ -1,0 +1,62 @@
+"""Fixtures for tests of runs: a server whose wall clock and whose leases stand still until they are moved."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bedrockjobs.clock import ManualClock
+from bedrockjobs.config import Settings
+from bedrockjobs.server import Server
+from tests.conftest import START
+from tests.runs.rig import Site
+
+Open = Callable[..., Awaitable[Site]]
+
+
+@pytest.fixture
+async def open_site(tmp_path: Path) -> AsyncIterator[Open]:
+    """Return a function that starts a server; settings are its named arguments."""
+    async with AsyncExitStack() as stack:
+        started = 0
+
+        async def start(*, database: str = "", **settings: Any) -> Site:
+            nonlocal started
+            started += 1
+            path = database or str(tmp_path / f"jobs{started}.db")
+            leases = ManualClock(START)
+            server = Server(
+                Settings(port=0, database=path, **{"wal_bytes": 0, "ballast_bytes": 0, **settings}),
+                None if settings.get("test_clock") else ManualClock(START),
+                leases,
+            )
+            site = Site(server, stack, leases)
+            await server.start()
+            stack.push_async_callback(_stop, site)
+            return site
+
+        yield start
+
+
+async def _stop(site: Site) -> None:
+    if not site.server.service.draining:
+        await site.server.stop()
+
+
+@pytest.fixture
+async def site(open_site: Open) -> Site:
+    """Return a server at 2026-11-21 03:29:56.332, a Saturday."""
+    return await open_site()
+
+
+@pytest.fixture(autouse=True)
+def _no_traceback(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail where anything a client did ended in a traceback in the server's log."""
+    yield
+    for record in caplog.get_records("call"):
+        assert not record.exc_info, f"a traceback in the log: {record.getMessage()}: {record.exc_info}"
+        assert "Traceback" not in record.getMessage()

@@ -1,0 +1,232 @@
+"""A server of which a test moves both times, the wall clock and that of the leases, and which it restarts.
+
+It talks over the wire alone, and knows of the server's inside only how to start, stop and wake it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bedrockjobs.clock import ManualClock
+from bedrockjobs.config import Settings
+from bedrockjobs.server import Server
+from tests.conftest import START, Live
+from tests.protocol.talk import Reply, Talk, post, request
+
+LONG_MS = 600_000
+"""A wait that no test sits out."""
+
+
+class Site(Live):
+    """A live server, its two clocks, and short ways to say what tests of runs say often."""
+
+    def __init__(self, server: Server, stack: AsyncExitStack, leases: ManualClock) -> None:
+        """Hold a started server, whose leases run by ``leases``."""
+        super().__init__(server, stack)
+        self.leases = leases
+
+    # --- time ---------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> str:
+        """Return the wall clock's time as a stamp."""
+        return stamp(self.clock.now())
+
+    async def rest(self) -> None:
+        """Wait until the server has done what time alone asks of it."""
+        self.server.dispatcher.poke()
+        for _ in range(3):
+            await self.settle()
+
+    async def later(self, seconds: float) -> None:
+        """Move the wall clock; leases stand still."""
+        self.clock.advance(seconds)
+        await self.rest()
+
+    async def until_time(self, text: str) -> None:
+        """Move the wall clock to a stamp."""
+        await self.later((moment(text) - self.clock.now()).total_seconds())
+
+    async def silence(self, seconds: float) -> None:
+        """Let the leases run; the wall clock stands still."""
+        self.leases.advance(seconds)
+        await self.rest()
+
+    async def both(self, seconds: float) -> None:
+        """Move both clocks, as real time does."""
+        self.leases.advance(seconds)
+        await self.later(seconds)
+
+    # --- restarts -----------------------------------------------------------------------------------------
+
+    async def restart(self, *, down: float = 0, leases: float = 0) -> None:
+        """Stop the server, and start another one on the same file after ``down`` seconds."""
+        settings = self.server.settings
+        await self.server.stop()
+        await self._start(settings, down, leases)
+
+    async def crash(self, *, down: float = 0, leases: float = 0) -> None:
+        """Start another server on the file as a killed server would leave it at this moment."""
+        await self.rest()
+        old = Path(self.server.settings.database)
+        new = old.with_name(f"after-{old.name}")
+        for suffix in ("", "-wal"):
+            part = Path(f"{old}{suffix}")
+            if part.exists():
+                shutil.copyfile(part, f"{new}{suffix}")
+        settings = self.server.settings
+        await self.server.stop()
+        await self._start(settings.model_copy(update={"database": str(new)}), down, leases)
+
+    async def _start(self, settings: Settings, down: float, leases: float) -> None:
+        self.clock.advance(down)
+        self.leases.advance(leases)
+        self.server = Server(settings, self.clock, self.leases)
+        await self.server.start()
+        await self.rest()
+
+    # --- commands -----------------------------------------------------------------------------------------
+
+    async def ok(self, command: str, **body: Any) -> Any:
+        """Do a command over HTTP; return its answer, which must be 200."""
+        reply = await self.http(command, body)
+        assert reply.code == 200, reply
+        return reply.json
+
+    async def refused(self, command: str, **body: Any) -> tuple[int, str]:
+        """Do a command over HTTP that must be refused; return Bedrock's code and the reason."""
+        reply = await self.http(command, body)
+        assert reply.code >= 400, reply
+        assert reply.json["code"] != 500, reply
+        return reply.json["code"], reply.json["reason"]
+
+    async def create(self, name: str, **more: Any) -> int:
+        """Create a job; return its jobID."""
+        return int((await self.ok("CreateJob", name=name, **more))["jobID"])
+
+    async def take(self, name: str = "*", worker: str | None = "w", **more: Any) -> dict[str, Any]:
+        """Take a job that must be there."""
+        who = {} if worker is None else {"worker": worker}
+        found: dict[str, Any] = await self.ok("GetJob", name=name, **who, **more)
+        return found
+
+    async def leased(self, name: str = "*", worker: str = "w", **more: Any) -> dict[str, Any]:
+        """Take a job under a lease."""
+        return await self.take(name, worker, heartbeat=True, **more)
+
+    async def nothing(self, name: str = "*", **more: Any) -> bool:
+        """Tell whether there is no job to take."""
+        reply = await self.http("GetJob", {"name": name, **more})
+        assert reply.code in (200, 404), reply
+        return reply.code == 404 and reply.json["reason"] == "No job found"
+
+    async def finish(self, job: dict[str, Any], **more: Any) -> None:
+        """Finish a taken job, with its runID if it has one."""
+        await self.end("FinishJob", job, **more)
+
+    async def fail(self, job: dict[str, Any], **more: Any) -> None:
+        """Fail a taken job."""
+        await self.end("FailJob", job, **more)
+
+    async def end(self, command: str, job: dict[str, Any], **more: Any) -> None:
+        """End a taken job's run in one of the three ways."""
+        run = {"runID": job["runID"]} if "runID" in job else {}
+        await self.ok(command, jobID=job["jobID"], **run, **more)
+
+    async def beat(self, *run_ids: int, worker: str = "w", **more: Any) -> dict[str, Any]:
+        """Send a Heartbeat that does not wait; return its answer."""
+        found: dict[str, Any] = await self.ok("Heartbeat", worker=worker, runIDs=list(run_ids), **more)
+        return found
+
+    async def waiting_beat(
+        self, *run_ids: int, worker: str = "w", timeout: int = LONG_MS, **more: Any
+    ) -> Talk:
+        """Send a Heartbeat that waits; return its connection."""
+        body = {"worker": worker, "runIDs": list(run_ids), "connection": "wait", "timeout": timeout, **more}
+        return await self.posted("Heartbeat", **body)
+
+    async def posted(self, command: str, **body: Any) -> Talk:
+        """Send a command over HTTP on a connection of its own, whose answer the test reads later."""
+        talk = await self.connect()
+        talk.send(post(command, body))
+        return talk
+
+    async def asking(self, name: str, worker: str = "w", **more: Any) -> Talk:
+        """Let a worker's GetJob wait; return its connection."""
+        before = self.server.dispatcher.waiting
+        talk = await self.connect()
+        talk.send(request("GetJob", name=name, worker=worker, Connection="wait", timeout=LONG_MS, **more))
+        await self.waiting(before + 1)
+        return talk
+
+    # --- what there is ------------------------------------------------------------------------------------
+
+    async def select(self, query: str) -> list[dict[str, Any]]:
+        """Return rows of the database by name of column."""
+        await self.settle()
+        reply = await self.ask("Query", query=f"{query};", format="json")
+        assert reply.code == 200, reply
+        return [dict(zip(reply.json["headers"], row, strict=True)) for row in reply.json["rows"]]
+
+    async def state(self, job_id: int) -> str:
+        """Return a job's state, `(deleted)` where it is gone."""
+        found = await self.select(f"SELECT state FROM jobs WHERE jobID = {job_id}")
+        return str(found[0]["state"]) if found else "(deleted)"
+
+    async def due(self, job_id: int) -> str:
+        """Return a job's nextRun without milliseconds that are zero."""
+        return str((await self.row(job_id))["nextRun"]).removesuffix(".000")
+
+    async def options(self, job_id: int) -> dict[str, Any]:
+        """Return a job's column ``options``, read."""
+        return dict((await self.row(job_id))["options"])
+
+    async def run(self, run_id: int) -> dict[str, Any]:
+        """Return a run as QueryRun shows it."""
+        await self.settle()
+        return dict(await self.ok("QueryRun", runID=run_id))
+
+    async def runs(self, **which: Any) -> list[dict[str, Any]]:
+        """Return runs as ListRuns shows them, the newest first."""
+        await self.settle()
+        return list((await self.ok("ListRuns", **which))["runs"])
+
+    async def ticks(self, job_id: int) -> list[tuple[str, str, int, str, str]]:
+        """Return the ledger, the oldest first: tick, until, count, outcome, reason."""
+        await self.settle()
+        rows = (await self.ok("ListTicks", jobID=job_id, limit=1000))["ticks"]
+        return [(r["tick"], r["until"], r["count"], r["outcome"], r["reason"]) for r in reversed(rows)]
+
+    async def events(self, *kinds: str) -> list[dict[str, Any]]:
+        """Return the events of these kinds."""
+        await self.settle()
+        found = (await self.ok("Events", limit=1000))["events"]
+        return [event for event in found if not kinds or event["kind"] in kinds]
+
+    async def detail(self, command: str, **body: Any) -> str:
+        """Do a command that must be refused; return the sentence of the refusal."""
+        reply: Reply = await self.http(command, body)
+        assert reply.code >= 400, reply
+        return str(reply.json["detail"])
+
+
+def moment(text: str) -> datetime:
+    """Return the moment of a stamp."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def stamp(at: datetime) -> str:
+    """Return a moment as the wire has it."""
+    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}"
+
+
+def between(text: str, low: float, high: float, since: datetime) -> bool:
+    """Tell whether a stamp is ``low`` to ``high`` seconds after a moment, to a millisecond."""
+    return low - 0.001 <= (moment(text) - since).total_seconds() <= high + 0.001
+
+
+__all__ = ["LONG_MS", "START", "Site", "between", "moment", "stamp"]

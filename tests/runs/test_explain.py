@@ -1,0 +1,261 @@
+"""ExplainJob: what a job is waiting for, the most decisive first; and ListSchedules and ValidateSchedule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.runs.rig import Site
+
+
+async def why(site: Site, job_id: int) -> list[str]:
+    """Return the reasons."""
+    answer = await site.ok("ExplainJob", jobID=job_id)
+    return [entry["reason"] for entry in answer["waitsFor"]]
+
+
+async def detail(site: Site, job_id: int, reason: str) -> str:
+    """Return the detail of a reason that must be there."""
+    answer = await site.ok("ExplainJob", jobID=job_id)
+    (found,) = [entry["detail"] for entry in answer["waitsFor"] if entry["reason"] == reason]
+    return str(found)
+
+
+async def test_a_due_job_for_which_there_is_a_worker_waits_for_nothing(site: Site) -> None:
+    await site.beat(names=["a*"], slots=2)
+    await site.create("a")
+    assert await site.ok("ExplainJob", jobID=1) == {
+        "jobID": 1, "state": "QUEUED", "name": "a", "waitsFor": [],
+    }  # fmt: skip
+
+
+async def test_an_unknown_job(site: Site) -> None:
+    assert await site.refused("ExplainJob", jobID=7) == (404, "No job with this jobID")
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "FAILED", "CANCELLED"])
+async def test_state(site: Site, state: str) -> None:
+    await site.create("p")
+    if state == "CANCELLED":
+        parent = await site.take("p")
+        for _ in range(2):
+            await site.create("c", parentJobID=1)
+        await site.finish(parent)
+        await site.ok("CancelJob", jobID=2)
+        assert await site.state(2) == "CANCELLED"
+    else:
+        job = await site.take("p")
+        if state == "FAILED":
+            await site.fail(job, error="no disk")
+    job_id = 2 if state == "CANCELLED" else 1
+    assert (await why(site, job_id))[0] == "state"
+    assert await detail(site, job_id, "state") != ""
+
+
+async def test_children(site: Site) -> None:
+    await site.create("p")
+    parent = await site.take("p")
+    for _ in range(2):
+        await site.create("c", parentJobID=1)
+    await site.finish(parent)
+    reasons = await why(site, 1)
+    assert "children" in reasons
+    assert reasons == [reason for reason in ("state", "children") if reason in reasons]
+    assert "2" in await detail(site, 1, "children")
+
+
+async def test_paused_says_who_why_and_until_when(site: Site) -> None:
+    await site.beat(names=["*"])
+    await site.create("a")
+    await site.ok("PauseJobs", name="a", by="ann", reason="a flood", until="2026-12-01 00:00:00")
+    assert await why(site, 1) == ["paused"]
+    text = await detail(site, 1, "paused")
+    assert "ann" in text
+    assert "a flood" in text
+    assert "2026-12-01" in text
+    await site.ok("ResumeJobs")
+    assert await why(site, 1) == []
+
+
+async def test_next_run(site: Site) -> None:
+    await site.beat(names=["*"])
+    await site.create("a", firstRun="2026-11-21 03:31:00")
+    assert await why(site, 1) == ["nextRun"]
+    assert "2026-11-21 03:31:00" in await detail(site, 1, "nextRun")
+    await site.until_time("2026-11-21 03:31:00")
+    await site.beat(names=["*"])
+    assert await why(site, 1) == []
+
+
+async def test_a_lock_says_which_job_holds_it(site: Site) -> None:
+    await site.beat(names=["*"])
+    await site.create("holder", lock="disk")
+    await site.create("a", lock="disk")
+    job = await site.take("holder", None)
+    assert await why(site, 2) == ["lock"]
+    text = await detail(site, 2, "lock")
+    assert "disk" in text
+    assert "1" in text
+    await site.finish(job)
+    assert await why(site, 2) == []
+
+
+async def test_an_own_command_that_nobody_accepts(site: Site) -> None:
+    await site.beat(names=["*"])
+    await site.create("a", cmd="ls")
+    assert await why(site, 1) == ["own command"]
+    assert "cmd" in await detail(site, 1, "own command")
+    await site.ok("PauseJobs", name="a")
+    await site.asking("a", "w2", accepts="cmd")
+    assert await why(site, 1) == ["paused"]
+
+
+async def test_no_worker(site: Site) -> None:
+    await site.create("a")
+    assert await why(site, 1) == ["no worker"]
+    await site.beat(names=["b*", "c"])
+    assert await why(site, 1) == ["no worker"]
+    await site.beat(worker="w2", names=["b", "a"])
+    assert await why(site, 1) == []
+
+
+async def test_a_worker_that_waits_is_a_worker(site: Site) -> None:
+    await site.create("a", firstRun="2026-11-21 03:31:00")
+    await site.asking("a*")
+    assert await why(site, 1) == ["nextRun"]
+
+
+async def test_a_worker_that_fell_silent_is_none(site: Site) -> None:
+    await site.create("a")
+    await site.beat(names=["*"])
+    assert await why(site, 1) == []
+    await site.both(46)
+    assert await why(site, 1) == ["no worker"]
+
+
+async def test_ahead(site: Site) -> None:
+    await site.beat(names=["*"])
+    for _ in range(3):
+        await site.create("a")
+    await site.create("a", jobPriority=1000)
+    await site.create("a", jobPriority=0)
+    assert await why(site, 4) == []
+    assert await why(site, 3) == ["ahead"]
+    assert "3" in await detail(site, 3, "ahead")
+    assert "4" in await detail(site, 5, "ahead")
+
+
+async def test_what_is_not_due_is_not_ahead(site: Site) -> None:
+    await site.beat(names=["*"])
+    await site.create("a", jobPriority=1000, firstRun="2026-11-21 04:00:00")
+    await site.create("a")
+    assert await why(site, 2) == []
+
+
+async def test_the_order(site: Site) -> None:
+    await site.create("holder", lock="disk")
+    await site.take("holder")
+    await site.create("a", lock="disk", cmd="ls", firstRun="2026-11-21 04:00:00")
+    await site.ok("PauseJobs", name="a")
+    order = ["state", "children", "paused", "nextRun", "lock", "own command", "no worker", "ahead"]
+    reasons = await why(site, 2)
+    assert reasons[:3] == ["paused", "nextRun", "lock"]
+    assert "own command" in reasons
+    assert reasons == [reason for reason in order if reason in reasons]
+
+
+async def test_a_triggered_job_passes_the_pause(site: Site) -> None:
+    await site.beat(names=["*"])
+    await site.create("s", repeat="CRON @daily")
+    await site.ok("PauseJobs")
+    assert await why(site, 1) == ["paused", "nextRun"]
+    await site.ok("TriggerJob", name="s")
+    assert await why(site, 1) == []
+
+
+# --- ListSchedules ---------------------------------------------------------------------------------------
+
+
+async def schedules(site: Site, **which: Any) -> list[dict[str, Any]]:
+    """Return schedules as they are listed."""
+    await site.settle()
+    return list((await site.ok("ListSchedules", **which))["schedules"])
+
+
+async def test_only_cron_repeats_are_listed(site: Site) -> None:
+    await site.create("a", repeat="FINISHED, +1 HOUR")
+    await site.create("plain")
+    await site.create("s", repeat="CRON 0 9 * * 1-5")
+    (found,) = await schedules(site)
+    expected = {
+        "jobID": 3, "name": "s", "state": "QUEUED", "repeat": "CRON 0 9 * * 1-5",
+        "nextRun": "2026-11-23 09:00:00", "lastRun": "", "lastStatus": "", "runID": 0, "paused": "",
+        "source": "",
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
+    assert found["words"]
+
+
+async def test_what_they_show_of_runs_and_pauses(site: Site) -> None:
+    await site.create("s", repeat="CRON * * * * *")
+    await site.until_time("2026-11-21 03:30:00")
+    job = await site.take("s")
+    (found,) = await schedules(site)
+    assert (found["state"], found["runID"]) == ("RUNNING", job["runID"])
+    await site.fail(job)
+    await site.ok("PauseJobs", name="s*")
+    (found,) = await schedules(site)
+    assert (found["state"], found["lastStatus"]) == ("QUEUED", "fail")
+    assert found["lastRun"][:19] == "2026-11-21 03:30:00"
+    assert found["paused"] != ""
+
+
+async def test_filters_and_pages(site: Site) -> None:
+    for number in range(5):
+        await site.create(f"a/{number}", repeat="CRON @daily")
+    assert [s["jobID"] for s in await schedules(site, limit=2)] == [1, 2]
+    assert [s["jobID"] for s in await schedules(site, limit=2, after=2)] == [3, 4]
+    assert [s["name"] for s in await schedules(site, name="*[13]")] == ["a/1", "a/3"]
+    await site.ok("SyncSchedules", source="src", schedules=[{"name": "b", "repeat": "CRON @daily"}])
+    assert [(s["name"], s["source"]) for s in await schedules(site, source="src")] == [("b", "src")]
+    assert await schedules(site, source="other") == []
+
+
+# --- ValidateSchedule ------------------------------------------------------------------------------------
+
+
+async def test_a_valid_schedule(site: Site) -> None:
+    for repeat in ("CRON 0 9 * * 1-5", "0 9 * * 1-5"):
+        answer = await site.ok("ValidateSchedule", repeat=repeat)
+        assert (answer["valid"], answer["errors"]) == (True, [])
+        assert answer["next"] == [f"2026-11-{day} 09:00:00" for day in (23, 24, 25, 26, 27)]
+        assert "9" in answer["words"]
+
+
+async def test_a_zone(site: Site) -> None:
+    answer = await site.ok("ValidateSchedule", repeat="CRON TZ=Europe/Berlin 0 9 * * *")
+    assert answer["next"][0] == "2026-11-21 08:00:00"
+
+
+@pytest.mark.parametrize(
+    "repeat",
+    ["CRON 61 * * * *", "0 0 30 2 *", "CRON TZ=Nowhere/Land 0 9 * * *", "* * * *", "10-5 * * * *", "soon"],
+)
+async def test_an_invalid_schedule_is_an_answer_and_no_refusal(site: Site, repeat: str) -> None:
+    answer = await site.ok("ValidateSchedule", repeat=repeat)
+    assert answer["valid"] is False
+    assert answer["errors"]
+    assert answer["next"] == []
+
+
+async def test_the_message_names_field_value_and_range(site: Site) -> None:
+    (error, *_) = (await site.ok("ValidateSchedule", repeat="61 * * * *"))["errors"]
+    assert "minute" in error
+    assert "61" in error
+    assert "59" in error
+
+
+async def test_never_has_no_ticks(site: Site) -> None:
+    answer = await site.ok("ValidateSchedule", repeat="CRON @never")
+    assert (answer["valid"], answer["next"]) == (True, [])

@@ -1,0 +1,305 @@
+"""retries and backoff, the dead letters, expireAfter."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bedrockjobs.config import BACKOFF_S_DEFAULT, BACKOFF_S_MAX_DEFAULT
+from tests.runs.conftest import Open
+from tests.runs.rig import Site, between
+
+
+async def failed_once_more(site: Site, name: str = "a", **more: object) -> str:
+    """Wait until the job is due, take it and fail it; return its new nextRun."""
+    (row,) = await site.select(f"SELECT jobID, nextRun FROM jobs WHERE name = '{name}'")
+    if row["nextRun"] > site.now:
+        await site.until_time(row["nextRun"])
+    await site.fail(await site.take(name), **more)
+    return str((await site.row(row["jobID"]))["nextRun"])
+
+
+async def test_no_retries_by_default(site: Site) -> None:
+    await site.create("a")
+    await failed_once_more(site, error="no disk")
+    assert await site.state(1) == "FAILED"
+    assert (await site.ok("QueryJob", jobID=1))["error"] == "no disk"
+
+
+async def test_each_retry_waits_twice_as_long_up_to_a_limit(site: Site) -> None:
+    await site.create("a", retries=6, backoff=10, maxBackoff=100)
+    for wait in (10, 20, 40, 80, 100, 100):
+        due = await failed_once_more(site)
+        assert await site.state(1) == "QUEUED"
+        assert between(due, wait, wait * 1.25, site.clock.now()), (wait, due, site.now)
+        await site.later(wait - 0.2)
+        assert await site.nothing("a"), "not before its time"
+    await failed_once_more(site)
+    assert await site.state(1) == "FAILED"
+
+
+async def test_the_times_by_default(site: Site) -> None:
+    await site.create("a", retries=20)
+    for number in range(12):
+        wait = min(BACKOFF_S_DEFAULT * 2**number, BACKOFF_S_MAX_DEFAULT)
+        assert between(await failed_once_more(site), wait, wait * 1.25, site.clock.now())
+
+
+async def test_the_jitter_is_a_fixed_function_of_job_and_number(open_site: Open) -> None:
+    waits = []
+    for _ in range(2):
+        site = await open_site()
+        for number in range(30):
+            await site.create(f"a{number}", retries=3, backoff=1000)
+        waits.append([await failed_once_more(site, f"a{number}") for number in range(30)])
+    assert waits[0] == waits[1]
+    assert len(set(waits[0])) > 10, "and differs from job to job"
+
+
+async def test_no_time_at_all(site: Site) -> None:
+    await site.create("a", retries=2, backoff=0)
+    for state in ("QUEUED", "QUEUED", "FAILED"):
+        await failed_once_more(site)
+        assert await site.state(1) == state
+
+
+async def test_what_is_kept_with_the_job(site: Site) -> None:
+    await site.create("a", retries=2)
+    await failed_once_more(site, error="no disk", exitCode=3)
+    shown = await site.ok("QueryJob", jobID=1)
+    assert (shown["error"], shown["state"]) == ("no disk", "QUEUED")
+    assert (await site.options(1))["failures"] == 1
+    await failed_once_more(site, error="still no disk")
+    assert (await site.options(1))["failures"] == 2
+    assert (await site.ok("QueryJob", jobID=1))["error"] == "still no disk"
+
+
+async def test_runs_and_causes_of_retries(site: Site) -> None:
+    await site.create("a", retries=1, backoff=0)
+    await failed_once_more(site, error="one")
+    await failed_once_more(site, error="two")
+    found = [(run["attempt"], run["cause"], run["status"], run["error"]) for run in await site.runs()]
+    assert found == [(2, "retry", "fail", "two"), (1, "schedule", "fail", "one")]
+
+
+async def test_data_given_by_the_failed_run_is_there_for_the_next_one(site: Site) -> None:
+    await site.create("a", retries=1, backoff=0, data={"at": 0})
+    await failed_once_more(site, data={"at": 5})
+    assert (await site.take("a"))["data"] == {"at": 5}
+
+
+async def test_final_leaves_no_retry(site: Site) -> None:
+    await site.create("a", retries=5)
+    await failed_once_more(site, final=True)
+    assert await site.state(1) == "FAILED"
+
+
+async def test_without_a_worker_it_is_retried_too(site: Site) -> None:
+    await site.create("a", retries=1)
+    await site.take("a", None)
+    await site.ok("FailJob", jobID=1)
+    assert await site.state(1) == "QUEUED"
+    assert between((await site.row(1))["nextRun"], 10, 12.5, site.clock.now())
+
+
+async def test_finishjob_resets_the_count(site: Site) -> None:
+    await site.create("a", retries=1, backoff=0, repeat="FINISHED, +1 HOUR")
+    await failed_once_more(site)
+    await site.finish(await site.take("a"))
+    assert (await site.options(1)).get("failures", 0) == 0
+    await failed_once_more(site)
+    assert await site.state(1) == "QUEUED"
+    await failed_once_more(site)
+    assert await site.state(1) == "FAILED"
+
+
+async def test_revive_resets_the_count(site: Site) -> None:
+    await site.create("a", retries=1, backoff=0)
+    for _ in range(2):
+        await failed_once_more(site)
+    assert await site.state(1) == "FAILED"
+    await site.ok("RetryJob", jobID=1, revive=True)
+    assert (await site.options(1)).get("failures", 0) == 0
+    await failed_once_more(site)
+    assert await site.state(1) == "QUEUED"
+    assert (await site.runs())[0]["cause"] == "retry"
+
+
+async def test_a_waiting_worker_gets_the_retry_when_it_is_due(site: Site) -> None:
+    await site.create("a", retries=1, backoff=10)
+    due = await failed_once_more(site)
+    talk = await site.asking("a")
+    await site.later(9.9)
+    assert await talk.silent()
+    await site.until_time(due)
+    assert (await talk.reply()).json["attempt"] == 2
+
+
+async def test_the_last_failure_is_an_event(site: Site) -> None:
+    await site.create("a", retries=1, backoff=0)
+    await failed_once_more(site)
+    assert await site.events("failed") == []
+    await failed_once_more(site, error="no disk")
+    (event,) = await site.events("failed")
+    assert (event["name"], event["jobID"]) == ("a", 1)
+
+
+async def test_a_schedules_run_is_retried_before_its_next_tick(site: Site) -> None:
+    await site.create("s", repeat="CRON */5 * * * *", retries=1, backoff=10)
+    await site.until_time("2026-11-21 03:30:00")
+    due = await failed_once_more(site, "s")
+    assert between(due, 10, 12.5, site.clock.now())
+    await failed_once_more(site, "s", error="no disk")
+    row = await site.row(1)
+    assert (row["state"], row["nextRun"][:19]) == ("QUEUED", "2026-11-21 03:35:00")
+    assert [run["cause"] for run in await site.runs()] == ["retry", "schedule"]
+    assert (await site.ok("QueryJob", jobID=1))["error"] == "no disk"
+    assert await site.ticks(1) == [("2026-11-21 03:30:00", "2026-11-21 03:30:00", 1, "fired", "")]
+
+
+async def test_a_fresh_tick_resets_the_count(site: Site) -> None:
+    await site.create("s", repeat="CRON */5 * * * *", retries=1, backoff=10)
+    for tick in ("03:30:00", "03:35:00", "03:40:00"):
+        await site.until_time(f"2026-11-21 {tick}")
+        due = await failed_once_more(site, "s")
+        assert between(due, 10, 12.5, site.clock.now()), tick
+        await failed_once_more(site, "s")
+    assert [run["cause"] for run in await site.runs()] == ["retry", "schedule"] * 3
+
+
+async def test_a_retry_that_succeeds_ends_the_tick(site: Site) -> None:
+    await site.create("s", repeat="CRON */5 * * * *", retries=3, backoff=10)
+    await site.until_time("2026-11-21 03:30:00")
+    await site.until_time(await failed_once_more(site, "s"))
+    await site.finish(await site.take("s"))
+    assert await site.due(1) == "2026-11-21 03:35:00"
+    assert (await site.options(1)).get("failures", 0) == 0
+
+
+async def test_ticks_that_pass_while_a_retry_waits_are_each_accounted_for_once(site: Site) -> None:
+    await site.create("s", repeat="CRON * * * * *", retries=1, backoff="5m")
+    await site.until_time("2026-11-21 03:30:00")
+    due = await failed_once_more(site, "s")
+    await site.until_time(due)
+    await site.finish(await site.take("s"))
+    following = await site.due(1)
+    seen = list(range(30, int(following[14:16])))
+    covered: list[int] = []
+    for tick, until, count, _, _ in await site.ticks(1):
+        assert count == int(until[14:16]) - int(tick[14:16]) + 1
+        covered += range(int(tick[14:16]), int(until[14:16]) + 1)
+    assert sorted(covered) == seen
+
+
+async def test_counts_survive_a_restart(site: Site) -> None:
+    await site.create("a", retries=1, backoff=0)
+    await failed_once_more(site, error="no disk")
+    await site.restart(down=60)
+    assert (await site.ok("QueryJob", jobID=1))["error"] == "no disk"
+    assert [run["cause"] for run in await site.runs()] == ["schedule"]
+    await failed_once_more(site)
+    assert await site.state(1) == "FAILED"
+    assert [run["cause"] for run in await site.runs()] == ["retry", "schedule"]
+
+
+# --- families --------------------------------------------------------------------------------------------
+
+
+async def test_a_child_with_retries_keeps_its_parent_waiting_until_it_has_failed(site: Site) -> None:
+    await site.create("p")
+    parent = await site.take("p")
+    await site.create("a", parentJobID=1, retries=1, backoff=0)
+    await site.finish(parent)
+    await failed_once_more(site)
+    assert (await site.state(1), await site.state(2)) == ("PAUSED", "QUEUED")
+    await failed_once_more(site)
+    assert (await site.state(1), await site.state(2)) == ("QUEUED", "FAILED")
+
+
+# --- expireAfter -----------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_is_not_taken_in_time_is_deleted_with_an_event(site: Site) -> None:
+    await site.create("a", expireAfter=60, firstRun="2026-11-21 03:30:00")
+    await site.until_time("2026-11-21 03:30:59")
+    assert await site.state(1) == "QUEUED"
+    await site.later(2)
+    assert await site.state(1) == "(deleted)"
+    (event,) = await site.events("expired")
+    assert (event["name"], event["jobID"]) == ("a", 1)
+
+
+async def test_one_that_was_taken_in_time_does_not_expire(site: Site) -> None:
+    await site.create("a", expireAfter=60)
+    await site.later(59)
+    job = await site.take("a")
+    await site.later(1000)
+    assert await site.state(1) == "RUNNING"
+    await site.finish(job)
+    assert await site.events("expired") == []
+
+
+async def test_an_expired_job_is_never_handed_out(site: Site) -> None:
+    await site.create("a", expireAfter=60)
+    site.clock.advance(61)
+    assert await site.nothing("a")
+    assert await site.state(1) == "(deleted)"
+
+
+async def test_a_retry_counts_from_its_own_time(site: Site) -> None:
+    await site.create("a", expireAfter=60, retries=2, backoff=100)
+    due = await failed_once_more(site)
+    await site.until_time(due)
+    await site.later(59)
+    assert await site.state(1) == "QUEUED"
+    await site.later(2)
+    assert await site.state(1) == "(deleted)"
+
+
+async def test_a_changed_nextrun_moves_the_end(site: Site) -> None:
+    await site.create("a", expireAfter=60)
+    await site.ok("UpdateJob", jobID=1, nextRun="2026-11-21 03:35:00")
+    await site.until_time("2026-11-21 03:35:59")
+    assert await site.state(1) == "QUEUED"
+    await site.later(2)
+    assert await site.state(1) == "(deleted)"
+
+
+async def test_a_schedule_skips_the_tick_as_too_late(site: Site) -> None:
+    await site.create("s", repeat="CRON */5 * * * *", expireAfter=60)
+    await site.until_time("2026-11-21 03:31:01")
+    assert await site.state(1) == "QUEUED"
+    assert await site.due(1) == "2026-11-21 03:35:00"
+    assert await site.ticks(1) == [("2026-11-21 03:30:00", "2026-11-21 03:30:00", 1, "skipped", "too late")]
+    assert await site.nothing("s")
+
+
+async def test_the_parent_of_an_expired_child_goes_on(site: Site) -> None:
+    await site.create("p")
+    parent = await site.take("p")
+    await site.create("c", parentJobID=1, expireAfter=60)
+    await site.later(10)
+    await site.finish(parent)
+    assert await site.state(1) == "PAUSED"
+    await site.later(200)
+    assert await site.state(1) == "QUEUED", "no job may wait for something that cannot happen"
+
+
+@pytest.mark.parametrize("how", ["restart", "crash"])
+async def test_it_expires_while_the_server_is_down(site: Site, how: str) -> None:
+    await site.create("a", expireAfter=60)
+    await site.create("b", expireAfter=600)
+    await getattr(site, how)(down=61)
+    assert (await site.state(1), await site.state(2)) == ("(deleted)", "QUEUED")
+    assert len(await site.events("expired")) == 1
+
+
+async def test_many_expire_at_once(site: Site) -> None:
+    jobs = [{"name": "a", "expireAfter": 60} for _ in range(1000)]
+    await asyncio.gather(*(site.ok("CreateJobs", jobs=jobs) for _ in range(3)))
+    await site.later(61)
+    for _ in range(50):
+        await site.settle()
+    assert await site.select("SELECT jobID FROM jobs LIMIT 10") == []
+    assert (await site.select("SELECT count(*) AS n FROM events WHERE kind = 'expired'"))[0]["n"] == 3000

@@ -1,0 +1,234 @@
+"""SyncSchedules: a source's schedules become what they should be, in one transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bedrockjobs.config import SCHEDULES_PER_SYNC_MAX
+from tests.runs.rig import Site
+
+HOURLY, DAILY = "CRON 0 * * * *", "CRON 0 0 * * *"
+
+
+async def sync(site: Site, *specs: dict[str, Any], source: str = "src", **more: Any) -> dict[str, Any]:
+    """Sync; return the names that were added, changed, removed, unchanged."""
+    found: dict[str, Any] = await site.ok("SyncSchedules", source=source, schedules=list(specs), **more)
+    return found
+
+
+def answer(**lists: list[str]) -> dict[str, list[str]]:
+    """Return an answer, of which the lists left out are empty."""
+    return {"added": [], "changed": [], "removed": [], "unchanged": [], **lists}
+
+
+def spec(name: str, repeat: str = HOURLY, **more: Any) -> dict[str, Any]:
+    """Return a schedule."""
+    return {"name": name, "repeat": repeat, **more}
+
+
+async def names(site: Site) -> list[str]:
+    """Return the names of all jobs."""
+    return [row["name"] for row in await site.select("SELECT name FROM jobs ORDER BY name")]
+
+
+async def test_added(site: Site) -> None:
+    found = await sync(site, spec("a", cmd="ls", tags=["x"]), spec("b", DAILY, data={"n": 1}))
+    assert found == answer(added=["a", "b"])
+    shown = await site.ok("QueryJob", jobID=1)
+    assert (shown["repeat"], shown["cmd"], shown["tags"], shown["source"]) == (HOURLY, "ls", ["x"], "src")
+    assert shown["nextRun"] == "2026-11-21 04:00:00"
+    assert (await site.ok("QueryJob", jobID=2))["data"] == {"n": 1}
+    assert (await site.options(1))["source"] == "src"
+
+
+async def test_unchanged(site: Site) -> None:
+    specs = [spec("a", cmd="ls", data={"x": 1}, jobPriority=750), spec("b")]
+    await sync(site, *specs)
+    before = [await site.row(1), await site.row(2)]
+    await site.later(10)
+    assert await sync(site, *specs) == answer(unchanged=["a", "b"])
+    assert [await site.row(1), await site.row(2)] == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"repeat": DAILY},
+        {"cmd": "ls -l"},
+        {"jobPriority": 1000},
+        {"retries": 3},
+        {"tags": ["y"]},
+        {"data": {"n": 2}},
+        {"lock": True},
+    ],
+)
+async def test_changed(site: Site, change: dict[str, Any]) -> None:
+    old = spec("a", cmd="ls", data={"n": 1}, tags=["x"])
+    await sync(site, old, spec("b"))
+    assert await sync(site, {**old, **change}, spec("b")) == answer(changed=["a"], unchanged=["b"])
+    shown = await site.ok("QueryJob", jobID=1)
+    for name, value in change.items():
+        assert shown["priority" if name == "jobPriority" else name] == value
+    assert await sync(site, {**old, **change}, spec("b")) == answer(unchanged=["a", "b"])
+
+
+async def test_an_attribute_left_out_counts_as_its_default(site: Site) -> None:
+    await sync(site, spec("a", retries=3, jobPriority=1000))
+    assert await sync(site, spec("a")) == answer(changed=["a"])
+    shown = await site.ok("QueryJob", jobID=1)
+    assert "retries" not in shown
+    assert shown["priority"] == 500
+
+
+async def test_data_left_out_counts_as_its_default(site: Site) -> None:
+    await sync(site, spec("a", data={"n": 1}))
+    assert await sync(site, spec("a")) == answer(changed=["a"])
+    assert (await site.ok("QueryJob", jobID=1))["data"] == {}
+
+
+async def test_only_a_changed_repeat_moves_the_next_tick(site: Site) -> None:
+    await sync(site, spec("a"))
+    await site.until_time("2026-11-21 04:00:10")
+    await sync(site, spec("a", retries=1))
+    assert await site.due(1) == "2026-11-21 04:00:00", "the tick that is due is not lost"
+    await sync(site, spec("a", DAILY, retries=1))
+    assert await site.due(1) == "2026-11-22 00:00:00"
+
+
+async def test_removed(site: Site) -> None:
+    await sync(site, spec("a"), spec("b"))
+    assert await sync(site, spec("b")) == answer(removed=["a"], unchanged=["b"])
+    assert await names(site) == ["b"]
+    (event,) = await site.events("deleted")
+    assert event["name"] == "a"
+    assert await sync(site) == answer(removed=["b"])
+    assert await names(site) == []
+
+
+async def test_one_with_a_run_in_progress_ends_with_that_run(site: Site) -> None:
+    await sync(site, spec("a"))
+    await site.until_time("2026-11-21 04:00:00")
+    job = await site.leased("a")
+    assert await sync(site) == answer(removed=["a"])
+    row = await site.row(1)
+    assert (row["state"], row["repeat"], row["runID"]) == ("RUNNING", "", job["runID"])
+    assert "source" not in await site.options(1)
+    assert (await site.beat(job["runID"]))["stop"] == []
+    await site.finish(job)
+    assert await names(site) == []
+
+
+async def test_one_that_is_running_is_changed_without_harm(site: Site) -> None:
+    await sync(site, spec("a"))
+    await site.until_time("2026-11-21 04:00:00")
+    job = await site.take("a")
+    assert await sync(site, spec("a", DAILY)) == answer(changed=["a"])
+    assert await site.state(1) == "RUNNING"
+    await site.finish(job)
+    assert await site.due(1) == "2026-11-22 00:00:00"
+
+
+async def test_sources_do_not_see_each_other(site: Site) -> None:
+    await sync(site, spec("a"), source="one")
+    await sync(site, spec("b"), source="two")
+    await site.create("c", repeat=HOURLY)
+    assert await sync(site, source="one") == answer(removed=["a"])
+    assert await names(site) == ["b", "c"]
+
+
+@pytest.mark.parametrize("of", ["nobody", "other", "plain"])
+async def test_a_job_of_that_name_without_this_source_is_refused_by_name(site: Site, of: str) -> None:
+    if of == "other":
+        await sync(site, spec("taken"), source="other")
+    else:
+        await site.create("taken", **({"repeat": HOURLY} if of == "nobody" else {}))
+    body = {"source": "src", "schedules": [spec("fine"), spec("taken")]}
+    reply = await site.http("SyncSchedules", body)
+    assert reply.json["code"] == 405
+    assert "taken" in reply.json["reason"] + reply.json["detail"]
+    assert await names(site) == ["taken"], "one transaction: nothing was added"
+
+
+async def test_dry_run_changes_nothing(site: Site) -> None:
+    await sync(site, spec("a"), spec("b"), spec("c"))
+    before = await site.select("SELECT * FROM jobs")
+    events = await site.events()
+    found = await sync(site, spec("a", DAILY), spec("b"), spec("d"), dryRun=True)
+    assert found == answer(added=["d"], changed=["a"], removed=["c"], unchanged=["b"])
+    assert await site.select("SELECT * FROM jobs") == before
+    assert await site.events() == events
+    assert await site.create("next") == 4, "no jobID was used up"
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        [spec("a"), spec("a")],
+        [{"name": "a"}],
+        [{"name": "a", "repeat": "FINISHED, +1 HOUR"}],
+        [{"repeat": HOURLY}],
+        [spec("a", "CRON 61 * * * *")],
+        [spec("a", colour="red")],
+        [spec("a", retries=-1)],
+        [spec("a", cmd="ls", argv=["ls"])],
+        [spec("a", retryAfter="+1 HOUR")],
+    ],
+    ids=[
+        "twice",
+        "no repeat",
+        "no CRON",
+        "no name",
+        "bad",
+        "unknown",
+        "option",
+        "two commands",
+        "retryAfter",
+    ],
+)
+async def test_a_bad_spec_is_refused_and_nothing_is_done(site: Site, specs: list[dict[str, Any]]) -> None:
+    await sync(site, spec("old"))
+    code, _ = await site.refused("SyncSchedules", source="src", schedules=[spec("fine"), *specs])
+    assert code == 402
+    assert await names(site) == ["old"]
+
+
+async def test_the_source_is_needed(site: Site) -> None:
+    assert await site.refused("SyncSchedules", schedules=[]) == (402, "Missing source")
+    assert (await site.refused("SyncSchedules", source="src"))[0] in (401, 402)
+
+
+async def test_it_is_an_event(site: Site) -> None:
+    await sync(site, spec("a"), by="ann")
+    (event,) = await site.events("synced")
+    assert (event["name"], event["by"]) == ("src", "ann")
+
+
+async def test_it_survives_a_restart(site: Site) -> None:
+    await sync(site, spec("a"), spec("b"))
+    await site.restart()
+    assert await sync(site, spec("b"), spec("c")) == answer(added=["c"], removed=["a"], unchanged=["b"])
+
+
+async def test_many(site: Site) -> None:
+    specs = [spec(f"s{number:05}") for number in range(5_000)]
+    assert len((await sync(site, *specs))["added"]) == 5_000
+    assert len((await sync(site, *specs[10:]))["removed"]) == 10
+
+
+async def test_what_a_finished_run_left_is_no_change(site: Site) -> None:
+    """The job's own memory of errors and counts is not a part of its definition."""
+    await sync(site, spec("a", retries=1, backoff=0))
+    await site.until_time("2026-11-21 04:00:00")
+    await site.fail(await site.take("a"), error="no disk")
+    await site.fail(await site.take("a"), error="no disk")
+    assert await sync(site, spec("a", retries=1, backoff=0)) == answer(unchanged=["a"])
+
+
+async def test_too_many(site: Site) -> None:
+    specs = [spec(str(number)) for number in range(SCHEDULES_PER_SYNC_MAX + 1)]
+    body = {"source": "src", "schedules": specs}
+    assert await site.refused("SyncSchedules", **body) == (402, "Malformed schedules")
+    assert str(SCHEDULES_PER_SYNC_MAX) in await site.detail("SyncSchedules", **body)
+    assert await names(site) == []

@@ -1,0 +1,227 @@
+"""Workers: who is alive, who is drained; and the events that tell of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.runs.rig import Site
+
+
+async def workers(site: Site) -> dict[str, dict[str, Any]]:
+    """Return the live workers by name."""
+    await site.settle()
+    found = (await site.ok("ListWorkers"))["workers"]
+    assert [worker["name"] for worker in found] == sorted(worker["name"] for worker in found)
+    return {worker["name"]: worker for worker in found}
+
+
+async def test_a_heartbeat_makes_a_worker(site: Site) -> None:
+    assert await workers(site) == {}
+    await site.beat(host="h", pid=42, version="1.2", names=["a*", "b"], slots=4)
+    found = (await workers(site))["w"]
+    assert found["joined"][:19] == found["heartbeat"][:19] == "2026-11-21 03:29:56"
+    expected = {
+        "name": "w", "host": "h", "pid": 42, "version": "1.2", "names": ["a*", "b"], "slots": 4,
+        "status": "active", "runIDs": [],
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
+
+
+async def test_a_getjob_that_waits_makes_a_worker(site: Site) -> None:
+    await site.asking("a*", "w1")
+    assert (await workers(site))["w1"]["names"] == ["a*"]
+
+
+async def test_a_getjob_without_a_worker_makes_none(site: Site) -> None:
+    await site.create("a")
+    await site.take("a", None)
+    assert await workers(site) == {}
+
+
+async def test_its_runs(site: Site) -> None:
+    for _ in range(2):
+        await site.create("a")
+        await site.leased("a")
+    await site.beat(1, 2)
+    assert sorted((await workers(site))["w"]["runIDs"]) == [1, 2]
+    await site.ok("FinishJob", jobID=1, runID=1)
+    assert (await workers(site))["w"]["runIDs"] == [2]
+
+
+async def test_it_is_gone_after_45_silent_seconds(site: Site) -> None:
+    await site.beat()
+    await site.beat(worker="v")
+    await site.both(44)
+    await site.beat(worker="v")
+    await site.both(2)
+    assert list(await workers(site)) == ["v"]
+
+
+async def test_it_says_that_it_leaves(site: Site) -> None:
+    await site.beat()
+    await site.beat(leaving=True)
+    assert await workers(site) == {}
+    assert len(await site.events("worker left")) == 1
+
+
+async def test_quiet(site: Site) -> None:
+    await site.beat(quiet=True)
+    assert (await workers(site))["w"]["status"] == "quiet"
+    await site.beat(quiet=False)
+    assert (await workers(site))["w"]["status"] == "active"
+
+
+async def test_joining_and_leaving_with_the_full_list(site: Site) -> None:
+    for name in ("c", "a", "b"):
+        await site.beat(worker=name)
+    await site.beat(worker="a")
+    joined = await site.events("worker joined")
+    assert [event["name"] for event in joined] == ["c", "a", "b"]
+    assert [event["detail"] for event in joined] == [
+        "1 worker(s) now running [c]",
+        "2 worker(s) now running [a c]",
+        "3 worker(s) now running [a b c]",
+    ]
+    await site.beat(worker="b", leaving=True)
+    (left,) = await site.events("worker left")
+    assert (left["name"], left["detail"]) == ("b", "2 worker(s) now running [a c]")
+    await site.both(46)
+    left_all = await site.events("worker left")
+    assert {event["name"] for event in left_all} == {"a", "b", "c"}
+    assert left_all[-1]["detail"].startswith("0 worker(s) now running")
+
+
+# --- drained ---------------------------------------------------------------------------------------------
+
+
+async def test_a_drained_worker_gets_nothing(site: Site) -> None:
+    await site.beat()
+    await site.create("a")
+    await site.ok("DrainWorker", worker="w", by="ann")
+    assert await site.nothing("a", worker="w")
+    assert (await site.http("GetJobs", {"name": "a", "worker": "w", "numResults": 3})).code == 404
+    talk = await site.asking("a", "w")
+    assert await talk.silent()
+    assert (await site.take("a", "v"))["jobID"] == 1
+    (event,) = await site.events("drained")
+    assert (event["name"], event["by"]) == ("w", "ann")
+
+
+async def test_who_waits_already_gets_nothing_more(site: Site) -> None:
+    talk = await site.asking("a", "w")
+    await site.ok("DrainWorker", worker="w")
+    await site.create("a")
+    assert await talk.silent()
+    await site.ok("DrainWorker", worker="w", undo=True)
+    assert (await talk.reply()).json["jobID"] == 1
+    assert len(await site.events("undrained")) == 1
+
+
+async def test_thenget_gets_nothing(site: Site) -> None:
+    for _ in range(2):
+        await site.create("a")
+    job = await site.take("a")
+    await site.ok("DrainWorker", worker="w")
+    answer = await site.ok("FinishJob", jobID=1, runID=job["runID"], thenGet="a", worker="w")
+    assert answer == {"job": None}
+
+
+async def test_heartbeat_answers_quiet(site: Site) -> None:
+    await site.beat()
+    await site.ok("DrainWorker", worker="w")
+    assert await site.beat() == {"stop": [], "quiet": True}
+    assert (await site.beat(worker="v"))["quiet"] is False
+    await site.ok("DrainWorker", worker="w", undo=True)
+    assert (await site.beat())["quiet"] is False
+
+
+async def test_a_change_of_quiet_wakes_a_waiting_heartbeat(site: Site) -> None:
+    talk = await site.waiting_beat()
+    assert await talk.silent()
+    await site.ok("DrainWorker", worker="w")
+    assert (await talk.reply()).json == {"stop": [], "quiet": True}
+    talk = await site.waiting_beat(quiet=True)
+    assert await talk.silent(), "it knows"
+    await site.ok("DrainWorker", worker="w", undo=True)
+    assert (await talk.reply()).json == {"stop": [], "quiet": False}
+
+
+async def test_its_runs_go_on_and_then_it_is_drained(site: Site) -> None:
+    await site.create("a")
+    job = await site.leased("a")
+    await site.beat(1)
+    await site.ok("DrainWorker", worker="w")
+    assert (await workers(site))["w"]["status"] == "draining"
+    await site.ok("UpdateJob", jobID=1, runID=1, data={"x": 1})
+    await site.finish(job)
+    await site.beat()
+    assert (await workers(site))["w"]["status"] == "drained"
+    await site.ok("DrainWorker", worker="w", undo=True)
+    assert (await workers(site))["w"]["status"] == "active"
+
+
+@pytest.mark.parametrize("how", ["restart", "crash"])
+async def test_drains_survive_a_restart(site: Site, how: str) -> None:
+    await site.beat()
+    await site.ok("DrainWorker", worker="w")
+    await site.create("a")
+    await getattr(site, how)(down=100)
+    assert await site.nothing("a", worker="w")
+    assert (await site.beat())["quiet"] is True
+    await site.ok("DrainWorker", worker="w", undo=True)
+    assert (await site.take("a"))["jobID"] == 1
+
+
+# --- events ----------------------------------------------------------------------------------------------
+
+
+async def test_a_starting_server_is_an_event(site: Site) -> None:
+    assert len(await site.events("server started")) == 1
+    await site.restart()
+    assert len(await site.events("server started")) == 2
+
+
+async def test_events_in_order_filtered_and_paged(site: Site) -> None:
+    for name in ("a1", "b1", "a2"):
+        await site.ok("PauseJobs", name=name)
+    await site.ok("ResumeJobs", name="a1")
+    found = await site.events()
+    assert [event["seq"] for event in found] == sorted({event["seq"] for event in found})
+    assert all(event["at"][:19] == "2026-11-21 03:29:56" for event in found)
+    paused = (await site.ok("Events", kind="paused"))["events"]
+    assert [event["name"] for event in paused] == ["a1", "b1", "a2"]
+    named = (await site.ok("Events", name="a?"))["events"]
+    assert [(event["kind"], event["name"]) for event in named] == [
+        ("paused", "a1"), ("paused", "a2"), ("resumed", "a1"),
+    ]  # fmt: skip
+    after = (await site.ok("Events", kind="paused", after=paused[0]["seq"], limit=1))["events"]
+    assert [event["name"] for event in after] == ["b1"]
+
+
+async def test_a_waiting_reader_of_events(site: Site) -> None:
+    talk = await site.posted("Events", after=-1, kind="paused", connection="wait", timeout=60_000)
+    assert await talk.silent()
+    await site.beat()
+    await site.ok("DrainWorker", worker="w")
+    assert await talk.silent(), "of another kind"
+    await site.ok("PauseJobs", name="a")
+    (event,) = (await talk.reply()).json["events"]
+    assert (event["kind"], event["name"]) == ("paused", "a")
+
+
+async def test_a_wait_for_events_runs_out(site: Site) -> None:
+    talk = await site.posted("Events", after=-1, connection="wait", timeout=2_000)
+    await site.both(1.9)
+    assert await talk.silent()
+    await site.both(0.2)
+    reply = await talk.reply()
+    assert (reply.code, reply.json) == (200, {"events": []})
+
+
+async def test_events_survive_a_crash(site: Site) -> None:
+    await site.ok("PauseJobs", name="a")
+    before = await site.events()
+    await site.crash()
+    assert (await site.events())[: len(before)] == before

@@ -1,0 +1,378 @@
+"""`bedrockjobs apply` and `import`: what is shown, what is asked, what is sent and what is written."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from cli_fake import FakeServer, fake_server, run
+
+from bedrockjobs.cli import apply as apply_module
+from bedrockjobs.cli.difference import attributes_changed
+from bedrockjobs.config import SCHEDULES_PER_SYNC_MAX
+from bedrockjobs.definitions import definition_of, read
+from bedrockjobs.errors import WrongState
+from bedrockjobs.wire import RawJSON
+
+DIFFERENCE = {"added": ["a"], "changed": ["b"], "removed": ["old"], "unchanged": ["c", "d"]}
+JOBS = {"jobs": [{"jobID": 7, "name": "b", "repeat": "CRON @hourly", "priority": 500, "retries": 2}]}
+CHANGED = "    repeat: CRON @hourly -> CRON @daily\n    retries: 2 -> left out\n"
+NOTHING = {"added": [], "changed": [], "removed": [], "unchanged": ["a"]}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    """A server that notes what it is asked."""
+    return fake_server(monkeypatch)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, with a file of definitions."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BEDROCKJOBS_BY", "ada")
+    Path("jobs.toml").write_text(
+        '[[schedules]]\nname = "a"\nschedule = "5m"\ncmd = "make"\npaused = true\n'
+        '[[schedules]]\nname = "b"\nschedule = "@daily"\npaused = true\n'
+    )
+    return tmp_path
+
+
+SENT = [{"name": "a", "repeat": "CRON 5m", "cmd": "make"}, {"name": "b", "repeat": "CRON @daily"}]
+
+
+def sent(server: FakeServer, verb: str) -> list[dict[str, Any]]:
+    """Return what was sent with a verb."""
+    return [given for name, given in server.wired if name == verb]
+
+
+# --- apply -------------------------------------------------------------------------------------------------
+
+
+def test_apply_shows_the_difference_and_then_makes_it(server: FakeServer, folder: Path) -> None:
+    """Both times with the whole list, under the file's name; what is added paused is paused before."""
+    server.will("SyncSchedules", DIFFERENCE, DIFFERENCE)
+    result = run("apply", "jobs.toml", "--yes")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == "Schedules of jobs.toml: 1 added, 1 changed, 1 removed, 2 unchanged.\n"
+    first, second = sent(server, "SyncSchedules")
+    assert first == {"source": "jobs.toml", "schedules": SENT, "by": "ada", "dryRun": True}
+    assert second == {"source": "jobs.toml", "schedules": SENT, "by": "ada"}
+    assert sent(server, "PauseJobs") == [{"name": "a", "reason": "added paused", "by": "ada"}]
+    assert [name for name, _ in server.wired] == ["SyncSchedules", "PauseJobs", "SyncSchedules"]
+
+
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        ("table", f"+ a\n~ b\n{CHANGED}- old\n2 schedules unchanged.\n"),
+        ("name", "a\nb\nold\n"),
+        ("jsonl", json.dumps(DIFFERENCE, separators=(",", ":")) + "\n"),
+    ],
+)
+def test_a_dry_run_changes_nothing(server: FakeServer, folder: Path, form: str, shown: str) -> None:
+    """It only shows."""
+    server.will("SyncSchedules", json.dumps(DIFFERENCE, separators=(",", ":")))
+    server.will("ListJobs", JOBS)
+    result = run("apply", "jobs.toml", "--dry-run", "-o", form)
+    assert (result.exit_code, result.stdout) == (0, shown)
+    assert [given["dryRun"] for given in sent(server, "SyncSchedules")] == [True]
+
+
+def test_without_a_terminal_nobody_is_asked(server: FakeServer, folder: Path) -> None:
+    """And nothing is done without --yes."""
+    server.will("SyncSchedules", DIFFERENCE)
+    server.will("ListJobs", {"jobs": []})
+    result = run("apply", "jobs.toml")
+    assert result.exit_code == 2
+    assert "give --yes" in result.stderr
+    assert result.stdout == "+ a\n~ b\n- old\n2 schedules unchanged.\n"
+    assert [name for name, _ in server.wired] == ["SyncSchedules", "ListJobs"]
+
+
+@pytest.mark.parametrize(("answer", "asked", "exit_code"), [(True, 4, 0), (False, 2, 1)])
+def test_a_person_is_asked(
+    server: FakeServer,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: bool,
+    asked: int,
+    exit_code: int,
+) -> None:
+    """No means that nothing is done."""
+
+    def confirm(text: str, **_: Any) -> None:
+        assert "jobs.toml" in text
+        if not answer:
+            raise click.Abort
+
+    monkeypatch.setattr(apply_module, "interactive", lambda: True)
+    monkeypatch.setattr(click, "confirm", confirm)
+    server.will("SyncSchedules", DIFFERENCE, DIFFERENCE)
+    server.will("ListJobs", JOBS)
+    assert run("apply", "jobs.toml").exit_code == exit_code
+    assert len(server.asked) == asked
+
+
+def test_nothing_to_change_is_no_question(server: FakeServer, folder: Path) -> None:
+    """And no second command."""
+    server.will("SyncSchedules", NOTHING)
+    result = run("apply", "jobs.toml")
+    assert (result.exit_code, result.stdout) == (0, "Nothing to change: 1 schedule unchanged.\n")
+    assert len(server.asked) == 1
+
+
+def test_whose_schedules_they_are(server: FakeServer, folder: Path) -> None:
+    """The option, else what the file says, else its name; stdin has none."""
+    Path("named.yaml").write_text("source: team\nschedules: []\n")
+    server.will("SyncSchedules", NOTHING, NOTHING, NOTHING, NOTHING)
+    assert run("apply", "named.yaml").exit_code == 0
+    assert run("apply", "named.yaml", "--source", "other").exit_code == 0
+    assert run("apply", str(folder / "jobs.toml")).exit_code == 0
+    assert run("apply", "-", "--format", "json", "--source", "x", stdin="[]").exit_code == 0
+    sources = [given["source"] for given in sent(server, "SyncSchedules")]
+    assert sources == ["team", "other", "jobs.toml", "x"]
+    assert "--source" in run("apply", "-", "--format", "json", stdin="[]").stderr
+
+
+def test_a_file_with_too_many_schedules(server: FakeServer, folder: Path) -> None:
+    """It is refused before the server is asked, with the number there may be."""
+    entries = [{"name": f"s{at}", "schedule": "5m"} for at in range(SCHEDULES_PER_SYNC_MAX + 1)]
+    Path("many.json").write_text(json.dumps(entries))
+    result = run("apply", "many.json")
+    assert (result.exit_code, server.asked) == (2, [])
+    assert f"at most {SCHEDULES_PER_SYNC_MAX}" in result.stderr
+
+
+def test_what_changes_unseen_is_the_data(server: FakeServer, folder: Path) -> None:
+    """A server keeps the data of a definition beside that of the job."""
+    server.will("SyncSchedules", {**DIFFERENCE, "added": [], "removed": []})
+    server.will("ListJobs", {"jobs": [{"name": "b", "repeat": "CRON @daily", "priority": 500}]})
+    assert f"~ b\n    {apply_module.DATA_CHANGES}\n" in run("apply", "jobs.toml", "--dry-run").stdout
+
+
+@pytest.mark.parametrize(
+    ("keys", "job", "lines"),
+    [
+        ({"retries": 2}, {"retries": "2"}, []),
+        ({"run_timeout": "10m"}, {"runTimeout": "90"}, ["runTimeout: 1m30s -> 10m"]),
+        ({"priority": 750}, {}, ["priority: 500 -> 750"]),
+        ({"data": {"a": 1}}, {}, ['data: {} -> {"a":1}']),
+        ({}, {"data": '{"a":1}', "lastRun": '"2026"'}, []),
+        ({"argv": ["a"]}, {"cmd": '"b\\u001b"'}, ['argv: left out -> ["a"]', "cmd: b\\u001b -> left out"]),
+        ({"cmd": "x" * 61}, {}, [f"cmd: left out -> {'x' * 60}..."]),
+        ({"url": "https://a.example"}, {"url": '{"url":"https://a.example"}'}, []),
+    ],
+)
+def test_what_would_change_is_told_by_attribute(
+    keys: dict[str, Any], job: dict[str, str], lines: list[str]
+) -> None:
+    """Data that the definition does not give is the job's own."""
+    definition = definition_of({"name": "a", "schedule": "@daily", **keys}, "here")
+    there = {"repeat": '"CRON @daily"', "priority": "500", "data": "{}", **job}
+    assert attributes_changed(definition, {key: RawJSON(text) for key, text in there.items()}) == lines
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "why"),
+    [
+        ("bad.toml", '[[schedules]]\nname = "a"\nschedule = "5m"\nretrys = 1', "unknown key 'retrys'"),
+        ("bad.txt", "", "--format"),
+        ("missing.toml", None, "cannot read missing.toml"),
+        ("latin.json", b"\xff", "is not UTF-8"),
+    ],
+)
+def test_files_that_cannot_be_read(
+    server: FakeServer, folder: Path, file: str, text: str | bytes | None, why: str
+) -> None:
+    """No server is asked."""
+    if text is not None:
+        Path(file).write_bytes(text.encode() if isinstance(text, str) else text)
+    result = run("apply", file)
+    assert result.exit_code == 2
+    assert why in result.stderr
+    assert server.asked == []
+
+
+def test_a_refusal_of_the_server(server: FakeServer, folder: Path) -> None:
+    """Ends it with its words, and nothing is paused before."""
+    server.will("SyncSchedules", WrongState("Not this source's", "a exists without this source"))
+    result = run("apply", "jobs.toml", "--yes")
+    assert result.exit_code == 4
+    assert "a exists without this source" in result.stderr
+    assert len(server.asked) == 1
+
+
+# --- import ------------------------------------------------------------------------------------------------
+
+CRONKEN = json.dumps(
+    {
+        "report": {"cron_args": {"cronstring": "0 9 * * 0"},
+                   "job_args": {"cmd": "make", "lock": True, "ttl": 10}},
+        "held": {"cron_args": {"minute": "*/5"}, "job_args": {"cmd": "x", "lock": False, "ttl": 90},
+                 "job_state": {"paused": True}},
+    }
+)  # fmt: skip
+BAD = "0 9 * * * good\n@reboot bad\n"
+LUCI = 'job { id: "a b" schedule: "with 10s interval" url_fetch { url: "https://x" method: "POST" } }'
+AFTER = ("--after", "2026-11-21 12:00:00")
+
+
+def test_old_and_new_times_side_by_side(server: FakeServer, folder: Path) -> None:
+    """With what differs and why."""
+    Path("jobs.json").write_text(CRONKEN)
+    result = run("import", "cronken", "jobs.json", *AFTER, "--times", "2")
+    assert result.exit_code == 0, result.stderr
+    assert (
+        result.stdout
+        == """\
+report (job 1)
+  there: 0 9 * * 0
+  here:  CRON 0 9 * * 0
+  there (UTC)          here (UTC)
+  2026-11-23 09:00:00  2026-11-22 09:00:00  differs
+  2026-11-30 09:00:00  2026-11-29 09:00:00  differs
+  warning: Cronken takes 0 for Monday and wants both day fields to hold; read as crontab(5) does. \
+--weekday-0 monday keeps the days on which it ran
+
+held (job 2)
+  there: {"minute": "*/5"}
+  here:  CRON */5 * * * *
+  there (UTC)          here (UTC)
+  2026-11-21 12:05:00  2026-11-21 12:05:00
+  2026-11-21 12:10:00  2026-11-21 12:10:00
+  warning: it is paused there, and is added paused
+"""
+    )
+    assert server.asked == []
+
+
+def test_the_report_as_json(server: FakeServer, folder: Path) -> None:
+    """The same for programs."""
+    result = run(
+        "import", "cronken", "-", "--weekday-0", "monday", *AFTER, "--times", "1", "-o", "json", stdin=CRONKEN
+    )
+    first = json.loads(result.stdout)[0]
+    assert first == {
+        "name": "report", "place": "job 1", "was": "0 9 * * 0", "repeat": "CRON 0 9 * * MON",
+        "there": ["2026-11-23 09:00:00"], "here": ["2026-11-23 09:00:00"], "differs": False, "warnings": [],
+        "refused": "",
+    }  # fmt: skip
+
+
+def test_what_is_written_can_be_applied(server: FakeServer, folder: Path) -> None:
+    """Comments, pauses and options included; the file is never replaced unasked."""
+    Path("jobs.json").write_text(CRONKEN)
+    arguments = ("import", "cronken", "jobs.json", "--zone", "Europe/Berlin", "--to", "new.toml")
+    result = run(*arguments)
+    assert result.exit_code == 0, result.stderr
+    assert "Wrote new.toml" in result.stderr
+    text = Path("new.toml").read_text()
+    assert "# Cronken takes 0 for Monday" in text
+    found = read(text, "toml", "new.toml")
+    assert found.source == "jobs.json"
+    assert [entry.given for entry in found.schedules] == [
+        {"name": "report", "cmd": "make", "repeat": "CRON TZ=Europe/Berlin 0 9 * * 0"},
+        {
+            "name": "held",
+            "cmd": "x",
+            "lease": 90,
+            "hosts": "all",
+            "repeat": "CRON TZ=Europe/Berlin */5 * * * *",
+        },
+    ]
+    assert [entry.paused for entry in found.schedules] == [False, True]
+    assert "--force" in run(*arguments).stderr
+    assert run(*arguments, "--force").exit_code == 0
+
+
+def test_one_that_cannot_be_imported_holds_up_all(server: FakeServer, folder: Path) -> None:
+    """Unless it is left out on purpose."""
+    Path("tab").write_text(BAD)
+    result = run("import", "crontab", "tab", "--to", "new.toml", "--apply", "--yes")
+    assert result.exit_code == 1
+    assert "1 of 2 cannot be imported" in result.stderr
+    assert "refused: @reboot has no time" in result.stdout
+    assert not Path("new.toml").exists()
+    assert server.asked == []
+    result = run("import", "crontab", "tab", "--to", "new.toml", "--skip-bad")
+    assert result.exit_code == 0
+    assert [entry["name"] for entry in tomllib.loads(Path("new.toml").read_text())["schedules"]] == ["good"]
+
+
+def test_import_applies(server: FakeServer, folder: Path) -> None:
+    """As apply does, under a source of its own."""
+    Path("jobs.json").write_text(CRONKEN)
+    server.will("SyncSchedules", {**NOTHING, "added": ["held", "report"]}, {**NOTHING, "added": ["held"]})
+    result = run("import", "cronken", "jobs.json", "--apply", "--yes", "--source", "old", "-o", "name")
+    assert result.exit_code == 0, result.stderr
+    assert [given["source"] for given in sent(server, "SyncSchedules")] == ["old", "old"]
+    assert [given["name"] for given in sent(server, "PauseJobs")] == ["held"]
+
+
+def test_a_loop_is_a_job_and_no_schedule(server: FakeServer, folder: Path) -> None:
+    """It is created by its name; the file says how."""
+    Path("luci.cfg").write_text(LUCI)
+    server.will("SyncSchedules", {**NOTHING, "unchanged": []})
+    server.will("CreateJob", {"jobID": 7})
+    result = run("import", "luci", "luci.cfg", "--apply", "--yes", "--to", "new.toml")
+    assert result.exit_code == 0, result.stderr
+    assert "here:  FINISHED, +10 SECONDS" in result.stdout
+    assert "Job 7 is a b" in result.stderr
+    given = sent(server, "CreateJob")
+    assert given == [
+        {"name": "a b", "repeat": "FINISHED, +10 SECONDS", "unique": True,
+         "url": {"url": "https://x", "method": "POST"}}
+    ]  # fmt: skip
+    text = Path("new.toml").read_text()
+    assert read(text, "toml", "new.toml").schedules == []
+    line = next(line for line in text.splitlines() if "CreateJob" in line)
+    server.will("CreateJob", {"jobID": 7})
+    assert run(*shlex.split(line.removeprefix("# "))[1:]).exit_code == 0
+    assert sent(server, "CreateJob")[1] == given[0]
+
+
+def test_what_no_definition_can_say_is_refused(server: FakeServer, folder: Path) -> None:
+    """Names that are too long, two of one name."""
+    Path("luci.cfg").write_text(f'job {{ id: "{"x" * 256}" noop {{}} }}\n' + 'job { id: "a" noop {} }\n' * 2)
+    result = run("import", "luci", "luci.cfg")
+    assert result.exit_code == 1
+    assert "refused: name: expected at most 255 characters" in result.stdout
+    assert "a (line 3)\n  there: triggered\n  refused: another one has this name" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "why"),
+    [
+        (("cronken", "-"), "[]", "JSON object of jobs"),
+        (("castle", "-"), "castle-cron list", "line 1: expected Job structs"),
+        (("luci", "-"), "job {", "line 1: expected }"),
+        (("crontab", "missing"), "", "cannot read missing"),
+        (("crontab", "-", "--zone", "Nowhere"), "", "--zone"),
+        (("crontab", "-", "--after", "soon"), "", "--after"),
+        (("crontab", "-", "--times", "101"), "", "--times"),
+    ],
+)
+def test_imports_that_cannot_begin(
+    server: FakeServer, folder: Path, arguments: tuple[str, ...], text: str, why: str
+) -> None:
+    """Are wrong usage, said in a sentence."""
+    result = run("import", *arguments, stdin=text)
+    assert result.exit_code == 2
+    assert why in result.stderr
+
+
+def test_the_other_readers(server: FakeServer, folder: Path) -> None:
+    """Each by its name, with its own options."""
+    crontab = run("import", "crontab", "-", "--system", "--zone", "Asia/Tokyo", stdin="0 9 * * * root x\n")
+    assert "here:  CRON TZ=Asia/Tokyo 0 9 * * *" in crontab.stdout
+    castle = run("import", "castle", "-", "--zone", "Asia/Tokyo", stdin="castle-cron add a '0 9 * * *' x")
+    assert "here:  CRON TZ=Asia/Tokyo 0 9 * * *" in castle.stdout
+    ftl = run("import", "ftl", "-", stdin="package a\n//ftl:cron Mon\nfunc B(ctx context.Context) error {\n")
+    assert "a.b (line 2)\n  there: Mon\n  here:  CRON Mon\n" in ftl.stdout
+    assert run("import", "ftl", "-", stdin="").stderr == "No schedules.\n"

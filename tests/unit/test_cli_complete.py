@@ -1,0 +1,81 @@
+"""Completion of names: quick, and silent where there is nothing to tell."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from cli_fake import FakeServer, fake_server
+from click.shell_completion import ShellComplete
+
+from bedrockjobs.cli import complete, main
+from bedrockjobs.client import Answer, ServerUnreachable
+from bedrockjobs.commands import Command
+from bedrockjobs.errors import Unavailable
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    """Put a fake in the server's place."""
+    monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
+    return fake_server(monkeypatch)
+
+
+def completed(*words: str) -> list[str]:
+    """Return what completes the last word."""
+    *before, incomplete = words
+    shell = ShellComplete(main, {}, "bedrockjobs", "_BEDROCKJOBS_COMPLETE")
+    return [item.value for item in shell.get_completions(before, incomplete)]
+
+
+@pytest.mark.parametrize(
+    ("words", "verb", "key", "given"),
+    [
+        (["job", "get", "b"], "ListJobs", "jobs", {"limit": 200, "name": "b*"}),
+        (["schedule", "show", "b"], "ListSchedules", "schedules", {"limit": 200, "name": "b*"}),
+        (["worker", "drain", "b"], "ListWorkers", "workers", {}),
+    ],
+)
+def test_names_are_completed(
+    words: list[str], verb: str, key: str, given: dict[str, Any], fake: FakeServer
+) -> None:
+    fake.will(verb, {key: [{"name": "backup"}, {"name": "b2"}, {"name": "backup"}, {"name": "other"}]})
+    assert completed(*words) == ["backup", "b2"]
+    assert fake.wired == [(verb, given)]
+    assert (fake.tries, fake.closed) == ([1], 1)
+
+
+def test_runs_are_completed_by_number(fake: FakeServer) -> None:
+    fake.will("ListRuns", {"runs": [{"runID": 31, "name": "a"}, {"runID": 4, "name": "b"}]})
+    assert completed("run", "logs", "3") == ["31"]
+
+
+def test_the_server_that_was_named_is_asked(fake: FakeServer) -> None:
+    assert completed("-s", "a:1", "schedule", "show", "") == []
+    assert fake.addresses == ["a:1"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [ServerUnreachable("refused"), Unavailable(), ValueError("bad address"), "no JSON", '{"schedules":[7]}'],
+)
+def test_whatever_goes_wrong_completes_nothing(
+    answer: Any, fake: FakeServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake.will("ListSchedules", answer)
+    assert completed("schedule", "show", "b") == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_slow_server_is_not_waited_for(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(complete, "TIMEOUT_S", 0.01)
+    end = threading.Event()
+
+    def slow(_: Command[Any]) -> Answer:
+        end.wait(30)
+        return Answer(200, "OK", {}, b"{}")
+
+    fake.will("ListSchedules", slow)
+    assert completed("schedule", "show", "b") == []
+    end.set()

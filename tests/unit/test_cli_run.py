@@ -1,0 +1,250 @@
+"""`bedrockjobs run ...` and `events`: lists, output that is followed, and stopping."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cli_fake import FakeServer, fake_server, run
+
+from bedrockjobs.cli import follow
+from bedrockjobs.client import Answer, ServerUnreachable
+from bedrockjobs.commands import Command
+from bedrockjobs.errors import NotFound, WrongState
+
+RUN = {
+    "runID": 3, "jobID": 7, "name": "backup", "attempt": 1, "cause": "schedule", "status": "fail",
+    "scheduledFor": "2026-11-21 08:00:00", "started": "2026-11-21 08:00:01", "ended": "2026-11-21 08:01:31",
+    "worker": "w1", "host": "", "exitCode": 2, "error": "no luck", "progress": None,
+    "output": ["a\tb", "\u001b[2J"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    """Put a fake in the server's place."""
+    monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
+    return fake_server(monkeypatch)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Note each pause of a follower instead of making it."""
+    found: list[float] = []
+    monkeypatch.setattr(follow.time, "sleep", found.append)
+    return found
+
+
+def output(first: int, *lines: str, status: str = "running", ended: bool = False) -> dict[str, Any]:
+    """Return an answer to ReadOutput."""
+    listed = [
+        {"seq": first + at, "at": "2026-11-21 08:00:01.5", "stream": "err" if at else "out", "line": line}
+        for at, line in enumerate(lines)
+    ]
+    return {"lines": listed, "status": status, "ended": ended}
+
+
+# --- list and show --------------------------------------------------------------------------------------
+
+
+def test_list_passes_its_filters(fake: FakeServer) -> None:
+    fake.will("ListRuns", {"runs": [RUN]}, {"runs": [RUN]})
+    result = run(
+        "run", "list", "--name", "b*", "--job", "7", "--status", "fail", "--worker", "w1", "--before", "9",
+        "--limit", "1",
+    )  # fmt: skip
+    assert fake.wired == [
+        ("ListRuns", {"name": "b*", "jobID": 7, "status": "fail", "worker": "w1", "before": 9, "limit": 1})
+    ]
+    assert result.stdout.splitlines()[1].split() == [
+        "3", "fail", "backup", "7", "schedule", "2026-11-21", "08:00:01", "1m30s", "w1", "2", "no",
+        "luck",
+    ]  # fmt: skip
+    assert result.stderr == "There may be more: --before 3\n"
+    assert run("run", "list", "-o", "name").stdout == "3\n"
+
+
+def test_show_leaves_out_what_says_nothing(fake: FakeServer) -> None:
+    fake.will("QueryRun", RUN, RUN)
+    lines = run("run", "show", "3").stdout.splitlines()
+    assert "took                1m30s" in lines
+    assert not {"host", "progress", "output"} & {line.split()[0] for line in lines if line}
+    assert lines[-3:] == ["Last lines of output", "a\tb", "\\u001b[2J"]
+    assert json.loads(run("run", "show", "3", "-o", "json").stdout) == RUN
+
+
+def test_a_table_has_the_first_line_of_an_error(fake: FakeServer) -> None:
+    """The others are what the run printed last, which `show` has below; without output it shows them all."""
+    failed = {**RUN, "error": "SIGTERM\nlast words\x1b[2J\n"}
+    fake.will("ListRuns", {"runs": [failed]})
+    fake.will("QueryRun", failed, {**failed, "output": []})
+    assert run("run", "list").stdout.splitlines()[1].endswith("  SIGTERM")
+    assert "error               SIGTERM\n" in run("run", "show", "3").stdout
+    shown = run("run", "show", "3").stdout
+    assert f"error               SIGTERM\n{'':20}last words\\u001b[2J\n" in shown
+
+
+def test_an_unknown_run_is_3(fake: FakeServer) -> None:
+    fake.will("QueryRun", NotFound("No run with this runID"))
+    assert run("run", "show", "3").exit_code == 3
+
+
+# --- logs -----------------------------------------------------------------------------------------------
+
+
+def test_logs_prints_what_there_is(fake: FakeServer) -> None:
+    fake.will("ReadOutput", output(5, "one", "\x1b[31mtwo"), output(0))
+    result = run("run", "logs", "3", "--since-seq", "4")
+    assert (result.exit_code, result.stdout) == (0, "one\n\x1b[31mtwo\n"), "no terminal: as it was printed"
+    assert fake.wired == [
+        ("ReadOutput", {"runID": 3, "after": 4}),
+        ("ReadOutput", {"runID": 3, "after": 6}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "arguments", "exit_code"),
+    [
+        ("success", [], 0), ("fail", [], 0), ("success", ["--exit-status"], 0),
+        ("fail", ["--exit-status"], 1), ("killed", ["--exit-status"], 1),
+    ],
+)  # fmt: skip
+def test_logs_follows_to_the_end(
+    status: str, arguments: list[str], exit_code: int, fake: FakeServer, pauses: list[float]
+) -> None:
+    fake.will("ReadOutput", output(1, "one"), output(2, "two"), output(3, "last", status=status, ended=True))
+    result = run("run", "logs", "3", "-f", *arguments)
+    assert (result.exit_code, result.stdout) == (exit_code, "one\ntwo\nlast\n")
+    assert [command.after for command in fake.asked] == [0, 1, 2]  # type: ignore[attr-defined]
+    assert all(command.waiting and command.timeout == follow.WAIT_MS for command in fake.asked)
+    assert pauses == []
+
+
+def test_a_server_that_does_not_wait_is_asked_slowly_and_not_for_ever(
+    fake: FakeServer, pauses: list[float]
+) -> None:
+    fake.will("ReadOutput", *[output(0)] * follow.HASTY_MAX)
+    result = run("run", "logs", "3", "-f")
+    assert (result.exit_code, result.stderr) == (69, "Error: the server does not wait\n")
+    assert pauses == [follow.PAUSE_S] * (follow.HASTY_MAX - 1)
+
+
+def test_logs_in_each_form(fake: FakeServer, pauses: list[float]) -> None:
+    fake.will("ReadOutput", *[output(1, "a", "b", status="success", ended=True)] * 3)
+    assert [line["line"] for line in json.loads(run("run", "logs", "3", "-o", "json").stdout)] == ["a", "b"]
+    followed = run("run", "logs", "3", "-f", "-o", "jsonl").stdout.splitlines()
+    assert [json.loads(line)["stream"] for line in followed] == ["out", "err"]
+    assert run("run", "logs", "3", "-t").stdout.splitlines()[0] == "2026-11-21 08:00:01.5  a"
+    refused = run("run", "logs", "3", "-f", "-o", "json")
+    assert (refused.exit_code, "-o jsonl is meant" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(NotFound("No run with this runID"), 3), (ServerUnreachable("cannot connect"), 69)],
+)
+def test_logs_of_what_is_not_there(error: Exception, status: int, fake: FakeServer) -> None:
+    fake.will("ReadOutput", error)
+    assert run("run", "logs", "3", "-f").exit_code == status
+
+
+def test_an_interrupt_while_following_is_130(fake: FakeServer) -> None:
+    fake.will("ReadOutput", interrupted)
+    assert run("run", "logs", "3", "-f").exit_code == 130
+
+
+def interrupted(_: Command[Any]) -> Answer:
+    """Press Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+# --- terminate and kill ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("verb", "command"), [("terminate", "TerminateRun"), ("kill", "KillRun")])
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [(["3"], {"runID": 3}), (["--job", "7"], {"jobID": 7}), (["--name", "a"], {"name": "a"})],
+)
+def test_a_run_is_stopped(
+    verb: str, command: str, arguments: list[str], given: dict[str, Any], fake: FakeServer
+) -> None:
+    result = run("run", verb, *arguments, "--reason", "why", "--by", "ann")
+    assert result.exit_code == 0, result.stderr
+    assert fake.wired == [(command, {**given, "reason": "why", "by": "ann"})]
+    assert result.stdout.startswith("SIG")
+
+
+@pytest.mark.parametrize("arguments", [[], ["3", "--job", "7"], ["--job", "7", "--name", "a"]])
+def test_one_way_to_name_a_run_is_enough(arguments: list[str], fake: FakeServer) -> None:
+    result = run("run", "kill", *arguments)
+    assert (result.exit_code, "give a RUNID, --job ID or --name NAME" in result.stderr) == (2, True)
+    assert fake.asked == []
+
+
+def test_a_run_that_is_over_is_4(fake: FakeServer) -> None:
+    fake.will("KillRun", WrongState("Run is over"))
+    assert run("run", "kill", "3").exit_code == 4
+
+
+# --- events ---------------------------------------------------------------------------------------------
+
+
+def event(seq: int, **more: Any) -> dict[str, Any]:
+    """Return an event."""
+    return {
+        "seq": seq, "at": f"2026-11-21 08:00:0{seq}", "kind": "paused", "name": "foo", "jobID": 0, "runID": 0,
+        "by": "ann", "detail": "disks", **more,
+    }  # fmt: skip
+
+
+def newest(seq: int) -> dict[str, Any]:
+    """Return the answer to the question for the last event."""
+    return {"headers": ["seq"], "rows": [[seq]]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        (["--limit", "2"], {"after": 7}),
+        (["--after", "5"], {"after": 5}),
+        (["--kind", "lost", "--name", "f*"], {"kind": "lost", "name": "f*", "after": 0}),
+    ],
+)
+def test_events_shows_the_last(arguments: list[str], asked: dict[str, Any], fake: FakeServer) -> None:
+    fake.will("Query", newest(9))
+    fake.will("Events", {"events": [event(8), event(9, jobID=7, detail="x\u001b")]})
+    lines = run("events", *arguments).stdout.splitlines()
+    assert [given for name, given in fake.wired if name == "Events"] == [{**asked, "limit": 1000}]
+    assert [line.split() for line in lines[1:]] == [
+        ["8", "2026-11-21", "08:00:08", "paused", "foo", "ann", "disks"],
+        ["9", "2026-11-21", "08:00:09", "paused", "foo", "7", "ann", "x\\u001b"],
+    ]
+
+
+def test_events_follows_until_interrupted(fake: FakeServer, pauses: list[float]) -> None:
+    fake.will("Query", newest(1))
+    answers: list[dict[str, Any] | Callable[[Command[Any]], Answer]] = [
+        {"events": [event(1)]}, {"events": []}, {"events": [event(2, jobID=7, runID=3)]}, interrupted,
+    ]  # fmt: skip
+    fake.will("Events", *answers)  # type: ignore[arg-type]
+    result = run("events", "-f")
+    assert result.exit_code == 130
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["2026-11-21", "08:00:01", "paused", "foo", "by", "ann:", "disks"],
+        ["2026-11-21", "08:00:02", "paused", "foo", "job", "7", "run", "3", "by", "ann:", "disks"],
+    ]
+    asked = [command for command in fake.asked if type(command).__name__ == "Events"]
+    assert [(command.after, command.waiting) for command in asked] == [  # type: ignore[attr-defined]
+        (0, False), (1, True), (1, True), (2, True),
+    ]  # fmt: skip
+    assert pauses == [follow.PAUSE_S]
+
+
+def test_events_from_now_on_begin_at_the_last_one(fake: FakeServer) -> None:
+    fake.will("Query", newest(41))
+    fake.will("Events", interrupted)
+    assert run("events", "-f", "--after", "-1", "-o", "jsonl").exit_code == 130
+    assert fake.wired[-1][1]["after"] == 41

@@ -1,0 +1,180 @@
+"""`bedrockjobs top`: what a frame shows, how often it counts, and what becomes of it without a server."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import click
+import pytest
+from cli_fake import FakeServer, fake_server, run
+from rich.console import Console
+
+from bedrockjobs.cli import top
+from bedrockjobs.cli.frame import Picture, drawn, progress_text
+from bedrockjobs.cli.output import Record
+from bedrockjobs.cli.session import Failure, Session
+from bedrockjobs.client import Answer, ServerUnreachable
+from bedrockjobs.clock import ManualClock, SystemClock
+from bedrockjobs.commands import Command
+from bedrockjobs.errors import BadQuery
+from bedrockjobs.wire import RawJSON
+
+STATUS = {"version": "1.0", "started": "2026-11-21 08:00:00", "now": "2026-11-21 09:30:00"}
+STATES = {
+    "headers": ["state", "jobs", "due"],
+    "rows": [["QUEUED", 1500, 1200], ["RUNNING", 2, 2], ["FAILED", 3, 3]],
+}
+NEXT = {
+    "headers": ["name", "nextRun", "paused"],
+    "rows": [["backup", "2026-11-21 09:31:30", None], ["report", "2026-11-21 10:00:00", "rep*"]],
+}
+RUNS = [
+    {"runID": 3, "name": "import", "started": "2026-11-21 09:29:01.0", "worker": "w1", "host": "h1",
+     "stop": "", "progress": {"percent": 40, "message": "copying"}},
+]  # fmt: skip
+WORKERS = [{"name": "w1", "status": "active", "host": "h1", "slots": 4, "names": ["a*"], "runIDs": [3]}]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    """Put a fake in the server's place."""
+    monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
+    return fake_server(monkeypatch)
+
+
+def prepared(fake: FakeServer, times: int = 1) -> None:
+    """Let the fake tell how things are, so many times."""
+    for _ in range(times):
+        fake.will("Status", STATUS)
+        fake.will("ListRuns", {"runs": RUNS})
+        fake.will("ListWorkers", {"workers": WORKERS})
+        fake.will("Query", STATES, NEXT)
+
+
+def test_once_prints_one_frame(fake: FakeServer) -> None:
+    prepared(fake)
+    result = run("top", "--once")
+    assert result.exit_code == 0, result.stderr
+    words = [line.split() for line in result.stdout.splitlines()]
+    assert words[0][:6] == ["bedrockjobs", "1.0", "127.0.0.1:8888", "up", "1h30m", "2026-11-21"]
+    assert words[1] == ["ready", "1,200", "waiting", "300", "running", "2", "paused", "0", "failed", "3"]
+    assert ["3", "import", "59s", "████░░░░░░", "40", "%", "copying", "w1@h1"] in words
+    assert ["backup", "in", "1m30s", "2026-11-21", "09:31:30", "UTC"] in words
+    assert ["report", "in", "30m", "2026-11-21", "10:00", "UTC", "rep*"] in words
+    assert ["w1", "active", "1", "4", "h1", "a*"] in words
+    assert fake.tries == [1]
+    [states, _] = [given["query"] for name, given in fake.wired if name == "Query"]
+    assert "nextRun <= '2026-11-21 09:30:00'" in states
+
+
+def test_a_frame_as_data(fake: FakeServer) -> None:
+    prepared(fake)
+    data = json.loads(run("top", "-o", "json").stdout)
+    assert (data["ready"], data["waiting"], data["running"], data["failed"]) == (1200, 300, 2, 3)
+    assert (data["runs"], data["workers"]) == (RUNS, WORKERS)
+
+
+def test_nobody_there_is_69_and_a_short_interval_is_refused(fake: FakeServer) -> None:
+    fake.will("Status", ServerUnreachable("cannot connect"))
+    assert run("top", "--once").exit_code == 69
+    refused = run("top", "--interval", "0.1")
+    assert (refused.exit_code, "at least 0.2 s" in refused.stderr) == (2, True)
+
+
+def test_jobs_that_cannot_be_counted_in_time(fake: FakeServer) -> None:
+    prepared(fake)
+    fake.will("Status", STATUS)
+    failing = FakeServerAnswers(fake)
+    failing.only("Query", BadQuery("Query aborted"))
+    assert "The jobs could not be counted in time." in run("top", "--once").stdout
+
+
+class FakeServerAnswers:
+    """Changes what a fake was told to answer."""
+
+    def __init__(self, fake: FakeServer) -> None:
+        """Change this one."""
+        self._fake = fake
+
+    def only(self, verb: str, answer: Exception) -> None:
+        """Answer a verb with this alone."""
+        self._fake._answers.pop(verb, None)
+        self._fake.will(verb, answer)
+
+
+def test_a_huge_table_is_counted_less_often_than_it_is_drawn(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(SystemClock().now())
+    monkeypatch.setattr(top, "SystemClock", lambda: clock)
+
+    def slow(body: dict[str, Any]) -> Any:
+        def answer(_: Command[Any]) -> Answer:
+            clock.advance(0.25)
+            return Answer(200, "OK", {}, json.dumps(body).encode())
+
+        return answer
+
+    prepared(fake, 3)
+    fake._answers["Query"] = []
+    fake.will("Query", slow(STATES), slow(NEXT), slow(STATES), slow(NEXT))
+    with click.Context(click.Command("top")):
+        observer = top.Observer(Session())
+        for pause, counts in ((0, 2), (4.4, 2), (0.2, 4)):
+            clock.advance(pause)
+            observer.observe()
+            assert [name for name, _ in fake.wired].count("Query") == counts
+
+
+def shown(picture: Picture, height: int | None = None) -> str:
+    """Return a frame as text."""
+    screen = io.StringIO()
+    Console(file=screen, width=100).print(drawn(picture, height))
+    return screen.getvalue()
+
+
+def test_a_server_that_goes_away_keeps_the_last_frame(fake: FakeServer) -> None:
+    prepared(fake)
+    with click.Context(click.Command("top")):
+        observer = top.Observer(Session())
+        observer.observe()
+        picture = observer.away(Failure("cannot connect to \x1b[2J", 69))
+    assert "cannot connect to \\u001b[2J" in shown(picture)
+    assert "1,200" in shown(picture)
+
+
+def test_ctrl_c_ends_it_with_0(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(top.time, "sleep", interrupted)
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    prepared(fake)
+    result = run("top")
+    assert result.exit_code == 0
+    assert "backup" in result.stdout
+
+
+def test_a_small_screen_says_that_there_is_more() -> None:
+    schedules = [{"name": RawJSON(f'"s{at}"'), "nextRun": RawJSON('"2026-11-22"')} for at in range(9)]
+    picture = Picture(now="2026-11-21 09:30:00", schedules=schedules)
+    assert "and 7 more" in shown(picture, 24)
+    assert "s8" in shown(picture)
+    assert len(shown(picture, 24).splitlines()) <= 24
+
+
+@pytest.mark.parametrize(
+    ("run_record", "text"),
+    [
+        ({}, ""),
+        ({"progress": RawJSON("null"), "stop": RawJSON('"TERM"')}, "stopping (TERM)"),
+        ({"progress": RawJSON('{"percent":150}')}, "██████████ 150 %"),
+        ({"progress": RawJSON('{"percent":"x","message":"hm"}')}, "hm"),
+        ({"progress": RawJSON("[1]")}, ""),
+    ],
+)
+def test_progress(run_record: Record, text: str) -> None:
+    assert progress_text(run_record) == text

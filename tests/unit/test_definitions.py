@@ -1,0 +1,228 @@
+"""Files of definitions: three formats that mean the same, and what is wrong with one that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import Any
+
+import pytest
+
+from bedrockjobs import definitions
+from bedrockjobs.commands import SyncSchedules
+from bedrockjobs.commands.options import JobOptions
+from bedrockjobs.definitions import BadDefinitions, Format, format_of, read, toml_entry
+from bedrockjobs.wire import wire_name
+
+TOML = """
+source = "reports"
+
+[[schedules]]
+name = "report/daily"
+schedule = "0 9 * * 1-5"
+zone = "Europe/Berlin"
+cmd = "make report"
+run_timeout = "10m"
+retries = 2
+data = { to = "ops", sizes = [1, 2.5], on = true }
+
+[[schedules]]
+name = "report/never"
+repeat = "CRON @never"
+argv = ["/bin/true", ""]
+paused = true
+"""
+
+YAML = """
+source: reports
+schedules:
+  report/daily:
+    schedule: 0 9 * * 1-5
+    zone: Europe/Berlin
+    cmd: make report
+    runTimeout: 10m
+    retries: 2
+    data: {to: ops, sizes: [1, 2.5], on: true}
+  report/never:
+    schedule: "@never"
+    argv: [/bin/true, ""]
+    paused: true
+"""
+
+JSON = json.dumps(tomllib.loads(TOML))
+
+DAILY = {
+    "name": "report/daily", "repeat": "CRON TZ=Europe/Berlin 0 9 * * 1-5", "cmd": "make report",
+    "runTimeout": "10m", "retries": 2, "data": {"to": "ops", "sizes": [1, 2.5], "on": True},
+}  # fmt: skip
+
+
+def one(**given: Any) -> dict[str, Any]:
+    """Return what a file with one schedule says of it."""
+    (found,) = read(json.dumps([{"name": "a", "schedule": "5m", **given}]), "json", "f").schedules
+    return found.given
+
+
+def refused(text: str, form: Format = "json") -> str:
+    """Return what is said of a file that cannot be read."""
+    with pytest.raises(BadDefinitions) as caught:
+        read(text, form, f"jobs.{form}")
+    message = str(caught.value)
+    assert message.startswith(f"jobs.{form}: ")
+    return message.removeprefix(f"jobs.{form}: ")
+
+
+@pytest.mark.parametrize(("text", "form"), [(TOML, "toml"), (YAML, "yaml"), (JSON, "json")])
+def test_the_three_formats_say_the_same(text: str, form: Format) -> None:
+    """A list or a table by name, either spelling of an option."""
+    found = read(text, form, "jobs")
+    daily, never = found.schedules
+    assert found.source == "reports"
+    assert (daily.name, daily.given, daily.paused) == ("report/daily", DAILY, False)
+    assert never.given == {"name": "report/never", "repeat": "CRON @never", "argv": ["/bin/true", ""]}
+    assert never.paused
+    command = SyncSchedules.read({"source": "x", "schedules": [daily.given, never.given]})
+    assert [spec.name for spec in command.schedules] == ["report/daily", "report/never"]
+
+
+def test_a_bare_list_is_enough_and_an_empty_one_is_one() -> None:
+    """So that the last schedule of a source can go too."""
+    assert read("- {name: a, schedule: 5m}", "yaml", "f").schedules[0].given["repeat"] == "CRON 5m"
+    assert read("[]", "json", "f").schedules == []
+    assert read("schedules = []", "toml", "f").schedules == []
+    assert refused("", "toml").startswith("schedules is missing")
+    assert refused("", "yaml").startswith("schedules is missing")
+
+
+def test_every_option_can_be_given_in_both_spellings() -> None:
+    """None is forgotten, and none stands for itself and another."""
+    for field in JobOptions.model_fields:
+        assert definitions.KEYS[field] == definitions.KEYS[wire_name(field)] == field
+    assert not {"first_run", "retry_after", "unique", "parent_job_id"} & set(definitions.KEYS)
+
+
+@pytest.mark.parametrize(
+    ("given", "repeat"),
+    [
+        ({"schedule": "0 9 * * 1-5"}, "CRON 0 9 * * 1-5"),
+        ({"schedule": "CRON TZ=Asia/Tokyo 5m"}, "CRON TZ=Asia/Tokyo 5m"),
+        ({"schedule": "5m", "zone": "UTC"}, "CRON 5m"),
+        ({"schedule": "5m", "zone": "Asia/Tokyo"}, "CRON TZ=Asia/Tokyo 5m"),
+        ({"schedule": None, "repeat": "CRON Mon"}, "CRON Mon"),
+        ({"schedule": None, "repeat": "CRON Mon", "zone": "Asia/Tokyo"}, "CRON TZ=Asia/Tokyo Mon"),
+    ],
+)
+def test_times(given: dict[str, Any], repeat: str) -> None:
+    """An expression and a zone, or a repeat."""
+    assert one(**given)["repeat"] == repeat
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"retrys": 2}, "schedule a: unknown key 'retrys', expected retries"),
+        ({"xyzzy": 2}, "schedule a: unknown key 'xyzzy'"),
+        ({"run_timeout": 5, "runTimeout": 5}, "runTimeout: it is given twice"),
+        ({"run_timeout": "soon"}, "runTimeout: expected whole seconds"),
+        ({"schedule": "61 * * * *"}, "schedule: minute '61'"),
+        ({"schedule": "0 0 31 2 *"}, "would never fire"),
+        ({"schedule": 5}, "schedule: expected a text"),
+        ({"schedule": None}, "either schedule or repeat"),
+        ({"repeat": "CRON 5m"}, "either schedule or repeat"),
+        ({"schedule": None, "repeat": "DAILY"}, "repeat: expected CRON and an expression"),
+        ({"zone": "Nowhere"}, "Nowhere"),
+        ({"schedule": "TZ=UTC 5m", "zone": "UTC"}, "zone: schedule names one already"),
+        ({"paused": "yes"}, "paused: expected true or false"),
+        ({"cmd": "a", "url": "http://x"}, "url: expected one of cmd, argv and url"),
+        ({"argv": "a b"}, "argv: expected a JSON array"),
+        ({"data": [1]}, "data: expected a JSON object"),
+        ({"priority": 7}, "priority: expected one of 0"),
+        ({"name": 5}, "schedule 1: name: expected a valid string"),
+        ({"name": None}, "schedule 1: name is required"),
+        ({"overlap": "maybe"}, "overlap: expected 'skip' or 'queue'"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_schedule_and_key(change: dict[str, Any], why: str) -> None:
+    """And what was expected."""
+    assert why in refused(json.dumps([{"name": "a", "schedule": "5m", **change}]))
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "why"),
+    [
+        ("{", "json", "Expecting"),
+        ('[{"name": "a", "name": "b"}]', "json", "'name' is given twice"),
+        ('"a"', "json", "expected a list of schedules"),
+        ('{"schedules": 5}', "json", "expected a list, or a table by name"),
+        ('{"schedules": [5]}', "json", "schedule 1: expected its keys and values"),
+        ('{"schedules": {"a": {"name": "b", "schedule": "5m"}}}', "json", "it stands before it already"),
+        ('{"schedules": [], "jobs": []}', "json", "unknown key 'jobs', expected source or schedules"),
+        ('{"schedules": [], "source": 5}', "json", "source: expected a text"),
+        ('[{"name": "a", "schedule": "5m"}, {"name": "a", "schedule": "6m"}]', "json", "two have this name"),
+        ('[{"name": "a", "schedule": "5m", "data": {"x": NaN}}]', "json", "data: expected a JSON object"),
+        ("[" * 100_000, "json", "nested too deep"),
+        ("[" * 70 + "]" * 70, "json", "nested deeper than 64 levels"),
+        ("a = ", "toml", "Invalid value"),
+        ("schedules = []\nschedules = []", "toml", "overwrite"),
+        ("schedules = []\nsource = 2026-01-01", "toml", "source: expected a text, a number, true or false"),
+        ("- name: a\n  schedule: * * * * *", "yaml", "line 2: .*quotes"),
+        ("- name: a\n  schedule: */5 * * * *", "yaml", "line 2: .*quotes"),
+        ("- name: a\n  name: b", "yaml", "line 2: .*duplicate key"),
+        ("a: [", "yaml", "line 1"),
+        ("- {name: a, schedule: 5m, data: {1: x}}", "yaml", r"data: the key 1: expected a text"),
+        ("- {name: a, schedule: 5m, data: {x: 2026-01-01}}", "yaml", r"data\.x: .*date in quotes"),
+        ("&a [*a]", "yaml", "nested deeper than 64 levels"),
+        ("!!python/object/apply:os.getcwd []", "yaml", "could not determine a constructor"),
+    ],
+)  # fmt: skip
+def test_files_that_cannot_be_read(text: str, form: Format, why: str) -> None:
+    """Say where, and nothing but data is ever read from them."""
+    message = refused(text, form)
+    assert re.search(why, message), message
+
+
+def test_aliases_of_aliases_end() -> None:
+    """A small file that means a billion values is refused before it is done."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    assert refused("\n".join(lines), "yaml") == f"more than {definitions.VALUES_MAX} values"
+
+
+@pytest.mark.parametrize("word", ["on", "off", "yes", "no", "y", "0o9", "1:30", "09:30"])
+def test_yaml_takes_words_for_words(word: str) -> None:
+    """YAML 1.1 would make booleans and numbers of them; a country's `no` is a name here."""
+    (found,) = read(f"- name: {word}\n  schedule: 0 9 * * *\n  cmd: {word}\n", "yaml", "f").schedules
+    assert (found.name, found.given["cmd"], found.given["repeat"]) == (word, word, "CRON 0 9 * * *")
+
+
+def test_yaml_anchors_and_merges() -> None:
+    """What several schedules share is written once."""
+    text = "- &d {name: a, schedule: 5m, retries: 3}\n- {<<: *d, name: b}\n"
+    assert [entry.given["retries"] for entry in read(text, "yaml", "f").schedules] == [3, 3]
+
+
+def test_formats_are_known_by_suffixes() -> None:
+    """In any case."""
+    names = ["a.toml", "a.yaml", "dir/a.YML", "a.json", "a.txt", "-"]
+    assert [format_of(name) for name in names] == ["toml", "yaml", "yaml", "json", None, None]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"name": "a", "schedule": "5m", "cmd": "echo \"a\\b\"\n\ttab \x7f\x1b ü 'q' # no"},
+        {"name": "a", "schedule": "5m", "argv": ["a", "", "ü"], "retries": 2, "lock": True},
+        {
+            "name": "a",
+            "schedule": "5m",
+            "url": {"url": "https://x", "headers": {"X-A b": "1"}, "status": [200]},
+        },
+        {"name": "a", "schedule": "5m", "data": {}, "paused": False},
+    ],
+)
+def test_what_is_written_reads_the_same(entry: dict[str, Any]) -> None:
+    """Whatever characters it has; comments stay comments, also with line ends in them."""
+    text = toml_entry(entry, ["a warning", "two\nlines"])
+    assert text.startswith("# a warning\n# two\n# lines\n[[schedules]]\n")
+    assert tomllib.loads(text) == {"schedules": [entry]}

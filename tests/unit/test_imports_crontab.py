@@ -1,0 +1,147 @@
+"""crontab(5): dates, variables, users and ``%``; dates against croniter, scripts against a real shell."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import UTC, datetime
+
+import pytest
+from croniter import croniter
+
+from bedrockjobs.imports import crontab
+from bedrockjobs.imports.found import Found
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def only(text: str, **given: object) -> Found:
+    """Read a crontab with one entry."""
+    (found,) = crontab.read(text, **given)  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["0 9 * * 1-5", "*/5 * * * *", "0 0 1 * 1", "0 0 */2 * *", "30 4 1,15 * 5", "0 0 * * 5-7", "@weekly",
+     "0 0 1-7,*/10 * 1", "15 10 * jan,jul sun"],
+)  # fmt: skip
+def test_times_are_those_of_cron(said: str) -> None:
+    """There and here, as croniter counts them with cron's rule for day fields."""
+    found = only(f"{said} command")
+    oracle = croniter(said, NOW, implement_cron_bug=True)
+    expected = [oracle.get_next(datetime) for _ in range(5)]
+    assert found.old_times(NOW, 5) == found.our_times(NOW, 5) == expected
+    assert not found.differs
+    assert found.repeat == f"CRON {said}"
+
+
+def test_both_day_fields_hold_where_one_begins_with_a_star() -> None:
+    """Written so that they do where our dialect has words for it."""
+    found = only("0 0 */1 * 1 command")
+    assert (found.repeat, found.differs) == ("CRON 0 0 * * MON", False)
+    assert "both day fields" in found.warnings[0]
+    oracle = croniter("0 0 */2 * 1", NOW, implement_cron_bug=True)
+    refused = only("0 0 */2 * 1 command")
+    assert "must both hold" in refused.refused
+    assert refused.old_times(NOW, 4) == [oracle.get_next(datetime) for _ in range(4)]
+    assert refused.our_times(NOW, 4) == []
+
+
+def test_zones() -> None:
+    """The machine's, then what CRON_TZ says of the lines below; TZ is for the commands alone."""
+    found = crontab.read(
+        "TZ=Asia/Tokyo\n0 9 * * * a\nCRON_TZ=Europe/Berlin\n0 9 * * * b\n", zone="America/New_York"
+    )
+    assert [entry.repeat for entry in found] == [
+        "CRON TZ=America/New_York 0 9 * * *",
+        "CRON TZ=Europe/Berlin 0 9 * * *",
+    ]
+    assert found[1].old_times(NOW, 1) == [datetime(2026, 11, 22, 8, 0, tzinfo=UTC)]
+    assert found[1].options == {"cmd": "export TZ=Asia/Tokyo\nb"}
+    wrong = only("CRON_TZ=Nowhere\n")
+    assert (wrong.name, wrong.place) == ("CRON_TZ", "line 1")
+    assert "Nowhere" in wrong.refused
+
+
+def test_variables_reach_the_command() -> None:
+    """Quotes of both kinds, blanks around the sign; a SHELL of one's own; a delay is a jitter."""
+    found = only(
+        "SHELL=/bin/bash\nA = \"1 '2'\"\n'B'=x y\nMAILTO=ops@example.org\nRANDOM_DELAY=5\n"
+        '* * * * * echo "$A/$B"\n'
+    )
+    assert found.options["jitter"] == "5m"
+    assert found.options["argv"][:2] == ["/bin/bash", "-c"]
+    done = subprocess.run(found.options["argv"], capture_output=True, text=True, check=True)
+    assert done.stdout == "1 '2'/x y\n"
+    assert found.warnings == ("cron mails output to ops@example.org; here it is kept with the run",)
+    mailed = crontab.read("MAILTO=a\n* * * * * x\n* * * * * y\nMAILTO=b\n* * * * * z\n")
+    assert [len(entry.warnings) for entry in mailed] == [1, 0, 1], "once for each MAILTO"
+    assert only("SHELL=/bin/sh\nMAILTO=\n* * * * * a").options == {"cmd": "a"}
+    assert "RANDOM_DELAY" in only("RANDOM_DELAY=soon\n").refused
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        ("cat%one%two", "one\ntwo\n"),
+        ("cat && echo end # done%one", "one\nend\n"),
+        (r"printf '\%s' a", "a"),
+        (r"cat%100\%%END_OF_INPUT", "100%\nEND_OF_INPUT\n"),
+        ("cat%$HOME `id`", "$HOME `id`\n"),
+        ("cat%", "\n"),
+    ],
+)
+def test_percent_signs(command: str, printed: str) -> None:
+    """The first begins what the command reads, the others end its lines; with a backslash they are none."""
+    script = only(f"* * * * * {command}").options["cmd"]
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == printed
+
+
+def test_the_column_of_users() -> None:
+    """Only --system has it."""
+    found = crontab.read("17 * * * * root cd / && run-parts x\n@daily www-data /opt/a.sh\n", system=True)
+    assert [entry.options["cmd"] for entry in found] == ["cd / && run-parts x", "/opt/a.sh"]
+    assert ["root" in found[0].warnings[0], "www-data" in found[1].warnings[0]] == [True, True]
+    assert only("17 * * * * root", system=True).refused == "expected a time, a user and a command"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("@reboot /opt/a.sh", "@reboot has no time"),
+        ("@every_minute x", "'@every_minute': expected one of @yearly"),
+        ("61 * * * * x", "minute '61'"),
+        ("0~59 * * * * x", "minute '0~59'"),
+        ("0 0 31 2 * x", "would never fire"),
+        ("17 * * *", "expected a time and a command"),
+        ("@daily", "expected a time and a command"),
+    ],
+)
+def test_lines_that_cannot_be_schedules(line: str, why: str) -> None:
+    """Are refused with their place, and the others are read."""
+    bad, good = crontab.read(f"# comment\n\n{line}\n* * * * * good\n")
+    assert bad.place == "line 3"
+    assert why in bad.refused
+    assert bad.repeat == ""
+    assert good.name == "good"
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("/usr/local/bin/backup.sh --full", "backup.sh"),
+        ("A=1 B=2 /opt/report", "report"),
+        ("[ -x /bin/x ] && /bin/x", "line-1"),
+        ("cat%input", "cat"),
+        ("A=1", "line-1"),
+    ],
+)
+def test_names_come_from_the_program(command: str, name: str) -> None:
+    """Or, where none is seen, from the line."""
+    assert only(f"0 0 * * * {command}").name == name
+
+
+def test_names_are_distinct_and_a_dash_is_no_part_of_the_time() -> None:
+    """cronie takes a dash as: do not log."""
+    assert [entry.name for entry in crontab.read("-0 1 * * * a\n0 2 * * * a\n")] == ["a", "a-2"]

@@ -1,0 +1,235 @@
+"""Jobs that are an HTTP request: what is sent, what counts as success, and what is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from bedrock_worker.fetch import ARGV, BODY_SHOWN_BYTES, REDIRECTS_MAX, main, perform
+
+from bedrockjobs.commands.options import Fetch
+
+
+class Site:
+    """A site that remembers what it was asked."""
+
+    def __init__(self) -> None:
+        """Answer with what ``answer`` makes."""
+        self.asked: list[tuple[str, str, dict[str, str], str]] = []
+        self.answer: Callable[[web.Request], Any] = lambda _: web.Response(text="hello")
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> Any:
+        """Answer one request."""
+        body = await request.text()
+        self.asked.append((request.method, request.path_qs, dict(request.headers), body))
+        found = self.answer(request)
+        return await found if asyncio.iscoroutine(found) else found
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    """Yield a running site."""
+    running = Site()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", running.handle)
+    async with TestServer(app) as server:
+        running.url = str(server.make_url("/"))
+        yield running
+
+
+async def fetched(url: str, **more: Any) -> int:
+    return await perform(Fetch.model_validate({"url": url, **more}))
+
+
+async def test_a_get(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await fetched(f"{site.url}a?b=c") == 0
+    ((method, path, headers, body),) = site.asked
+    assert (method, path, body) == ("GET", "/a?b=c", "")
+    assert headers["User-Agent"].startswith("bedrockjobs/")
+    assert headers["Accept-Encoding"] == "identity"
+    assert capsys.readouterr() == ("HTTP 200 OK\nhello\n", "")
+
+
+async def test_everything_that_can_be_said(site: Site) -> None:
+    headers = {"X-Token": "t", "user-agent": "mine", "Content-Type": "application/json"}
+    assert await fetched(site.url, method="PUT", headers=headers, body='{"ä":1}', timeout="5s") == 0
+    ((method, _, sent, body),) = site.asked
+    assert (method, body) == ("PUT", '{"ä":1}')
+    assert sent["X-Token"] == "t"
+    assert [value for name, value in sent.items() if name.lower() == "user-agent"] == ["mine"]
+    assert sent["Content-Type"] == "application/json"
+
+
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PATCH", "DELETE"])
+async def test_methods(site: Site, method: str) -> None:
+    assert await fetched(site.url, method=method) == 0
+    assert site.asked[0][0] == method
+
+
+@pytest.mark.parametrize(
+    ("answered", "expected", "status"),
+    [
+        (200, [], 0),
+        (204, [], 0),
+        (299, [], 0),
+        (404, [], 1),
+        (500, [], 1),
+        (404, [404], 0),
+        (200, [404, 410], 1),
+    ],
+)
+async def test_which_statuses_are_success(
+    site: Site, capsys: pytest.CaptureFixture[str], answered: int, expected: list[int], status: int
+) -> None:
+    site.answer = lambda _: web.Response(status=answered)
+    assert await fetched(site.url, status=expected) == status
+    wanted = ", ".join(map(str, expected)) or "2xx"
+    assert capsys.readouterr().err == (f"status {answered}, expected {wanted}\n" if status else "")
+
+
+@pytest.mark.parametrize("size", [BODY_SHOWN_BYTES, BODY_SHOWN_BYTES + 1, 5_000_000])
+async def test_the_beginning_of_a_large_body(
+    site: Site, capsys: pytest.CaptureFixture[str], size: int
+) -> None:
+    site.answer = lambda _: web.Response(body=b"x" * size)
+    assert await fetched(site.url) == 0
+    cut = "\n[cut]" if size > BODY_SHOWN_BYTES else ""
+    assert capsys.readouterr().out == f"HTTP 200 OK\n{'x' * BODY_SHOWN_BYTES}{cut}\n"
+
+
+async def test_a_body_without_an_end(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    async def endless(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        while True:
+            await answer.write(b"y" * 4_096)
+
+    site.answer = endless
+    assert await fetched(site.url, timeout=20) == 0
+    assert capsys.readouterr().out.endswith("y\n[cut]\n")
+
+
+async def test_a_packed_body_is_not_unpacked(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    bomb = gzip.compress(bytes(10_000_000))
+    site.answer = lambda _: web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+    assert await fetched(site.url) == 0
+    assert capsys.readouterr().out == "HTTP 200 OK\n[body not shown: gzip]\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "text"),
+    [
+        (b"\xe9", "text/plain; charset=latin-1", "é"),
+        (b"\xff", "text/plain; charset=utf-8", "\ufffd"),
+        (b"a", "text/plain; charset=no-such", "a"),
+        ("é".encode(), "application/json", "é"),
+    ],
+)
+async def test_charsets(
+    site: Site, capsys: pytest.CaptureFixture[str], body: bytes, kind: str, text: str
+) -> None:
+    site.answer = lambda _: web.Response(body=body, headers={"Content-Type": kind})
+    assert await fetched(site.url) == 0
+    assert capsys.readouterr().out == f"HTTP 200 OK\n{text}\n"
+
+
+async def test_no_answer_in_time(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.answer = lambda _: asyncio.Event().wait()
+    assert await fetched(site.url, timeout=1) == 1
+    assert capsys.readouterr() == ("", "no answer within 1 s\n")
+
+
+async def test_no_time_at_all(site: Site) -> None:
+    assert await fetched(site.url, timeout=0) == 1
+
+
+async def test_nobody_there(unused_tcp_port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await fetched(f"http://127.0.0.1:{unused_tcp_port}/") == 1
+    assert capsys.readouterr().err.startswith("ClientConnectorError: ")
+
+
+def moved(*targets: str) -> Callable[[web.Request], Any]:
+    """Return answers that lead on, then one that does not."""
+    left = list(targets)
+    return lambda _: (
+        web.Response(status=302, headers={"Location": left.pop(0)}) if left else web.Response(text="there")
+    )
+
+
+async def test_redirects_are_followed(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.answer = moved("/b", f"{site.url}c")
+    assert await fetched(f"{site.url}a") == 0
+    assert [path for _, path, _, _ in site.asked] == ["/a", "/b", "/c"]
+    assert capsys.readouterr().out == "HTTP 200 OK\nthere\n"
+
+
+@pytest.mark.parametrize(
+    "target", ["https://127.0.0.1:1/", "file:///etc/passwd", "ftp://127.0.0.1/", "data:,x"]
+)
+async def test_redirects_to_another_scheme_are_not(
+    site: Site, capsys: pytest.CaptureFixture[str], target: str
+) -> None:
+    site.answer = moved(target)
+    assert await fetched(f"{site.url}a") == 1
+    assert len(site.asked) == 1
+    assert f"redirected from http to {target.partition(':')[0]}" in capsys.readouterr().err
+
+
+async def test_redirects_have_an_end(site: Site) -> None:
+    site.answer = lambda _: web.Response(status=302, headers={"Location": "/"})
+    assert await fetched(site.url) == 1
+    assert len(site.asked) == REDIRECTS_MAX
+
+
+async def test_a_redirect_that_is_expected(site: Site) -> None:
+    site.answer = moved("/b")
+    assert await fetched(f"{site.url}a", status=[302]) == 0
+    assert len(site.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "more", [{"headers": {"X": "a\r\nY: b"}}, {"headers": {"a b": "c"}}, {"url": "http://[::1"}]
+)
+async def test_a_request_that_cannot_be_made(
+    site: Site, capsys: pytest.CaptureFixture[str], more: dict[str, Any]
+) -> None:
+    assert await fetched(**{"url": site.url, **more}) in (1, 100)
+    assert not site.asked
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        ({}, "url: url is required"),
+        ({"url": {"url": "ftp://x"}}, "url: url: expected"),
+        ({"url": {"url": "http://x", "method": "TRACE"}}, "url: method: expected"),
+    ],
+)
+def test_a_job_without_a_request_fails_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], job: Any, words: str
+) -> None:
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps(job))
+    monkeypatch.setenv("BEDROCK_DATA_FILE", str(file))
+    assert main() == 100
+    assert capsys.readouterr().err.startswith(words)
+
+
+async def test_as_a_process(site: Site) -> None:
+    assert ARGV[0] == sys.executable
+    job = json.dumps({"jobID": 1, "url": {"url": site.url, "status": [200]}})
+    done = await asyncio.to_thread(
+        subprocess.run, ARGV, input=job.encode(), capture_output=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"HTTP 200 OK\nhello\n", b"")

@@ -1,0 +1,328 @@
+"""Functions as jobs: what a module may declare, and how a function's end becomes an exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bedrock_worker import outcome
+from bedrock_worker.call import main
+from bedrock_worker.functions import cron, declared_in, job
+from bedrock_worker.module import GRACE_S, RUN_TIMEOUT_S, BadModule, Module, load
+
+from bedrockjobs.config import PATTERN_CHARS_MAX
+from bedrockjobs.schedule.cron import next_tick, split_zone
+
+HEAD = "from bedrock_worker.functions import Fail, Job, Retry, cron, job\n"
+JOB = {
+    "jobID": 4, "runID": 9, "attempt": 2, "name": "report/x", "data": {"a": 1},
+    "nextRun": "2026-11-21 10:00:00", "parentData": {"p": 1},
+}  # fmt: skip
+
+_made = 0
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+    """Return what writes a module of a new name into the current folder."""
+    known = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def module(text: str) -> str:
+        global _made
+        _made += 1
+        name = f"declared_{_made}"
+        (tmp_path / f"{name}.py").write_text(HEAD + text)
+        return name
+
+    yield module
+    for name in set(sys.modules) - known:
+        if name.startswith("declared_"):
+            del sys.modules[name]
+
+
+NIGHTLY = '@cron("0 0 * * *")\ndef nightly():\n    pass\n'
+REPORT = '@job("report/*")\ndef report(job):\n    pass\n'
+
+
+def test_what_a_module_declares(write: Callable[[str], str]) -> None:
+    name = write(NIGHTLY + REPORT + '@job("*", timeout="5m")\ndef rest(job):\n    pass\n')
+    module = load(name)
+    assert module.names == (f"{name}.nightly", "report/*", "*")
+    assert [(it.name, it.timeout_s) for it in module.functions] == [
+        ("nightly", None),
+        ("report", None),
+        ("rest", 300),
+    ]
+    assert module.schedules == (
+        {
+            "name": f"{name}.nightly",
+            "repeat": "CRON 0 0 * * *",
+            "runTimeout": RUN_TIMEOUT_S,
+            "grace": GRACE_S,
+        },
+    )
+    assert (RUN_TIMEOUT_S, GRACE_S) == (300, 60)
+
+
+def test_which_function_a_job_gets(write: Callable[[str], str]) -> None:
+    """A schedule's own goes before patterns, and patterns go in order."""
+    name = write('@job("*")\ndef rest(job):\n    pass\n' + REPORT + NIGHTLY)
+    module = load(name)
+
+    def found(job_name: str) -> str | None:
+        function = module.function_for(job_name)
+        return function and function.name
+
+    assert found(f"{name}.nightly") == "nightly"
+    assert found("report/x") == "rest"
+    assert Module("m", module.functions[1:], ()).function_for("other") is None
+
+
+def test_options_of_a_schedule(write: Callable[[str], str]) -> None:
+    name = write(
+        '@cron("*/5  9-17 * * 1-5", name="sales/sync", zone="Europe/Berlin", run_timeout="10m", grace=5,\n'
+        '      catchup="skip", job_priority=750, keep_success=3, tags=["a"], jitter=None)\n'
+        "def sync(*args, verbose=False, **more):\n    pass\n"
+    )
+    (schedule,) = load(name).schedules
+    assert schedule == {
+        "name": "sales/sync",
+        "repeat": "CRON TZ=Europe/Berlin */5 9-17 * * 1-5",
+        "runTimeout": "10m",
+        "grace": 5,
+        "catchup": "skip",
+        "jobPriority": 750,
+        "keepSuccess": 3,
+        "tags": ["a"],
+    }
+    zone, expression = split_zone(str(schedule["repeat"]))
+    saturday = datetime(2026, 11, 21, tzinfo=UTC)
+    assert next_tick(expression, saturday, zone) == saturday + timedelta(days=2, hours=8)
+
+
+def test_the_command_that_makes_the_schedules(write: Callable[[str], str]) -> None:
+    name = write(NIGHTLY)
+    sync = load(name).sync(by="worker-1")
+    assert json.loads(sync.wire()) == {
+        "source": f"module {name}",
+        "by": "worker-1",
+        "schedules": [dict(load(name).schedules[0])],
+    }
+
+
+def test_modules_inside_a_package_count(write: Callable[[str], str], tmp_path: Path) -> None:
+    package = write("")
+    (tmp_path / f"{package}.py").unlink()
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text(f"from {package} import mail\n")
+    (tmp_path / package / "mail.py").write_text(HEAD + REPORT)
+    (function,) = load(package).functions
+    assert function.argv == (sys.executable, "-m", "bedrock_worker.call", f"{package}.mail", "report")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "expected functions with @job or @cron"),
+        ('@cron("0 0 * *")\ndef f(): pass\n', ".f: expression '0 0 * *': expected 5 to 7 fields"),
+        ('@cron("61 0 * * *")\ndef f(): pass\n', ".f: minute '61'"),
+        ('@cron("0 0 31 2 *")\ndef f(): pass\n', ".f: "),
+        ('@cron("TZ=UTC 0 0 * * *")\ndef f(): pass\n', ".f: "),
+        ('@cron("@daily", zone="Nowhere/X")\ndef f(): pass\n', ".f: zone 'Nowhere/X': expected the name of"),
+        ('@cron("@daily", zone="UTC 5")\ndef f(): pass\n', ".f: zone: expected the name of a time zone"),
+        ('@cron("@daily", name="a*")\ndef f(): pass\n', ".f: name: expected one without * ? ["),
+        ('@cron("@daily", name="a" * 256)\ndef f(): pass\n', ".f: name: expected"),
+        ('@cron("@daily", timeout=5)\ndef f(): pass\n', "unknown option timeout, @cron takes backoff"),
+        ('@cron("@daily", argv=["x"])\ndef f(): pass\n', ".f: unknown option argv"),
+        ('@cron("@daily", run_timeout="soon")\ndef f(): pass\n', ".f: runTimeout: expected"),
+        ('@cron("@daily", catchup="maybe")\ndef f(): pass\n', ".f: catchup: expected"),
+        (
+            '@cron("@daily")\ndef f(a, b=1, *, c): pass\n',
+            ".f: a cron function must need no arguments, this one needs a, c",
+        ),
+        ('@cron("@daily")\nclass F: pass\n', ".F: expected a function of the module"),
+        ('class A:\n    @cron("@daily")\n    def f(self): pass\n', ".A.f: expected a function of the module"),
+        ('def g():\n    @job("x")\n    def f(job): pass\ng()\n', ".g.<locals>.f: expected a function of"),
+        ('@job("x")\ndef f(): pass\n', ".f: a job function must take one argument, the job"),
+        ('@job("x")\ndef f(a, b): pass\n', ".f: a job function must take one argument, the job"),
+        ('@job("")\ndef f(a): pass\n', f".f: expected a name pattern of 1 to {PATTERN_CHARS_MAX} characters"),
+        ('@job("x", retries=3)\ndef f(a): pass\n', ".f: unknown option retries, @job takes timeout"),
+        ('@job("x", timeout="0s")\ndef f(a): pass\n', ".f: timeout: expected a duration"),
+        ('@job("x", timeout=True)\ndef f(a): pass\n', ".f: timeout: expected a duration"),
+        (NIGHTLY + '@cron("@daily", name=__name__ + ".nightly")\ndef f(): pass\n', "a name of its own"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(write: Callable[[str], str], text: str, words: str) -> None:
+    name = write(text)
+    with pytest.raises(BadModule) as refused:
+        load(name)
+    assert str(refused.value).startswith(name)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["", "a-b", ".a", "a..b", "no_such_module", "json.no_such_module"])
+def test_no_module(write: Callable[[str], str], name: str) -> None:
+    with pytest.raises(BadModule, match="module"):
+        load(name)
+
+
+def test_a_fault_of_the_module_is_not_hidden(write: Callable[[str], str]) -> None:
+    with pytest.raises(ModuleNotFoundError, match="no_such_thing"):
+        load(write("import no_such_thing\n"))
+    with pytest.raises(ValueError, match="mine"):
+        load(write('raise ValueError("mine")\n'))
+
+
+def test_decorators_leave_the_function_as_it_is() -> None:
+    def one() -> int:
+        return 1
+
+    assert cron("@daily")(one) is one
+    assert job("x")(one) is one
+    assert [it.pattern for it in declared_in(__name__)] == [f"{__name__}.{one.__qualname__}", "x"]
+
+
+def test_the_processes_find_what_we_find(
+    write: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = write(NIGHTLY)
+    monkeypatch.setenv("PYTHONPATH", "/one:/two")
+    assert load(name).environment == {"PYTHONPATH": f"{tmp_path}:/one:/two"}
+    monkeypatch.delenv("PYTHONPATH")
+    assert load(name).environment == {"PYTHONPATH": str(tmp_path)}
+
+
+# --- a run ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def called(
+    write: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, Any]]:
+    """Return what calls a function ``f`` in this process and returns exit status and result."""
+
+    def call(text: str, name: str = "f") -> tuple[int, Any]:
+        data, result = tmp_path / "job.json", tmp_path / "result.json"
+        data.write_text(json.dumps(JOB))
+        result.unlink(missing_ok=True)
+        monkeypatch.setenv("BEDROCK_DATA_FILE", str(data))
+        monkeypatch.setenv("BEDROCK_RESULT", str(result))
+        monkeypatch.syspath_prepend(tmp_path)
+        status = main([write(text), name])
+        return status, json.loads(result.read_text()) if result.exists() else None
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "result"),
+    [
+        ('@job("*")\ndef f(job): return {"b": job.data["a"]}\n', 0, {"b": 1}),
+        ('@job("*")\ndef f(job): return None\n', 0, None),
+        ('@job("*")\nasync def f(job): return {"id": job.id}\n', 0, {"id": 4}),
+        ('@cron("@daily")\ndef f(): return {"c": "é"}\n', 0, {"c": "é"}),
+        ('@cron("@daily")\nasync def f(): return {}\n', 0, {}),
+        ('@job("*")\ndef f(job): raise Retry\n', 75, None),
+        ('@job("*")\ndef f(job): raise Retry(30)\n', 101, {"delay": 30}),
+        ('@job("*")\ndef f(job): raise Fail("in vain")\n', 100, None),
+        ('@job("*")\ndef f(job): 1 / 0\n', 1, None),
+        ('@job("*")\ndef f(job): return 5\n', 1, None),
+        ('@job("*")\ndef f(job): return {"a": {1, 2}}\n', 1, None),
+        ('@job("*")\ndef f(job): return {"a": float("nan")}\n', 1, None),
+        ("import no_such_thing\n", 1, None),
+        ("def f(): pass\n", 1, None),
+    ],
+)
+def test_how_a_function_ends(
+    called: Callable[..., tuple[int, Any]], text: str, status: int, result: Any
+) -> None:
+    assert called(text) == (status, result)
+
+
+def test_exit_statuses_are_those_of_the_worker() -> None:
+    assert (outcome.TRY_AGAIN, outcome.SNOOZE, outcome.FAIL_FOR_GOOD, outcome.FINISH) == (75, 101, 100, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('@job("*")\ndef f(job): raise Retry(30, "busy")\n', "busy"),
+        ('@job("*")\ndef f(job): raise Retry(30)\n', "again in 30 s"),
+        ('@job("*")\ndef f(job): raise Fail("in vain")\n', "in vain"),
+        ('@job("*")\ndef f(job): 1 / 0\n', "ZeroDivisionError: division by zero"),
+        (
+            '@job("*")\ndef f(job): return 5\n',
+            "TypeError: the function returned int, expected a dict or None",
+        ),
+        ("def f(): pass\n", "has no function f with @job or @cron"),
+    ],
+)
+def test_what_it_says(
+    called: Callable[..., tuple[int, Any]], capsys: pytest.CaptureFixture[str], text: str, words: str
+) -> None:
+    called(text)
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.rstrip().endswith(words)
+
+
+SHOW = """
+@job("*")
+def f(job):
+    return {"all": [job.id, job.name, job.data, job.attempt, job.run_id, job.scheduled_for.isoformat(),
+                    job.fields["parentData"]]}
+"""
+
+
+def test_what_a_function_gets(
+    called: Callable[..., tuple[int, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due = "2026-11-21T10:00:00+00:00"
+    assert called(SHOW)[1] == {"all": [4, "report/x", {"a": 1}, 2, 9, due, {"p": 1}]}
+    monkeypatch.setenv("BEDROCK_SCHEDULED_FOR", "2026-11-21 09:00:00.250")
+    assert called(SHOW)[1]["all"][5] == "2026-11-21T09:00:00.250000+00:00"
+
+
+def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["one"]) == 2
+    assert capsys.readouterr().err.startswith("usage: ")
+
+
+def test_as_a_process(write: Callable[[str], str], tmp_path: Path) -> None:
+    """With nothing but what the worker gives it; an exit status of its own stays."""
+    name = write('@job("*")\ndef f(job):\n    print("hello", job.name)\n    raise SystemExit(7)\n')
+    module = load(name)
+    env = {**module.environment, "BEDROCK_RESULT": str(tmp_path / "result")}
+    done = subprocess.run(
+        module.functions[0].argv, env=env, input=json.dumps(JOB), cwd=os.sep,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (7, "hello report/x\n", "")
+
+
+def test_what_it_prints_leaves_it_line_by_line(write: Callable[[str], str]) -> None:
+    module = load(write('import os\n@job("*")\ndef f(job):\n    print("hello")\n    os._exit(0)\n'))
+    done = subprocess.run(
+        module.functions[0].argv, env=module.environment, input=json.dumps(JOB),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "hello\n"
+
+
+def test_a_process_imports_nothing_of_the_server_and_little_of_the_worker() -> None:
+    code = "import sys, bedrock_worker.call; print(*sorted(sys.modules))"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    ours = [name for name in found if name.startswith("bedrock")]
+    assert ours == ["bedrock_worker", "bedrock_worker.call", "bedrock_worker.functions"]
+    assert not {"asyncio", "pydantic"} & set(found)

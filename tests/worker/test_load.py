@@ -1,0 +1,164 @@
+"""How many slots a load leaves, and when a file counts as changed."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from bedrock_worker.load import (
+    GROW_S,
+    SHRINK_S,
+    SLOTS_MIN,
+    FileWatch,
+    Throttle,
+    digest_of,
+    load_per_cpu,
+    mark_of,
+)
+
+from bedrockjobs.clock import ManualClock
+
+
+class Machine:
+    """A machine whose load and time a test decides."""
+
+    def __init__(self, slots_max: int) -> None:
+        """Be idle."""
+        self.load = 0.0
+        self.clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
+        self.throttle = Throttle(slots_max, 1.0, load=lambda: self.load, clock=self.clock)
+
+    def after(self, seconds: float, load: float) -> int:
+        """Return the slots some seconds later under a load."""
+        self.load = load
+        self.clock.advance(seconds)
+        return self.throttle.slots()
+
+
+def test_it_begins_with_one_and_adds_one_at_a_time() -> None:
+    machine = Machine(4)
+    assert machine.throttle.slots() == SLOTS_MIN == 1
+    assert [machine.after(GROW_S, 0.5) for _ in range(5)] == [2, 3, 4, 4, 4]
+
+
+def test_nothing_changes_between_the_steps() -> None:
+    machine = Machine(8)
+    assert [machine.after(GROW_S / 4, 0.0) for _ in range(8)] == [1, 1, 1, 2, 2, 2, 2, 3]
+
+
+def test_a_long_wait_counts_for_several_steps() -> None:
+    assert Machine(100).after(10.5 * GROW_S, 0.0) == 11
+    assert Machine(5).after(10.5 * GROW_S, 0.0) == 5
+
+
+def test_the_limit_itself_is_no_overload() -> None:
+    assert Machine(8).after(GROW_S, 1.0) == 2
+
+
+def test_overload_halves_and_waits_for_the_effect() -> None:
+    machine = Machine(16)
+    assert machine.after(15 * GROW_S, 0.0) == 16
+    assert machine.after(GROW_S, 1.1) == 8
+    assert machine.after(SHRINK_S - GROW_S, 1.1) == 8
+    assert machine.after(GROW_S, 1.1) == 4
+    assert machine.after(SHRINK_S, 1.1) == 2
+    assert machine.after(GROW_S, 0.9) == 3
+
+
+def test_some_slots_stay_under_any_load() -> None:
+    machine = Machine(4)
+    assert [machine.after(SHRINK_S, 99.0) for _ in range(3)] == [SLOTS_MIN] * 3
+
+
+def test_when_to_ask_again() -> None:
+    machine = Machine(4)
+    assert machine.throttle.next_s() == GROW_S
+    machine.clock.advance(2)
+    assert machine.throttle.next_s() == GROW_S - 2
+    machine.clock.advance(60)
+    assert machine.throttle.next_s() == 0
+
+
+def test_the_load_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (6.0, 0.0, 0.0))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    assert load_per_cpu() == 1.5
+
+
+# --- files ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a file."""
+    path = tmp_path / "version"
+    path.write_text("1")
+    return path
+
+
+def test_a_file_that_stays(file: Path) -> None:
+    watch = FileWatch.of(file)
+    assert not watch.changed()
+    os.utime(file, ns=(0, 0))
+    assert not watch.changed()
+    copy = file.with_name("copy")
+    copy.write_text("1")
+    copy.replace(file)
+    assert not watch.changed()
+
+
+def test_a_file_that_changes(file: Path) -> None:
+    watch = FileWatch.of(file)
+    file.write_text("22")
+    assert watch.changed()
+    file.write_text("1")
+    assert watch.changed(), "what was noticed once stays so"
+
+
+def test_a_file_that_is_gone_for_a_moment(file: Path) -> None:
+    watch = FileWatch.of(file)
+    file.unlink()
+    assert not watch.changed()
+    file.write_text("1")
+    assert not watch.changed()
+    file.unlink()
+    file.write_text("22")
+    assert watch.changed()
+
+
+def test_a_file_that_comes(tmp_path: Path) -> None:
+    watch = FileWatch.of(tmp_path / "none")
+    assert not watch.changed()
+    (tmp_path / "none").write_text("1")
+    assert watch.changed()
+
+
+def test_a_link_that_is_turned(tmp_path: Path) -> None:
+    for release in ("1", "2"):
+        (tmp_path / release).write_text(release)
+    link = tmp_path / "current"
+    link.symlink_to("1")
+    watch = FileWatch.of(link)
+    assert not watch.changed()
+    link.unlink()
+    link.symlink_to("2")
+    assert watch.changed()
+
+
+def test_the_content_is_read_only_where_the_mark_is_new() -> None:
+    marks, reads = [(1, 1, 1)], []
+    watch = FileWatch(lambda: marks[-1], lambda: reads.append(marks[-1]) or b"same")
+    assert not watch.changed()
+    assert len(reads) == 1
+    marks.append((1, 1, 2))
+    assert not watch.changed()
+    assert not watch.changed()
+    assert len(reads) == 2
+
+
+def test_what_cannot_be_read_has_no_mark_and_no_digest(tmp_path: Path) -> None:
+    assert mark_of(tmp_path / "none") is None
+    assert digest_of(tmp_path / "none") is None
+    assert digest_of(tmp_path) is None

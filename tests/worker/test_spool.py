@@ -1,0 +1,148 @@
+"""The spool: first in, first out, in memory and on disk, and bounded in both."""
+
+from __future__ import annotations
+
+import errno
+import random
+import tracemalloc
+
+import pytest
+from bedrock_worker import spool
+from bedrock_worker.spool import RUN_LINES_MAX, Line, Spool
+
+from bedrockjobs.config import OUTPUT_LINES_PER_RUN_MAX
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Make memory hold a few lines only."""
+    monkeypatch.setattr(spool, "MEMORY_BYTES_MAX", 500)
+
+
+def test_keeps_the_order_whatever_comes_when(small):
+    chance = random.Random(1)
+    for _ in range(30):
+        waiting, sent, got = Spool(), [], []
+        while len(sent) < 2_000:
+            for _ in range(chance.randrange(60)):
+                sent.append(
+                    Line(chance.choice(["out", "err"]), f"{len(sent)} é\t" + "x" * chance.randrange(90))
+                )
+                waiting.add(sent[-1])
+            got += waiting.take(chance.randrange(1, 60), chance.randrange(1, 5_000))
+            assert len(waiting) == len(sent) - len(got)
+        while waiting:
+            got += waiting.take(100, 10_000)
+        assert got == sent
+        waiting.close()
+
+
+def test_one_batch_is_bounded():
+    waiting = Spool()
+    for _ in range(100):
+        waiting.add(Line("out", "x" * 1_000))
+    assert len(waiting.take(7, 1_000_000)) == 7
+    assert len(waiting.take(1_000, 10_000)) == 10
+    assert len(waiting.take(1_000, 1)) == 1
+    waiting.close()
+
+
+def test_memory_is_bounded():
+    waiting = Spool()
+    tracemalloc.start()
+    try:
+        for number in range(90_000):
+            waiting.add(Line("out", f"{number:0300}"))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(waiting) == 90_000
+    assert peak < 10 * spool.MEMORY_BYTES_MAX
+    waiting.close()
+
+
+def test_disk_gives_its_space_back(small):
+    """What is written and read all the time needs no more than what waits at once."""
+    waiting, largest = Spool(), 0
+    for number in range(3_000):
+        waiting.add(Line("out", f"{number:0100}"))
+        if len(waiting) > 50:
+            waiting.take(30, 1_000_000)
+        largest = max(largest, waiting._written.tell() if waiting._written else 0)
+    assert 0 < largest < 20_000
+    waiting.close()
+
+
+def test_line_in_place_says_how_many_are_missing(small, monkeypatch):
+    monkeypatch.setattr(spool, "SPOOL_BYTES_MAX", 2_000)
+    waiting = Spool()
+    for number in range(100):
+        waiting.add(Line("out", f"{number}"))
+    before = waiting.take(1_000, 1_000_000)
+    for number in range(100, 110):
+        waiting.add(Line("out", f"{number}"))
+    waiting.end()
+    after = waiting.take(1_000, 1_000_000)
+    kept = len(before)
+    assert [line.text for line in before] == [str(number) for number in range(kept)]
+    assert after[0].text == f"[{100 - kept} lines dropped: 0 MiB wait for the server]"
+    assert [line.text for line in after[1:]] == [str(number) for number in range(100, 110)]
+    waiting.close()
+
+
+def test_lines_that_no_disk_takes_are_counted(small, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    waiting = Spool()
+    waiting.add(Line("out", "kept"))
+    monkeypatch.setattr(spool, "_append", full)
+    for _ in range(1_000):
+        waiting.add(Line("out", "x" * 50))
+    waiting.end()
+    found = waiting.take(10_000, 1_000_000)
+    missing = [int(line.text[1:].split()[0]) for line in found if line.stream == "err"]
+    assert sum(missing) + len(found) - len(missing) == 1_001
+    assert found[-1].text.endswith("lines dropped: they could not be kept: No space left on device]")
+    waiting.close()
+
+
+def test_failed_write_leaves_no_half_line(tmp_path):
+    class Full:
+        """A file that takes five bytes and then none."""
+
+        def __init__(self):
+            self.content = bytearray(b"whole\n")
+
+        def tell(self):
+            return len(self.content)
+
+        def seek(self, at):
+            self.at = at
+
+        def truncate(self):
+            del self.content[self.at :]
+
+        def write(self, data):
+            if len(self.content) > 6:
+                raise OSError(errno.ENOSPC, "full")
+            self.content += bytes(data[:5])
+            return 5
+
+    file = Full()
+    with pytest.raises(OSError, match="full"):
+        spool._append(file, b"more than five\n")
+    assert bytes(file.content) == b"whole\n"
+
+
+def test_a_run_keeps_no_more_lines_than_the_server():
+    waiting, taken = Spool(), 0
+    for _ in range(OUTPUT_LINES_PER_RUN_MAX + 500):
+        waiting.add(Line("out", ""))
+        if len(waiting) >= 1_000:
+            taken += len(waiting.take(1_000, 1_000_000))
+    waiting.end()
+    last = waiting.take(2_000, 1_000_000)
+    assert taken + len(last) == OUTPUT_LINES_PER_RUN_MAX
+    assert last[-1] == Line("err", f"[501 lines dropped: a run keeps {RUN_LINES_MAX}]", 501)
+    waiting.close()

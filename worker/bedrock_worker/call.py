@@ -1,0 +1,94 @@
+"""``python -m bedrock_worker.call MODULE FUNCTION``: runs one function for one job, and ends as commands do.
+
+The job comes in the file ``BEDROCK_DATA_FILE``, or on stdin. Exit status 0: done, what was returned is in
+``BEDROCK_RESULT``; 1: it raised; 75 and 101: ``Retry``; 100: ``Fail``. Imports nothing of the agent.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import io
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bedrock_worker.functions import Fail, Job, Retry, declared_in
+
+DONE, RAISED, USAGE, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE = 0, 1, 2, 75, 100, 101
+"""Exit statuses; what the last three mean is decided in ``outcome``."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a function and return the exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what is printed is to be seen while the function runs
+    if len(arguments) != 2:
+        print("usage: python -m bedrock_worker.call MODULE FUNCTION", file=sys.stderr)
+        return USAGE
+    try:
+        return _write(_call(*arguments))
+    except Retry as request:
+        print(request, file=sys.stderr)
+        return TRY_AGAIN if request.delay is None else _write({"delay": request.delay}, SNOOZE)
+    except Fail as error:
+        print(error, file=sys.stderr)
+        return FAIL_FOR_GOOD
+    except Exception:
+        traceback.print_exc()
+        return RAISED
+
+
+def job_given() -> dict[str, Any]:
+    """Return the job that this process was started for, as the server gave it."""
+    path = os.environ.get("BEDROCK_DATA_FILE")
+    text = Path(path).read_text(encoding="utf-8") if path else sys.stdin.read()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def _call(module: str, name: str) -> Any:
+    imported = importlib.import_module(module)
+    declared = next(
+        (it for it in declared_in(module) if (it.module, it.function.__qualname__) == (module, name)), None
+    )
+    if declared is None:
+        raise LookupError(f"{module} has no function {name} with @job or @cron")
+    function = getattr(imported, name)
+    returned = function() if declared.expression is not None else function(_job(job_given()))
+    if not inspect.iscoroutine(returned):
+        return returned
+    import asyncio  # here, as it takes most of the time that this process needs to start
+
+    return asyncio.run(returned)
+
+
+def _job(given: dict[str, Any]) -> Job:
+    due = os.environ.get("BEDROCK_SCHEDULED_FOR") or given["nextRun"]
+    return Job(
+        id=given["jobID"], name=given["name"], data=given["data"], attempt=given.get("attempt", 1),
+        run_id=given.get("runID", 0), scheduled_for=datetime.fromisoformat(due).replace(tzinfo=UTC),
+        fields=given,
+    )  # fmt: skip
+
+
+def _write(result: Any, status: int = DONE) -> int:
+    """Leave a dict as the result, nothing for None, and return the status; raises for anything else."""
+    if result is None:
+        return status
+    if not isinstance(result, dict):
+        raise TypeError(f"the function returned {type(result).__name__}, expected a dict or None")
+    text = json.dumps(result, ensure_ascii=False, allow_nan=False)
+    path = os.environ.get("BEDROCK_RESULT")
+    if path:
+        Path(path).write_text(text, encoding="utf-8")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,127 @@
+"""Decides what runs for a job: its own command, where one is allowed, a function, a rule, or COMMAND.
+
+The operator decides, not the job: a job whose own command no option allows fails for good, and so does one
+that nothing is for. Starts nothing and knows no server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bedrock_worker.glob import glob
+from bedrock_worker.mask import Mask
+from bedrock_worker.module import Function, Module, load
+from bedrock_worker.options import Options
+from bedrock_worker.process import Prepare
+from bedrock_worker.rules import NO_RULE, Refused, Rule, Rules
+from bedrock_worker.rules_file import read_rules
+from bedrock_worker.taken import Job
+from bedrockjobs import jsontext
+
+SHELL = "/bin/sh"
+"""What runs the ``cmd`` of a job."""
+
+NO_COMMAND = "no command: the job brings none, and this worker has none for it"
+"""Why a job fails for good where there are no rules either."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command to start, and under which limits."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables beside those that every command gets."""
+    cwd: Path | None = None
+    timeout_s: float | None = None
+    prepare: Prepare | None = None
+    mask: Mask = field(default_factory=Mask)
+    """Takes its secrets out of what it prints and returns."""
+
+
+class Choice:
+    """What the operator allowed and declared."""
+
+    def __init__(self, options: Options) -> None:
+        """Read the rules and import the module, if there are any; raises ValueError for a bad one."""
+        self._options = options
+        self._rules: Rules | None = None
+        self._module: Module | None = None if options.module is None else load(options.module)
+        self.read_rules()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the name patterns to ask for: those given, else those that something is declared for."""
+        if self._options.names:
+            return self._options.names
+        declared = [part.names for part in (self._rules, self._module) if part is not None]
+        return tuple(dict.fromkeys(name for names in declared for name in names))
+
+    @property
+    def module(self) -> Module | None:
+        """Return the module whose schedules are the server's to keep."""
+        return self._module
+
+    def read_rules(self) -> None:
+        """Read the rules anew; raises BadRules, and the old ones stay."""
+        if self._options.rules_file is not None:
+            self._rules = read_rules(self._options.rules_file)
+
+    def program_for(self, job: Job) -> Program:
+        """Return what runs for a job.
+
+        Raises Refused where nothing ever will, and ValueError where something is missing here, as a secret.
+        """
+        name = job.reply.name
+        own = self._own(job)
+        if own is not None:
+            return Program(own, cwd=self._options.cwd)
+        if self._module is not None and (function := self._module.function_for(name)):
+            return self._call(self._module, function)
+        if self._rules is not None and (rule := self._rules.rule_for(name)):
+            return self._fill(rule, job)
+        if self._options.argv:
+            return Program(self._options.argv, cwd=self._options.cwd)
+        raise Refused(NO_COMMAND if self._rules is None else NO_RULE)
+
+    def _own(self, job: Job) -> Sequence[str] | None:
+        """Return the command that a job brings, None where it brings none; raises Refused."""
+        reply, options = job.reply, self._options
+        if reply.cmd is not None:
+            self._check(job, "cmd", options.allow_shell, "--allow-shell")
+            return (SHELL, "-c", reply.cmd)
+        either = (*options.allow_cmd, *options.allow_shell)
+        if reply.argv is not None:
+            self._check(job, "argv", either, "--allow-cmd")
+            return reply.argv
+        if reply.url is not None:
+            self._check(job, "url", either, "--allow-cmd")
+            from bedrock_worker.fetch import ARGV  # here, as most workers need no HTTP client
+
+            return ARGV
+        return None
+
+    @staticmethod
+    def _check(job: Job, kind: str, patterns: Sequence[str], option: str) -> None:
+        if not any(glob(job.reply.name, pattern) for pattern in patterns):
+            raise Refused(
+                f"{kind}: expected a name that {option} of this worker allows, got {job.reply.name}"
+            )
+
+    def _call(self, module: Module, function: Function) -> Program:
+        return Program(
+            function.argv, env=module.environment, cwd=self._options.cwd, timeout_s=function.timeout_s
+        )
+
+    def _fill(self, rule: Rule, job: Job) -> Program:
+        secrets = rule.read_secrets()
+        return Program(
+            rule.fill(jsontext.members(job.text)["data"]),
+            env={**rule.env, **secrets},
+            cwd=rule.cwd or self._options.cwd,
+            timeout_s=rule.timeout_s,
+            prepare=rule.limits.before_exec(),
+            mask=Mask(secrets.values()),
+        )

@@ -1,0 +1,119 @@
+"""``python -m bedrock_worker.fetch``: makes the request of a job's ``url`` option, and ends as commands do.
+
+The job comes in the file ``BEDROCK_DATA_FILE``, or on stdin. Prints the status and the beginning of the body.
+Exit status 0: the status is an expected one; 1: it is not, or there was no answer; 100: the request cannot be
+made at all. Redirects are followed as long as the scheme stays, but not where one is an expected status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from importlib.metadata import version
+from types import SimpleNamespace
+from typing import Any
+
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TraceConfig
+from pydantic import ValidationError
+from yarl import URL
+
+from bedrock_worker.call import job_given
+from bedrockjobs.commands.options import Fetch
+from bedrockjobs.wire import command_error
+
+ARGV = (sys.executable, "-X", "utf8", "-m", "bedrock_worker.fetch")
+"""The command that a worker runs for a job with ``url``."""
+
+BODY_SHOWN_BYTES = 10_000
+"""Bytes of the body that are read and printed; the rest is left with the server."""
+
+REDIRECTS_MAX = 5
+"""Redirects in a row that are followed: more is a loop."""
+
+EXPECTED, NOT_EXPECTED, FAIL_FOR_GOOD = 0, 1, 100
+"""Exit statuses."""
+
+
+def main() -> int:
+    """Make the request and return the exit status."""
+    try:
+        fetch = Fetch.model_validate(job_given().get("url") or {})
+    except ValidationError as error:
+        words = command_error(error)
+        print(f"url: {words.detail or words.reason}", file=sys.stderr)
+        return FAIL_FOR_GOOD
+    return asyncio.run(perform(fetch))
+
+
+async def perform(fetch: Fetch) -> int:
+    """Make a request, print what came and return the exit status."""
+    try:
+        async with asyncio.timeout(fetch.timeout), _session() as session, _request(session, fetch) as answer:
+            status, text = answer.status, await _shown(answer)
+            print(f"HTTP {status} {answer.reason or ''}".rstrip())
+    except TimeoutError:
+        print(f"no answer within {fetch.timeout} s", file=sys.stderr)
+        return NOT_EXPECTED
+    except (ClientError, OSError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return NOT_EXPECTED
+    except ValueError as error:  # a header with a line end, an address that is none
+        print(f"the request cannot be made: {error}", file=sys.stderr)
+        return FAIL_FOR_GOOD
+    if text:
+        print(text)
+    if status in fetch.status or (not fetch.status and 200 <= status <= 299):
+        return EXPECTED
+    wanted = ", ".join(map(str, fetch.status)) or "2xx"
+    print(f"status {status}, expected {wanted}", file=sys.stderr)
+    return NOT_EXPECTED
+
+
+def _session() -> ClientSession:
+    tracing = TraceConfig()
+    tracing.on_request_redirect.append(_check_redirect)
+    return ClientSession(
+        auto_decompress=False, cookie_jar=DummyCookieJar(), timeout=ClientTimeout(), trace_configs=[tracing]
+    )
+
+
+def _request(session: ClientSession, fetch: Fetch) -> Any:
+    """Begin a request. The answer is asked for plain: a few bytes of a packed one may become gigabytes."""
+    given = {name.lower() for name in fetch.headers}
+    own = {"Accept-Encoding": "identity", "User-Agent": f"bedrockjobs/{version('bedrockjobs')}"}
+    return session.request(
+        fetch.method,
+        fetch.url,
+        headers={
+            **{name: value for name, value in own.items() if name.lower() not in given},
+            **fetch.headers,
+        },
+        data=fetch.body.encode() if fetch.body else None,
+        allow_redirects=not any(300 <= status <= 399 for status in fetch.status),
+        max_redirects=REDIRECTS_MAX,
+    )
+
+
+async def _check_redirect(_: ClientSession, __: SimpleNamespace, redirect: Any) -> None:
+    answer = redirect.response
+    target = answer.url.join(URL(answer.headers.get("Location", "")))
+    if target.scheme != answer.url.scheme:
+        raise ClientError(f"redirected from {answer.url.scheme} to {target.scheme or 'nowhere'}")
+
+
+async def _shown(answer: ClientResponse) -> str:
+    """Return the beginning of a body as text."""
+    if packed := answer.headers.get("Content-Encoding", "").replace("identity", ""):
+        return f"[body not shown: {packed}]"
+    found = bytearray()
+    while len(found) <= BODY_SHOWN_BYTES and (part := await answer.content.read(BODY_SHOWN_BYTES)):
+        found += part
+    try:
+        text = found[:BODY_SHOWN_BYTES].decode(answer.charset or "utf-8", "replace")
+    except LookupError:  # a charset that nobody knows
+        text = found[:BODY_SHOWN_BYTES].decode("utf-8", "replace")
+    return text + ("\n[cut]" if len(found) > BODY_SHOWN_BYTES else "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""Keeps the worker's runs leased, and hears from the server what must stop.
+
+One Heartbeat waits at the server at any time. Knows runs only by what it does with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Protocol
+
+from bedrock_worker.log import event
+from bedrock_worker.options import VERSION, Options
+from bedrock_worker.report import Link
+from bedrockjobs.client import AsyncClient
+from bedrockjobs.commands import Heartbeat
+from bedrockjobs.commands.runs import HeartbeatReply
+from bedrockjobs.config import HEARTBEAT_S
+from bedrockjobs.errors import CommandError, UnknownCommand
+
+AGAIN_S = 2.0
+"""Time to the next beat after one that was not answered."""
+
+ANSWER_S = 3.0
+"""Time for an answer beyond what the beat asked to wait: a dead connection must not cost the lease."""
+
+GAP_S = 1.0
+"""Shortest time between two beats, whatever changes and however soon the server answers."""
+
+LEAVE_S = 2.0
+"""Time for the last beat, and for the one that is on its way."""
+
+
+class Leased(Protocol):
+    """What is kept leased."""
+
+    @property
+    def leased_id(self) -> int | None:
+        """Return its runID, None where it needs no lease, or is to lose it."""
+
+    @property
+    def beat_s(self) -> float:
+        """Return the seconds between two beats that keep its lease up."""
+
+    def renew(self, sent_at: float) -> None:
+        """Count its lease from a moment of the event loop's clock."""
+
+    def suspend(self) -> None:
+        """Count no lease: the server gives none."""
+
+    def stop(self, number: signal.Signals) -> None:
+        """Signal its command, as the server wants."""
+
+    def lose(self) -> None:
+        """End its command at once and report nothing: it is another's by now."""
+
+
+class Heartbeats:
+    """The beats of one worker."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        link: Link,
+        options: Options,
+        *,
+        names: Callable[[], tuple[str, ...]],
+        heed: Callable[[bool], None],
+    ) -> None:
+        """Beat through a client.
+
+        ``names`` returns the patterns that the worker asks for; ``heed`` is called with whether the server
+        wants the worker quiet.
+        """
+        self._client, self._link, self._options = client, link, options
+        self._names, self._heed = names, heed
+        self._runs: set[Leased] = set()
+        self._said: object = None
+        self._sent_at = float("-inf")
+        self._again = asyncio.Event()
+        self._leaving = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._known = True
+        self.quiet = False
+        """Whether the worker takes no more jobs, by its own decision."""
+
+    def add(self, run: Leased, taken_at: float) -> None:
+        """Keep a run leased that was taken at a moment of the event loop's clock."""
+        self._runs.add(run)
+        if self._known:
+            run.renew(taken_at)
+        self.soon()
+
+    def discard(self, run: Leased) -> None:
+        """Let a run go."""
+        self._runs.discard(run)
+        run.suspend()
+        self.soon()
+
+    def soon(self) -> None:
+        """Beat again soon, where there is something to tell by then."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(max(loop.time(), self._sent_at + GAP_S), self._look)
+
+    def begin(self) -> None:
+        """Begin to beat."""
+        self._task = asyncio.get_running_loop().create_task(self._beat())
+
+    async def leave(self) -> None:
+        """End with a last beat, sent once.
+
+        It follows the one on its way: in another order the server would see a worker that came again.
+        """
+        self._leaving.set()
+        self._again.set()
+        with suppress(ConnectionError, CommandError, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                if self._task is not None:
+                    await self._task
+                await self._client.call(self._command((), leaving=True))
+
+    async def _beat(self) -> None:
+        """Beat until the worker leaves."""
+        loop = asyncio.get_running_loop()
+        wait = False  # the first beat, and one after a failure, is acknowledged at once
+        while not self._leaving.is_set():
+            self._again.clear()
+            runs = {run.leased_id: run for run in self._runs if run.leased_id is not None}
+            self._sent_at = loop.time()
+            reply = await self._exchange(runs, wait)
+            wait = reply is not None
+            if reply is None:
+                await self._pause(AGAIN_S if self._known else HEARTBEAT_S)
+                continue
+            for run in runs.values():
+                run.renew(self._sent_at)
+            self._obey(reply, runs)
+            await self._pause(self._sent_at + GAP_S - loop.time())
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not once the worker leaves."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._leaving.wait()
+
+    async def _exchange(self, runs: dict[int, Leased], wait: bool) -> HeartbeatReply | None:
+        """Send one beat; return the answer, None where there is none that can be used."""
+        wait_s = min((run.beat_s for run in runs.values()), default=float(HEARTBEAT_S))
+        self._said = self._to_say()
+        command = self._command(runs, wait_s=wait_s if wait else 0.0)
+        try:
+            async with asyncio.timeout((wait_s if wait else 0.0) + ANSWER_S):
+                reply = await self._client.call(command, hurry=self._again)
+        except UnknownCommand:  # an older server: it gives no leases
+            if self._known:
+                event(logging.WARNING, "no leases", reason="the server knows no Heartbeat")
+            self._known = False
+            for run in self._runs:
+                run.suspend()
+            return None
+        except (ConnectionError, CommandError, TimeoutError) as error:
+            self._link.down(error)
+            return None
+        self._link.up()
+        self._known = True
+        return reply
+
+    def _command(self, run_ids: Iterable[int], *, wait_s: float = 0.0, leaving: bool = False) -> Heartbeat:
+        options = self._options
+        given: dict[str, object] = {
+            "worker": options.worker, "runIDs": sorted(run_ids), "host": options.host, "pid": options.pid,
+            "version": VERSION, "names": list(self._names()), "slots": options.concurrency,
+        }  # fmt: skip
+        if self.quiet:
+            given["quiet"] = True
+        if leaving:
+            given["leaving"] = True
+        if wait_s:
+            given |= {"connection": "wait", "timeout": int(wait_s * 1_000)}
+        return Heartbeat.read(given)
+
+    def _obey(self, reply: HeartbeatReply, runs: dict[int, Leased]) -> None:
+        self._heed(reply.quiet)
+        for stop in reply.stop:
+            run = runs.get(stop.run_id)
+            if run is None:
+                continue
+            if stop.signal == "LOST":
+                run.lose()
+            else:
+                run.stop(signal.Signals[f"SIG{stop.signal}"])
+
+    def _look(self) -> None:
+        """Ask for another beat if the last one says something else than this one would."""
+        self._timer = None
+        if self._to_say() != self._said:
+            self._again.set()
+
+    def _to_say(self) -> object:
+        return {run.leased_id for run in self._runs} - {None}, self.quiet, self._names()

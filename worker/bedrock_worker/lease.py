@@ -1,0 +1,60 @@
+"""How long a run is surely ours: counted from the moment a beat was sent that the server acknowledged.
+
+The command gets TERM and then KILL before that time is over, so that the server never gives a job away that
+still runs here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+from bedrockjobs.config import HEARTBEAT_S, LEASE_S_DEFAULT
+
+TERM_BEFORE_S = 10.0
+"""How long before the end of the lease the command is asked to end; a third of a lease under 30 s."""
+
+KILL_BEFORE_S = 5.0
+"""How long before the end of the lease it is killed; a sixth of a lease under 30 s."""
+
+BEATS_PER_LEASE = LEASE_S_DEFAULT / HEARTBEAT_S
+"""Beats within a lease that is too short for one every ``HEARTBEAT_S``."""
+
+End = Callable[[signal.Signals], None]
+
+
+class Lease:
+    """The lease of one run."""
+
+    def __init__(self, seconds: int | None, end: End) -> None:
+        """Last for so many seconds (45 if None or 0); ``end`` is called with TERM, then with KILL."""
+        self.seconds = float(seconds or LEASE_S_DEFAULT)
+        self._end = end
+        self._timers: list[asyncio.TimerHandle] = []
+
+    @property
+    def beat_s(self) -> float:
+        """Return the seconds between two beats that keep it up."""
+        return min(float(HEARTBEAT_S), self.seconds / BEATS_PER_LEASE)
+
+    @property
+    def kill_s(self) -> float:
+        """Return the seconds after which the command is killed."""
+        return self.seconds - min(KILL_BEFORE_S, self.seconds / 6)
+
+    def renew(self, sent_at: float) -> None:
+        """Count from a moment of the event loop's clock."""
+        self.suspend()
+        loop = asyncio.get_running_loop()
+        term_at = sent_at + self.seconds - min(TERM_BEFORE_S, self.seconds / 3)
+        self._timers = [
+            loop.call_at(term_at, self._end, signal.SIGTERM),
+            loop.call_at(sent_at + self.kill_s, self._end, signal.SIGKILL),
+        ]
+
+    def suspend(self) -> None:
+        """Count no more: the run is over, or its server gives no leases."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers = []

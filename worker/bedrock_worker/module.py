@@ -1,0 +1,181 @@
+"""Loads a Python module with ``@job`` and ``@cron`` functions, and checks what can be checked before a run.
+
+Runs no function: each runs in a process of its own (``call``), like any command.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from bedrock_worker.functions import Declared, declared_in
+from bedrock_worker.glob import glob, is_plain
+from bedrockjobs import duration
+from bedrockjobs.commands import JobSpec, SyncSchedules
+from bedrockjobs.commands.options import JobOptions
+from bedrockjobs.config import PATTERN_CHARS_MAX
+from bedrockjobs.errors import CommandError
+from bedrockjobs.schedule import cron
+from bedrockjobs.wire import command_error, wire_name
+
+RUN_TIMEOUT_S, GRACE_S = 300, 60
+"""Time that a run of a ``@cron`` function may take, and then to end, unless it says otherwise: as in FTL."""
+
+CRON_OPTIONS = (JobOptions.model_fields.keys() - {"cmd", "argv", "url"}) | {"job_priority"}
+"""Options that ``@cron`` takes."""
+
+
+class BadModule(ValueError):
+    """A module cannot be used; says which function and why."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function that a worker can run."""
+
+    module: str
+    name: str
+    pattern: str
+    """GLOB pattern of the names of the jobs it is for."""
+    timeout_s: float | None = None
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """Return the command that runs it, for a job on stdin or in ``BEDROCK_DATA_FILE``."""
+        return (sys.executable, "-m", "bedrock_worker.call", self.module, self.name)
+
+
+@dataclass(frozen=True)
+class Module:
+    """What a module declares."""
+
+    name: str
+    functions: tuple[Function, ...]
+    schedules: tuple[Mapping[str, Any], ...]
+    """Parameters of CreateJob by wire name, for each ``@cron`` function."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the name patterns, for a worker that asks for what it has functions for."""
+        return tuple(dict.fromkeys(function.pattern for function in self.functions))
+
+    @property
+    def source(self) -> str:
+        """Return whose schedules these are in the server's eyes."""
+        return f"module {self.name}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return what the functions' processes need to find the module as this one did."""
+        given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        return {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), *given])}
+
+    def function_for(self, name: str) -> Function | None:
+        """Return the first function for a job of this name; a schedule's own before patterns."""
+        exact = (found for found in self.functions if found.pattern == name)
+        return next(exact, None) or next((it for it in self.functions if glob(name, it.pattern)), None)
+
+    def sync(self, by: str = "") -> SyncSchedules:
+        """Return the command that makes the server's schedules those of the module; raises CommandError."""
+        return SyncSchedules.read({"source": self.source, "schedules": list(self.schedules), "by": by})
+
+
+def load(name: str) -> Module:
+    """Import a module, also from the current folder, and return what it declares.
+
+    Raises BadModule; what the module itself raises while it is imported comes as it is.
+    """
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise BadModule(f"{name!r}: expected the name of a module, like app.jobs")
+    folder = str(Path.cwd())
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise BadModule(f"{name}: no such module, in {folder} or where Python looks") from None
+    functions, schedules = [], []
+    for declared in declared_in(name):
+        function = declared.function
+        where = f"{declared.module}.{getattr(function, '__qualname__', '?')}"
+        try:
+            functions.append(_function(declared))
+            if declared.expression is not None:
+                schedules.append(_schedule(declared))
+        except (ValueError, CommandError) as error:
+            words = (error.detail or error.reason) if isinstance(error, CommandError) else error
+            raise BadModule(f"{where}: {words}") from None
+    if not functions:
+        raise BadModule(f"{name}: expected functions with @job or @cron")
+    names = [schedule["name"] for schedule in schedules]
+    if twice := [one for one in names if names.count(one) > 1]:
+        raise BadModule(f"{name}: expected a name of its own for each schedule, {twice[0]} has several")
+    return Module(name, tuple(functions), tuple(schedules))
+
+
+def _function(declared: Declared) -> Function:
+    function = declared.function
+    name = getattr(function, "__qualname__", "")
+    if not inspect.isroutine(function) or not name.isidentifier():
+        raise ValueError("expected a function of the module, not of a class or of a function")
+    signature = inspect.signature(function)
+    if declared.expression is not None:
+        needed = [it.name for it in signature.parameters.values() if _is_needed(it)]
+        if needed:
+            raise ValueError(f"a cron function must need no arguments, this one needs {', '.join(needed)}")
+        return Function(declared.module, name, declared.pattern)
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise ValueError(f"a job function must take one argument, the job: {error}") from None
+    if not 1 <= len(declared.pattern) <= PATTERN_CHARS_MAX:
+        raise ValueError(f"expected a name pattern of 1 to {PATTERN_CHARS_MAX} characters")
+    if unknown := declared.options.keys() - {"timeout"}:
+        raise ValueError(f"unknown option {min(unknown)}, @job takes timeout")
+    return Function(declared.module, name, declared.pattern, _seconds(declared.options.get("timeout")))
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and parameter.kind not in optional
+
+
+def _seconds(value: Any) -> float | None:
+    if value is None:
+        return None
+    found = duration.seconds_of(value) if isinstance(value, str) else value
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < float("inf"):
+        raise ValueError(f"timeout: expected {duration.WORDS}, more than 0")
+    return float(found)
+
+
+def _schedule(declared: Declared) -> dict[str, Any]:
+    assert declared.expression is not None
+    if not is_plain(declared.pattern):
+        raise ValueError(f"name: expected one without * ? [, got {declared.pattern!r}")
+    if not isinstance(declared.zone, str) or declared.zone.split() != [declared.zone]:
+        raise ValueError(f"zone: expected the name of a time zone, got {declared.zone!r}")
+    if unknown := declared.options.keys() - CRON_OPTIONS:
+        raise ValueError(f"unknown option {min(unknown)}, @cron takes {', '.join(sorted(CRON_OPTIONS))}")
+    cron.parse(declared.expression)
+    zone = "" if declared.zone.upper() == "UTC" else f"TZ={declared.zone} "
+    repeat = f"CRON {zone}{' '.join(declared.expression.split())}"
+    cron.split_zone(repeat)
+    options = {"run_timeout": RUN_TIMEOUT_S, "grace": GRACE_S, **declared.options}
+    spec = {"name": declared.pattern, "repeat": repeat}
+    spec |= {wire_name(option): value for option, value in options.items() if value is not None}
+    try:
+        JobSpec.model_validate(spec)
+    except ValidationError as error:
+        raise command_error(error) from None
+    return spec

@@ -1,0 +1,89 @@
+"""Progress that a command tells on stdout, ``::progress 40 message::``, on its way to the server.
+
+Only the latest counts: what is overtaken before it could be sent is not sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from contextlib import suppress
+
+from bedrock_worker.log import event
+from bedrock_worker.report import Link, insist
+from bedrock_worker.taken import Job
+from bedrockjobs import jsontext
+from bedrockjobs.client import AsyncClient
+from bedrockjobs.commands import UpdateJob
+from bedrockjobs.errors import CommandError
+
+PAUSE_S = 1.0
+"""Time between two reports of progress: nobody reads faster, and each is a commit."""
+
+PERCENT_MAX = 100
+
+_PROGRESS = re.compile(
+    r"::progress[ \t]+([0-9]{1,3}(?:\.[0-9]{1,6})?)(?:[ \t]+(.*?))?[ \t]*::[ \t]*", re.ASCII
+)
+
+
+def progress_of(line: str) -> str | None:
+    """Return the progress in a line as a JSON object, None where it is an ordinary line."""
+    found = _PROGRESS.fullmatch(line)
+    if found is None or float(found[1]) > PERCENT_MAX:
+        return None
+    percent = float(found[1])
+    number = int(percent) if percent.is_integer() else percent
+    return jsontext.dump({"percent": number, "message": found[2] or ""})
+
+
+class Progress:
+    """The progress of one run."""
+
+    def __init__(self, client: AsyncClient, link: Link, job: Job) -> None:
+        """Send through a client; without a run nothing is sent."""
+        self._client, self._link, self._job = client, link, job
+        self._latest: str | None = None
+        self._ending = asyncio.Event()
+        self._over = job.run_id is None
+        self._task: asyncio.Task[None] | None = None
+
+    def heard(self, line: str) -> bool:
+        """Take a line if it is progress, and tell whether it was."""
+        progress = progress_of(line)
+        if progress is None:
+            return False
+        self._latest = progress
+        if not self._over and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._send_latest())
+        return True
+
+    async def end(self) -> None:
+        """Wait until the server has the latest."""
+        self._ending.set()
+        if self._task is not None:
+            await self._task
+
+    def abandon(self) -> None:
+        """Send nothing more."""
+        self._over = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _send_latest(self) -> None:
+        """Send until there is nothing newer."""
+        while self._latest is not None and not self._over:
+            latest, self._latest = self._latest, None
+            job = self._job
+            try:
+                await insist(
+                    self._client, self._link, UpdateJob(job_id=job.job_id, run_id=job.run_id, progress=latest)
+                )
+            except CommandError as error:
+                self._over = True
+                event(logging.INFO, "progress not sent", job=job.job_id, run=job.run_id, answer=error)
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_S):
+                    await self._ending.wait()
