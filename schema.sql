@@ -47,6 +47,9 @@ CREATE INDEX jobsByExpires ON jobs (expires) WHERE expires <> '';
 -- Who holds a lock.
 CREATE INDEX jobsHolding ON jobs (lane) WHERE state = 'RUNNING' AND lane <> '';
 
+-- Jobs that wait for a person or for their children: few, and no take touches them.
+CREATE INDEX jobsAside ON jobs (state) WHERE state = 'FAILED' OR state = 'PAUSED';
+
 -- Schedules, among all that repeats.
 CREATE INDEX jobsRepeating ON jobs (name) WHERE repeat <> '';
 
@@ -136,6 +139,19 @@ CREATE TABLE events (
     by     TEXT    NOT NULL DEFAULT '',
     detail TEXT    NOT NULL DEFAULT ''
 ) STRICT;
+
+-- What was done in each minute, for charts; written when the minute is over.
+CREATE TABLE stats (
+    minute   TEXT    NOT NULL PRIMARY KEY,      -- YYYY-MM-DD HH:MM:00
+    created  INTEGER NOT NULL,
+    taken    INTEGER NOT NULL,
+    finished INTEGER NOT NULL,
+    failed   INTEGER NOT NULL,
+    retried  INTEGER NOT NULL,
+    lost     INTEGER NOT NULL,
+    waits    INTEGER NOT NULL,                  -- takes of which waitMs is the sum
+    waitMs   INTEGER NOT NULL                   -- how long their jobs had been due
+) STRICT, WITHOUT ROWID;
 
 -- What the server must remember beside the jobs: nextJobID, nextRunID, crashPatterns (a JSON array), and when
 -- it last ran (seen).

@@ -138,6 +138,12 @@ KEY_CHARS_MAX = 255
 EVENTS_KEPT_MAX = 100_000
 """Events kept; the oldest go first."""
 
+RUNS_KEPT_MAX = 1_000_000
+"""Runs kept in all, about 300 bytes each: a server whose every job has a name of its own must not fill up."""
+
+STATS_KEPT_S = 8 * 86_400
+"""Time the counts of a minute are kept, for charts of a week."""
+
 TICK_ROWS_MAX = 1_000
 """Rows of the tick ledger kept for each schedule."""
 

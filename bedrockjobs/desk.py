@@ -18,6 +18,12 @@ from bedrockjobs.clock import Clock, SystemClock
 from bedrockjobs.commands import Heartbeat
 from bedrockjobs.config import LEASE_S_DEFAULT, WAIT_MS_DEFAULT, WAIT_MS_MAX
 
+LISTED_MAX = 100
+"""Workers that an event about one of them lists: an event of each of very many must not list them all."""
+
+BEATS_PER_LEASE = 3
+"""A waiting heartbeat is answered after this part of a lease, so that one that is lost costs no run."""
+
 
 @dataclass(slots=True)
 class OpenRun:
@@ -48,11 +54,17 @@ class Worker:
     host: str = ""
     pid: int = 0
     version: str = ""
-    names: tuple[str, ...] = ()
+    asked: dict[tuple[str, ...], float] = field(default_factory=dict)
+    """The names it asks for, and until when each of its requests counts."""
     accepts: tuple[str, ...] = ()
     slots: int = 0
     quiet: bool = False
     runs: set[int] = field(default_factory=set)
+
+    @property
+    def names(self) -> list[str]:
+        """Return all the names it asks for."""
+        return sorted({name for names in self.asked for name in names})
 
 
 class Desk:
@@ -65,8 +77,8 @@ class Desk:
         self.workers: dict[str, Worker] = {}
         self.runs: dict[int, OpenRun] = {}
         self.drains: frozenset[str] = frozenset()
-        self.news: list[tuple[str, Worker]] = []
-        """Workers that came and went, for the next transaction to write down."""
+        self.news: list[tuple[str, str, str]] = []
+        """Workers that came and went, as events for the next transaction: kind, name, who is there now."""
         self.on_news: Callable[[], None] = lambda: None
         self._changed: dict[str, set[asyncio.Future[None]]] = {}
         self._ended = False
@@ -86,9 +98,10 @@ class Desk:
     def closed(self, run_id: int) -> None:
         """Note the end of a run."""
         run = self.runs.pop(run_id, None)
-        if run is not None and run.worker in self.workers:
-            self.workers[run.worker].runs.discard(run_id)
-            self._wake(run.worker)
+        if run is not None:
+            if run.worker in self.workers:
+                self.workers[run.worker].runs.discard(run_id)
+            self._wake(run.worker)  # also one that counts as gone: it may be waiting to hear of it
 
     def stop(self, run_id: int, signal: str) -> None:
         """Let the worker of a run hear of a signal."""
@@ -135,7 +148,12 @@ class Desk:
             self._tell("worker joined", worker)
         worker.heartbeat, worker.until = now, max(until, worker.until)
         worker.host, worker.pid = host or worker.host, pid or worker.pid
-        worker.names, worker.accepts = tuple(names) or worker.names, tuple(accepts) or worker.accepts
+        worker.accepts = tuple(accepts) or worker.accepts
+        if asked := tuple(names):
+            worker.asked[asked] = until
+            if len(worker.asked) > 1:
+                now_s = self._leases.monotonic()
+                worker.asked = {names: end for names, end in worker.asked.items() if end > now_s}
         return worker
 
     def leave(self, name: str) -> None:
@@ -145,7 +163,10 @@ class Desk:
             self._tell("worker left", worker)
 
     def _tell(self, kind: str, worker: Worker) -> None:
-        self.news.append((kind, worker))
+        names = sorted(self.workers)
+        more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
+        there = f"{len(names)} worker(s) now running [{' '.join(names[:LISTED_MAX])}{more}]"
+        self.news.append((kind, worker.name, there))
         self.on_news()
 
     def drained(self, drains: frozenset[str]) -> None:
@@ -168,7 +189,7 @@ class Desk:
                 "host": worker.host,
                 "pid": worker.pid,
                 "version": worker.version,
-                "names": list(worker.names),
+                "names": worker.names,
                 "slots": worker.slots,
                 "joined": worker.joined,
                 "heartbeat": worker.heartbeat,
@@ -185,6 +206,10 @@ class Desk:
         """Renew leases; return what must stop, at once where that is news or nobody waits."""
         wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
         wait_s = min(wait_ms, WAIT_MS_MAX) / 1000 if command.waiting and not command.leaving else 0.0
+        leases = [
+            run.lease_s for run in map(self.runs.get, command.run_ids) if run is not None and run.lease_s
+        ]
+        wait_s = min(wait_s, min(leases, default=LEASE_S_DEFAULT) / BEATS_PER_LEASE)
         worker = self.met(command.worker, host=command.host, pid=command.pid, names=command.names or ())
         worker.version, worker.slots = command.version or worker.version, command.slots or worker.slots
         worker.quiet = command.quiet

@@ -9,7 +9,7 @@ from typing import Literal
 
 State = Literal["QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED"]
 Event = Literal[
-    "create", "take", "finish", "retry", "revive", "fail", "lose", "cancel", "delete", "requeue",
+    "create", "take", "finish", "retry", "revive", "fail", "lose", "expire", "cancel", "delete", "requeue",
     "parent pauses", "parent ends", "children end",
 ]  # fmt: skip
 
@@ -34,12 +34,19 @@ TRANSITIONS: dict[Event, dict[str, tuple[str, ...]]] = {
         "RUNNING": ("QUEUED", "PAUSED", "FINISHED", GONE),
         "RUNQUEUED": ("QUEUED", "PAUSED", "FINISHED", GONE),
     },
-    "retry": {"RUNNING": ("QUEUED",), "RUNQUEUED": ("QUEUED",)},
+    # FAILED: somebody had stopped its run.
+    "retry": {"RUNNING": ("QUEUED", "FAILED"), "RUNQUEUED": ("QUEUED", "FAILED")},
     "revive": {"FAILED": ("QUEUED",)},
-    # QUEUED: a schedule goes on to its next tick.
-    "fail": {"RUNNING": ("FAILED", "QUEUED"), "RUNQUEUED": ("FAILED",)},
-    # Too many lost deliveries, or its name is on the crash list.
-    "lose": {"QUEUED": ("FAILED",), "RUNQUEUED": ("FAILED",)},
+    # QUEUED: a schedule goes on to its next tick, a job with retries is tried again.
+    "fail": {"RUNNING": ("FAILED", "QUEUED"), "RUNQUEUED": ("FAILED", "QUEUED")},
+    # Its worker was silent, or it took too long. FAILED: too often, or its name is on the crash list.
+    "lose": {
+        "QUEUED": ("FAILED",),
+        "RUNNING": ("QUEUED", "FAILED"),
+        "RUNQUEUED": ("QUEUED", "FAILED"),
+    },
+    # It was not taken in time.
+    "expire": {"QUEUED": (GONE,)},
     "cancel": {"QUEUED": ("CANCELLED",), "RUNQUEUED": ("CANCELLED",), "FAILED": ("CANCELLED",)},
     "delete": {
         "QUEUED": (GONE,),

@@ -26,6 +26,7 @@ from bedrockjobs.store.lock import DatabaseLock, Owned
 from bedrockjobs.store.reader import Reader
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.tally import Tally
 from bedrockjobs.views import Views
 
 log = logging.getLogger(__name__)
@@ -121,11 +122,11 @@ class Server:
             raise StartError(f"database: {error}", EXIT_FAILURE) from None
         self._reader = Reader(str(path), self.settings)
         await self._reader.open()
-        bells, desk = Bells(), Desk(self.clock, self._lease_clock)
+        bells, desk, tally = Bells(), Desk(self.clock, self._lease_clock), Tally()
         self.dispatcher = Dispatcher(
-            self._store, self.clock, self.settings, self._fail, desk=desk, bells=bells
+            self._store, self.clock, self.settings, self._fail, desk=desk, bells=bells, tally=tally
         )
-        views = Views(self._reader, bells, self.clock, self.settings)
+        views = Views(self._reader, bells, desk, tally, self.clock, self.settings)
         self.service = Service(self.dispatcher, views, desk, bells, self.clock, self.settings)
         self._connections = Connections(self.service, SystemClock(), self.settings)
         self._listener = Listener(self._connections, self.settings)

@@ -133,6 +133,8 @@ class Service:
             except asyncio.CancelledError:
                 if not entry.gone:
                     raise
+                if isinstance(command, Heartbeat):  # done again, it would renew what nobody holds
+                    return
                 outcome = await self._answer(command.model_copy(update={"connection": None}))
         except CommandError as error:
             outcome = error

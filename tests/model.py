@@ -108,7 +108,8 @@ class Model(Table):
     def _overwrite(self, row: Row, spec: c.JobSpec, data: str, priority: int) -> None:
         if row.parentJobID != spec.parent_job_id:
             raise Refusal(404, "Mismatched parentJobID")
-        if not spec.overwrite or (self.mode == "current" and data == row.data):
+        same = self.mode == "current" and data == row.data and not is_cron(spec.repeat)
+        if not spec.overwrite or same:
             return
         self._check_new_repeat(row, spec.repeat)
         if is_cron(spec.repeat) and spec.repeat != row.repeat and row.state == "QUEUED":

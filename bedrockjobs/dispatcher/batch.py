@@ -5,9 +5,13 @@ All of it is synchronous and in memory or in the open transaction, so that it ca
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from functools import partial
+
 from bedrockjobs.bells import Bells
 from bedrockjobs.clock import Clock
-from bedrockjobs.commands import CreateJob, CreateJobs
+from bedrockjobs.commands import CreateJob, CreateJobs, FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.config import WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
 from bedrockjobs.desk import Desk
 from bedrockjobs.dispatcher.entry import Entry, Leave, Outcome, PutBack
@@ -18,6 +22,13 @@ from bedrockjobs.handlers import take
 from bedrockjobs.handlers.dispatch import perform
 from bedrockjobs.handlers.turn import Answer, TakeRequest, Turn
 from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.tally import Tally
+from bedrockjobs.wire import moment_of
+
+log = logging.getLogger(__name__)
+
+SERVED_AT_ONCE_MAX = 200
+"""Waiters that one transaction serves because time has passed: the loop must not stand still for long."""
 
 
 class Batch:
@@ -31,9 +42,11 @@ class Batch:
         settings: Settings,
         desk: Desk,
         bells: Bells,
+        tally: Tally,
     ) -> None:
         """Work on ``store`` and ``waiting``, at the time of ``clock``."""
-        self.keeper = Keeper(store, desk, clock)
+        self.keeper = Keeper(store, desk, tally, clock)
+        self._tally = tally
         self._desk = desk
         self._bells = bells
         self._turn: Turn | None = None
@@ -102,15 +115,46 @@ class Batch:
     def accept(self) -> int:
         """The last run is committed: forget how to undo it; return how many commands began to wait in it."""
         if self._turn is not None:
-            for act in self._turn.after:
-                act()
-            for topic in self._turn.rings:
-                self._bells.ring(topic)
+            acts: list[Callable[[], object]] = [*self._turn.after, partial(self._count, self._turn)]
+            acts += [partial(self._bells.ring, topic) for topic in self._turn.rings]
+            for act in acts:
+                try:
+                    act()
+                except Exception:  # it is on disk: whoever asked gets the answer whatever happens here
+                    log.exception("what follows a commit could not be done")
             self._turn = None
         parked = len(self._parked)
         self._parked = []
         self._served = []
         return parked
+
+    def _count(self, turn: Turn) -> None:
+        """Count what was done, and how long the job of one take had been due."""
+        minute, measured = self._tally.open, False
+        minute.lost += turn.lost
+        for entry, outcome in self._outcomes:
+            if not isinstance(outcome, Answer):
+                continue
+            if outcome.taken:
+                minute.taken += len(outcome.taken)
+                if not measured:
+                    measured = True
+                    due = moment_of(outcome.taken[0].before.next_run)
+                    minute.waits += 1
+                    minute.wait_ms += max(int((turn.moment - due).total_seconds() * 1_000), 0)
+            kind = type(entry.command)
+            if kind is FinishJob:
+                minute.finished += 1
+            elif kind is CreateJob:
+                minute.created += 1
+            elif kind is RetryJob:
+                minute.retried += 1
+            elif kind is FailJob:
+                minute.failed += 1
+            elif isinstance(entry.command, CreateJobs):
+                minute.created += len(entry.command.jobs)
+            elif isinstance(entry.command, FinishJobs):
+                minute.finished += len(entry.command.jobs)
 
     def undo(self) -> None:
         """Let those wait again who were served, and those no longer who began to wait."""
@@ -180,11 +224,17 @@ class Batch:
     def _serve_due(self, turn: Turn) -> None:
         """Hand out jobs that have become due since the last transaction."""
         groups = self._waiting.due_groups(turn.now_ms)
+        served = 0
         while groups:
+            if served >= SERVED_AT_ONCE_MAX:  # the rest in the next transaction, which follows at once
+                for later in groups:
+                    self._waiting.note_due(later, "")
+                break
             waiter = min((group.oldest() for group in groups), key=lambda waiter: waiter.seq)
             answer = take.take(turn, waiter.request)
             if answer is not None:
                 self._hand_over(waiter, answer)
+                served += 1
                 groups = [group for group in groups if group.waiters]
                 continue
             group = waiter.group

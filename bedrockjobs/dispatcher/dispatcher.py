@@ -14,6 +14,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from queue import SimpleQueue
 from typing import Any
@@ -29,7 +30,8 @@ from bedrockjobs.dispatcher.waiting import Waiter, Waiting
 from bedrockjobs.errors import CommandError, ServerFault, Unavailable
 from bedrockjobs.handlers.turn import Answer, Taken
 from bedrockjobs.store.sqlite import SQLiteStore
-from bedrockjobs.wire import moment_of, stamp_ms
+from bedrockjobs.tally import Tally
+from bedrockjobs.wire import moment_of, stamp, stamp_ms
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,7 @@ class Dispatcher:
         *,
         desk: Desk | None = None,
         bells: Bells | None = None,
+        tally: Tally | None = None,
     ) -> None:
         """Serve ``store``; ``on_failure`` is called when the disk no longer keeps what it promised."""
         desk = desk or Desk(clock, clock)
@@ -71,7 +74,9 @@ class Dispatcher:
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
-        self._batch = Batch(store, self._waiting, clock, settings, desk, Bells() if bells is None else bells)
+        self._batch = Batch(
+            store, self._waiting, clock, settings, desk, Bells() if bells is None else bells, tally or Tally()
+        )
         self._keeper = self._batch.keeper
         self._gathered: deque[Entry] = deque()
         self._again: deque[list[Entry]] = deque()
@@ -152,6 +157,11 @@ class Dispatcher:
             self._timer.cancel()
         self._commits.put(None)
         await asyncio.to_thread(self._thread.join)
+        if not self._broken:
+            with suppress(sqlite3.Error):  # without it, ticks since the last write count as passed unserved
+                self._store.begin()
+                self._store.set_seen(stamp(self._clock.now()))
+                self._store.commit()
 
     async def _until_idle(self) -> None:
         while not self._broken and (self._open or self._gathered or self._again):
@@ -338,7 +348,9 @@ class Dispatcher:
         self._deliver([(waiter.entry, empty(waiter.request)) for waiter in gone])
 
     def _sleep_s(self) -> float:
-        sleep = min(SLEEP_S_MAX, self._keeper.sleep_s() + WAKE_LATE_S)
+        sleep = SLEEP_S_MAX
+        if not self._draining:
+            sleep = min(sleep, self._keeper.sleep_s() + WAKE_LATE_S)
         due = self._waiting.next_due()
         if due:
             until = (moment_of(due) - self._clock.now()).total_seconds()

@@ -6,16 +6,22 @@ simply looked at again.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 from bedrockjobs.clock import Clock
-from bedrockjobs.config import EVENTS_KEPT_MAX, KEYS_KEPT_S, OUTPUT_KEPT_S
+from bedrockjobs.config import EVENTS_KEPT_MAX, KEYS_KEPT_S, OUTPUT_KEPT_S, RUNS_KEPT_MAX, STATS_KEPT_S
 from bedrockjobs.desk import Desk, OpenRun
 from bedrockjobs.handlers import again, control, failing, hosts, ticks
 from bedrockjobs.handlers.placing import after_seconds, word
 from bedrockjobs.handlers.turn import Turn
 from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.tally import Tally
 from bedrockjobs.wire import moment_of, stamp_ms
+
+log = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 100
 """Jobs whose time is over that one transaction deals with, so that it stays short."""
@@ -30,15 +36,19 @@ SEEN_S = 10.0
 """Time between two notes that the server is alive, which go with other writes."""
 
 OUTPUT_RUNS_MAX = 1_000
-"""Runs with output that one look goes through."""
+"""Runs with output, and ledgers, that one look goes through."""
+
+CLEANED_MAX = 10_000
+"""Rows of one kind that one look deletes: its transaction must be short."""
 
 
 class Keeper:
     """Keeps the time of one server."""
 
-    def __init__(self, store: SQLiteStore, desk: Desk, clock: Clock) -> None:
-        """Keep the time of ``store`` and ``desk`` by ``clock``."""
+    def __init__(self, store: SQLiteStore, desk: Desk, tally: Tally, clock: Clock) -> None:
+        """Keep the time of ``store`` and ``desk`` by ``clock``; write the minutes of ``tally``."""
         self._store = store
+        self.tally = tally
         self._desk = desk
         self._clock = clock
         self.since = stamp_ms(clock.now())
@@ -49,7 +59,7 @@ class Keeper:
         self._settled_at = clock.monotonic() + (SETTLE_S if self.seen else 0)
         """When the workers of the server before this one have said that they are there."""
         self._clean_at = clock.monotonic() + CLEAN_S
-        self._cleaned = 0
+        self._cleaned = self._ledgers = 0
         self._started = False
 
     def due(self) -> bool:
@@ -61,7 +71,7 @@ class Keeper:
         if not self._started or self._desk.news:
             return 0.0
         sleep = min(self._desk.sleep_s(), self._clean_at - self._clock.monotonic())
-        if self._store.ready.next_every is not None:
+        if self._store.ready.every.next is not None:
             unsettled = self._settled_at - self._clock.monotonic()
             sleep = min(sleep, unsettled) if unsettled > 0 else sleep
         soonest = self.next_stamp()
@@ -74,7 +84,7 @@ class Keeper:
         moments = [pause.until for pause in self._store.records.pauses() if pause.until]
         if self._store.next_expiry is not None:
             moments.append(self._store.next_expiry)
-        every = self._store.ready.next_every
+        every = self._store.ready.every.next
         if every is not None and self._clock.monotonic() >= self._settled_at:
             moments.append(every)
         return min(moments, default=None)
@@ -84,7 +94,8 @@ class Keeper:
         if not self._started:
             self._start(turn)
         for run_id in self._desk.overdue():
-            failing.lease_over(turn, run_id)
+            if not self._tried(turn, partial(failing.lease_over, turn, run_id)):
+                turn.after.append(partial(self._desk.closed, run_id))
         self._expire(turn)
         ended = [pause for pause in turn.tx.records.pauses() if pause.until and pause.until <= turn.now_ms]
         if ended:
@@ -92,13 +103,34 @@ class Keeper:
         if self._desk.news:
             self._write_news(turn)
         if self._clock.monotonic() >= self._settled_at:
-            for row in self._store.ready.due_every(turn.now_ms)[:AT_ONCE_MAX]:
-                hosts.fire(turn, row)
+            for row in self._store.ready.every.due(turn.now_ms)[:AT_ONCE_MAX]:
+                if not self._tried(turn, partial(hosts.fire, turn, row)):
+                    self._store.ready.every.set_aside(row.job_id)
         if self._clock.monotonic() >= self._clean_at:
             self._clean(turn)
 
+    def _tried(self, turn: Turn, act: Callable[[], None]) -> bool:
+        """Do one thing; where it fails, undo and log it, so that nothing else fails with it."""
+        freed, after = list(self._store.ready.freed), len(turn.after)
+        self._store.savepoint()
+        try:
+            act()
+        except Exception:
+            log.exception("what time asked for could not be done")
+            self._store.undo()
+            self._store.ready.freed[:] = freed
+            del turn.after[after:]
+            return False
+        self._store.release()
+        return True
+
     def note_alive(self, turn: Turn) -> None:
-        """Note now and then that the server is alive, in a transaction that writes anyway."""
+        """Note that the server is alive and what the last minute was, where something is written anyway."""
+        minute = f"{turn.now[:16]}:00"
+        if minute != self.tally.open.minute:
+            if any(self.tally.open.counts()):
+                turn.tx.records.add_minute(self.tally.open.minute, self.tally.open.counts())
+            turn.after.append(lambda: self.tally.begin(minute))
         if self._clock.monotonic() >= self._seen_at:
             self._store.set_seen(turn.now)
             self._seen_at = self._clock.monotonic() + SEEN_S
@@ -123,15 +155,14 @@ class Keeper:
         if soonest is None or soonest > turn.now_ms:
             return
         for row in turn.tx.expired(turn.now_ms, AT_ONCE_MAX):
-            failing.time_over(turn, row)
+            if not self._tried(turn, partial(failing.time_over, turn, row)):
+                turn.tx.save(row._replace(expires=""))
         self._store.look_for_expiry()
 
     def _write_news(self, turn: Turn) -> None:
         news = list(self._desk.news)
-        names = sorted(self._desk.workers)
-        for kind, worker in news:
-            detail = f"{len(names)} worker(s) now running [{' '.join(names)}]"
-            turn.note(kind, name=worker.name, detail=detail)
+        for kind, worker, there in news:
+            turn.note(kind, name=worker, detail=there)
         turn.after.append(lambda: self._forget(len(news)))
 
     def _forget(self, count: int) -> None:
@@ -140,11 +171,14 @@ class Keeper:
     def _clean(self, turn: Turn) -> None:
         """Forget what is too old."""
         records = turn.tx.records
-        records.drop_keys(after_seconds(turn.now_ms, -KEYS_KEPT_S))
+        records.drop_keys(after_seconds(turn.now_ms, -KEYS_KEPT_S), CLEANED_MAX)
+        records.drop_runs(RUNS_KEPT_MAX, CLEANED_MAX)
+        self._ledgers = records.drop_orphan_ticks(self._ledgers, OUTPUT_RUNS_MAX)
         records.drop_events(EVENTS_KEPT_MAX)
+        records.drop_minutes(after_seconds(turn.now, -STATS_KEPT_S))
         ended_before = stamp_ms(turn.moment - timedelta(seconds=OUTPUT_KEPT_S))
         self._cleaned = records.drop_output(ended_before, self._cleaned, OUTPUT_RUNS_MAX)
-        again = CLEAN_S if not self._cleaned else 1
+        again = CLEAN_S if not (self._cleaned or self._ledgers) else 1
         turn.after.append(lambda: self._clean_in(again))
 
     def _clean_in(self, seconds: float) -> None:

@@ -106,8 +106,7 @@ class Waiting:
 
     def restore(self, waiters: list[Waiter]) -> None:
         """Let waiters that were taken out wait again, at their old places."""
-        for waiter in waiters:
-            group = self.add(waiter)
+        for group in {id(group): group for group in map(self.add, waiters)}.values():
             group.waiters = dict(sorted(group.waiters.items()))
             self.note_due(group, "")
 

@@ -9,24 +9,32 @@ from __future__ import annotations
 
 from bedrockjobs import jsontext
 from bedrockjobs.handlers import ticks
-from bedrockjobs.handlers.placing import has_option, placed, with_options
+from bedrockjobs.handlers.placing import ENDED, has_option, placed, with_options
 from bedrockjobs.handlers.turn import Turn
 from bedrockjobs.jsontext import quoted
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.rows import JobRow
 
-ENDED: dict[str, str | None] = dict.fromkeys(("failures", "losses", "cause", "overtime"))
-"""What a job no longer needs to know of a run that is over."""
-
 
 def triggered(turn: Turn, row: JobRow) -> JobRow:
     """Return a queued job that runs now, for somebody."""
-    return placed(_remember(row, row.next_run)._replace(next_run=turn.now_ms))
+    again = has_option(row, "trigger")  # it is tried again, and remembers already
+    known = with_options(row, {"cause": None}) if again else _remember(row, row.next_run)
+    return placed(known._replace(next_run=turn.now_ms))
 
 
 def _remember(row: JobRow, own: str) -> JobRow:
     memory = {} if has_option(row, "cause") else {"nextRun": quoted(own) if row.repeat else "null"}
     return with_options(row, {"trigger": jsontext.join(memory), "cause": None})
+
+
+def with_next_tick(turn: Turn, row: JobRow) -> JobRow:
+    """Return a schedule whose repeat has changed, for its next tick; a run that was asked for comes first."""
+    tick = ticks.next_after(row, turn.now_ms)
+    if not has_option(row, "trigger"):
+        return ticks.with_tick(row, tick)
+    own = ticks.with_tick(row, tick)
+    return _remember(own, own.next_run)._replace(next_run=row.next_run)
 
 
 def pass_over(turn: Turn, row: JobRow, reason: str) -> None:
@@ -72,7 +80,7 @@ def _own_next_run(turn: Turn, row: JobRow, trigger: str | None) -> JobRow | None
         return next_run_of(turn, row)
     own = _own(with_options(row, {"trigger": trigger}))
     if own is None or not row.repeat:
-        return None
+        return next_run_of(turn, row)
     own = with_options(own, {"trigger": None})
     if ticks.is_schedule(row):
         return ticks.after_other_run(turn, own)

@@ -15,14 +15,19 @@ from bedrockjobs.commands import (
 from bedrockjobs.config import CRASH_PATTERNS_MAX
 from bedrockjobs.errors import BadArguments, NotFound, TooMany, WrongState
 from bedrockjobs.handlers import families, runs, ticks
-from bedrockjobs.handlers.again import next_run_of
+from bedrockjobs.handlers.again import next_run_of, with_next_tick
 from bedrockjobs.handlers.create import check_combination, check_options, check_repeat, keep_mark
 from bedrockjobs.handlers.end import check_run, existing
-from bedrockjobs.handlers.placing import has_option, placed, with_options
+from bedrockjobs.handlers.placing import ENDED, has_option, placed, with_options, written
 from bedrockjobs.handlers.take import with_due_before
 from bedrockjobs.handlers.turn import Answer, Turn, render_with_state
 from bedrockjobs.store.lanes import OPEN_LANE
 from bedrockjobs.store.rows import JobRow
+
+AS_CREATED: dict[str, str | None] = {
+    **ENDED, **dict.fromkeys(("before", "trigger", "pending", "tick")),
+}  # fmt: skip
+"""What a job that is queued as if it were new must not remember."""
 
 
 def query_job(turn: Turn, command: QueryJob) -> Answer:
@@ -42,8 +47,6 @@ def update_job(turn: Turn, command: UpdateJob) -> Answer:
         check_repeat(turn, command.repeat)
     row = existing(turn, command.job_id)
     check_run(row, command.run_id)
-    if command.progress is not None:
-        _set_progress(turn, row, command.progress)
     changed = row
     if command.data is not None:
         changed = changed._replace(data=keep_mark(command.data, row))
@@ -61,14 +64,15 @@ def update_job(turn: Turn, command: UpdateJob) -> Answer:
         changed = with_options(
             changed, {key: None if text == "null" else text for key, text in options.items()}
         )
-        check_options(changed, row.retry_after)
-    if changed == row:
-        return Answer()
-    if changed.next_run != row.next_run and has_option(changed, "tick"):
+    if command.next_run is not None and has_option(changed, "tick"):
         changed = with_options(changed, {"tick": None})
-    there = placed(changed)
-    waits = changed.state in ("QUEUED", "PAUSED")
-    turn.tx.save(there if waits else changed._replace(lane=there.lane))
+    if changed != row:
+        check_options(changed, row.retry_after)
+        changed = written(row, changed)
+    if command.progress is not None:
+        _set_progress(turn, row, command.progress)
+    if changed != row:
+        turn.tx.save(changed)
     return Answer()
 
 
@@ -87,7 +91,7 @@ def _with_repeat(turn: Turn, row: JobRow, repeat: str, *, explicit: bool) -> Job
     if explicit or row.state == "RUNQUEUED" or repeat.lower() == row.repeat.lower():
         return changed
     if ticks.is_schedule(changed):
-        return ticks.with_tick(changed, ticks.next_after(changed, turn.now_ms))
+        return with_next_tick(turn, changed)
     found = next_run_of(turn, changed._replace(lane=OPEN_LANE))
     if found is None:
         raise BadArguments("Malformed repeat", "repeat: expected a date before the year 10000")
@@ -148,6 +152,8 @@ def requeue_jobs(turn: Turn, command: RequeueJobs) -> Answer:
         changed = row._replace(
             state="QUEUED", next_run=row.created, name=command.name or row.name, data=data, run_id=0
         )
+        if row.options != "{}":
+            changed = with_options(changed, AS_CREATED)
         turn.tx.save(placed(changed))
     return Answer()
 

@@ -74,7 +74,7 @@ def trigger_job(turn: Turn, command: TriggerJob) -> Answer:
     if pending:
         turn.tx.save(with_options(row, {"pending": "true"}))
     elif row.state == "QUEUED":
-        if not has_option(row, "trigger"):
+        if not has_option(row, "trigger") or has_option(row, "cause"):
             turn.tx.save(triggered(turn, row))
     else:
         raise WrongState("Can only trigger QUEUED and running jobs", f"jobID: the job is {row.state}")
@@ -87,7 +87,8 @@ def _one_job(turn: Turn, command: TriggerJob) -> JobRow:
         return existing(turn, command.job_id)
     if command.name is None:
         raise BadArguments("Missing jobID", "jobID: expected it, or a name")
-    found = turn.tx.named(command.name, 2)
+    every = turn.tx.named(command.name, LIST_MAX)
+    found = [row for row in every if not has_option(row, "boundTo")]
     if not found:
         raise NotFound("No job with this name", f"name: there is no job {command.name}")
     if len(found) > 1:
@@ -124,7 +125,7 @@ def _stop(turn: Turn, command: TerminateRun | KillRun, signal: str) -> Answer:
             raise WrongState("Run is over", f"runID: run {command.run_id} is over")
         raise NotFound("No run in progress", "expected a job that a worker is running")
     for run in alive:
-        if run.stop != "KILL":
+        if not run.stop.startswith("KILL"):
             runs.stop(turn, run.run_id, signal)
         turn.note(
             "stop",
@@ -162,7 +163,7 @@ def append_output(turn: Turn, command: AppendOutput) -> Answer:
     if run.status != "running":
         raise WrongState("Run is over", f"runID: run {command.run_id} is over")
     last = records.last_seq(command.run_id)
-    if command.seq > last + 1:
+    if command.seq > last + 1 and last < OUTPUT_LINES_PER_RUN_MAX:
         raise WrongState("Gap in output", f"seq: expected {last + 1}")
     fresh = command.lines[last + 1 - command.seq :][: OUTPUT_LINES_PER_RUN_MAX - last]
     lines = [

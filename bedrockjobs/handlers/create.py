@@ -8,7 +8,8 @@ from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.config import DATA_BYTES_MAX, KEYS_KEPT_S
 from bedrockjobs.errors import BadArguments, NotFound, WrongState
 from bedrockjobs.handlers import ticks
-from bedrockjobs.handlers.placing import after_seconds, has_option, placed, with_options
+from bedrockjobs.handlers.again import with_next_tick
+from bedrockjobs.handlers.placing import after_seconds, has_option, placed, with_options, written
 from bedrockjobs.handlers.turn import Answer, Turn
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.lanes import MOCK_LANE, OPEN_LANE, OWN_COMMANDS
@@ -135,7 +136,8 @@ def _update_unique(turn: Turn, spec: JobSpec, existing: JobRow, priority: int) -
     if not spec.overwrite:
         return
     given = mark_mocked(spec.data) if existing.mocked else spec.data
-    if turn.compatibility == "current" and given == existing.data:
+    ours = repeats.is_cron(spec.repeat) or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set)
+    if turn.compatibility == "current" and given == existing.data and not ours:
         return
     if spec.repeat:
         check_combination(turn, spec.repeat, existing)
@@ -145,10 +147,10 @@ def _update_unique(turn: Turn, spec: JobSpec, existing: JobRow, priority: int) -
             "Data is not a valid JSON Object", f"data: merged it is over {DATA_BYTES_MAX} bytes"
         )
     changed = existing._replace(repeat=spec.repeat, data=data, priority=priority)
-    if repeats.is_cron(spec.repeat) and spec.repeat != existing.repeat and existing.state == "QUEUED":
-        changed = changed._replace(next_run=first_run(turn, spec.repeat))
     changed = _with_options(changed, spec)
-    turn.tx.save(changed)
+    if ticks.is_schedule(changed) and spec.repeat != existing.repeat and existing.state == "QUEUED":
+        changed = with_next_tick(turn, changed)
+    turn.tx.save(written(existing, changed))
 
 
 def first_run(turn: Turn, repeat: str) -> str:

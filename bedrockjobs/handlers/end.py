@@ -7,10 +7,10 @@ from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.config import ERROR_CHARS_MAX
 from bedrockjobs.errors import CommandError, NotFound, ServerFault, WrongState
 from bedrockjobs.handlers import families, runs, ticks
-from bedrockjobs.handlers.again import ENDED, after_trigger, has_more, next_run_of
+from bedrockjobs.handlers.again import after_trigger, has_more, next_run_of
 from bedrockjobs.handlers.create import is_mock_data, keep_mark
 from bedrockjobs.handlers.failing import after_failure
-from bedrockjobs.handlers.placing import placed, with_options
+from bedrockjobs.handlers.placing import ENDED, placed, with_options
 from bedrockjobs.handlers.take import MARKS, before_the_take, then_get, then_names
 from bedrockjobs.handlers.turn import Answer, Turn
 from bedrockjobs.jsontext import quoted
@@ -84,10 +84,12 @@ def _ended(row: JobRow, data: str | None, exit_code: int | None) -> JobRow:
 
 def _pause(turn: Turn, row: JobRow) -> None:
     """Let the children of a parent run; the parent is queued again when the last one has ended."""
-    turn.tx.save(row._replace(state="PAUSED", next_run=row.last_run))
+    if ticks.is_schedule(row):  # the rest of its run stands for the same tick
+        row = with_options(row, {"tick": quoted(ticks.tick_of(row)), "cause": '"schedule"'})
+    turn.tx.save(placed(row._replace(state="PAUSED", next_run=row.last_run)))
     for child in turn.tx.children(row.job_id):
         if lifecycle.allows("parent pauses", child.state):
-            turn.tx.save(child._replace(state="QUEUED"))
+            turn.tx.save(placed(child._replace(state="QUEUED")))
 
 
 def retry_job(turn: Turn, command: RetryJob) -> Answer:
@@ -127,7 +129,7 @@ def _next_time(turn: Turn, again: JobRow, row: JobRow, command: RetryJob) -> Job
     """Return the row with the time of its next run: by its repeat, by nextRun, or after a delay."""
     data = _without(row.data, "retryAfterCount")
     if row.repeat and not row.mocked and not command.ignore_repeat:
-        following = next_run_of(turn, again)
+        following = after_trigger(turn, again) if has_more(row) else next_run_of(turn, again)
         if following is not None:
             if ticks.is_schedule(row):
                 return with_options(following, ENDED)

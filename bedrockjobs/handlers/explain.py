@@ -34,7 +34,8 @@ def _reasons(turn: Turn, row: JobRow) -> list[tuple[str, str]]:
         return [("state", _state(row))]
     found = []
     pause = turn.tx.records.pause_of(row.name)
-    if pause is not None and not has_option(row, "trigger"):
+    asked_for = has_option(row, "trigger") if row.lane == EVERY_LANE else parse_lane(row.lane).now
+    if pause is not None and not asked_for:
         by = f" by {pause.by}" if pause.by else ""
         until = f" until {pause.until}" if pause.until else ""
         why = f": {pause.reason}" if pause.reason else ""

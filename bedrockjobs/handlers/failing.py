@@ -12,8 +12,8 @@ from bedrockjobs.config import (
     TAKE_BACK_S,
 )
 from bedrockjobs.handlers import families, runs, ticks
-from bedrockjobs.handlers.again import ENDED, after_trigger, has_more
-from bedrockjobs.handlers.placing import after_seconds, has_option, option, placed, with_options, word
+from bedrockjobs.handlers.again import after_trigger, has_more
+from bedrockjobs.handlers.placing import ENDED, after_seconds, option, placed, with_options, word
 from bedrockjobs.handlers.turn import Turn
 from bedrockjobs.jsontext import quoted
 from bedrockjobs.store.rows import JobRow
@@ -61,10 +61,7 @@ def over(turn: Turn, row: JobRow) -> None:
         families.cancel_unstarted_children(turn, row)
         turn.tx.save(ticks.after_run(turn, with_options(row, ENDED)))
     else:
-        if has_option(row, "boundTo"):  # its schedule goes on; the run tells what happened
-            turn.tx.delete(row.job_id)
-        else:
-            families.fail_for_good(turn, row)
+        families.fail_for_good(turn, row)
         turn.note(
             "failed", name=row.name, job_id=row.job_id, run_id=row.run_id, detail=word(row, "error", "")
         )
@@ -72,6 +69,7 @@ def over(turn: Turn, row: JobRow) -> None:
 
 def lost(turn: Turn, row: JobRow, status: str, words: str) -> None:
     """Write a job whose run was taken away from its worker, which is closed already."""
+    turn.lost += 1
     row = with_options(row, {"error": quoted(words), "overtime": None})
     losses = option(row, "losses", 0) + 1
     if (
@@ -93,7 +91,8 @@ def lease_over(turn: Turn, run_id: int) -> None:
         turn.after.append(lambda: turn.desk.closed(run_id))
         return
     row = turn.tx.job(run.job_id)
-    if row is None or row.run_id != run_id:
+    if row is None or row.run_id != run_id:  # it cannot be, and must not be asked for again
+        turn.after.append(lambda: turn.desk.closed(run_id))
         return
     words = f"Run lost: worker {run.worker} was silent for {run.lease} s"
     status = runs.close(turn, row, "frozen", error=words)
@@ -114,6 +113,7 @@ def time_over(turn: Turn, row: JobRow) -> None:
 def _not_started(turn: Turn, row: JobRow) -> None:
     turn.note("expired", name=row.name, job_id=row.job_id, detail=f"not started, due at {row.next_run}")
     if ticks.is_schedule(row):
+        turn.tx.save(row._replace(expires=""))
         ticks.skip_overdue(turn, row, "too late")
         return
     turn.tx.delete(row.job_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bedrockjobs import lifecycle
 from bedrockjobs.errors import WrongState
+from bedrockjobs.handlers.placing import has_any, placed
 from bedrockjobs.handlers.turn import Turn
 from bedrockjobs.store.rows import JobRow
 
@@ -28,7 +29,7 @@ def resume_parent(turn: Turn, job_id: int) -> None:
     """Queue a PAUSED parent again if none of its children is pending any more."""
     parent = turn.tx.job(job_id) if job_id else None
     if parent is not None and parent.state == "PAUSED" and not turn.tx.has_pending_children(job_id):
-        turn.tx.save(parent._replace(state="QUEUED"))
+        turn.tx.save(placed(parent._replace(state="QUEUED")))
 
 
 def cancel_unstarted_children(turn: Turn, row: JobRow) -> None:
@@ -51,8 +52,13 @@ def delete_ended_children(turn: Turn, row: JobRow) -> None:
 def fail_for_good(turn: Turn, row: JobRow) -> None:
     """Write a job that has failed, and tell its family.
 
+    One of a schedule on all hosts, or whose schedule was removed, leaves only its run.
+
     Differs from Bedrock: a FAILED child counts as ended, so its parent goes on.
     """
-    turn.tx.save(row._replace(state="FAILED", run_id=0))
+    if has_any(row, ("boundTo", "removed")):
+        turn.tx.delete(row.job_id)
+    else:
+        turn.tx.save(row._replace(state="FAILED", run_id=0))
     cancel_unstarted_children(turn, row)
     resume_parent(turn, row.parent_job_id)

@@ -6,16 +6,15 @@ dropped where its worker does not take it before the next tick.
 
 from __future__ import annotations
 
-from bedrockjobs import jsontext
+from bedrockjobs import jsontext, lifecycle
 from bedrockjobs.commands.options import OPTIONS
-from bedrockjobs.config import LIST_MAX
 from bedrockjobs.desk import Worker
 from bedrockjobs.handlers import ticks
 from bedrockjobs.handlers.again import after_trigger
-from bedrockjobs.handlers.placing import has_option, placed, word
+from bedrockjobs.handlers.placing import ENDED, has_any, has_option, placed, with_options, word
 from bedrockjobs.handlers.turn import Turn
 from bedrockjobs.jsontext import quoted
-from bedrockjobs.store.lanes import OWN_COMMANDS
+from bedrockjobs.store.lanes import OWN_COMMANDS, parse_lane
 from bedrockjobs.store.rows import JobRow, glob
 from bedrockjobs.wire import moment_of
 
@@ -46,6 +45,8 @@ def workers_for(turn: Turn, row: JobRow) -> list[Worker]:
 def fire(turn: Turn, row: JobRow) -> None:
     """Make the jobs of a due schedule, and move it on to its next tick."""
     manual = has_option(row, "trigger")
+    if has_any(row, ENDED):  # it was tried again when it became one of these
+        row = with_options(row, ENDED)
     due = row if manual else ticks.fire(turn, row)
     if due is None:
         return
@@ -68,8 +69,8 @@ def fire(turn: Turn, row: JobRow) -> None:
 
 def _busy(turn: Turn, row: JobRow) -> frozenset[str]:
     """Return the workers whose job of an earlier tick has not ended."""
-    jobs = (jsontext.members(job.options) for job in turn.tx.named(row.name, LIST_MAX))
-    return frozenset(str(jsontext.parse(options["boundTo"])) for options in jobs if "boundTo" in options)
+    jobs = turn.tx.bound_of_name(row.name)
+    return frozenset(parse_lane(job.lane).worker for job in jobs if job.state in lifecycle.PENDING)
 
 
 def _job_for(turn: Turn, row: JobRow, worker: str, tick: str, following: str, *, manual: bool) -> JobRow:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from bedrockjobs import jsontext
 from bedrockjobs.store.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE, OWN_COMMANDS, Lane
 from bedrockjobs.store.rows import JobRow
 from bedrockjobs.wire import moment_of, stamp_ms
+
+ENDED: dict[str, str | None] = dict.fromkeys(("failures", "losses", "cause", "overtime"))
+"""What a job no longer needs to know of a run that is over."""
+
+
+def written(row: JobRow, changed: JobRow) -> JobRow:
+    """Return a job that somebody changed: one that waits in its new place, one that runs until its time."""
+    there = placed(changed)
+    waits = changed.state in ("QUEUED", "PAUSED")
+    return there if waits else changed._replace(lane=there.lane, expires=row.expires)
 
 
 def placed(row: JobRow) -> JobRow:
@@ -27,7 +38,8 @@ def _lane(name: str, options: dict[str, str]) -> str:
         return EVERY_LANE
     own = next((key for key in OWN_COMMANDS if key in options), "")
     lock = jsontext.parse(options["lock"]) if "lock" in options else ""
-    now = "trigger" in options and "cause" not in options  # another try no longer passes a pause
+    # Another try no longer passes a pause; a job bound to its worker has no memory, only the cause.
+    now = "cause" not in options if "trigger" in options else options.get("cause") == '"manual"'
     worker = str(jsontext.parse(options["boundTo"])) if "boundTo" in options else ""
     return str(Lane(now, own, name if lock is True else str(lock or ""), worker))
 
@@ -48,6 +60,11 @@ def with_options(row: JobRow, changes: dict[str, str | None]) -> JobRow:
 def has_option(row: JobRow, name: str) -> bool:
     """Tell whether a row has an option, of whatever value."""
     return f'"{name}"' in row.options and name in jsontext.members(row.options)
+
+
+def has_any(row: JobRow, names: Iterable[str]) -> bool:
+    """Tell whether a row has one of some options."""
+    return row.options != "{}" and any(has_option(row, name) for name in names)
 
 
 def option(row: JobRow, name: str, default: int) -> int:

@@ -88,6 +88,7 @@ def close(
 
 def undo(turn: Turn, row: JobRow) -> None:
     """Remove the current run of a job that is handed back as if it had never been taken."""
+    ticks.unfired(turn, row)
     if row.run_id:
         turn.tx.records.delete_run(row.run_id)
         _forget(turn, row.run_id)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from bedrockjobs import jsontext
 from bedrockjobs.commands import JobSpec, SyncSchedules
 from bedrockjobs.errors import BadArguments, WrongState
-from bedrockjobs.handlers import families, ticks
-from bedrockjobs.handlers.create import check_repeat, create
-from bedrockjobs.handlers.placing import placed, with_options, word
+from bedrockjobs.handlers import families
+from bedrockjobs.handlers.again import with_next_tick
+from bedrockjobs.handlers.create import check_options, check_repeat, create
+from bedrockjobs.handlers.placing import with_options, word, written
 from bedrockjobs.handlers.turn import SHOWN, Answer, Turn
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.rows import JobRow
@@ -85,17 +86,17 @@ def _change(turn: Turn, row: JobRow, spec: JobSpec, source: str) -> None:
         data=spec.data if redefined else row.data,
         options=jsontext.join({**_wanted(spec, source), **kept}),
     )
-    if row.state == "QUEUED":
-        if spec.repeat != row.repeat:
-            changed = ticks.with_tick(changed, ticks.next_after(changed, turn.now_ms))
-        changed = placed(changed)
-    turn.tx.save(changed)
+    check_options(changed, row.retry_after)
+    if row.state == "QUEUED" and spec.repeat != row.repeat:
+        changed = with_next_tick(turn, changed)
+    turn.tx.save(written(row, changed))
 
 
 def _remove(turn: Turn, row: JobRow) -> None:
     turn.note("deleted", name=row.name, job_id=row.job_id, detail="removed from its source")
     if row.state == "RUNNING":  # it ends with its present run
-        turn.tx.save(with_options(row, {"source": None, "pending": None})._replace(repeat=""))
+        gone: dict[str, str | None] = {"source": None, "pending": None, "removed": "true"}
+        turn.tx.save(with_options(row, gone)._replace(repeat=""))
         return
     turn.tx.delete(row.job_id)
     turn.tx.records.delete_ticks(row.job_id)

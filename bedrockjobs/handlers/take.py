@@ -20,6 +20,7 @@ from bedrockjobs.errors import BadArguments, NotFound
 from bedrockjobs.handlers import runs, ticks
 from bedrockjobs.handlers.again import original_next_run
 from bedrockjobs.handlers.families import fail_for_good
+from bedrockjobs.handlers.placing import placed, with_options
 from bedrockjobs.handlers.turn import Answer, Taken, TakeRequest, Turn, render, shown_options
 from bedrockjobs.jsontext import quoted
 from bedrockjobs.schedule import repeat as repeats
@@ -293,15 +294,16 @@ def put_back(turn: Turn, taken: Sequence[Taken]) -> None:
         if row is None or (row.state, row.attempt) != (after.state, after.attempt):
             continue
         runs.undo(turn, row)
-        turn.tx.save(
-            row._replace(
-                state=before.state,
-                next_run=before.next_run,
-                last_run=before.last_run,
-                data=before.data if row.data == after.data else row.data,
-                attempt=before.attempt,
-                run_id=before.run_id,
-                options=before.options,
-                expires=before.expires,
-            )
+        back = row._replace(
+            state=before.state,
+            next_run=before.next_run,
+            last_run=before.last_run,
+            data=before.data if row.data == after.data else row.data,
+            attempt=before.attempt,
+            run_id=0,  # a run before this one is closed
+            expires=before.expires,
         )
+        if row.options != before.options:
+            found = jsontext.members(before.options)
+            back = with_options(back, {key: found.get(key) for key in ("before", "overtime")})
+        turn.tx.save(placed(back) if before.state == "QUEUED" else back)

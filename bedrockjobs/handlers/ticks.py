@@ -6,10 +6,20 @@ seconds; a job's nextRun is its next tick, later by the jitter where it has one.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from zlib import crc32
 
 from bedrockjobs.config import CATCHUP_MAX
-from bedrockjobs.handlers.placing import after_seconds, has_option, option, placed, with_options, word
+from bedrockjobs.handlers.placing import (
+    ENDED,
+    after_seconds,
+    has_any,
+    has_option,
+    option,
+    placed,
+    with_options,
+    word,
+)
 from bedrockjobs.handlers.turn import Turn
 from bedrockjobs.jsontext import quoted
 from bedrockjobs.schedule import repeat as repeats
@@ -34,7 +44,9 @@ def tick_of(row: JobRow) -> str:
 
 
 def with_tick(row: JobRow, tick: str) -> JobRow:
-    """Return a queued schedule whose next tick this is, in its place in the queue."""
+    """Return a queued schedule for which a fresh tick begins, in its place in the queue."""
+    if has_any(row, ENDED):
+        row = with_options(row, ENDED)
     jitter = option(row, "jitter", 0)
     if jitter:
         wait = crc32(f"{row.job_id} {tick}".encode()) % (jitter + 1)
@@ -48,7 +60,12 @@ def with_tick(row: JobRow, tick: str) -> JobRow:
 
 def next_after(row: JobRow, moment: str) -> str:
     """Return the first tick after a moment; the end of time where there is none any more."""
-    return repeats.next_run(row.repeat, scheduled="", started="", finished=moment) or repeats.NEVER
+    return _next_after(row.repeat, moment[:19])  # ticks have whole seconds
+
+
+@lru_cache(maxsize=4_096)
+def _next_after(repeat: str, moment: str) -> str:
+    return repeats.next_run(repeat, scheduled="", started="", finished=moment) or repeats.NEVER
 
 
 def _latest(row: JobRow, tick: str, now: str) -> str:
@@ -102,7 +119,7 @@ def fire(turn: Turn, row: JobRow) -> JobRow | None:
         return None
     if latest == tick:
         return row
-    every = word(row, "catchup", "once") == "all"
+    every = word(row, "catchup", "once") == "all" and not has_option(row, "hosts")
     first = _first_of_all(row, tick, latest, oldest) if every else latest
     turn.caught_up = True
     last_skipped = _before(row, tick, first)
@@ -132,12 +149,35 @@ def fired(turn: Turn, row: JobRow, run_id: int) -> None:
         return
     late = int((moment_of(turn.now) - moment_of(tick)).total_seconds())
     outcome = "caught up" if turn.caught_up else "fired"
-    _enter(turn, TickRow(row.job_id, tick, tick, 1, outcome, "", late, run_id))
+    last = turn.tx.records.last_tick(row.job_id)
+    if last is not None and last.until >= tick:  # somebody set its nextRun back: it fires once more
+        turn.tx.records.put_tick(last._replace(run_id=run_id, late=late))
+        return
+    _enter(turn, row, last, TickRow(row.job_id, tick, tick, 1, outcome, "", late, run_id))
+
+
+def unfired(turn: Turn, row: JobRow) -> None:
+    """Take the tick of a run that is handed back out of the ledger: it will be taken again, or skipped."""
+    if not is_schedule(row) or has_option(row, "trigger") or has_option(row, "cause"):
+        return
+    tick, last = tick_of(row), turn.tx.records.last_tick(row.job_id)
+    if last is None or last.until != tick or last.outcome == "skipped":
+        return
+    if last.count == 1:
+        turn.tx.records.delete_tick(last)
+    else:
+        until = _latest(row, last.tick, after_seconds(tick, -1))
+        turn.tx.records.put_tick(last._replace(until=until, count=last.count - 1, run_id=0))
 
 
 def skip(turn: Turn, row: JobRow, first: str, last: str, reason: str) -> None:
-    """Enter ticks that are skipped."""
-    _enter(turn, TickRow(row.job_id, first, last, _count(row, first, last), "skipped", reason, 0, 0))
+    """Enter ticks that are skipped, but for those that have their entry."""
+    known = turn.tx.records.last_tick(row.job_id)
+    if known is not None and known.until >= first:
+        first = next_after(row, known.until)
+    if first <= last:
+        ticks = TickRow(row.job_id, first, last, _count(row, first, last), "skipped", reason, 0, 0)
+        _enter(turn, row, known, ticks)
 
 
 def _skip_missed(turn: Turn, row: JobRow, first: str, last: str, reason: str) -> None:
@@ -155,19 +195,18 @@ def _skip_missed(turn: Turn, row: JobRow, first: str, last: str, reason: str) ->
         skip(turn, row, first, last, "no worker")
 
 
-def _enter(turn: Turn, row: TickRow) -> None:
-    """Write a row of the ledger; neighbours with the same outcome share one."""
-    records = turn.tx.records
-    last = records.last_tick(row.job_id)
-    if last is not None and last.until >= row.tick:  # it was handed back, and is taken again
-        records.put_tick(last._replace(run_id=row.run_id, late=row.late))
-        return
-    same = last is not None and (last.outcome, last.reason) == (row.outcome, row.reason)
-    if last is not None and same and max(last.late, row.late) < SAME_LATE_S:
+def _enter(turn: Turn, job: JobRow, last: TickRow | None, row: TickRow) -> None:
+    """Write a row of the ledger behind the last one; neighbours with the same outcome share one."""
+    if (
+        last is not None
+        and (last.outcome, last.reason) == (row.outcome, row.reason)
+        and max(last.late, row.late) < SAME_LATE_S
+        and next_after(job, last.until) == row.tick
+    ):
         row = last._replace(
             until=row.until, count=last.count + row.count, run_id=row.run_id, late=max(last.late, row.late)
         )
-    records.put_tick(row)
+    turn.tx.records.put_tick(row)
 
 
 def after_run(turn: Turn, row: JobRow) -> JobRow:

@@ -34,6 +34,7 @@ class Turn:
         "caught_up",
         "compatibility",
         "desk",
+        "lost",
         "moment",
         "now",
         "now_ms",
@@ -61,6 +62,8 @@ class Turn:
         self.compatibility = compatibility
         self.caught_up = False
         """Whether the run of the schedule that is being taken makes up for ticks that were missed."""
+        self.lost = 0
+        """Runs that were taken away from their workers."""
         self.since = since
         self.seen = seen
         self.desk = desk or Desk()

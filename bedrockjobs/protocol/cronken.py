@@ -25,7 +25,7 @@ from bedrockjobs.commands import (
     UpdateJob,
     ValidateSchedule,
 )
-from bedrockjobs.config import LIST_MAX
+from bedrockjobs.config import LEASE_S_DEFAULT, LIST_MAX
 from bedrockjobs.errors import BadArguments, NotFound
 from bedrockjobs.imports import cronken
 from bedrockjobs.imports.cronken import FirstDay
@@ -34,6 +34,9 @@ from bedrockjobs.service import Service
 
 ALL = "all"
 """The name by which Cronken pauses and resumes every job."""
+
+PLAIN = {"lock": "", "hosts": "", "jitter": 0, "lease": LEASE_S_DEFAULT}
+"""What an added job has unless its definition says otherwise: an event replaces the job of its name."""
 
 _BY = "cronken event"
 
@@ -164,13 +167,12 @@ class Events:
 
 def _parameters(found: Found) -> dict[str, Any]:
     """Return what CreateJob takes; a job of that name becomes what the event says."""
-    unlocked = {} if "lock" in found.options else {"lock": ""}
     return {
         "name": found.name,
         "repeat": found.repeat,
         "unique": True,
         "overwrite": True,
-        **unlocked,
+        **PLAIN,
         **found.options,
     }
 

@@ -134,7 +134,7 @@ def later(moment: str, modifiers: tuple[str, ...]) -> str | None:
     marks = ",?" * len(modifiers)
     row = _sqlite.execute(f"SELECT strftime('%Y-%m-%d %H:%M:%f', ?{marks})", (moment, *modifiers)).fetchone()
     found: str | None = row[0]
-    return found.removesuffix(".000") if found and found[0] != "-" else None
+    return found.removesuffix(".000") if found and found[0] != "-" and found[:4] != "0000" else None
 
 
 def _evaluate(moment: str, modifiers: tuple[str, ...]) -> str | None:
@@ -149,4 +149,4 @@ def _evaluate(moment: str, modifiers: tuple[str, ...]) -> str | None:
         pending = []
         if modifier == START_OF_HOUR and at:
             at = at[:14] + "00:00"
-    return at if at and at[0] != "-" else None  # SQLite knows years before 0, our stamps do not
+    return at if at and at[0] != "-" and at[:4] != "0000" else None  # SQLite knows earlier years

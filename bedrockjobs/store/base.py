@@ -99,6 +99,10 @@ class Transaction(Protocol):
         """Return the first jobs of a name, by jobID, whatever their state."""
         ...
 
+    def bound_of_name(self, name: str) -> list[JobRow]:
+        """Return the jobs of a name that are bound to a worker."""
+        ...
+
     def count_ahead(self, row: JobRow, now: str, limit: int) -> int:
         """Return how many due jobs of its lane and name come before a job, up to ``limit``."""
         ...

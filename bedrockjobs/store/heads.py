@@ -19,8 +19,11 @@ from bedrockjobs.store.rows import JobRow, Names
 NAMES_MATCHED_MAX = 50_000
 """Names of which it is remembered which patterns they match; the memory is cleared beyond."""
 
-Entry = tuple[str, int, str]
-"""nextRun, jobID and name of the first job of a group."""
+Group = str | tuple[str, str]
+"""The jobs of one priority and one name: in the pattern's lane, or in one of its lanes, named with it."""
+
+Entry = tuple[str, int, Group]
+"""nextRun, jobID and group of the first job of a group."""
 
 
 class Seeks(Protocol):
@@ -38,8 +41,12 @@ class Seeks(Protocol):
         """Tell whether jobs of a name are not to be found at present."""
         ...
 
-    def groups(self, lane: str, names: Names, limit: int) -> list[tuple[str, int, str, int]] | None:
-        """Return name, priority, nextRun and jobID of the head of each matching group; None if too many."""
+    def held_lock(self, lane: str) -> str:
+        """Return the lock of a lane if somebody holds it, else an empty text."""
+        ...
+
+    def heads_of(self, lane: str, names: Names, limit: int) -> list[tuple[Group, int, str, int]] | None:
+        """Return group, priority, nextRun and jobID of the head of each matching group; None if too many."""
         ...
 
 
@@ -50,7 +57,9 @@ class _Pattern:
         self.names = names
         self.lane = lane
         self.heaps: dict[int, list[Entry]] = {priority: [] for priority in PRIORITIES}
-        self.bounds: dict[tuple[str, int], Entry] = {}
+        self.bounds: dict[tuple[Group, int], Entry] = {}
+        self.parked: dict[str, list[tuple[int, Entry]]] = {}
+        """Entries that wait for a lock, each with its priority."""
         self.handed: Entry | None = None
         """The job that was found last: it is probably taken by now."""
         self.wide = False
@@ -76,21 +85,28 @@ class Heads:
         self._matching.clear()
         self.advanced = False
 
-    def offer(self, row: JobRow) -> None:
-        """Note a job that became ready, now or for later."""
+    def unlock(self, lock: str) -> None:
+        """Note that nobody holds a lock any more."""
+        for pattern in self._patterns.values():
+            for priority, entry in pattern.parked.pop(lock, ()):
+                heappush(pattern.heaps[priority], entry)
+
+    def offer(self, row: JobRow, lane: str) -> None:
+        """Note a job that became ready, now or for later; ``lane`` is its own, or the one it is found in."""
         if not self._patterns:
             return
-        matching = self._matching.get((row.lane, row.name))
+        matching = self._matching.get((lane, row.name))
         if matching is None:
             if len(self._matching) >= NAMES_MATCHED_MAX:
                 self._matching.clear()
-            matching = self._matching[row.lane, row.name] = tuple(
+            matching = self._matching[lane, row.name] = tuple(
                 pattern
                 for pattern in self._patterns.values()
-                if pattern.lane == row.lane and pattern.names.match(row.name)
+                if pattern.lane == lane and pattern.names.match(row.name)
             )
+        group: Group = row.name if lane == row.lane else (row.lane, row.name)
         for pattern in matching:
-            self._offer(pattern, (row.next_run, row.job_id, row.name), row.priority)
+            self._offer(pattern, (row.next_run, row.job_id, group), row.priority)
 
     def _offer(self, pattern: _Pattern, entry: Entry, priority: int) -> None:
         if pattern.wide:
@@ -107,6 +123,7 @@ class Heads:
     def _widen(pattern: _Pattern) -> None:
         pattern.wide = True
         pattern.bounds.clear()
+        pattern.parked.clear()
         for heap in pattern.heaps.values():
             heap.clear()
 
@@ -116,7 +133,7 @@ class Heads:
         for priority in priorities:
             row = self._top(pattern, priority)
             if row is not None and row.next_run <= now:
-                pattern.handed = (row.next_run, row.job_id, row.name)
+                pattern.handed = pattern.heaps[priority][0]
                 return row
         return None
 
@@ -134,29 +151,35 @@ class Heads:
         heap, bounds, handed = pattern.heaps[priority], pattern.bounds, pattern.handed
         while heap:
             entry = heap[0]
-            next_run, job_id, name = entry
+            next_run, job_id, group = entry
+            lane, name = (pattern.lane, group) if isinstance(group, str) else group
             if not pattern.lane.startswith("now") and self._seeks.closed(name):
                 heappop(heap)  # whoever opens it again lets all be forgotten
-                bounds.pop((name, priority), None)
+                bounds.pop((group, priority), None)
                 self.advanced = True
                 continue
-            if bounds.get((name, priority)) != entry:
+            if bounds.get((group, priority)) != entry:
                 heappop(heap)  # a lower bound for this group was pushed later
+                continue
+            if lane is not pattern.lane and (lock := self._seeks.held_lock(lane)):
+                heappop(heap)
+                pattern.parked.setdefault(lock, []).append((priority, entry))
+                self.advanced = True
                 continue
             if entry != handed:
                 row = self._seeks.job(job_id)
-                if row is not None and _is_head(row, entry, pattern.lane, priority):
+                if row is not None and _is_head(row, entry, (lane, name), priority):
                     return row
-            head = self._seeks.head(pattern.lane, name, priority)
+            head = self._seeks.head(lane, name, priority)
             if head is None:
                 heappop(heap)
-                del bounds[name, priority]
+                del bounds[group, priority]
                 self.advanced = True
             elif head == (next_run, job_id):
                 return self._seeks.job(job_id)
             else:
-                bounds[name, priority] = (*head, name)
-                heapreplace(heap, (*head, name))
+                bounds[group, priority] = (*head, group)
+                heapreplace(heap, (*head, group))
                 self.advanced = True
         return None
 
@@ -167,13 +190,13 @@ class Heads:
             self._patterns.move_to_end(key)
             return pattern
         pattern = _Pattern(names, lane)
-        groups = self._seeks.groups(lane, names, self._groups_max)
-        if groups is None:
+        found = self._seeks.heads_of(lane, names, self._groups_max)
+        if found is None:
             pattern.wide = True
         else:
-            for name, priority, next_run, job_id in groups:
-                entry = (next_run, job_id, name)
-                pattern.bounds[name, priority] = entry
+            for group, priority, next_run, job_id in found:
+                entry = (next_run, job_id, group)
+                pattern.bounds[group, priority] = entry
                 pattern.heaps[priority].append(entry)
             for heap in pattern.heaps.values():
                 heapify(heap)
@@ -192,11 +215,11 @@ class Heads:
             groups -= len(forgotten.bounds)
 
 
-def _is_head(row: JobRow, entry: Entry, lane: str, priority: int) -> bool:
+def _is_head(row: JobRow, entry: Entry, place: tuple[str, str], priority: int) -> bool:
     """Tell whether a job is still where its entry says; as that is a lower bound, it is then the first."""
     return (
         row.queued
-        and (row.next_run, row.job_id, row.name) == entry
-        and row.lane == lane
+        and (row.next_run, row.job_id) == entry[:2]
+        and (row.lane, row.name) == place
         and row.priority == priority
     )

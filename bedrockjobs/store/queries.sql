@@ -29,7 +29,7 @@ DELETE FROM jobs WHERE jobID = ?;
 -- name: delete_plain_job
 -- Remove a running job whose end needs nothing else: no run is to be closed, and nothing was asked for.
 DELETE FROM jobs WHERE jobID = ? AND state = 'RUNNING' AND repeat = '' AND parentJobID = 0 AND lane = ''
-    AND runID = 0;
+    AND runID = 0 AND (options = '{}' OR options NOT LIKE '%"pending"%');
 
 -- name: due_by_name
 -- The next due job of one name, class by class: six seeks at the most, and the first hit ends them.
@@ -129,6 +129,10 @@ SELECT {columns} FROM jobs WHERE repeat <> '' ORDER BY name, jobID;
 -- name: named
 -- The first jobs of a name.
 SELECT {columns} FROM jobs WHERE name = ? ORDER BY jobID LIMIT ?;
+
+-- name: bound_of_name
+-- The jobs of a name that only one worker may take.
+SELECT {columns} FROM jobs WHERE name = ? AND lane LIKE '%for %';
 
 -- name: count_ahead
 -- How many jobs of the same name that are due come before one.

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 from bedrockjobs.config import PRIORITIES, Settings
-from bedrockjobs.store.heads import Heads
+from bedrockjobs.store.every import Every
+from bedrockjobs.store.heads import Group, Heads
 from bedrockjobs.store.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE, Lane, parse_lane
 from bedrockjobs.store.records import Records
 from bedrockjobs.store.rows import JobRow, Names, names_from
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
-GROUPS_FREED_MAX = 10_000
-"""Names and priorities under one lock that are looked at when it is free again."""
+GROUPS_FREED_MAX = 100
+"""Names and priorities under one lock that are looked at when it is free again; beyond, all who wait are."""
 
 
 class Ready:
@@ -37,12 +39,13 @@ class Ready:
         self.heads = Heads(self, settings.patterns_cached_max, settings.groups_remembered_max)
         """What is remembered of patterns."""
         self._special: dict[str, Lane] = {}
+        self._locked: dict[str, dict[str, None]] = {}
+        self._lanes_of_lock: dict[str, dict[str, None]] = {}
         self._bound: dict[str, dict[str, Lane]] = {}
         self.bound: frozenset[str] = frozenset()
         """Workers for which jobs are queued that nobody else may take."""
-        self.every: dict[int, JobRow] = {}
-        """The queued schedules that run on all hosts, by jobID."""
-        self._next_every: str | None = None
+        self.every = Every(self.closed)
+        """The schedules that run on all hosts."""
         self._locks: dict[str, set[int]] = {}
         self.holders: dict[int, str] = {}
         """The locks that are held, by jobID."""
@@ -60,29 +63,31 @@ class Ready:
             if lock := parse_lane(lane).lock:
                 self._hold(lock, job_id)
         self._special, self._bound, self.bound = {}, {}, frozenset()
+        self._locked, self._lanes_of_lock = {}, {}
         lane = OPEN_LANE
         while found := self._execute(SQL["next_lane"], (lane,)).fetchone():
             lane = found[0]
             self._open_lane(lane)
-        self.every.clear()
-        for job_id, _ in self._execute(SQL["queued_in_lane"], (EVERY_LANE,)):
-            row = self.job(job_id)
-            assert row is not None
-            self.every[job_id] = row
-        self._look_at_every()
+        rows = [self.job(job_id) for job_id, _ in self._execute(SQL["queued_in_lane"], (EVERY_LANE,))]
+        self.every.load([row for row in rows if row is not None])
 
     def add(self, row: JobRow) -> None:
         """Note a job that was queued."""
-        self.heads.offer(row)
+        lane = row.lane
+        if lane:
+            self._open_lane(lane)
+            lane = found_in(lane)
+        self.heads.offer(row, lane)
         self.freed.append(row)
-        if row.lane:
-            self._open_lane(row.lane)
 
     def _open_lane(self, lane: str) -> None:
         if lane in (MOCK_LANE, EVERY_LANE) or lane in self._special:
             return
         parts = parse_lane(lane)
-        if not parts.worker:
+        if parts.lock:
+            self._locked.setdefault(found_in(lane), {})[lane] = None
+            self._lanes_of_lock.setdefault(parts.lock, {})[lane] = None
+        elif not parts.worker:
             self._special[lane] = parts
         elif parts.worker in self._bound:
             self._bound[parts.worker][lane] = parts
@@ -94,38 +99,7 @@ class Ready:
         """Note a job that is gone."""
         if job_id in self.holders:
             self._release(job_id)
-        if job_id in self.every:
-            del self.every[job_id]
-            self._look_at_every()
-
-    # --- schedules that run on all hosts -----------------------------------------------------------------
-
-    def note_every(self, row: JobRow) -> None:
-        """Note whether a job that was written is a queued schedule that runs on all hosts."""
-        if row.lane == EVERY_LANE and row.state == "QUEUED":
-            self.every[row.job_id] = row
-        elif self.every.pop(row.job_id, None) is None:
-            return
-        self._look_at_every()
-
-    def due_every(self, now: str) -> list[JobRow]:
-        """Return the schedules on all hosts that are due, the oldest first."""
-        if self._next_every is None or self._next_every > now:
-            return []
-        rows = [row for row in self.every.values() if row.next_run <= now and not self._waits(row)]
-        return sorted(rows, key=lambda row: (row.next_run, row.job_id))
-
-    @property
-    def next_every(self) -> str | None:
-        """Return when the next of them is due."""
-        return self._next_every
-
-    def _look_at_every(self) -> None:
-        rows = self.every.values()
-        self._next_every = min((row.next_run for row in rows if not self._waits(row)), default=None)
-
-    def _waits(self, row: JobRow) -> bool:
-        return self.closed(row.name) and '"trigger"' not in row.options
+        self.every.set_aside(job_id)
 
     # --- locks -------------------------------------------------------------------------------------------
 
@@ -150,16 +124,21 @@ class Ready:
         if self._locks[lock]:
             return
         del self._locks[lock]
+        self.heads.unlock(lock)
         everything = names_from("*", None)
         assert everything is not None
-        for lane, parts in self._special.items():
-            if parts.lock == lock:
-                heads = self.groups(lane, everything, GROUPS_FREED_MAX)
-                if heads is None:
-                    self.reopened = True
-                    return
-                rows = [self.job(first) for _, _, _, first in heads]
-                self.freed += [row for row in rows if row is not None]
+        for lane in self._lanes_of_lock.get(lock, ()):
+            found = self.groups(lane, everything, GROUPS_FREED_MAX)
+            if found is None:
+                self.reopened = True
+                return
+            rows = [self.job(first) for _, _, _, first in found]
+            self.freed += [row for row in rows if row is not None]
+
+    def held_lock(self, lane: str) -> str:
+        """Return the lock of a lane if somebody holds it, else an empty text."""
+        lock = parse_lane(lane).lock
+        return lock if lock in self._locks else ""
 
     def lock_holder(self, lock: str) -> int | None:
         """Return the job that runs under a lock."""
@@ -168,7 +147,7 @@ class Ready:
     def reopen(self) -> None:
         """What is paused has changed: forget what was remembered of names, and serve those who wait."""
         self.heads.forget()
-        self._look_at_every()
+        self.every.reopen()
         self.reopened = True
 
     # --- who is next -------------------------------------------------------------------------------------
@@ -188,7 +167,7 @@ class Ready:
         worker: str | None = None,
     ) -> JobRow | None:
         """Return the due job to take."""
-        if not mocked and not self._special and not self._bound:
+        if not mocked and not self._special and not self._locked and not self._bound:
             return self._first_due(names, OPEN_LANE, now, priority)
         lanes = self._lanes(mocked, accepts, worker)
         found = [self._first_due(names, lane, now, priority) for lane in lanes]
@@ -200,11 +179,15 @@ class Ready:
         if mocked:
             yield MOCK_LANE
         for lane, parts in list(self._special.items()):
-            if (not parts.own or parts.own in accepts) and not (parts.lock and parts.lock in self._locks):
+            if not parts.own or parts.own in accepts:
                 if self._in_use(lane):
                     yield lane
                 else:
                     del self._special[lane]
+        for lane in list(self._locked):
+            own = lane.removeprefix("now").strip().partition(" ")[0]
+            if own == "lock" or own in accepts:
+                yield lane
         bound = None if worker is None else self._bound.get(worker)
         if bound is not None and worker is not None:
             for lane in [lane for lane in bound if not self._in_use(lane)]:
@@ -221,11 +204,8 @@ class Ready:
         paused = bool(self._records.pauses()) and not parse_lane(lane).now
         if paused and names.single is not None and self.closed(names.single):
             return None
-        if lane and _is_narrow(lane):
-            # There may be very many of these, with few jobs each: nothing is remembered of them.
-            return self._look_through(
-                names, lane, now, PRIORITIES if priority is None else (priority,), paused
-            )
+        if lane in self._locked:
+            return self._first_unlocked(names, lane, now, PRIORITIES if priority is None else (priority,))
         if names.single is not None:
             if priority is None:
                 return self._found("due_by_name", (lane, names.single, now))
@@ -235,9 +215,22 @@ class Ready:
                 return self._found("due_of_any", (lane, now))
             return self._found("due_of_any_of_priority", (lane, now, priority))
         priorities = PRIORITIES if priority is None else (priority,)
-        if self.heads.is_wide(names, lane):
+        if parse_lane(lane).worker or self.heads.is_wide(names, lane):
+            # Lanes of workers are many with few jobs each: nothing is remembered of them.
             return self._look_through(names, lane, now, priorities, paused)
         return self.heads.first_due(names, lane, now, priorities)
+
+    def _first_unlocked(
+        self, names: Names, lane: str, now: str, priorities: tuple[int, ...]
+    ) -> JobRow | None:
+        """Return the first due job of all lanes with locks that are found in ``lane``."""
+        if not self.heads.is_wide(names, lane):
+            return self.heads.first_due(names, lane, now, priorities)
+        free = [one for one in self._locked[lane] if not self.held_lock(one)]
+        paused = bool(self._records.pauses()) and not lane.startswith("now")
+        found = [self._look_through(names, one, now, priorities, paused) for one in free]
+        rows = [row for row in found if row is not None]
+        return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
 
     def _found(self, statement: str, parameters: tuple[str | int, ...]) -> JobRow | None:
         """Return the job that a statement finds the jobID of."""
@@ -264,20 +257,26 @@ class Ready:
         worker: str | None = None,
     ) -> str | None:
         """Return a stamp before which no further matching job becomes due."""
-        if not mocked and not self._special and not self._bound:
+        if not mocked and not self._special and not self._locked and not self._bound:
             return self._soonest(names, OPEN_LANE, now)
         found = [self._soonest(names, lane, now) for lane in self._lanes(mocked, accepts, worker)]
         return min((stamp for stamp in found if stamp is not None), default=None)
 
     def soonest_of_all(self, now: str) -> str | None:
         """Return when the next job of any lane becomes due."""
-        bound = [lane for lanes in self._bound.values() for lane in lanes]
-        lanes = (OPEN_LANE, MOCK_LANE, EVERY_LANE, *self._special, *bound)
+        lanes = [OPEN_LANE, MOCK_LANE, EVERY_LANE, *self._special]
+        lanes += [lane for bound in self._bound.values() for lane in bound]
+        lanes += [lane for locked in self._locked.values() for lane in locked]
         found = [self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0] for lane in lanes]
         return min((stamp for stamp in found if stamp is not None), default=None)
 
     def _soonest(self, names: Names, lane: str, now: str) -> str | None:
         stamp: str | None
+        if lane in self._locked:
+            if not self.heads.is_wide(names, lane):
+                return self.heads.soonest(names, lane, now)
+            found = [self._soonest(names, one, now) for one in self._locked[lane]]
+            return min((stamp for stamp in found if stamp is not None), default=None)
         if names.single is not None:
             stamp = self._execute(SQL["soonest_by_name"], (lane, names.single, now)).fetchone()[0]
         elif names.everything or _is_narrow(lane) or self.heads.is_wide(names, lane):
@@ -292,7 +291,33 @@ class Ready:
         """Return nextRun and jobID of the first job of a group, due or not."""
         found: tuple[str, int] | None
         found = self._execute(SQL["head_of_group"], (lane, name, priority)).fetchone()
+        if found is None and (lock := parse_lane(lane).lock) and not self._in_use(lane):
+            self._close_lane(lane, lock)
         return found
+
+    def _close_lane(self, lane: str, lock: str) -> None:
+        """Forget a lane with a lock in which nothing is queued."""
+        for lanes in (self._locked.get(found_in(lane), {}), self._lanes_of_lock.get(lock, {})):
+            lanes.pop(lane, None)
+        if not self._lanes_of_lock.get(lock):
+            self._lanes_of_lock.pop(lock, None)
+        if not self._locked.get(found_in(lane)):
+            self._locked.pop(found_in(lane), None)
+
+    def heads_of(self, lane: str, names: Names, limit: int) -> list[tuple[Group, int, str, int]] | None:
+        """Return the head of every group of a lane, or of all lanes with locks that are found in it."""
+        if lane not in self._locked:
+            plain = self.groups(lane, names, limit)
+            return None if plain is None else [*plain]
+        heads: list[tuple[Group, int, str, int]] = []
+        for one in list(self._locked[lane]):
+            found = self.groups(one, names, limit - len(heads))
+            if found is None:
+                return None
+            heads += [((one, name), *rest) for name, *rest in found]  # type: ignore[misc]
+            if not found and not self._in_use(one):
+                self._close_lane(one, parse_lane(one).lock)
+        return heads
 
     def groups(self, lane: str, names: Names, limit: int) -> list[tuple[str, int, str, int]] | None:
         """Return the head of every group that ``names`` match, None where they are more than ``limit``."""
@@ -316,6 +341,13 @@ class Ready:
                     return None
             group = self._execute(SQL["next_group"], (lane, name)).fetchone()
         return found
+
+
+@lru_cache(maxsize=4_096)
+def found_in(lane: str) -> str:
+    """Return the lane in which jobs of a lane are looked for: all locks share one."""
+    parts = parse_lane(lane)
+    return f"{parts._replace(lock='')} lock".strip() if parts.lock else lane
 
 
 def _is_narrow(lane: str) -> bool:

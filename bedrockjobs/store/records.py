@@ -14,7 +14,10 @@ from bedrockjobs.store.rows import PauseRow, RunRow, TickRow, glob
 from bedrockjobs.store.statements import RECORDS as SQL
 
 TRIM_EVERY = 10
-"""The history of a name is trimmed when it may be over its limit by a part of so many."""
+"""A history is trimmed when it may be over its limit by a part of so many."""
+
+COUNTED_MAX = 10_000
+"""Names and schedules whose history is counted in memory; beyond, all are counted anew."""
 
 
 class Records:
@@ -24,9 +27,16 @@ class Records:
         """Use the writer's connection."""
         self._execute = connection.execute
         self._connection = connection
+        self.dirty = False
+        """Whether something was written since the flag was last cleared."""
         self._ended: dict[tuple[str, bool], int] = {}
+        self._entered: dict[int, int] = {}
         self._pauses: tuple[PauseRow, ...] | None = None
         self._drains: frozenset[str] | None = None
+
+    def _write(self, sql: str, parameters: Sequence[object]) -> None:
+        self.dirty = True
+        self._execute(sql, parameters)
 
     def forget(self) -> None:
         """Forget what is kept in memory; after a rollback it may be wrong."""
@@ -36,7 +46,7 @@ class Records:
 
     def open_run(self, run: RunRow) -> None:
         """Add a run in progress."""
-        self._execute(
+        self._write(
             SQL["insert_run"],
             (
                 run.run_id, run.job_id, run.name, run.attempt, run.cause, run.scheduled_for, run.started,
@@ -51,31 +61,32 @@ class Records:
 
     def end_run(self, run: RunRow, *, keep_success: int, keep_fail: int) -> None:
         """Write the end of a run, and forget the oldest of its name beyond what is to be kept."""
-        self._execute(
+        self._write(
             SQL["end_run"],
             (run.status, run.ended, run.exit_code, run.error, run.result, run.output, run.run_id),
         )
         good = run.status == "success"
         keep = keep_success if good else keep_fail
-        count = self._ended.get((run.name, good), keep) + 1
-        if count > keep + keep // TRIM_EVERY:
-            self._execute(SQL["trim_successes" if good else "trim_failures"], (run.name, keep))
+        most = keep + keep // TRIM_EVERY
+        count = self._ended.get((run.name, good), most) + 1  # one that is not known is trimmed
+        if count > most:
+            self._write(SQL["trim_successes" if good else "trim_failures"], (run.name, keep))
             count = keep
-        if len(self._ended) > TICK_ROWS_MAX * TRIM_EVERY:
-            self._ended.clear()  # counted anew: the next end of each name trims it
+        if len(self._ended) >= COUNTED_MAX:
+            self._ended.clear()
         self._ended[run.name, good] = count
 
     def stop_run(self, run_id: int, stop: str) -> None:
         """Note what a run's worker is to be told."""
-        self._execute(SQL["stop_run"], (stop, run_id))
+        self._write(SQL["stop_run"], (stop, run_id))
 
     def set_progress(self, run_id: int, progress: str) -> None:
         """Note how far a run is, as JSON text."""
-        self._execute(SQL["progress_of_run"], (progress, run_id))
+        self._write(SQL["progress_of_run"], (progress, run_id))
 
     def delete_run(self, run_id: int) -> None:
         """Forget a run that never began."""
-        self._execute(SQL["delete_run"], (run_id,))
+        self._write(SQL["delete_run"], (run_id,))
 
     def open_runs(self) -> list[tuple[int, int, str, int, str]]:
         """Return runID, jobID, worker, lease and stop of each run in progress."""
@@ -89,6 +100,7 @@ class Records:
 
     def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
         """Add lines: number, moment, stream, text."""
+        self.dirty = True
         self._connection.executemany(SQL["append_line"], [(run_id, *line) for line in lines])
 
     def last_lines(self, run_id: int, count: int) -> str:
@@ -107,7 +119,7 @@ class Records:
             after = found[0]
             run = self.run(after)
             if run is None or (run.ended and run.ended <= ended_before):
-                self._execute(SQL["delete_output"], (after,))
+                self._write(SQL["delete_output"], (after,))
         return after
 
     # --- ticks -------------------------------------------------------------------------------------------
@@ -119,13 +131,38 @@ class Records:
 
     def put_tick(self, row: TickRow) -> None:
         """Write a row of the ledger, and now and then forget the oldest ones."""
-        self._execute(SQL["put_tick"], row)
-        if row.run_id % TRIM_EVERY == 0:
-            self._execute(SQL["trim_ticks"], (row.job_id, TICK_ROWS_MAX))
+        self._write(SQL["put_tick"], row)
+        most = TICK_ROWS_MAX // TRIM_EVERY
+        count = self._entered.get(row.job_id, most) + 1
+        if count > most:
+            self._write(SQL["trim_ticks"], (row.job_id, TICK_ROWS_MAX))
+            count = 0
+        if len(self._entered) >= COUNTED_MAX:
+            self._entered.clear()
+        self._entered[row.job_id] = count
+
+    def delete_tick(self, row: TickRow) -> None:
+        """Take a row out of the ledger."""
+        self._write(SQL["delete_tick"], (row.job_id, row.tick))
 
     def delete_ticks(self, job_id: int) -> None:
         """Forget a schedule's ledger."""
-        self._execute(SQL["delete_ticks"], (job_id,))
+        self._write(SQL["delete_ticks"], (job_id,))
+
+    def drop_orphan_ticks(self, after: int, limit: int) -> int:
+        """Forget the ledgers of jobs that are gone; return the jobID to go on after, 0 at the end."""
+        for _ in range(limit):
+            found = self._execute(SQL["next_ledger"], (after,)).fetchone()
+            if found is None:
+                return 0
+            after = found[0]
+            if not found[1]:
+                self.delete_ticks(after)
+        return after
+
+    def drop_runs(self, keep: int, limit: int) -> None:
+        """Forget the oldest runs of all, beyond a number."""
+        self._write(SQL["trim_runs"], (keep, limit))
 
     # --- keys --------------------------------------------------------------------------------------------
 
@@ -136,11 +173,11 @@ class Records:
 
     def put_key(self, key: str, job_id: int, now: str) -> None:
         """Remember a key."""
-        self._execute(SQL["put_key"], (key, job_id, now))
+        self._write(SQL["put_key"], (key, job_id, now))
 
-    def drop_keys(self, until: str) -> None:
-        """Forget the keys of ``until`` and before."""
-        self._execute(SQL["trim_keys"], (until,))
+    def drop_keys(self, until: str, limit: int) -> None:
+        """Forget the oldest keys of ``until`` and before."""
+        self._write(SQL["trim_keys"], (until, limit))
 
     # --- pauses and drains -------------------------------------------------------------------------------
 
@@ -156,12 +193,12 @@ class Records:
 
     def put_pause(self, pause: PauseRow) -> None:
         """Pause a pattern."""
-        self._execute(SQL["put_pause"], pause)
+        self._write(SQL["put_pause"], pause)
         self._pauses = None
 
     def delete_pause(self, pattern: str) -> None:
         """Resume a pattern."""
-        self._execute(SQL["delete_pause"], (pattern,))
+        self._write(SQL["delete_pause"], (pattern,))
         self._pauses = None
 
     def drains(self) -> frozenset[str]:
@@ -172,13 +209,23 @@ class Records:
 
     def put_drain(self, worker: str, by: str, now: str) -> None:
         """Drain a worker."""
-        self._execute(SQL["put_drain"], (worker, by, now))
+        self._write(SQL["put_drain"], (worker, by, now))
         self._drains = None
 
     def delete_drain(self, worker: str) -> None:
         """Let a worker take jobs again."""
-        self._execute(SQL["delete_drain"], (worker,))
+        self._write(SQL["delete_drain"], (worker,))
         self._drains = None
+
+    # --- minutes -----------------------------------------------------------------------------------------
+
+    def add_minute(self, minute: str, counts: Sequence[int]) -> None:
+        """Write what was done in a minute, in the order of the table."""
+        self._write(SQL["add_minute"], (minute, *counts))
+
+    def drop_minutes(self, before: str) -> None:
+        """Forget old minutes."""
+        self._write(SQL["trim_minutes"], (before,))
 
     # --- events ------------------------------------------------------------------------------------------
 
@@ -194,8 +241,8 @@ class Records:
         detail: str = "",
     ) -> None:
         """Tell what happened."""
-        self._execute(SQL["add_event"], (at, kind, name, job_id, run_id, by, detail))
+        self._write(SQL["add_event"], (at, kind, name, job_id, run_id, by, detail))
 
     def drop_events(self, keep: int) -> None:
         """Forget all but the last events."""
-        self._execute(SQL["trim_events"], (keep,))
+        self._write(SQL["trim_events"], (keep,))

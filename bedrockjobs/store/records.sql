@@ -60,6 +60,16 @@ SELECT runID FROM output WHERE runID > ? ORDER BY runID LIMIT 1;
 -- Forget a run's output.
 DELETE FROM output WHERE runID = ?;
 
+-- name: trim_runs
+-- Forget the oldest runs beyond a number of them; as runIDs count up, that is seen from the newest.
+DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE runID <= (SELECT max(runID) FROM runs) - ?
+    AND status <> 'running' ORDER BY runID LIMIT ?);
+
+-- name: next_ledger
+-- The next job with a ledger, and whether there is such a job.
+SELECT jobID, EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = ticks.jobID) FROM ticks WHERE jobID > ?
+    ORDER BY jobID LIMIT 1;
+
 -- name: last_tick
 -- The newest row of a schedule's ledger.
 SELECT jobID, tick, until, count, outcome, reason, late, runID FROM ticks WHERE jobID = ?
@@ -75,6 +85,10 @@ INSERT OR REPLACE INTO ticks (jobID, tick, until, count, outcome, reason, late, 
 DELETE FROM ticks WHERE jobID = ?1 AND tick <= (SELECT tick FROM ticks WHERE jobID = ?1
     ORDER BY tick DESC LIMIT 1 OFFSET ?2);
 
+-- name: delete_tick
+-- Take one row out of a schedule's ledger.
+DELETE FROM ticks WHERE jobID = ? AND tick = ?;
+
 -- name: delete_ticks
 -- Forget a schedule's ledger.
 DELETE FROM ticks WHERE jobID = ?;
@@ -89,7 +103,7 @@ INSERT OR REPLACE INTO keys (key, jobID, created) VALUES (?, ?, ?);
 
 -- name: trim_keys
 -- Forget old idempotency keys.
-DELETE FROM keys WHERE created <= ?;
+DELETE FROM keys WHERE key IN (SELECT key FROM keys WHERE created <= ? ORDER BY created LIMIT ?);
 
 -- name: all_pauses
 -- What is paused.
@@ -114,6 +128,19 @@ INSERT OR REPLACE INTO drains (worker, by, since) VALUES (?, ?, ?);
 -- name: delete_drain
 -- Let a worker take jobs again.
 DELETE FROM drains WHERE worker = ?;
+
+-- name: add_minute
+-- Write what was done in a minute, beside what a server before this one did in it.
+INSERT INTO stats (minute, created, taken, finished, failed, retried, lost, waits, waitMs)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (minute) DO UPDATE SET created = created + excluded.created, taken = taken + excluded.taken,
+        finished = finished + excluded.finished, failed = failed + excluded.failed,
+        retried = retried + excluded.retried, lost = lost + excluded.lost, waits = waits + excluded.waits,
+        waitMs = waitMs + excluded.waitMs;
+
+-- name: trim_minutes
+-- Forget old minutes.
+DELETE FROM stats WHERE minute < ?;
 
 -- name: add_event
 -- Tell what happened.

@@ -54,13 +54,13 @@ class SQLiteStore:
         """The queued jobs."""
         self.first_due, self.soonest = self.ready.first_due, self.ready.soonest
         self.lock_holder, self.reopen = self.ready.lock_holder, self.ready.reopen
-        self._heads, self._holders, self._every = self.ready.heads, self.ready.holders, self.ready.every
+        self._heads, self._holders, self._every = self.ready.heads, self.ready.holders, self.ready.every.rows
         self._next_expiry: str | None = None
         self._next_job_id = self._saved_job_id = self._highest_job_id = 0
         self._next_run_id = self._saved_run_id = 0
         self._ids_before = (0, 0)
         self._crash_patterns: tuple[str, ...] | None = None
-        self._must_sync = False
+        self._must_sync = self.records.dirty = False
         self._changes_before = 0
         self._families = False
         self._ballast_bytes = settings.ballast_bytes
@@ -145,7 +145,7 @@ class SQLiteStore:
         if self._next_run_id != self._saved_run_id:
             self._execute(SQL["set_meta"], ("nextRunID", self._next_run_id))
         self._execute("COMMIT")
-        if self._wal is not None and self._must_sync:
+        if self._wal is not None and (self._must_sync or self.records.dirty):
             os.fdatasync(self._wal)
         self._saved_job_id, self._saved_run_id = self._next_job_id, self._next_run_id
 
@@ -176,6 +176,8 @@ class SQLiteStore:
         self.ready.freed.clear()
         self._recent.clear()
         self._crash_patterns = None
+        self.records.forget()
+        self.ready.load()
         if self._heads.advanced:
             self._heads.forget()
 
@@ -222,7 +224,7 @@ class SQLiteStore:
     def _place(self, row: JobRow) -> None:
         if row.lane or row.job_id in self._holders or row.job_id in self._every:
             self.ready.note_lock(row)
-            self.ready.note_every(row)
+            self.ready.every.note(row)
         if row.queued:
             self.ready.add(row)
 
@@ -301,6 +303,10 @@ class SQLiteStore:
     def named(self, name: str, limit: int) -> list[JobRow]:
         """Return the first jobs of a name, by jobID, whatever their state."""
         return [JobRow._make(row) for row in self._execute(SQL["named"], (name, limit))]
+
+    def bound_of_name(self, name: str) -> list[JobRow]:
+        """Return the jobs of a name that are bound to a worker."""
+        return [JobRow._make(row) for row in self._execute(SQL["bound_of_name"], (name,))]
 
     def count_ahead(self, row: JobRow, now: str, limit: int) -> int:
         """Return how many due jobs of its lane and name come before a job, up to ``limit``."""

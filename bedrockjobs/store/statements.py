@@ -30,6 +30,8 @@ def _read(file: str) -> dict[str, str]:
 
 
 def _filled(body: str) -> str:
+    priorities = ", ".join(f"({priority})" for priority in PRIORITIES)
+    body = body.replace("{priorities}", priorities)
     for mark, text in (("columns", COLUMNS), ("queued", QUEUED), ("run", RUN), ("run_filters", RUN_FILTERS)):
         body = body.replace(f"{{{mark}}}", text)
 

@@ -69,3 +69,32 @@ SELECT coalesce(max(seq), 0) FROM events;
 SELECT seq, at, kind, name, jobID, runID, "by", detail FROM events WHERE seq > :after
     AND (:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)
     ORDER BY seq LIMIT :limit;
+
+-- name: minutes
+-- What was done in each minute.
+SELECT minute, created, taken, finished, failed, retried, lost, waits, waitMs FROM stats WHERE minute >= :since
+    ORDER BY minute LIMIT :limit;
+
+-- name: overview
+-- How many jobs are ready, wait for their time, run for a worker, are paused, have failed; schedules; and
+-- since when the oldest is ready. Each count ends at `:most`; queued jobs are found lane by lane.
+WITH RECURSIVE lanes (lane) AS (
+    SELECT (SELECT lane FROM jobs WHERE {queued} ORDER BY lane LIMIT 1)
+    UNION ALL
+    SELECT (SELECT jobs.lane FROM jobs WHERE jobs.lane > lanes.lane AND {queued} ORDER BY jobs.lane LIMIT 1)
+        FROM lanes WHERE lanes.lane IS NOT NULL LIMIT 1000
+), classes (lane, priority) AS (
+    SELECT lane, column1 FROM lanes CROSS JOIN (VALUES {priorities}) WHERE lane IS NOT NULL
+)
+SELECT
+    (SELECT count(*) FROM (SELECT 1 FROM classes CROSS JOIN jobs WHERE jobs.lane = classes.lane
+        AND jobs.priority = classes.priority AND jobs.nextRun <= :now AND {queued} LIMIT :most)),
+    (SELECT count(*) FROM (SELECT 1 FROM classes CROSS JOIN jobs WHERE jobs.lane = classes.lane
+        AND jobs.priority = classes.priority AND jobs.nextRun > :now AND {queued} LIMIT :most)),
+    (SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY runsOpen WHERE status = 'running' LIMIT :most)),
+    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'PAUSED' LIMIT :most)),
+    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most)),
+    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsRepeating WHERE repeat <> '' LIMIT :most)),
+    (SELECT min((SELECT nextRun FROM jobs WHERE jobs.lane = classes.lane
+        AND jobs.priority = classes.priority AND {queued} ORDER BY nextRun LIMIT 1)) FROM classes)
+LIMIT :limit;

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from bedrockjobs.bells import Bells, Topic
@@ -32,18 +33,26 @@ from bedrockjobs.config import (
     WAIT_MS_MAX,
     Settings,
 )
+from bedrockjobs.desk import Desk
 from bedrockjobs.errors import NotFound
 from bedrockjobs.handlers.turn import Answer, render_with_state
 from bedrockjobs.store.reader import Page, Reader
 from bedrockjobs.store.rows import literal_prefix
+from bedrockjobs.tally import Tally
 from bedrockjobs.views import render
 from bedrockjobs.views.validate import validated, words_of
-from bedrockjobs.wire import JOB_ID_MAX, stamp_ms
+from bedrockjobs.wire import JOB_ID_MAX, moment_of, stamp, stamp_ms
 
 _P = TypeVar("_P")
 
 EVENTS: Topic = ("events", 0)
 """What is rung after a commit that added events."""
+
+COUNTED_MAX = 10_000
+"""Jobs that are counted one by one for an overview; a page says that there are more."""
+
+MINUTES_MAX = 12_000
+"""Minutes of which charts are made: a little over a week."""
 
 _ALWAYS = "~"
 """A text that comes after every stamp."""
@@ -75,9 +84,13 @@ class EventsPage(NamedTuple):
 class Views:
     """Answers to the commands that only look."""
 
-    def __init__(self, reader: Reader, bells: Bells, clock: Clock, settings: Settings) -> None:
-        """Read from ``reader``; wait for ``bells``."""
+    def __init__(
+        self, reader: Reader, bells: Bells, desk: Desk, tally: Tally, clock: Clock, settings: Settings
+    ) -> None:
+        """Read from ``reader``, and from ``desk`` and ``tally`` what no table has; wait for ``bells``."""
         self._reader = reader
+        self._desk = desk
+        self._tally = tally
         self._bells = bells
         self._clock = clock
         self._settings = settings
@@ -169,6 +182,52 @@ class Views:
     async def _events(self, command: Events) -> str:
         page = await self.events(command)
         return f'{{"events":[{",".join(render.event(row) for row in page.events)}]}}'
+
+    # --- what the pages show at first sight --------------------------------------------------------------
+
+    async def overview(self) -> dict[str, Any]:
+        """Return how things stand: counts up to ``COUNTED_MAX`` with whether there are more, and the rest.
+
+        ``ready``, ``later``, ``running`` (runs of workers), ``paused``, ``failed``: pairs of a number and
+        whether there are more; ``oldest_ready``: a stamp, empty where nothing is ready; ``workers`` and
+        ``schedules``: numbers.
+        """
+        given = {"now": stamp_ms(self._clock.now()), "most": COUNTED_MAX + 1}
+        row = (await self._reader.view("overview", given, 1, scans=True)).rows[0]
+        counts = dict(zip(("ready", "later", "running", "paused", "failed", "schedules"), row, strict=False))
+        found: dict[str, Any] = {
+            key: (min(count, COUNTED_MAX), count > COUNTED_MAX) for key, count in counts.items()
+        }
+        oldest = str(row[-1] or "")
+        found["oldest_ready"] = oldest if oldest <= str(given["now"]) else ""
+        found["schedules"] = counts["schedules"]
+        found["workers"] = len(self._desk.workers)
+        return found
+
+    async def stats(self, since: str, bucket_s: int) -> list[dict[str, Any]]:
+        """Return what was done from a stamp on, in buckets of whole minutes, the oldest first.
+
+        Each has ``minute`` (a stamp), the counts created, taken, finished, failed, retried, lost, and
+        ``wait_ms``: how long a job had been due when it was taken, on average; None where none was.
+        """
+        rows = (await self._reader.view("minutes", {"since": since}, MINUTES_MAX)).rows
+        unwritten = self._tally.open
+        rows = [*rows, (unwritten.minute, *unwritten.counts())] if unwritten.minute >= since else rows
+        step = max(bucket_s // 60, 1) * 60
+        sums: dict[int, list[int]] = {}
+        for minute, *counts in rows:
+            at = int(moment_of(minute).timestamp())
+            before = sums.setdefault(at - at % step, [0] * len(counts))
+            sums[at - at % step] = [one + other for one, other in zip(before, counts, strict=True)]
+        names = ("created", "taken", "finished", "failed", "retried", "lost")
+        return [
+            {
+                "minute": stamp(datetime.fromtimestamp(at, UTC)),
+                **dict(zip(names, counts, strict=False)),
+                "wait_ms": counts[-1] / counts[-2] if counts[-2] else None,
+            }
+            for at, counts in sorted(sums.items())
+        ]
 
     # --- lists -------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ INTENDED = {
     "soonest_of_any": BY_PRIORITY,
     "first_of_name": ANY_STATE,
     "named": ANY_STATE,
+    "bound_of_name": ANY_STATE,
     "next_lane": BY_PRIORITY,
     "lane_in_use": BY_PRIORITY,
     "queued_in_lane": BY_PRIORITY,
@@ -73,12 +74,16 @@ RECORDS_INTENDED = {
     "delete_output": ("output", "PRIMARY KEY"),
     "last_tick": ("ticks", "PRIMARY KEY"),
     "trim_ticks": ("ticks", "PRIMARY KEY"),
+    "delete_tick": ("ticks", "PRIMARY KEY"),
     "delete_ticks": ("ticks", "PRIMARY KEY"),
     "job_of_key": ("keys", "PRIMARY KEY"),
     "trim_keys": ("keys", "keysByAge"),
+    "trim_runs": ("runs", BY_ID),
+    "next_ledger": ("ticks", "PRIMARY KEY"),
     "delete_pause": ("pauses", "PRIMARY KEY"),
     "delete_drain": ("drains", "PRIMARY KEY"),
     "trim_events": ("events", BY_ID),
+    "trim_minutes": ("stats", "PRIMARY KEY"),
 }
 """The table and the index of each statement beside jobs."""
 
@@ -90,6 +95,7 @@ RECORDS_NO_SEEK = {
     "put_pause",
     "put_drain",
     "add_event",
+    "add_minute",
     "all_pauses",
     "open_runs",
     "all_drains",

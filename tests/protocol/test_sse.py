@@ -17,11 +17,13 @@ from aiohttp import web
 from bedrockjobs.bells import Bells
 from bedrockjobs.clock import SystemClock
 from bedrockjobs.config import LIST_MAX, Settings
+from bedrockjobs.desk import Desk
 from bedrockjobs.errors import CommandError
 from bedrockjobs.protocol import sse
 from bedrockjobs.protocol.http import problem
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import Reader
+from bedrockjobs.tally import Tally
 from bedrockjobs.views import EVENTS, Views, output_topic
 
 AT = "2026-11-21 03:00:00"
@@ -151,7 +153,9 @@ async def start(tmp_path: Path) -> AsyncIterator[Open]:
             stack.push_async_callback(reader.close)
             bells = Bells()
             app = web.Application(middlewares=[_refuse])
-            app.add_routes(sse.routes(Views(reader, bells, SystemClock(), settings), **options))
+            app.add_routes(
+                sse.routes(Views(reader, bells, Desk(), Tally(), SystemClock(), settings), **options)
+            )
             runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)

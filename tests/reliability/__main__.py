@@ -2,7 +2,8 @@
 
 Kills a server under load so many times, by default with a new seed each night, prints what was counted and
 exits 1 if there was any fault. ``--fault "answer before commit"`` (any of ``faults.FAULTS``) gives the server
-a fault first: the run must then fail. ``--power 20000`` rebuilds the disk after so many power cuts instead.
+a fault first: the run must then fail. ``--power 20000`` rebuilds the disk after so many power cuts instead,
+``--schedules 1000`` kills the server and the workers of schedules of every second.
 """
 
 from __future__ import annotations
@@ -28,9 +29,14 @@ def main() -> int:
     parser.add_argument("--fault", choices=sorted(FAULTS), default="", help="a fault to give the server")
     parser.add_argument("--life", type=float, default=LIFE_S, help="mean life of a server in seconds")
     parser.add_argument("--power", type=int, default=0, help="power cuts, instead of kills")
+    parser.add_argument(
+        "--schedules", type=int, default=0, help="kills of schedules' server and workers, instead"
+    )
     options = parser.parse_args()
     if options.power:
         return _power(options.power, options.seed)
+    if options.schedules:
+        return _schedules(options.schedules, options.seed)
     faults = 0
     for number, first in enumerate(range(0, options.kills, options.batch)):
         seed = options.seed + number
@@ -44,6 +50,12 @@ def main() -> int:
         else:
             shutil.rmtree(folder)
     return 1 if faults else 0
+
+
+def _schedules(kills: int, seed: int) -> int:
+    from tests.reliability.schedule_storm import nightly
+
+    return nightly(kills, seed)
 
 
 def _power(states: int, seed: int) -> int:

@@ -160,3 +160,15 @@ async def test_other_repeats_keep_bedrocks_rule(site: Site) -> None:
     await site.create("a", repeat="SCHEDULED, +1 MINUTE", firstRun=at(30))
     await site.restart(down=300)
     assert (await site.take("a"))["nextRun"] == at(30)
+
+
+async def test_a_server_that_was_up_and_idle_was_not_down(site: Site) -> None:
+    """It stops in order, and says until when it was there."""
+    await site.create("s", repeat="CRON * * * * *")
+    await site.until_time("2026-11-21 03:32:30")
+    await site.restart(down=60)
+    await site.take("s")
+    assert await site.ticks(1) == [
+        row(30, 32, "skipped", "no worker"),
+        row(33, 33, "caught up"),
+    ]

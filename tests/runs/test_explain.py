@@ -259,3 +259,14 @@ async def test_the_message_names_field_value_and_range(site: Site) -> None:
 async def test_never_has_no_ticks(site: Site) -> None:
     answer = await site.ok("ValidateSchedule", repeat="CRON @never")
     assert (answer["valid"], answer["next"]) == (True, [])
+
+
+async def test_the_retry_of_a_manual_run_waits_for_the_end_of_the_pause(site: Site) -> None:
+    await site.create("s", retries=3, backoff=1)
+    await site.ok("PauseJobs", name="s")
+    await site.ok("TriggerJob", jobID=1)
+    await site.fail(await site.take("s"))
+    await site.later(10)
+    await site.beat(worker="w", names=["*"])
+    assert [wait["reason"] for wait in (await site.ok("ExplainJob", jobID=1))["waitsFor"]] == ["paused"]
+    assert await site.nothing("s", worker="w")

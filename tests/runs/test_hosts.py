@@ -233,3 +233,116 @@ async def test_a_lock_that_is_taken_off_a_running_job_is_free_at_its_end(site: S
     await site.ok("UpdateJob", jobID=1, lock="")
     await site.end("RetryJob", job, delay=100)
     assert (await site.take("b"))["name"] == "b"
+
+
+@pytest.mark.parametrize("change", [{"shouldClearRepeat": True}, {"repeat": "SCHEDULED, +1 HOUR"}])
+async def test_it_stays_a_schedule_while_it_runs_on_all_hosts(site: Site, change: dict[str, Any]) -> None:
+    await schedule(site)
+    assert await site.refused("UpdateJob", jobID=1, **change) == (402, "Malformed hosts")
+    await site.restart(down=3_600)
+    await site.create("other")
+    assert (await site.row(1))["repeat"] == "CRON 0 * * * *"
+
+
+async def test_a_job_that_was_triggered_may_become_one(site: Site) -> None:
+    await site.beat(worker="w", names=["*"])
+    await site.create("s", firstRun="2027-01-01 00:00:00")
+    await site.ok("TriggerJob", jobID=1)
+    await site.ok("UpdateJob", jobID=1, repeat="CRON 0 * * * *", hosts="all")
+    await site.rest()
+    job = await site.take("s", "w")
+    assert (await site.run(job["runID"]))["cause"] == "manual"
+    await site.finish(job)
+    assert await site.due(1) == TICK
+    await site.until_time(TICK)
+    assert await workers_that_get_it(site) == ["w"]
+    assert await site.create("other") > 1
+
+
+async def test_a_refused_list_leaves_none_behind(site: Site) -> None:
+    await site.beat(worker="w", names=["*"])
+    jobs = [{"name": "s", "repeat": "CRON 0 * * * *", "hosts": "all"}, {"name": "c", "parentJobID": 999}]
+    await site.refused("CreateJobs", jobs=jobs)
+    await site.until_time(NEXT)
+    assert await site.select("SELECT * FROM jobs") == []
+    assert await site.select("SELECT * FROM ticks") == []
+
+
+async def test_a_worker_whose_job_crashed_gets_the_next(site: Site) -> None:
+    await schedule(site)
+    await site.ok("CrashBedrockJob", names=["s"])
+    await site.until_time(TICK)
+    assert await workers_that_get_it(site) == []
+    await site.ok("ClearCrashedBedrockJobs")
+    await site.until_time(NEXT)
+    assert await workers_that_get_it(site) == ["u", "v", "w"]
+
+
+async def test_its_jobs_do_not_make_its_name_ambiguous(site: Site) -> None:
+    await schedule(site)
+    await site.until_time(TICK)
+    assert len(await site.select("SELECT * FROM jobs")) == 3
+    assert await site.ok("TriggerJob", name="s") == {"jobID": 1, "pending": False}
+
+
+async def test_only_the_manual_run_passes_a_pause(site: Site) -> None:
+    await schedule(site)
+    await site.ok("PauseJobs", name="s")
+    await site.ok("TriggerJob", jobID=1)
+    await site.rest()
+    job = await site.take("s", "v")
+    assert (await site.run(job["runID"]))["cause"] == "manual"
+    await site.finish(job)
+    assert await site.nothing("s", worker="v")
+    await site.until_time(TICK)
+    assert await site.nothing("s", worker="v")
+
+
+async def test_catchup_all_is_one_run_as_well(site: Site) -> None:
+    """Of many missed ticks each worker makes up for the latest, and the ledger says so."""
+    await schedule(site, "CRON * * * * *", catchup="all")
+    await site.restart(down=600)
+    for worker in ("v", "w"):
+        await site.beat(worker=worker, names=["*"])
+    await site.later(SETTLE_S + 1)
+    assert await workers_that_get_it(site) == ["v", "w"]
+    assert await site.ticks(1) == [
+        ("2026-11-21 03:30:00", "2026-11-21 03:39:00", 10, "skipped", "server down"),
+        ("2026-11-21 03:40:00", "2026-11-21 03:40:00", 1, "caught up", ""),
+    ]
+    assert await site.due(1) == "2026-11-21 03:41:00"
+
+
+async def test_a_worker_asks_for_all_the_names_of_its_requests(site: Site) -> None:
+    await site.create("s", repeat="CRON * * * * *", hosts="all")
+    talk = await site.asking("s", "w")
+    other = await site.asking("other", "w")
+    await site.until_time("2026-11-21 03:30:00")
+    assert (await talk.reply()).json["name"] == "s"
+    assert await other.silent()
+    assert [tick[3] for tick in await site.ticks(1)] == ["fired"]
+
+
+async def test_a_schedule_that_is_tried_again_may_become_one(site: Site) -> None:
+    await site.create("s", repeat="CRON * * * * *", retries=3, backoff=300)
+    await site.beat(worker="w", names=["*"])
+    await site.until_time("2026-11-21 03:30:00")
+    await site.fail(await site.take("s"))
+    await site.ok("UpdateJob", jobID=1, hosts="all")
+    for _ in range(10):
+        await site.later(60)
+        reply = await site.http("GetJob", {"name": "s", "worker": "w"})
+        if reply.code == 200:
+            await site.finish(reply.json)
+    ticks = await site.ticks(1)
+    assert (ticks[0][0], ticks[-1][1]) == ("2026-11-21 03:30:00", "2026-11-21 03:40:00")
+    assert not {"failures", "cause"} & set(await site.options(1))
+
+
+async def test_one_that_fails_for_good_cancels_its_children(site: Site) -> None:
+    await schedule(site)
+    await site.until_time(TICK)
+    job = await site.take("s", "w")
+    child = await site.create("c", parentJobID=job["jobID"])
+    await site.fail(job, final=True)
+    assert await site.state(child) == "CANCELLED"

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from bedrockjobs.config import EVENTS_KEPT_MAX, HISTORY_DEFAULT, KEYS_KEPT_S, OUTPUT_KEPT_S
+from bedrockjobs.config import (
+    EVENTS_KEPT_MAX,
+    HISTORY_DEFAULT,
+    KEYS_KEPT_S,
+    OUTPUT_KEPT_S,
+    RUNS_KEPT_MAX,
+    STATS_KEPT_S,
+)
+from bedrockjobs.dispatcher.keeper import CLEANED_MAX
+from bedrockjobs.store.records import COUNTED_MAX
 from tests.runs.rig import Site
 
 
@@ -145,3 +154,90 @@ async def test_keys_go_after_a_day(site: Site) -> None:
     assert len(await site.select("SELECT * FROM keys")) == 1
     await clean(site, 10)
     assert await site.select("SELECT * FROM keys") == []
+
+
+async def test_minutes_are_counted(site: Site) -> None:
+    await site.until_time("2026-11-21 03:31:00")
+    await site.ok("CreateJobs", jobs=[{"name": "a"}, {"name": "a"}])
+    await site.create("a")
+    await site.later(2)
+    await site.finish(await site.take("a"))
+    await site.fail(await site.take("a"))
+    job = await site.leased("a")
+    await site.silence(46)
+    await site.end("RetryJob", await site.take("a"))
+    assert job["jobID"] == 3
+    assert await site.select("SELECT * FROM stats WHERE minute > '2026-11-21 03:30'") == []
+    await site.until_time("2026-11-21 03:32:00")
+    await site.create("b")
+    (row,) = await site.select("SELECT * FROM stats WHERE minute > '2026-11-21 03:30'")
+    assert (row["minute"], row["created"], row["taken"]) == ("2026-11-21 03:31:00", 3, 4)
+    assert (row["finished"], row["failed"], row["retried"], row["lost"]) == (1, 1, 1, 1)
+    assert row["waits"] == 4
+    assert 4_000 <= row["waitMs"] <= 8_000
+
+
+async def test_old_minutes_go(site: Site) -> None:
+    await site.create("a")
+    await site.later(60)
+    await site.create("a")
+    await clean(site, STATS_KEPT_S - 120)
+    assert len(await site.select("SELECT * FROM stats")) >= 1
+    before = (await site.select("SELECT min(minute) AS first FROM stats"))[0]["first"]
+    await clean(site, 200)
+    left = await site.select("SELECT minute FROM stats")
+    assert before not in [row["minute"] for row in left]
+
+
+async def test_a_restart_does_not_make_the_history_longer(site: Site) -> None:
+    for _ in range(8):
+        await runs_of(site, "a", 5, keepSuccess=20)
+        await site.restart()
+    assert 20 <= (await counts(site, "a"))[0] <= 22 + 5
+
+
+async def test_nor_do_very_many_names(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bedrockjobs.store.records.COUNTED_MAX", 3)
+    assert COUNTED_MAX > 3
+    for _ in range(25):
+        for name in "abcde":
+            await runs_of(site, name, 1, keepSuccess=10)
+    for name in "abcde":
+        assert 10 <= (await counts(site, name))[0] <= 11
+
+
+async def test_runs_of_very_many_names_go_after_all(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bedrockjobs.dispatcher.keeper.RUNS_KEPT_MAX", 10)
+    assert RUNS_KEPT_MAX > 10
+    await site.create("running")
+    running = await site.take("running")
+    for number in range(20):
+        await runs_of(site, f"n{number}", 1)
+    await clean(site, 1)
+    left = sorted(run["runID"] for run in await site.runs())
+    assert left == [running["runID"], *range(12, 22)], "the newest, and what is in progress"
+
+
+async def test_the_ledger_of_a_job_that_is_gone_goes_too(site: Site) -> None:
+    for name in ("gone", "there"):
+        await site.create(name, repeat="CRON * * * * *")
+    await site.until_time("2026-11-21 03:31:00")
+    for name in ("gone", "there"):
+        job = await site.take(name)
+        await site.finish(job, **({"data": {"delete": True}} if name == "gone" else {}))
+    assert (await site.state(1), await site.state(2)) == ("(deleted)", "QUEUED")
+    await clean(site, 1)
+    assert {row["jobID"] for row in await site.select("SELECT jobID FROM ticks")} == {2}
+
+
+async def test_one_look_deletes_so_many_and_the_next_goes_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bedrockjobs.dispatcher.keeper.CLEANED_MAX", 4)
+    assert CLEANED_MAX > 4
+    await site.ok("CreateJobs", jobs=[{"name": "a", "idempotencyKey": f"k{n}"} for n in range(10)])
+    left = []
+    for seconds in (KEYS_KEPT_S + 5, 1, 1):
+        await clean(site, seconds)
+        left.append(len(await site.select("SELECT * FROM keys")))
+    assert left == [6, 2, 0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bedrockjobs.config import LEASE_S_DEFAULT, LOST_RUNS_MAX, RUNS_PER_HEARTBEAT_MAX
+from bedrockjobs.desk import BEATS_PER_LEASE
 from tests.runs.rig import Site
 
 LEASE = LEASE_S_DEFAULT
@@ -299,3 +300,39 @@ async def test_who_waited_on_a_stopping_server_is_answered(site: Site) -> None:
     except EOFError:
         pytest.fail("a waiting Heartbeat was cut off instead of answered")
     assert reply.code in (200, 503)
+
+
+async def test_a_waiting_heartbeat_is_answered_within_its_lease(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it asks for: one whose answer is lost must cost no run."""
+    assert BEATS_PER_LEASE >= 2
+    monkeypatch.setattr("bedrockjobs.desk.BEATS_PER_LEASE", 10_000)
+    await site.create("a", lease=9)
+    job = await site.leased("a")
+    for run_ids in ([job["runID"]], []):
+        talk = await site.waiting_beat(*run_ids)
+        assert (await talk.reply()).json == {"stop": [], "quiet": False}
+
+
+async def test_a_waiting_heartbeat_of_a_worker_that_counts_as_gone_hears_of_its_loss(site: Site) -> None:
+    await site.create("a")
+    job = await site.leased("a")
+    talk = await site.waiting_beat(job["runID"])
+    await site.settle()
+    await site.both(LEASE + 1)
+    assert (await talk.reply()).json["stop"] == [{"runID": job["runID"], "signal": "LOST"}]
+    assert (await site.run(job["runID"]))["status"] == "frozen"
+
+
+async def test_a_heartbeat_whose_client_went_away_renews_nothing_more(site: Site) -> None:
+    await site.create("a")
+    job = await site.leased("a")
+    talk = await site.waiting_beat(job["runID"])
+    await site.settle()
+    await site.silence(10)
+    await talk.close()
+    for _ in range(5):
+        await site.settle()
+    await site.silence(LEASE - 9)
+    assert (await site.run(job["runID"]))["status"] == "frozen"

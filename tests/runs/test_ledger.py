@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from bedrockjobs.commands import GetJob
 from bedrockjobs.config import CATCHUP_MAX, TICK_ROWS_MAX
 from tests.runs.rig import Site
 
@@ -385,3 +388,130 @@ async def test_repeats_that_are_no_schedules_have_no_ledger(site: Site) -> None:
         await site.finish(await site.take("a"))
         await site.later(60)
     assert await site.ticks(1) == []
+
+
+async def test_a_tick_that_was_handed_back_is_taken_again_once(site: Site) -> None:
+    await every_minute(site)
+    await site.until_time(at(30))
+    await site.finish(await site.take("s"))
+    await site.until_time(at(31))
+    await site.end("RetryJob", await site.take("s"), returned=True)
+    assert [tick[:2] for tick in await site.ticks(1)] == [(at(30), at(30))]
+    await site.finish(await site.take("s"))
+    assert await site.ticks(1) == [(at(30), at(31), 2, "fired", "")]
+
+
+async def test_a_tick_that_was_handed_back_may_be_skipped(site: Site) -> None:
+    await every_minute(site)
+    await site.until_time(at(30))
+    await site.end("RetryJob", await site.take("s"), returned=True)
+    assert await site.ticks(1) == []
+    await site.until_time(at(34))
+    await site.take("s")
+    assert await site.ticks(1) == [row(30, 33, "skipped", "no worker"), row(34, 34, "caught up")]
+
+
+async def test_a_tick_that_was_handed_back_during_a_pause(site: Site) -> None:
+    await every_minute(site)
+    await site.until_time(at(30))
+    job = await site.take("s")
+    await site.ok("PauseJobs", name="s")
+    await site.end("RetryJob", job, returned=True)
+    await site.until_time(at(34))
+    await site.ok("ResumeJobs", name="s")
+    assert await site.ticks(1) == [(at(30), at(34), 5, "skipped", "paused")]
+    assert await site.due(1) == at(35)
+
+
+async def test_a_tick_whose_answer_reached_nobody_is_taken_again(site: Site) -> None:
+    await every_minute(site)
+    await site.until_time(at(30))
+    gone = asyncio.get_running_loop().create_future()
+
+    def nowhere(_: object) -> bool:
+        gone.set_result(None)
+        return False
+
+    site.server.dispatcher.submit(GetJob(name="s", worker="w"), nowhere)
+    await gone
+    await site.rest()
+    assert await site.ticks(1) == []
+    await site.take("s")
+    assert await site.ticks(1) == [row(30, 30, "fired")]
+
+
+async def test_a_schedule_that_is_set_back_fires_once_more(site: Site) -> None:
+    await every_minute(site)
+    await site.until_time(at(30))
+    await site.finish(await site.take("s"))
+    await site.ok("UpdateJob", jobID=1, nextRun=at(30))
+    job = await site.take("s")
+    await site.finish(job)
+    (tick,) = (await site.ok("ListTicks", jobID=1))["ticks"]
+    assert (tick["count"], tick["runID"]) == (1, job["runID"])
+
+
+async def test_the_rest_of_a_run_is_never_too_late(site: Site) -> None:
+    """A parent goes on after its children, however long they took; its tick fired already."""
+    await every_minute(site, maxLate=10)
+    await site.until_time(at(30))
+    job = await site.take("s")
+    await site.create("c", parentJobID=1)
+    await site.finish(job)
+    child = await site.take("c")
+    await site.until_time(at(35))
+    await site.finish(child)
+    job = await site.take("s")
+    assert (await site.run(job["runID"]))["scheduledFor"] == at(30)
+    assert [found["jobID"] for found in job["finishedChildJobs"]] == [child["jobID"]]
+    await site.finish(job)
+    fired = [tick for tick in await site.ticks(1) if tick[3] == "fired"]
+    assert fired == [row(30, 30, "fired")], "one tick, one entry"
+    assert await site.due(1) == at(36)
+
+
+async def test_the_rest_of_a_run_stands_for_its_tick(site: Site) -> None:
+    await every_minute(site)
+    await site.until_time("2026-11-21 03:30:20")
+    job = await site.take("s")
+    await site.create("c", parentJobID=1)
+    await site.finish(job)
+    await site.finish(await site.take("c"))
+    job = await site.take("s")
+    assert (await site.run(job["runID"]))["scheduledFor"] == at(30)
+    await site.finish(job)
+    assert [tick[:2] for tick in await site.ticks(1)] == [(at(30), at(30))]
+    assert await site.due(1) == at(31)
+
+
+async def test_a_new_repeat_has_its_own_jitter(site: Site) -> None:
+    await site.create("s", repeat="CRON 0 * * * *", jitter=3000)
+    await site.ok("CreateJob", name="s", repeat="CRON * * * * *", unique=True, overwrite=True)
+    assert (await site.options(1))["tick"] == at(30)
+    due = await site.due(1)
+    assert at(30) <= due <= "2026-11-21 04:20:00"
+    await site.until_time(due)
+    job = await site.take("s")
+    assert (await site.run(job["runID"]))["scheduledFor"] == (await site.ticks(1))[-1][1]
+
+
+async def test_with_a_new_repeat_the_jitter_moves_the_run_and_not_the_tick(site: Site) -> None:
+    await site.create("s", repeat="CRON 0 * * * *", jitter=300)
+    await site.ok("UpdateJob", jobID=1, repeat="CRON */15 * * * *")
+    assert (await site.options(1))["tick"] == at(30)
+    await site.until_time("2026-11-21 03:55:30")
+    await site.take("s")
+    assert await site.ticks(1) == [row(30, 30, "skipped", "no worker"), row(45, 45, "caught up")]
+
+
+async def test_a_ledger_is_trimmed_whatever_else_runs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bedrockjobs.store.records.TICK_ROWS_MAX", 20)
+    await every_minute(site)
+    for _ in range(30):
+        await site.later(120)
+        await site.finish(await site.take("s"))
+        await site.ok("CreateJobs", jobs=[{"name": "other"}] * 9)
+        for job in (await site.ok("GetJobs", name="other", numResults=9, worker="w"))["jobs"]:
+            await site.finish(job)
+    rows = (await site.select("SELECT count(*) AS n FROM ticks"))[0]["n"]
+    assert 20 <= rows <= 22

@@ -225,3 +225,29 @@ async def test_a_storm_on_one_lock(site: Site) -> None:
     async with asyncio.timeout(20):
         await asyncio.gather(*(work() for _ in range(6)))
     assert sorted(done) == list(range(1, 61))
+
+
+async def test_a_refused_list_changes_no_lock(site: Site) -> None:
+    await site.create("a", lock="x")
+    await site.create("b", lock="x")
+    job = await site.take("a")
+    again = {"name": "a", "unique": True, "overwrite": True, "lock": "y", "data": {"q": 1}}
+    await site.refused("CreateJobs", jobs=[again, {"name": "c", "parentJobID": 999}])
+    assert await site.nothing("b"), "its lock is still held"
+    await site.finish(job)
+    assert (await site.take("b"))["name"] == "b"
+
+
+async def test_who_waits_hears_of_any_of_very_many_names_under_a_lock(site: Site) -> None:
+    for letter in "ab":
+        await site.ok("CreateJobs", jobs=[{"name": f"{letter}{n}", "lock": "x"} for n in range(300)])
+    job = await site.take("*", None)
+    talks = [await site.asking("b*", f"w{number}") for number in range(3)]
+    await site.finish(job)
+    done = 0
+    for talk in talks:
+        found = (await talk.reply()).json
+        assert found["name"].startswith("b")
+        await site.finish(found)
+        done += 1
+    assert done == 3

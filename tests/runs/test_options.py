@@ -15,6 +15,7 @@ from bedrockjobs.config import (
     TAG_CHARS_MAX,
     TAGS_MAX,
 )
+from tests.runs.conftest import Open
 from tests.runs.rig import Site
 
 ALL: dict[str, tuple[Any, Any]] = {
@@ -257,3 +258,22 @@ async def test_a_mocked_job_ignores_lock_and_own_command(site: Site) -> None:
     assert [row["lane"] for row in rows] == ["mock", "mock"]
     for _ in range(2):
         assert (await site.http("GetJob", {"name": "a", "getMockedJobs": True})).code == 200
+
+
+async def test_current_compatibility_overwrites_what_bedrock_does_not_know(open_site: Open) -> None:
+    """There the same data means that nothing changes; options and schedules are not part of that rule."""
+    site = await open_site(compatibility="current")
+    await site.create("a", repeat="CRON 0 * * * *")
+    again = {"name": "a", "unique": True, "overwrite": True}
+    await site.ok("CreateJob", **again, repeat="CRON * * * * *", retries=3)
+    row = await site.row(1)
+    assert (row["repeat"], row["options"], row["nextRun"]) == (
+        "CRON * * * * *", {"retries": 3}, "2026-11-21 03:30:00",
+    )  # fmt: skip
+
+
+async def test_unique_with_overwrite_keeps_what_is_not_given(site: Site) -> None:
+    await site.create("a", repeat="CRON 0 * * * *", runTimeout=60, retries=2)
+    again = {"name": "a", "repeat": "CRON 0 * * * *", "unique": True, "overwrite": True}
+    await site.ok("CreateJob", **again, jobPriority=750)
+    assert await site.options(1) == {"retries": 2, "runTimeout": 60}

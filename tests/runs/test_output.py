@@ -321,3 +321,12 @@ async def test_a_stream_of_events_is_resumed(site: Site) -> None:
     talk, _ = await stream(site, "/events", str(event["seq"]))
     text = await chunk_with(talk, "b*")
     assert "a*" not in text
+
+
+async def test_a_client_that_counts_on_over_the_limit_meets_no_gap(
+    site: Site, run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bedrockjobs.handlers.control.OUTPUT_LINES_PER_RUN_MAX", 3)
+    assert await append(site, 1, *"abcde") == 3
+    assert await append(site, 6, "f") == 3
+    assert numbered(await read(site)) == [(1, "a"), (2, "b"), (3, "c")]

@@ -303,3 +303,85 @@ async def test_many_expire_at_once(site: Site) -> None:
         await site.settle()
     assert await site.select("SELECT jobID FROM jobs LIMIT 10") == []
     assert (await site.select("SELECT count(*) AS n FROM events WHERE kind = 'expired'"))[0]["n"] == 3000
+
+
+async def test_an_overwritten_job_that_runs_does_not_expire(site: Site) -> None:
+    await site.create("a", expireAfter=600, firstRun="2026-11-21 03:25:00")
+    job = await site.leased("a")
+    await site.ok("CreateJob", name="a", expireAfter=600, unique=True, overwrite=True, data={"x": 1})
+    assert (await site.row(1))["expires"] == ""
+    await site.later(700)
+    assert (await site.run(job["runID"]))["stop"] == ""
+    assert await site.state(1) == "RUNNING"
+
+
+async def test_a_schedule_with_jitter_expires_once(site: Site) -> None:
+    """RequeueJobs sets nextRun back before the tick that it brings, whose time is over too."""
+    await site.create("s", repeat="CRON 0 * * * *", jitter=300, expireAfter=30)
+    await site.later(100)
+    await site.ok("RequeueJobs", jobIDs=[1])
+    for _ in range(20):
+        await site.settle()
+    assert len(await site.events("expired")) == 1
+    assert (await site.due(1)) >= "2026-11-21 04:00:00"
+
+
+async def test_after_a_retry_that_expired_comes_a_fresh_tick(site: Site) -> None:
+    await site.create("s", repeat="CRON 0 * * * *", retries=3, expireAfter=60, backoff=10)
+    await site.until_time("2026-11-21 04:00:00")
+    await site.fail(await site.take("s"))
+    await site.later(200)
+    assert await site.due(1) == "2026-11-21 05:00:00"
+    assert not {"failures", "cause"} & set(await site.options(1))
+    await site.until_time("2026-11-21 05:00:00")
+    job = await site.take("s")
+    assert (await site.run(job["runID"]))["cause"] == "schedule"
+    assert [tick[:2] for tick in await site.ticks(1)] == [("2026-11-21 04:00:00", "2026-11-21 05:00:00")]
+
+
+async def test_a_new_repeat_ends_the_retries_of_the_old_one(site: Site) -> None:
+    await site.create("s", repeat="CRON 0 * * * *", retries=3)
+    await site.until_time("2026-11-21 04:00:00")
+    await site.fail(await site.take("s"))
+    await site.ok("UpdateJob", jobID=1, repeat="CRON 30 * * * *")
+    await site.until_time("2026-11-21 04:30:00")
+    job = await site.take("s")
+    assert (await site.run(job["runID"]))["cause"] == "schedule"
+    assert (await site.ticks(1))[-1][1] == "2026-11-21 04:30:00"
+
+
+async def test_a_child_expires_from_when_its_parent_lets_it_run(site: Site) -> None:
+    parent = await site.create("p")
+    job = await site.take("p")
+    child = await site.create("c", parentJobID=parent, expireAfter=60)
+    await site.finish(job)
+    await site.later(59)
+    assert await site.state(child) == "QUEUED"
+    await site.later(2)
+    assert await site.state(child) == "(deleted)"
+    assert await site.state(parent) == "QUEUED", "its parent waits for it no more"
+
+
+async def test_a_parent_expires_that_nobody_takes_after_its_children(site: Site) -> None:
+    parent = await site.create("p", expireAfter=60)
+    job = await site.take("p")
+    await site.create("c", parentJobID=parent)
+    await site.finish(job)
+    await site.finish(await site.take("c"))
+    await site.later(59)
+    assert await site.state(parent) == "QUEUED"
+    await site.later(2)
+    assert await site.state(parent) == "(deleted)"
+
+
+async def test_a_requeued_job_has_all_its_retries(site: Site) -> None:
+    await site.create("a", retries=1, backoff=1)
+    for _ in range(2):
+        await site.fail(await site.take("a"))
+        await site.later(5)
+    assert await site.state(1) == "FAILED"
+    await site.ok("RequeueJobs", jobIDs=[1])
+    job = await site.take("a")
+    assert (await site.run(job["runID"]))["cause"] == "schedule"
+    await site.fail(job)
+    assert await site.state(1) == "QUEUED"

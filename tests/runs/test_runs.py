@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from bedrockjobs.commands import Command, GetJob, TriggerJob, UpdateJob
+from bedrockjobs.handlers.turn import Answer
 from tests.protocol.talk import request
 from tests.runs.rig import LONG_MS, Site
 
@@ -360,3 +363,52 @@ async def test_listruns_filters_and_pages(site: Site) -> None:
     assert await site.refused("ListRuns", status="done") == (402, "Malformed status")
     assert await site.refused("ListRuns", limit=0) == (402, "Malformed limit")
     assert await site.refused("ListRuns", limit=1001) == (402, "Malformed limit")
+
+
+async def test_a_refused_update_stores_no_progress(site: Site) -> None:
+    await site.create("a", cmd="ls")
+    job = await site.take("a", accepts="cmd")
+    assert await site.detail(
+        "UpdateJob", jobID=1, runID=job["runID"], progress={"p": 1}, url={"url": "http://x"}
+    )
+    assert (await site.run(job["runID"]))["progress"] is None
+
+
+async def undelivered(site: Site, take: GetJob, *meanwhile: Command[Any]) -> None:
+    """Let a job be taken of which nobody hears, and others do something before it is put back."""
+    gone = asyncio.get_running_loop().create_future()
+
+    def nowhere(_: object) -> bool:
+        for command in meanwhile:
+            site.server.dispatcher.submit(command, lambda outcome: isinstance(outcome, Answer))
+        gone.set_result(None)
+        return False
+
+    site.server.dispatcher.submit(take, nowhere)
+    await gone
+    await site.rest()
+
+
+async def test_what_nobody_got_keeps_what_others_asked_for(site: Site) -> None:
+    await site.create("a")
+    changes = [TriggerJob(job_id=1), UpdateJob(job_id=1, retries=5, lock="x")]
+    await undelivered(site, GetJob(name="a", worker="w"), *changes)
+    options = await site.options(1)
+    assert (await site.state(1), options["retries"], options["lock"]) == ("QUEUED", 5, "x")
+    job = await site.take("a")
+    await site.create("b", lock="x")
+    assert await site.nothing("b")
+    await site.finish(job)
+    if await site.state(1) == "QUEUED":
+        await site.finish(await site.take("a"))
+    assert (await site.take("b"))["name"] == "b"
+
+
+async def test_the_fence_holds_after_a_take_that_nobody_got(site: Site) -> None:
+    await site.create("a", retryAfter="+10 SECONDS")
+    job = await site.take("a")
+    await site.later(11)
+    await undelivered(site, GetJob(name="a", worker="v"))
+    assert [run["runID"] for run in await site.runs()] == [job["runID"]]
+    assert await site.refused("FinishJob", jobID=1, runID=job["runID"]) == OVER
+    assert (await site.run(job["runID"]))["status"] == "frozen"

@@ -172,3 +172,14 @@ async def test_the_next_run_is_not_stopped(site: Site) -> None:
     again = await site.leased("a")
     assert (await site.beat(again["runID"]))["stop"] == []
     assert (await site.run(again["runID"]))["stop"] == ""
+
+
+async def test_a_run_that_is_to_be_killed_is_not_asked_politely_again(site: Site) -> None:
+    await site.create("a", runTimeout=10, grace=10)
+    job = await site.leased("a")
+    for _ in range(2):
+        await site.later(10)
+    kill = [{"runID": 1, "signal": "KILL"}]
+    assert (await site.beat(job["runID"]))["stop"] == kill
+    await site.ok("TerminateRun", runID=job["runID"])
+    assert (await site.beat(job["runID"]))["stop"] == kill

@@ -232,3 +232,23 @@ async def test_too_many(site: Site) -> None:
     assert await site.refused("SyncSchedules", **body) == (402, "Malformed schedules")
     assert str(SCHEDULES_PER_SYNC_MAX) in await site.detail("SyncSchedules", **body)
     assert await names(site) == []
+
+
+async def test_a_change_is_checked_as_a_new_one(site: Site) -> None:
+    await sync(site, spec("a", cmd="ls"))
+    before = await site.row(1)
+    for change in ({"argv": ["a"]}, {"hosts": "all", "lock": "x"}):
+        bad = spec("a", cmd="ls", **change)
+        assert (await site.refused("SyncSchedules", source="src", schedules=[bad]))[0] == 402
+        assert await site.row(1) == before
+
+
+@pytest.mark.parametrize("end", ["FinishJob", "FailJob"])
+async def test_a_removed_one_is_gone_when_its_run_ends(site: Site, end: str) -> None:
+    await sync(site, spec("a", "CRON * * * * *"))
+    await site.until_time("2026-11-21 03:31:00")
+    job = await site.take("a")
+    assert await sync(site) == answer(removed=["a"])
+    await site.end(end, job)
+    assert await site.state(1) == "(deleted)"
+    assert await sync(site, spec("a")) == answer(added=["a"])

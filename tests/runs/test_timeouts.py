@@ -237,3 +237,17 @@ async def test_a_parent_that_times_out_for_good_takes_its_unstarted_children_alo
     await site.create("c", parentJobID=1)
     await overdue(site, 60, 1)
     assert (await site.state(1), await site.state(2)) == ("FAILED", "CANCELLED")
+
+
+async def test_a_change_during_the_run_leaves_it_its_time(site: Site) -> None:
+    hourly = {"repeat": "CRON 0 * * * *", "runTimeout": 60}
+    await site.create("s", **hourly, firstRun="2026-11-21 03:00:00")
+    await site.leased("s")
+    expires = (await site.row(1))["expires"]
+    assert between(expires, 60, 60, site.clock.now())
+    await site.ok("CreateJob", name="s", **hourly, unique=True, overwrite=True, data={"x": 1})
+    assert (await site.row(1))["expires"] == expires
+    await site.ok("UpdateJob", jobID=1, repeat="CRON * * * * *")
+    assert (await site.row(1))["expires"] == expires
+    await site.later(60.1)
+    assert (await site.beat(1))["stop"] == TERM

@@ -243,3 +243,92 @@ async def test_it_survives_a_restart(site: Site, how: str) -> None:
         await site.finish(taken)
     assert (await site.due(1), await site.due(2)) == (TICK, TICK)
     assert await site.nothing("*")
+
+
+async def test_one_that_waits_for_its_retry_runs_at_once(site: Site) -> None:
+    """Also where the run that failed was asked for itself; its own next run is not forgotten."""
+    await schedule(site, retries=2, backoff=60)
+    for _ in range(2):
+        await site.ok("TriggerJob", name="s")
+        await site.fail(await site.take("s"))
+        assert await site.nothing("s")
+    await site.ok("TriggerJob", name="s")
+    await site.finish(await site.take("s"))
+    assert await site.due(1) == TICK
+
+
+async def test_a_plain_job_taken_without_a_worker_runs_once_more(site: Site) -> None:
+    await site.create("a")
+    job = await site.take("a", None)
+    assert await site.ok("TriggerJob", jobID=1) == {"jobID": 1, "pending": True}
+    await site.finish(job)
+    assert await site.state(1) == "QUEUED"
+    await site.finish(await site.take("a", None))
+    assert await site.state(1) == "(deleted)"
+
+
+async def test_a_repeat_that_was_given_to_a_triggered_job_counts(site: Site) -> None:
+    await site.create("a", firstRun="2027-01-01 00:00:00")
+    await site.ok("TriggerJob", jobID=1)
+    await site.ok("UpdateJob", jobID=1, repeat="FINISHED, +1 DAY", nextRun="2026-11-21 00:00:00")
+    await site.finish(await site.take("a"))
+    assert (await site.state(1), (await site.due(1))[:19]) == ("QUEUED", "2026-11-22 03:29:56")
+
+
+async def test_a_retry_of_a_manual_run_does_not_run_at_its_tick_too(site: Site) -> None:
+    """Without a delay it is a run at the next tick: a pause holds that one, and its skipping is noted."""
+    await schedule(site)
+    await site.ok("TriggerJob", jobID=1)
+    await site.end("RetryJob", await site.take("s"))
+    assert await site.due(1) == TICK
+    await site.ok("PauseJobs", name="s")
+    await site.until_time("2026-11-21 04:00:05")
+    assert await site.nothing("s")
+    await site.ok("ResumeJobs", name="s")
+    assert await site.nothing("s")
+    assert await site.ticks(1) == [(TICK, TICK, 1, "skipped", "paused")]
+
+
+@pytest.mark.parametrize("how", ["UpdateJob", "CreateJob", "SyncSchedules"])
+async def test_a_new_repeat_does_not_take_the_manual_run_away(site: Site, how: str) -> None:
+    first, then = "CRON 0 * * * *", "CRON 45 * * * *"
+    if how == "SyncSchedules":
+        await site.ok(how, source="x", schedules=[{"name": "s", "repeat": first}])
+    else:
+        await site.create("s", repeat=first)
+    await site.ok("TriggerJob", jobID=1)
+    if how == "SyncSchedules":
+        await site.ok(how, source="x", schedules=[{"name": "s", "repeat": then}])
+    elif how == "UpdateJob":
+        await site.ok(how, jobID=1, repeat=then)
+    else:
+        await site.ok(how, name="s", repeat=then, unique=True, overwrite=True)
+    job = await site.take("s")
+    assert (await site.run(job["runID"]))["cause"] == "manual"
+    await site.finish(job)
+    assert await site.due(1) == "2026-11-21 03:45:00"
+
+
+@pytest.mark.parametrize("end", ["FinishJob", "FailJob", "RetryJob"])
+async def test_what_was_asked_for_during_a_run_follows_however_it_ends(site: Site, end: str) -> None:
+    await schedule(site)
+    await site.until_time(TICK)
+    job = await site.take("s")
+    assert await site.ok("TriggerJob", jobID=1) == {"jobID": 1, "pending": True}
+    await site.end(end, job)
+    again = await site.take("s")
+    assert (await site.run(again["runID"]))["cause"] == "manual"
+    await site.finish(again)
+    assert await site.due(1) == "2026-11-21 05:00:00"
+    assert await site.ticks(1) == [(TICK, TICK, 1, "fired", "")]
+
+
+async def test_what_was_asked_for_follows_also_without_a_repeat(site: Site) -> None:
+    await schedule(site)
+    await site.until_time(TICK)
+    job = await site.take("s")
+    await site.ok("TriggerJob", jobID=1)
+    await site.ok("UpdateJob", jobID=1, shouldClearRepeat=True)
+    await site.finish(job)
+    await site.finish(await site.take("s"))
+    assert await site.state(1) == "(deleted)"

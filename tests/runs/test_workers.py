@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bedrockjobs.desk import LISTED_MAX
 from tests.runs.rig import Site
 
 
@@ -225,3 +226,22 @@ async def test_events_survive_a_crash(site: Site) -> None:
     before = await site.events()
     await site.crash()
     assert (await site.events())[: len(before)] == before
+
+
+async def test_an_event_lists_no_more_than_so_many(site: Site) -> None:
+    for number in range(LISTED_MAX + 2):
+        await site.beat(worker=f"w{number:03}")
+    last = (await site.events("worker joined"))[-1]["detail"]
+    assert last.startswith(f"{LISTED_MAX + 2} worker(s) now running [w000 w001 ")
+    assert last.endswith(f" w{LISTED_MAX - 1:03} and 2 more]")
+
+
+async def test_one_that_left_is_not_back_when_its_other_connection_ends(site: Site) -> None:
+    talk = await site.waiting_beat(worker="w", names=["*"])
+    await site.settle()
+    await site.beat(worker="w", leaving=True)
+    assert await workers(site) == {}
+    await talk.close()
+    for _ in range(5):
+        await site.settle()
+    assert await workers(site) == {}

@@ -16,6 +16,7 @@ from bedrockjobs.commands import Command, CreateJob, GetJob, QueryJob
 from bedrockjobs.config import Settings
 from bedrockjobs.dispatcher import Dispatcher, Outcome
 from bedrockjobs.errors import CommandError, NotFound, ServerFault, Unavailable
+from bedrockjobs.handlers import failing
 from bedrockjobs.handlers.dispatch import HANDLERS
 from bedrockjobs.handlers.turn import Answer
 from bedrockjobs.store.sqlite import SQLiteStore
@@ -232,3 +233,49 @@ async def test_a_wait_that_runs_out_during_a_commit_that_fails_is_answered_once(
     monkeypatch.undo()
     await asyncio.wait_for(asyncio.wait([created, waiter]), 5)  # a second answer would raise in `send`
     assert isinstance(waiter.result(), NotFound)
+
+
+async def test_what_follows_a_commit_may_fail_and_all_are_answered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bad(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(bench.dispatcher._batch._desk, "opened", bad)
+    await bench.ask(CreateJob(name="a"))
+    assert '"runID":1' in body(await bench.ask(GetJob(name="a", worker="w")))
+    assert body(await bench.ask(CreateJob(name="b"))) == '{"jobID":2}'
+    assert "ZeroDivisionError" in caplog.text
+    assert not bench.failed.done()
+
+
+async def test_one_job_whose_time_cannot_be_kept_hurts_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = failing.time_over
+
+    def bad(turn: Any, row: Any) -> None:
+        if row.job_id == 1:
+            turn.tx.delete(row.job_id)
+            raise ZeroDivisionError
+        real(turn, row)
+
+    monkeypatch.setattr(failing, "time_over", bad)
+    old = "2026-01-01 00:00:00"
+    for name in "ab":
+        await bench.ask(CreateJob(name=name, first_run=old, expire_after=1))
+    while bench.store.job(2) is not None:
+        await bench.ask(QueryJob(job_id=1))
+    left = bench.store.job(1)
+    assert left is not None, "what it did until it failed is undone"
+    assert left.expires == "", "it is not tried again at once"
+    assert body(await bench.ask(CreateJob(name="c"))) == '{"jobID":3}'
+    assert caplog.text.count("what time asked for could not be done") == 1
+
+
+async def test_a_stopping_server_does_not_spin(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    await bench.ask(CreateJob(name="a"))
+    monkeypatch.setattr(bench.dispatcher._keeper, "sleep_s", lambda: 0.0)
+    assert bench.dispatcher._sleep_s() < 1
+    bench.dispatcher._draining = True
+    assert bench.dispatcher._sleep_s() > 1, "what time asks for is left to the next server"

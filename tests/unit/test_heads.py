@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bedrockjobs.config import PRIORITIES, Settings
-from bedrockjobs.store.lanes import MOCK_LANE, OPEN_LANE
+from bedrockjobs.store.every import Every
+from bedrockjobs.store.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE
+from bedrockjobs.store.ready import GROUPS_FREED_MAX
 from bedrockjobs.store.rows import JobRow, Names, names_from
 from bedrockjobs.store.sqlite import SQLiteStore
 
@@ -229,3 +233,94 @@ def test_patterns_are_forgotten_the_least_used_first() -> None:
         assert both.store.first_due(names, NOW, mocked=False, priority=None) is not None
         assert len(both.store._heads._patterns) <= 2
     both.store.close()
+
+
+def locked(jobs: int, locks: int, held: int = 0) -> SQLiteStore:
+    """Return a store with due jobs of as many names, spread over locks, of which the first ones are held."""
+    store = SQLiteStore(":memory:", Settings())
+    store.begin()
+    for number in range(jobs):
+        row = JobRow(
+            created=NOW, job_id=store.new_job_id(), state="QUEUED", name=f"n{number}", next_run=NOW,
+            priority=500, lane=f"lock l{number % locks}",
+        )  # fmt: skip
+        store.insert(row)
+        if number < held:
+            store.save(row._replace(state="RUNNING"))
+    store.ready.freed.clear()
+    return store
+
+
+def statements(store: SQLiteStore, act: Callable[[], object]) -> int:
+    """Count the statements of an act."""
+    found: list[str] = []
+    store._db.set_trace_callback(found.append)
+    act()
+    store._db.set_trace_callback(None)
+    return len(found)
+
+
+@pytest.mark.parametrize("pattern", ["nothing", "nothing*", "*"])
+@pytest.mark.parametrize("held", [0, 500])
+def test_a_take_does_not_look_into_the_lane_of_each_lock(pattern: str, held: int) -> None:
+    store = locked(500, 500, held)
+    names = names_from(pattern, None)
+    assert names is not None
+
+    def take() -> object:
+        store.first_due(names, NOW, mocked=False, priority=None)
+        return store.soonest(names, NOW, mocked=False)
+
+    take()  # from now on it is remembered what matches
+    assert statements(store, take) < 50
+    store.insert(JobRow(created=NOW, job_id=1000, state="QUEUED", name="nothing", next_run=NOW, priority=500))
+    row = store.first_due(names, NOW, mocked=False, priority=1000)
+    assert row is None
+    row = store.first_due(names, NOW, mocked=False, priority=None)
+    assert row is not None
+    store.close()
+
+
+def test_many_jobs_that_wait_under_one_lock_cost_others_nothing() -> None:
+    store = locked(2_000, 1)
+    names = names_from("nothing", None)
+    assert names is not None
+
+    def take() -> object:
+        return store.first_due(names, NOW, mocked=False, priority=None)
+
+    take()
+    assert statements(store, take) < 50
+    store.close()
+
+
+def test_a_lock_that_is_free_again_does_not_offer_all_that_waited() -> None:
+    store = locked(2_000, 1, held=1)
+    assert statements(store, lambda: store.delete(1)) < 3 * GROUPS_FREED_MAX
+    assert store.ready.reopened, "all who wait are looked at instead"
+    assert len(store.ready.freed) <= GROUPS_FREED_MAX
+    names = names_from("n1999", None)
+    assert names is not None
+    row = store.first_due(names, NOW, mocked=False, priority=None)
+    assert row is not None
+    assert row.name == "n1999"
+    store.close()
+
+
+def test_when_the_next_of_very_many_is_due_is_looked_up_once() -> None:
+    every = Every(lambda name: False)
+    rows = [
+        JobRow(
+            created=NOW, job_id=number, state="QUEUED", name="s", next_run=NOW, priority=500, lane=EVERY_LANE
+        )
+        for number in range(1, 4)
+    ]
+    asked: list[str] = []
+    every = Every(lambda name: bool(asked.append(name)))
+    every.load(rows)
+    for row in rows:
+        every.note(row._replace(next_run="2026-01-01 00:00:09"))
+    assert asked == [], "only who asks pays"
+    assert every.next == "2026-01-01 00:00:09"
+    assert every.next == "2026-01-01 00:00:09"
+    assert len(asked) == 3

@@ -132,3 +132,10 @@ def test_case_and_blanks_mean_nothing_and_the_result_is_a_stamp(base: str, modif
     found = after(text)
     assert found == after(text.lower()) == after(text.replace(" ", "  ").replace(",", " ,"))
     assert found is None or len(found) == 19
+
+
+def test_years_before_the_first_are_no_dates() -> None:
+    """Stamps are compared as texts, and the year 0 is before all that the server can compute with."""
+    assert after("FINISHED, -999 YEARS, -999 YEARS, -28 YEARS") is None
+    assert after("FINISHED, -999 YEARS, -999 YEARS, -27 YEARS") == "0001-11-21 13:45:00"
+    assert later("0000-11-21 13:45:00", ("+1 DAY",)) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
@@ -30,12 +31,14 @@ from bedrockjobs.commands import (
 from bedrockjobs.commands.control import EventReply, ScheduleReply, TickReply
 from bedrockjobs.commands.runs import OutputLine, RunReply
 from bedrockjobs.config import ANSWER_BYTES_MAX, LIST_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
+from bedrockjobs.desk import Desk
 from bedrockjobs.errors import BadArguments, BadQuery, CommandError, NotFound, TimedOut, TooMany
 from bedrockjobs.store import reader as reading
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import Reader
 from bedrockjobs.store.statements import VIEWS
-from bedrockjobs.views import EVENTS, Views, output_topic
+from bedrockjobs.tally import Minute, Tally
+from bedrockjobs.views import COUNTED_MAX, EVENTS, Views, output_topic
 from bedrockjobs.views.render import keys_of
 
 NOW = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
@@ -55,7 +58,9 @@ class Table:
         self.reader = reader
         self.bells = Bells()
         self.clock = ManualClock(NOW)
-        self.views = Views(reader, self.bells, self.clock, settings)
+        self.tally = Tally()
+        self.desk = Desk(self.clock)
+        self.views = Views(reader, self.bells, self.desk, self.tally, self.clock, settings)
 
     def add(self, table: str, **values: Any) -> None:
         """Add a row."""
@@ -590,7 +595,7 @@ async def test_a_query_of_large_rows_stops_early(table: Table) -> None:
 async def test_the_reader_may_run_every_view(table: Table, name: str) -> None:
     page = await table.reader.view(name, PARAMETERS, 5)
     assert page.more is False
-    assert page.rows == ([(0,)] if name == "newest_event" else [])
+    assert page.rows == {"newest_event": [(0,)], "overview": [(0, 0, 0, 0, 0, 0, None)]}.get(name, [])
 
 
 async def test_a_view_never_writes(table: Table) -> None:
@@ -599,11 +604,62 @@ async def test_a_view_never_writes(table: Table) -> None:
             await connection.read("DELETE FROM runs", (), 1, 1)
 
 
+# --- at first sight --------------------------------------------------------------------------------------
+
+
+def job(table: Table, **values: Any) -> None:
+    """Add a job that is due."""
+    table.add("jobs", **{"created": AT, "nextRun": AT, "state": "QUEUED", "name": "a", **values})
+
+
+async def test_an_overview_of_nothing(table: Table) -> None:
+    none = (0, False)
+    assert await table.views.overview() == {
+        "ready": none, "later": none, "running": none, "paused": none, "failed": none, "schedules": 0,
+        "oldest_ready": "", "workers": 0,
+    }  # fmt: skip
+
+
+async def test_an_overview(table: Table) -> None:
+    job(table, nextRun="2026-11-21 02:00:00", priority=0)
+    job(table, lane="cmd lock x")
+    job(table, lane="mock", state="RUNQUEUED")
+    job(table, nextRun="2026-11-22 00:00:00", lane="every", repeat="CRON 0 0 * * *")
+    for state in ("FAILED", "PAUSED", "PAUSED", "RUNNING", "FINISHED", "CANCELLED"):
+        job(table, state=state)
+    table.run(1, status="running")
+    table.run(2)
+    table.desk.met("w")
+    assert await table.views.overview() == {
+        "ready": (3, False), "later": (1, False), "running": (1, False), "paused": (2, False),
+        "failed": (1, False), "schedules": 1, "oldest_ready": "2026-11-21 02:00:00", "workers": 1,
+    }  # fmt: skip
+
+
+async def test_an_overview_counts_no_further_than_it_shows(table: Table) -> None:
+    rows = ((AT, AT, "QUEUED", "a"),) * (COUNTED_MAX + 5)
+    table.db.executemany("INSERT INTO jobs (created, nextRun, state, name) VALUES (?, ?, ?, ?)", rows)
+    assert (await table.views.overview())["ready"] == (COUNTED_MAX, True)
+
+
+async def test_minutes_in_buckets(table: Table) -> None:
+    for minute, created in (("03:00", 1), ("03:01", 2), ("03:05", 4)):
+        counts = {"taken": 1, "finished": 1, "failed": 0, "retried": 0, "lost": 0, "waits": 2, "waitMs": 30}
+        table.add("stats", minute=f"2026-11-21 {minute}:00", created=created, **counts)
+    table.tally.open = Minute("2026-11-21 03:06:00", created=8)
+    found = await table.views.stats("2026-11-21 03:00:00", 300)
+    assert [(row["minute"], row["created"], row["wait_ms"]) for row in found] == [
+        ("2026-11-21 03:00:00", 3, 15.0), ("2026-11-21 03:05:00", 12, 15.0),
+    ]  # fmt: skip
+    assert len(await table.views.stats("2026-11-21 03:01:00", 60)) == 3
+    assert [row["wait_ms"] for row in await table.views.stats("2026-11-21 03:06:00", 60)] == [None]
+
+
 # --- plans -----------------------------------------------------------------------------------------------
 
 PARAMETERS: dict[str, Any] = {
     "runID": 1, "jobID": 1, "after": 0, "before": 9, "limit": 5, "low": "a", "high": "b", "pattern": None,
-    "status": None, "worker": None, "kind": None, "source": None, "now": AT,
+    "status": None, "worker": None, "kind": None, "source": None, "now": AT, "since": AT, "most": 9,
 }  # fmt: skip
 
 SEEKS = {
@@ -626,6 +682,7 @@ SEEKS = {
         "runs USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
         "runs USING INDEX runsByJob (jobID=?)",
     },
+    "minutes": {"stats USING PRIMARY KEY (minute>?)"},
     "ticks": {
         "jobs USING INTEGER PRIMARY KEY (rowid=?)",
         "ticks USING PRIMARY KEY (jobID=? AND tick<?) LEFT-JOIN",
@@ -676,10 +733,20 @@ def database(request: pytest.FixtureRequest, path: Path) -> Iterator[sqlite3.Con
 
 
 def test_every_view_is_judged() -> None:
-    assert set(VIEWS) == set(SEEKS)
+    assert set(VIEWS) == set(SEEKS) | {"overview"}
 
 
-@pytest.mark.parametrize("name", VIEWS)
+def test_an_overview_reads_nothing_but_indexes(database: sqlite3.Connection) -> None:
+    plan = database.execute(f"EXPLAIN QUERY PLAN {VIEWS['overview']}", PARAMETERS)
+    steps = [row[3] for row in plan if re.match(r"(SEARCH|SCAN) (jobs|runs)\b", row[3])]
+    assert len(steps) >= 8
+    for step in steps:
+        assert re.search(
+            r"USING (COVERING )?INDEX (jobsByPriority|jobsAside|jobsRepeating|runsOpen)", step
+        ), step
+
+
+@pytest.mark.parametrize("name", SEEKS)
 def test_a_view_uses_its_index(database: sqlite3.Connection, name: str) -> None:
     steps = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {VIEWS[name]}", PARAMETERS)]
     found = {step.replace("COVERING ", "")[7:] for step in steps if step.startswith("SEARCH ")}

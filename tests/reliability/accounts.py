@@ -1,0 +1,149 @@
+"""Judges what schedules of every second did: the server's ledger against what their commands left behind.
+
+It reads a database whose server has ended and the file in which each command wrote when it began and ended.
+It knows nothing of kills, processes or sockets.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from contextlib import closing
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.history import Report
+
+RAN = ("fired", "caught up")
+"""Outcomes of a tick that had a run."""
+
+SECOND = timedelta(seconds=1)
+
+
+class Effect(NamedTuple):
+    """What one command wrote."""
+
+    step: str
+    """``begin``, ``held`` or ``end``."""
+    name: str
+    run_id: int
+    tick: str
+    """When it was to begin."""
+
+
+class Run(NamedTuple):
+    """A run as the table has it."""
+
+    run_id: int
+    name: str
+    cause: str
+    tick: str
+    status: str
+
+
+def effects_of(path: Path) -> list[Effect]:
+    """Return what commands have written so far."""
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        step, name, run_id, tick = line.split(" ", 3)
+        found.append(Effect(step, name, int(run_id), tick[:19]))
+    return found
+
+
+def judge_schedules(database: Path, effects: Path) -> Report:
+    """Judge every schedule of a database; each must be one of every second that makes up for all ticks."""
+    report = Report()
+    with closing(sqlite3.connect(database)) as file:
+        jobs = file.execute("SELECT jobID, name, created, nextRun, state FROM jobs").fetchall()
+        runs = [
+            Run(*row)
+            for row in file.execute(
+                "SELECT runID, name, cause, substr(scheduledFor, 1, 19), status FROM runs"
+            )
+        ]
+        told = {row[0] for row in file.execute("SELECT runID FROM events WHERE kind = 'lost'")}
+        for job_id, name, created, next_run, state in jobs:
+            rows = file.execute(
+                "SELECT tick, until, count, outcome FROM ticks WHERE jobID = ? ORDER BY tick", [job_id]
+            ).fetchall()
+            if state != "QUEUED":
+                report.fault("not queued", f"{name} is {state}")
+            ticks = _ticks(name, created, next_run, rows, report)
+            _judge_runs(name, ticks, [run for run in runs if run.name == name], report)
+        found = [row[0] for row in file.execute("PRAGMA integrity_check")]
+        if found != ["ok"]:
+            report.fault("damaged", "; ".join(found))
+    _judge_effects(runs, effects_of(effects), told, report)
+    return report
+
+
+def _moment(stamp: str) -> datetime:
+    return datetime.fromisoformat(stamp[:19])
+
+
+def _ticks(
+    name: str, created: str, next_run: str, rows: Iterable[tuple[str, str, int, str]], report: Report
+) -> dict[str, str]:
+    """Return the outcome of each tick; the rows must hold each second once, from the first to the last."""
+    outcomes: dict[str, str] = {}
+    expected = _moment(created) + SECOND
+    for tick, until, count, outcome in rows:
+        first, last = _moment(tick), _moment(until)
+        if first > expected:
+            report.fault("tick lost", f"{name}: nothing of {expected} to {first - SECOND}")
+        if first < expected:
+            report.fault("tick twice", f"{name}: {first} is in two rows")
+        seconds = (last - first) // SECOND + 1
+        if count < seconds:
+            report.fault("tick lost", f"{name}: {count} ticks from {first} to {last}")
+        if count > seconds:
+            report.fault("tick twice", f"{name}: {count} ticks from {first} to {last}")
+        while first <= last:
+            outcomes[str(first)] = outcome
+            report.counts[outcome] += 1
+            first += SECOND
+        expected = last + SECOND
+    if _moment(next_run) > expected:
+        report.fault("tick lost", f"{name}: nothing of {expected}, the next is {next_run}")
+    if _moment(next_run) < expected:
+        report.fault("tick twice", f"{name}: {next_run} is in the ledger and still to come")
+    return outcomes
+
+
+def _judge_runs(name: str, ticks: dict[str, str], runs: list[Run], report: Report) -> None:
+    """Each tick that fired has one run; no run is without its tick."""
+    own = Counter(run.tick for run in runs if run.cause == "schedule")
+    for tick, outcome in ticks.items():
+        if outcome in RAN and tick not in own:
+            report.fault("fired without a run", f"{name}: {tick}")
+    for tick, count in own.items():
+        if ticks.get(tick) not in RAN:
+            report.fault("run without a tick", f"{name}: {tick}")
+        if count > 1:
+            report.fault("fired twice", f"{name}: {tick} has {count} runs")
+
+
+def _judge_effects(runs: list[Run], effects: list[Effect], told: set[int], report: Report) -> None:
+    """A run that succeeded has one effect; one that was lost at most one, and the events tell of it."""
+    ends = Counter(effect.run_id for effect in effects if effect.step == "end")
+    by_tick: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for effect in effects:
+        if effect.step == "end":
+            by_tick[effect.name, effect.tick].append(effect.run_id)
+    for (name, tick), run_ids in by_tick.items():
+        if len(run_ids) > 1:
+            report.fault("done twice", f"{name}: {tick} by the runs {run_ids}")
+    known = {run.run_id for run in runs}
+    for run_id in ends.keys() - known:
+        report.fault("done without a run", f"run {run_id}")
+    for run in runs:
+        report.counts[run.status] += 1
+        if run.status == "success":
+            if ends[run.run_id] != 1:
+                report.fault("success without its effect", f"run {run.run_id} of {run.name}: {run.tick}")
+        elif run.status != "frozen":
+            report.fault("ended badly", f"run {run.run_id} of {run.name} is {run.status}")
+        elif run.run_id not in told:
+            report.fault("lost in silence", f"run {run.run_id} of {run.name}: {run.tick}")

@@ -1,0 +1,51 @@
+"""A server with a fault in its schedules: ``python -m tests.reliability.forgetful FAULT serve …``.
+
+The negative controls of ``accounts``: nothing of this is in the product.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from bedrockjobs.cli import main
+from bedrockjobs.handlers import ticks
+from bedrockjobs.handlers.turn import Turn
+from bedrockjobs.store.rows import JobRow
+
+EVERY = 3
+"""Which of the ends of runs has the fault."""
+
+
+def _after_run(change: Callable[[JobRow, JobRow], JobRow]) -> None:
+    after_run, ends = ticks.after_run, 0
+
+    def wrong(turn: Turn, row: JobRow) -> JobRow:
+        nonlocal ends
+        ends += 1
+        after = after_run(turn, row)
+        return after if ends % EVERY else change(row, after)
+
+    ticks.after_run = wrong
+
+
+def tick_lost() -> None:
+    """Sometimes go on with the tick after the next."""
+    _after_run(lambda _, after: ticks.with_tick(after, ticks.next_after(after, ticks.tick_of(after))))
+
+
+def tick_twice() -> None:
+    """Sometimes stay at the tick that has just run."""
+    _after_run(lambda row, after: ticks.with_tick(after, ticks.tick_of(row)))
+
+
+def unwritten() -> None:
+    """Write nothing into the ledger about what fired."""
+    ticks.fired = lambda turn, row, run_id: None
+
+
+FAULTS = {"tick lost": tick_lost, "tick twice": tick_twice, "unwritten": unwritten}
+
+if __name__ == "__main__":
+    FAULTS[sys.argv[1]]()
+    main(sys.argv[2:])
