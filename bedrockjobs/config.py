@@ -135,6 +135,9 @@ KEYS_KEPT_S = 86_400
 KEY_CHARS_MAX = 255
 """Length of an idempotency key."""
 
+IF_MATCH_CHARS_MAX = 1_000
+"""Length of the entity tags in UpdateJob's ifMatch."""
+
 EVENTS_KEPT_MAX = 100_000
 """Events kept; the oldest go first."""
 
@@ -188,6 +191,7 @@ MOMENTS_PER_ADVANCE_MAX = 100_000
 
 Durability = Literal["full", "claims-lazy", "relaxed"]
 Compatibility = Literal["document", "current"]
+LogFormat = Literal["text", "json"]
 
 
 class Settings(BaseSettings):
@@ -199,6 +203,14 @@ class Settings(BaseSettings):
     port: int = Field(
         DEFAULT_PORT, ge=0, le=65_535, description="Port of both protocols; 0 takes a free one."
     )
+    unix: str = Field(
+        "", max_length=100, description="Unix socket to listen on as well, with mode 0660; none if empty."
+    )
+    root_path: str = Field(
+        "",
+        pattern=r"^(/[A-Za-z0-9._~-]+)*$",
+        description="Path below which a proxy has the server, such as /queue; links begin with it.",
+    )
     database: str = Field("jobs.db", description="SQLite file, as a path or as sqlite:///path.")
     durability: Durability = Field(
         "full",
@@ -208,6 +220,9 @@ class Settings(BaseSettings):
     compatibility: Compatibility = Field(
         "document",
         description="Which Bedrock to follow where they differ: its Jobs document or its current server.",
+    )
+    log_format: LogFormat = Field(
+        "text", description="Log lines for people, or one JSON object an event; never with a job's data."
     )
     standby: bool = Field(False, description="Wait for the database while another server owns it.")
     test_clock: bool = Field(

@@ -69,6 +69,13 @@ class WrongState(CommandError):
     default_reason = "Not allowed in this state"
 
 
+class Changed(CommandError):
+    """The job is no longer as the caller last saw it."""
+
+    code = 412
+    default_reason = "Job has changed"
+
+
 class TooLarge(CommandError):
     """The request is over a limit of size; its connection is closed after the answer."""
 
@@ -119,8 +126,8 @@ class TimedOut(CommandError):
 
 
 ERRORS: tuple[type[CommandError], ...] = (
-    BadRequest, BadJSON, BadArguments, Forbidden, NotFound, WrongState, TooLarge, TooMany, UnknownCommand,
-    ServerFault, BadQuery, Unavailable, TimedOut,
+    BadRequest, BadJSON, BadArguments, Forbidden, NotFound, WrongState, Changed, TooLarge, TooMany,
+    UnknownCommand, ServerFault, BadQuery, Unavailable, TimedOut,
 )  # fmt: skip
 
 BY_CODE: dict[int, type[CommandError]] = {kind.code: kind for kind in ERRORS}

@@ -8,12 +8,15 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sqlite3
 import stat
 import sys
 from pathlib import Path
 from typing import Any
 
+from bedrockjobs import logs, metrics, systemd
+from bedrockjobs import pages as browser
 from bedrockjobs.bells import Bells
 from bedrockjobs.clock import Clock, StandingClock, SystemClock
 from bedrockjobs.config import Settings
@@ -66,13 +69,21 @@ class Server:
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         """Gets the error when the disk no longer keeps what it promised: the server must end."""
         self._lock: DatabaseLock | None = None
+        self._sockets: list[socket.socket] = []
+        """Sockets that systemd opened for the server; it then opens none."""
 
     async def start(self) -> None:
         """Own the database and listen; raises StartError."""
         settings = self.settings
-        if not is_loopback(settings.host) and not settings.insecure:
+        try:
+            self._sockets = systemd.listening()
+        except ValueError as error:
+            raise StartError(str(error), EXIT_USAGE) from None
+        hosts = [each.getsockname()[0] for each in self._sockets] or [settings.host]
+        reached = next((host for host in hosts if not is_loopback(host)), None)
+        if reached is not None and not settings.insecure:
             raise StartError(
-                f"host: {settings.host} can be reached from other machines, and nobody has to log in."
+                f"host: {reached} can be reached from other machines, and nobody has to log in."
                 " Use 127.0.0.1, or type --insecure if the network is yours.",
                 EXIT_USAGE,
             )
@@ -108,6 +119,7 @@ class Server:
                     raise StartError(f"{error} --standby would wait for it.", EXIT_OWNED) from None
                 if not told:
                     log.info("%s Standing by.", error)
+                    systemd.notify("READY=1", "STATUS=standing by")
                     told = True
                 await asyncio.sleep(STANDBY_LOOK_S)
             except OSError as error:
@@ -128,8 +140,25 @@ class Server:
         )
         views = Views(self._reader, bells, desk, tally, self.clock, self.settings)
         self.service = Service(self.dispatcher, views, desk, bells, self.clock, self.settings)
-        self._connections = Connections(self.service, SystemClock(), self.settings)
-        self._listener = Listener(self._connections, self.settings)
+        service = self.service
+        look = metrics.Metrics(
+            self._reader,
+            views,
+            self.dispatcher,
+            desk,
+            tally.meters,
+            tally.since_start,
+            self.clock,
+            self.settings,
+        )
+        watched = metrics.routes(look, lambda: service.connections)
+        self._connections = Connections(service, SystemClock(), self.settings)
+        self._listener = Listener(
+            self._connections,
+            self.settings,
+            more=[*watched, *browser.routes(self.service, self.settings)],
+            sockets=self._sockets,
+        )
         self.dispatcher.start()
         try:
             await self._listener.open()
@@ -153,9 +182,8 @@ class Server:
     def where(self) -> str:
         """Return the addresses it listens on, as a person reads them."""
         addresses = self._listener.addresses
-        return " and ".join(
-            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses
-        )
+        places = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses]
+        return " and ".join([*places, *([self.settings.unix] if self.settings.unix else [])])
 
     async def abandon(self) -> None:
         """Let go of the reader, whose thread would keep a process alive that has to end."""
@@ -175,7 +203,7 @@ class Server:
 
 def run(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    logs.configure(settings.log_format)
     os.umask(0o077)
     _raise_file_limit(settings.connections_max + FILES_KEPT)
     try:
@@ -206,6 +234,7 @@ async def _serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     stop = asyncio.ensure_future(stopped.wait())
+    watchdog = systemd.Watchdog()
     start = asyncio.ensure_future(server.start())
     await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
     if not start.done():  # a standby that is told to go
@@ -218,6 +247,7 @@ async def _serve(settings: Settings) -> int:
         f" durability {settings.durability}",
         flush=True,
     )
+    systemd.notify("READY=1", f"STATUS=listening on {server.where()}")
     ends: list[asyncio.Future[Any]] = [stop, server.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if server.failed.done():
@@ -225,7 +255,9 @@ async def _serve(settings: Settings) -> int:
         await server.abandon()
         return EXIT_DISK
     log.info("stopping")
+    systemd.notify("STOPPING=1")
     await server.stop()
+    watchdog.stop()
     return EXIT_OK
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from bedrockjobs.meters import Meters
+
 
 @dataclass(slots=True)
 class Minute:
@@ -30,13 +32,28 @@ class Minute:
         return tuple(getattr(self, field.name) for field in fields(self)[1:])
 
 
+JOBS_DONE = ("created", "taken", "finished", "failed", "retried", "lost")
+"""The first counts of a minute: what was done with jobs."""
+
+
 class Tally:
     """The minute that is not written yet."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self.open = Minute()
+        self.meters = Meters()
+        """What is measured since the start, for `/metrics`."""
+        self._before = self.open.counts()
 
     def begin(self, minute: str) -> None:
         """Begin a minute."""
+        self._before = self._totals()
         self.open = Minute(minute)
+
+    def since_start(self) -> dict[str, int]:
+        """Return the counts since the start by name, without those of waits."""
+        return dict(zip(JOBS_DONE, self._totals(), strict=False))
+
+    def _totals(self) -> tuple[int, ...]:
+        return tuple(one + other for one, other in zip(self._before, self.open.counts(), strict=True))

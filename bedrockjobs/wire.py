@@ -303,5 +303,6 @@ def _expectation(kind: str, message: str, context: dict[str, Any]) -> str:
     if kind == "string_too_long":
         return f"at most {context['max_length']} characters"
     if kind == "too_long":
-        return f"at most {context['max_length']} elements"
+        parts = "elements" if context.get("field_type") in ("List", "Tuple", "Set", "Dict") else "characters"
+        return f"at most {context['max_length']} {parts}"
     return message.removeprefix("Input should be ").removeprefix("Value error, ")

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PROGRAMS = {"nc": "netcat-openbsd", "curl": "curl"}
-"""Programs the README's sessions use, with the Debian package of each."""
+PROGRAMS = {"nc": "netcat-openbsd", "curl": "curl", "chromium": "chromium"}
+"""Programs that the README's sessions and the tests of the pages use, with the Debian package of each."""
 
 
 def install_programs() -> None:

@@ -11,6 +11,7 @@ from bedrockjobs.commands.jobs import JobSpec
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
 from bedrockjobs.config import (
+    DURATION_S_MAX,
     NAME_CHARS_MAX,
     REASON_CHARS_MAX,
     REPEAT_CHARS_MAX,
@@ -244,5 +245,5 @@ class AdvanceClock(Command[AdvanceReply]):
 
     reply: ClassVar[type[Reply]] = AdvanceReply
     where: ClassVar[Where] = "desk"
-    seconds: Whole | None = Field(None, ge=0, description="By how much.")
+    seconds: Whole | None = Field(None, ge=0, le=DURATION_S_MAX, description="By how much.")
     to: Timestamp | None = Field(None, description="Or to when.")

@@ -12,6 +12,7 @@ from bedrockjobs.commands.take import JobReply, Pattern, TakeOptions
 from bedrockjobs.config import (
     DELAY_S_MAX,
     ERROR_CHARS_MAX,
+    IF_MATCH_CHARS_MAX,
     JOBS_PER_CREATE_MAX,
     KEY_CHARS_MAX,
     PRIORITIES,
@@ -138,6 +139,12 @@ class UpdateJob(JobOptions, Command[Reply]):
     should_clear_repeat: Boolean = Field(False, description="End the repetition after the next run.")
     progress: JSONObject | None = Field(None, description="How far the present run is: a JSON object.")
     run_id: JobID | None = Field(None, description=RUN_ID)
+    if_match: str | None = Field(
+        None,
+        min_length=1,
+        max_length=IF_MATCH_CHARS_MAX,
+        description="Entity tags of QueryJob's answer; refused with 412 if the job is not like one of them.",
+    )
 
 
 class ThenReply(Reply):

@@ -89,7 +89,9 @@ class Fetch(Parameters):
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = Field("GET", description="How.")
     headers: dict[str, str] = Field({}, description="Headers to send.")
     body: str = Field("", description="Body to send.")
-    status: list[int] = Field([], description="Statuses that count as success; any of 2xx if left out.")
+    status: list[Annotated[int, Field(strict=True, ge=100, le=599)]] = Field(
+        [], description="Statuses that count as success; any of 2xx if left out."
+    )
     timeout: Annotated[int, BeforeValidator(_duration)] = Field(60, description="Time it may take.")
 
 

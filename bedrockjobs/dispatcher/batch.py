@@ -74,6 +74,7 @@ class Batch:
             self._clock.now(),
             self._settings.compatibility,
             desk=self._desk,
+            meters=self._tally.meters,
             since=self.keeper.since,
             seen=self.keeper.seen,
         )

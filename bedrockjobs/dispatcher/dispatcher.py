@@ -74,8 +74,10 @@ class Dispatcher:
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
+        tally = tally or Tally()
+        self._meters = tally.meters
         self._batch = Batch(
-            store, self._waiting, clock, settings, desk, Bells() if bells is None else bells, tally or Tally()
+            store, self._waiting, clock, settings, desk, Bells() if bells is None else bells, tally
         )
         self._keeper = self._batch.keeper
         self._gathered: deque[Entry] = deque()
@@ -237,18 +239,27 @@ class Dispatcher:
 
     def _commit(self, entries: list[Entry], outcomes: list[tuple[Entry, Outcome]]) -> None:
         failure: Exception | None = None
+        begun = self._clock.monotonic()
         try:
             self._store.commit()
         except Exception as error:
             failure = error
-        self._loop.call_soon_threadsafe(self._committed, entries, outcomes, failure)
+        took_s = self._clock.monotonic() - begun
+        self._loop.call_soon_threadsafe(self._committed, entries, outcomes, failure, took_s)
 
     def _committed(
-        self, entries: list[Entry], outcomes: list[tuple[Entry, Outcome]], failure: Exception | None
+        self,
+        entries: list[Entry],
+        outcomes: list[tuple[Entry, Outcome]],
+        failure: Exception | None,
+        took_s: float | None = None,
     ) -> None:
+        """Go on after a commit; ``took_s`` is how long it waited for the disk, None where it did not."""
         if failure is not None:
             self._failed(entries, failure)
             return
+        if took_s is not None:
+            self._meters.committed(took_s, len(entries))
         self.commits += bool(entries)
         self.commands += len(entries)
         if self._store.tight and self._clock.monotonic() >= self._look_for_room:

@@ -13,14 +13,14 @@ from bedrockjobs.commands import (
     UpdateJob,
 )
 from bedrockjobs.config import CRASH_PATTERNS_MAX
-from bedrockjobs.errors import BadArguments, NotFound, TooMany, WrongState
+from bedrockjobs.errors import BadArguments, Changed, NotFound, TooMany, WrongState
 from bedrockjobs.handlers import families, runs, ticks
 from bedrockjobs.handlers.again import next_run_of, with_next_tick
 from bedrockjobs.handlers.create import check_combination, check_options, check_repeat, keep_mark
 from bedrockjobs.handlers.end import check_run, existing
 from bedrockjobs.handlers.placing import ENDED, has_option, placed, with_options, written
 from bedrockjobs.handlers.take import with_due_before
-from bedrockjobs.handlers.turn import Answer, Turn, render_with_state
+from bedrockjobs.handlers.turn import Answer, Turn, entity_tag, render_with_state
 from bedrockjobs.store.lanes import OPEN_LANE
 from bedrockjobs.store.rows import JobRow
 
@@ -35,6 +35,14 @@ def query_job(turn: Turn, command: QueryJob) -> Answer:
     return Answer(render_with_state(existing(turn, command.job_id)))
 
 
+def _check_tag(row: JobRow, wanted: str | None) -> None:
+    if wanted is None or wanted.strip() == "*":
+        return
+    tag = entity_tag(render_with_state(row))
+    if tag not in [part.strip() for part in wanted.split(",")]:
+        raise Changed(detail=f"ifMatch: the job is now {tag}")
+
+
 def update_job(turn: Turn, command: UpdateJob) -> Answer:
     """Change a job in any state."""
     changes = (command.data, command.repeat, command.job_priority, command.next_run, command.progress)
@@ -47,6 +55,7 @@ def update_job(turn: Turn, command: UpdateJob) -> Answer:
         check_repeat(turn, command.repeat)
     row = existing(turn, command.job_id)
     check_run(row, command.run_id)
+    _check_tag(row, command.if_match)
     changed = row
     if command.data is not None:
         changed = changed._replace(data=keep_mark(command.data, row))
@@ -154,7 +163,7 @@ def requeue_jobs(turn: Turn, command: RequeueJobs) -> Answer:
         )
         if row.options != "{}":
             changed = with_options(changed, AS_CREATED)
-        turn.tx.save(placed(changed))
+        turn.tx.save(placed(changed, turn.now_ms))
     return Answer()
 
 

@@ -71,6 +71,8 @@ def trigger_job(turn: Turn, command: TriggerJob) -> Answer:
     """Run a job now, or once more at the end of its present run."""
     row = _one_job(turn, command)
     pending = row.state in ("RUNNING", "RUNQUEUED")
+    if has_option(row, "removed"):
+        raise WrongState("Can only trigger QUEUED and running jobs", "jobID: it was removed from its source")
     if pending:
         turn.tx.save(with_options(row, {"pending": "true"}))
     elif row.state == "QUEUED":

@@ -10,7 +10,7 @@ from bedrockjobs.handlers import families, runs, ticks
 from bedrockjobs.handlers.again import after_trigger, has_more, next_run_of
 from bedrockjobs.handlers.create import is_mock_data, keep_mark
 from bedrockjobs.handlers.failing import after_failure
-from bedrockjobs.handlers.placing import ENDED, placed, with_options
+from bedrockjobs.handlers.placing import ENDED, has_option, placed, with_options
 from bedrockjobs.handlers.take import MARKS, before_the_take, then_get, then_names
 from bedrockjobs.handlers.turn import Answer, Turn
 from bedrockjobs.jsontext import quoted
@@ -89,7 +89,7 @@ def _pause(turn: Turn, row: JobRow) -> None:
     turn.tx.save(placed(row._replace(state="PAUSED", next_run=row.last_run)))
     for child in turn.tx.children(row.job_id):
         if lifecycle.allows("parent pauses", child.state):
-            turn.tx.save(placed(child._replace(state="QUEUED")))
+            turn.tx.save(placed(child._replace(state="QUEUED"), turn.now_ms))
 
 
 def retry_job(turn: Turn, command: RetryJob) -> Answer:
@@ -114,7 +114,7 @@ def retry_job(turn: Turn, command: RetryJob) -> Answer:
         again = _as_before_the_take(again, row)
     else:
         status = runs.close(turn, row, "fail", error="retried", result=command.data or "")
-        if status in ("terminated", "killed", "timeout"):
+        if status in ("terminated", "killed", "timeout") or has_option(row, "removed"):
             after_failure(turn, again, final=status != "timeout")
             return then_get(turn, command, None)
         families.delete_ended_children(turn, row)

@@ -13,7 +13,7 @@ from bedrockjobs.config import (
 )
 from bedrockjobs.handlers import families, runs, ticks
 from bedrockjobs.handlers.again import after_trigger, has_more
-from bedrockjobs.handlers.placing import ENDED, after_seconds, option, placed, with_options, word
+from bedrockjobs.handlers.placing import ENDED, after_seconds, has_option, option, placed, with_options, word
 from bedrockjobs.handlers.turn import Turn
 from bedrockjobs.jsontext import quoted
 from bedrockjobs.store.rows import JobRow
@@ -25,7 +25,7 @@ JITTER = 0.25
 def after_failure(turn: Turn, row: JobRow, *, final: bool) -> None:
     """Write a job whose run failed: retries are left, or a schedule goes on, or it has failed for good."""
     count = option(row, "failures", 0) + 1
-    if not final and count <= option(row, "retries", 0):
+    if not final and count <= option(row, "retries", 0) and not has_option(row, "removed"):
         again = with_options(
             row, {"failures": str(count), "cause": '"retry"', "overtime": None, **_tick(row)}
         )
@@ -75,6 +75,7 @@ def lost(turn: Turn, row: JobRow, status: str, words: str) -> None:
     if (
         status in ("terminated", "killed")
         or ticks.is_schedule(row)
+        or has_option(row, "removed")
         or word(row, "onLost", "retry") == "fail"
         or losses >= LOST_RUNS_MAX
     ):

@@ -29,7 +29,7 @@ def resume_parent(turn: Turn, job_id: int) -> None:
     """Queue a PAUSED parent again if none of its children is pending any more."""
     parent = turn.tx.job(job_id) if job_id else None
     if parent is not None and parent.state == "PAUSED" and not turn.tx.has_pending_children(job_id):
-        turn.tx.save(placed(parent._replace(state="QUEUED")))
+        turn.tx.save(placed(parent._replace(state="QUEUED"))._replace(expires=""))
 
 
 def cancel_unstarted_children(turn: Turn, row: JobRow) -> None:

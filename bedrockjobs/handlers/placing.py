@@ -21,15 +21,18 @@ def written(row: JobRow, changed: JobRow) -> JobRow:
     return there if waits else changed._replace(lane=there.lane, expires=row.expires)
 
 
-def placed(row: JobRow) -> JobRow:
-    """Return a row that is or will be queued, with the lane and the time its options ask for."""
+def placed(row: JobRow, now: str = "") -> JobRow:
+    """Return a row that is or will be queued, with the lane and the time its options ask for.
+
+    It may wait from its nextRun on, or from ``now`` where that is later.
+    """
     if row.options == "{}" and not row.expires and row.lane in (OPEN_LANE, MOCK_LANE):
         return row
     options = jsontext.members(row.options)
     lane = row.lane if row.mocked else _lane(row.name, options)
     expires = ""
     if "expireAfter" in options and "trigger" not in options:
-        expires = after_seconds(row.next_run, int(options["expireAfter"]))
+        expires = after_seconds(max(row.next_run, now), int(options["expireAfter"]))
     return row._replace(lane=lane, expires=expires)
 
 

@@ -16,6 +16,7 @@ from bedrockjobs.handlers import ticks
 from bedrockjobs.handlers.placing import after_seconds, has_option, option, word
 from bedrockjobs.handlers.turn import TakeRequest, Turn
 from bedrockjobs.store.rows import JobRow, RunRow
+from bedrockjobs.wire import moment_of
 
 TIMED_OUT = " timeout"
 """What a stop ends with that no person asked for."""
@@ -43,6 +44,8 @@ def open_run(turn: Turn, row: JobRow, request: TakeRequest) -> None:
         )
     )  # fmt: skip
     turn.after.append(partial(turn.desk.opened, OpenRun(row.run_id, row.job_id, request.worker, lease)))
+    wait_s = (turn.moment - moment_of(scheduled_for)).total_seconds()
+    turn.after.append(partial(turn.meters.started, cause, wait_s))
 
 
 def deadline(turn: Turn, row: JobRow, *, supervised: bool) -> str:
@@ -83,6 +86,8 @@ def close(
         keep_fail=option(row, "keepFail", HISTORY_DEFAULT),
     )
     _forget(turn, run.run_id)
+    took_s = (turn.moment - moment_of(run.started)).total_seconds()
+    turn.after.append(partial(turn.meters.ended, status, took_s))
     return status
 
 

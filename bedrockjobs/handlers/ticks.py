@@ -6,7 +6,7 @@ seconds; a job's nextRun is its next tick, later by the jitter where it has one.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from zlib import crc32
 
 from bedrockjobs.config import CATCHUP_MAX
@@ -197,6 +197,7 @@ def _skip_missed(turn: Turn, row: JobRow, first: str, last: str, reason: str) ->
 
 def _enter(turn: Turn, job: JobRow, last: TickRow | None, row: TickRow) -> None:
     """Write a row of the ledger behind the last one; neighbours with the same outcome share one."""
+    turn.after.append(partial(turn.meters.ticked, row.outcome, row.count, row.late))
     if (
         last is not None
         and (last.outcome, last.reason) == (row.outcome, row.reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from typing import NamedTuple
 
 from bedrockjobs import jsontext
@@ -12,6 +13,7 @@ from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.config import Compatibility
 from bedrockjobs.desk import Desk
 from bedrockjobs.jsontext import quoted
+from bedrockjobs.meters import Meters
 from bedrockjobs.store.base import Transaction
 from bedrockjobs.store.lanes import EVERY_LANE, parse_lane
 from bedrockjobs.store.rows import JobRow, Names
@@ -35,6 +37,7 @@ class Turn:
         "compatibility",
         "desk",
         "lost",
+        "meters",
         "moment",
         "now",
         "now_ms",
@@ -51,6 +54,7 @@ class Turn:
         compatibility: Compatibility,
         *,
         desk: Desk | None = None,
+        meters: Meters | None = None,
         since: str = "",
         seen: str = "",
     ) -> None:
@@ -68,6 +72,8 @@ class Turn:
         self.seen = seen
         self.desk = desk or Desk()
         """Who works on what; it is told by ``after``, never from within a transaction."""
+        self.meters = meters or Meters()
+        """What is measured; it is told by ``after`` as well."""
         self.after: list[Callable[[], object]] = []
         """What is done once the transaction is on disk."""
         self.rings: set[Topic] = set()
@@ -168,6 +174,11 @@ def shown_options(row: JobRow) -> dict[str, str]:
     if row.options == "{}":
         return {}
     return {key: text for key, text in jsontext.members(row.options).items() if key in SHOWN}
+
+
+def entity_tag(text: str) -> str:
+    """Return the entity tag of an answer: the same as long as the answer is."""
+    return f'"{sha256(text.encode()).hexdigest()[:32]}"'
 
 
 def render_with_state(row: JobRow) -> str:

@@ -19,7 +19,7 @@ from bedrockjobs.handlers.turn import Answer
 from bedrockjobs.protocol import raw
 from bedrockjobs.protocol.connections import Connections
 
-HTTP_METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+HTTP_METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE"})
 """First words that make a connection HTTP, in exactly this spelling."""
 
 _LONGEST_METHOD = max(map(len, HTTP_METHODS))

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
+from pydantic import ValidationError
 
 from bedrockjobs import jsontext
-from bedrockjobs.commands import COMMANDS, Command
+from bedrockjobs.commands import COMMANDS, Command, CreateJob, QueryJob, UpdateJob
 from bedrockjobs.config import Settings
 from bedrockjobs.errors import (
     BadArguments,
@@ -27,14 +29,18 @@ from bedrockjobs.errors import (
     TooLarge,
     UnknownCommand,
 )
-from bedrockjobs.handlers.turn import Answer
+from bedrockjobs.handlers.turn import Answer, entity_tag
 from bedrockjobs.protocol import cronken, sse
-from bedrockjobs.protocol.openapi import describe
+from bedrockjobs.protocol.compression import compress
+from bedrockjobs.protocol.docs_page import POLICY, DocsPage
+from bedrockjobs.protocol.openapi import describe, is_read
+from bedrockjobs.protocol.pages_of_lists import next_page
 from bedrockjobs.service import VERSION, Service
+from bedrockjobs.wire import command_error
 
 HTTP_STATUS = {
-    400: 400, 401: 400, 402: 400, 403: 403, 404: 404, 405: 409, 413: 413, 429: 429, 430: 404, 500: 500,
-    502: 500, 503: 503, 555: 504,
+    400: 400, 401: 400, 402: 400, 403: 403, 404: 404, 405: 409, 412: 412, 413: 413, 429: 429, 430: 404,
+    500: 500, 502: 400, 503: 503, 555: 504,
 }  # fmt: skip
 """The HTTP status of each Bedrock code."""
 
@@ -42,6 +48,7 @@ RETRY_AFTER_S = 1
 """What a client is told that should come again."""
 
 _PREFER_WAIT = re.compile(r"(?:^|[,;\s])wait=([0-9]{1,6})(?:$|[,;\s])", re.IGNORECASE)
+_VERB = re.compile(r"/[^/]+")
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -50,28 +57,62 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class HTTPFront:
     """The routes of one server."""
 
-    def __init__(self, service: Service, settings: Settings, *, local_only: bool) -> None:
-        """Serve ``service``; with ``local_only`` requests must name this machine as their host."""
+    def __init__(
+        self,
+        service: Service,
+        settings: Settings,
+        *,
+        local_only: bool,
+        root_path: str = "",
+        more: Sequence[web.RouteDef] = (),
+    ) -> None:
+        """Serve ``service``, and the routes ``more``.
+
+        With ``local_only`` requests must name this machine as their host. ``root_path`` is where a proxy has
+        the server: a path such as ``/queue``, or nothing. Links begin with it; requests may or may not.
+        """
         self._service = service
         self._settings = settings
         self._local_only = local_only
-        self._description = jsontext.dump(describe(VERSION))
+        self._root_path = root_path
+        self._more = more
+        description = describe(VERSION, root_path)
+        self._description = jsontext.dump(description)
+        self._docs = DocsPage(description, root_path)
 
     def application(self) -> web.Application:
         """Return the aiohttp application."""
         app = web.Application(client_max_size=self._settings.body_bytes_max, middlewares=[self._guard()])
-        app.router.add_get("/", self._about)
-        app.router.add_get("/livez", self._livez)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/openapi.json", self._openapi)
-        app.router.add_routes(sse.routes(self._service.views))
-        app.router.add_post("/cronken/events", self._cronken)
-        app.router.add_post("/{verb}", self._command)
+        routes = [*self._routes(), *self._more]
+        app.add_routes(routes)
+        if self._root_path:
+            app.add_routes(
+                web.route(one.method, self._root_path + one.path, one.handler, **one.kwargs) for one in routes
+            )
         return app
+
+    def _routes(self) -> Iterator[web.RouteDef]:
+        if all(one.path != "/" for one in self._more):
+            yield web.get("/", self._about)
+        yield web.get("/livez", self._livez)
+        yield web.get("/readyz", self._readyz)
+        yield web.get("/openapi.json", self._openapi)
+        yield web.get("/docs", self._docs_page)
+        yield from sse.routes(self._service.views)
+        yield web.post("/cronken/events", self._cronken)
+        for kind in COMMANDS.values():
+            yield web.post(f"/{kind.__name__}", partial(self._command, kind))
+            if is_read(kind):
+                yield web.get(f"/{kind.__name__}", partial(self._command, kind), allow_head=False)
 
     def _guard(self) -> Any:
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            response = await guarded(request, handler)
+            await compress(request, response)
+            return response
+
+        async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
             try:
                 self._check_origin(request)
                 return await handler(request)
@@ -82,10 +123,14 @@ class HTTPFront:
             except web.RequestPayloadError:
                 return problem(BadRequest("Malformed body", "body: expected Content-Length bytes, or chunks"))
             except web.HTTPMethodNotAllowed as error:
-                answer = problem(BadRequest("Method not allowed", "expected POST for a command"), status=405)
+                answer = problem(
+                    BadRequest("Method not allowed", f"expected {error.headers['Allow']}"), status=405
+                )
                 answer.headers["Allow"] = error.headers["Allow"]
                 return answer
             except web.HTTPNotFound:
+                if request.method == "POST" and _VERB.fullmatch(self._below_root(request.path)):
+                    return problem(UnknownCommand(detail=f"expected one of {', '.join(COMMANDS)}"))
                 return problem(NotFound("No such page", "expected POST /<Command>, or GET /openapi.json"))
             except (ConnectionError, asyncio.CancelledError, web.HTTPException):
                 raise
@@ -104,11 +149,7 @@ class HTTPFront:
         if origin and request.method not in ("GET", "HEAD") and origin.partition("://")[2] != request.host:
             raise Forbidden("Foreign origin", f"Origin: expected {request.host}, not {origin[:100]}")
 
-    async def _command(self, request: web.Request) -> web.StreamResponse:
-        verb = request.match_info["verb"]
-        kind = COMMANDS.get(verb)
-        if kind is None:
-            raise UnknownCommand(detail=f"expected one of {', '.join(COMMANDS)}")
+    async def _command(self, kind: type[Command[Any]], request: web.Request) -> web.StreamResponse:
         command = await self._read(request, kind)
         if command.connection is not None and command.connection.lower() == "forget":
             self._service.submit(command, lambda _: False)
@@ -116,6 +157,10 @@ class HTTPFront:
         answer = await self._service.call(command)
         response = _response(answer.body or "{}", answer.media)
         if not answer.taken:
+            if kind is QueryJob:
+                response.headers["ETag"] = entity_tag(answer.body)
+            elif (link := await next_page(command, answer.body)) is not None:
+                response.headers["Link"] = f'<{self._root_path}{link}>; rel="next"'
             return response
         return await self._hand_out(request, response, answer)
 
@@ -126,6 +171,7 @@ class HTTPFront:
         try:
             if request.transport is None or request.transport.is_closing():
                 raise ConnectionResetError
+            await compress(request, response)
             await response.prepare(request)
             await response.write_eof()
         except (ConnectionError, asyncio.CancelledError):
@@ -136,18 +182,43 @@ class HTTPFront:
     async def _cronken(self, request: web.Request) -> web.Response:
         text = await self._text(request)
         events = cronken.Events(self._service, request.query.get("weekday_0", "sunday"))
-        return _response(await events.do(text), "application/json")
+        try:
+            return _response(await events.do(text), "application/json")
+        except ValidationError as error:  # a name or a number that the command it stands for does not take
+            raise command_error(error) from None
 
     async def _read(self, request: web.Request, kind: type[Command[Any]]) -> Command[Any]:
-        text = await self._text(request)
         defaults: dict[str, Any] = {}
         wait = _PREFER_WAIT.search(request.headers.get("Prefer", ""))
         if wait is not None:
             defaults = {"connection": "wait", "timeout": int(wait[1]) * 1000}
+        if request.method == "GET":
+            return kind.read_form(dict(request.query), defaults)
+        text = await self._text(request)
+        key = request.headers.get("Idempotency-Key") if kind is CreateJob else None
+        if key is not None:
+            defaults["idempotencyKey"] = key
+        match = request.headers.get("If-Match") if kind is UpdateJob else None
+        if match is not None:
+            defaults["ifMatch"] = match
+        command = self._read_body(kind, request, text, defaults)
+        if key is not None and getattr(command, "idempotency_key", key) != key:
+            raise BadArguments(
+                "Malformed Idempotency-Key", "Idempotency-Key: expected the same as idempotencyKey, or none"
+            )
+        return command
+
+    @staticmethod
+    def _read_body(
+        kind: type[Command[Any]], request: web.Request, text: str, defaults: dict[str, Any]
+    ) -> Command[Any]:
         form = request.content_type == "application/x-www-form-urlencoded"
         if form and not text.lstrip().startswith("{"):  # curl calls a JSON object a form
             return kind.read_form(dict(parse_qsl(text, keep_blank_values=True)), defaults)
         return kind.read_json(text, defaults)
+
+    def _below_root(self, path: str) -> str:
+        return path.removeprefix(self._root_path) if self._root_path else path
 
     async def _text(self, request: web.Request) -> str:
         if request.content_length is not None and request.content_length > self._settings.body_bytes_max:
@@ -171,7 +242,7 @@ class HTTPFront:
     async def _about(self, _: web.Request) -> web.Response:
         lines = (
             f"bedrockjobs {VERSION}",
-            "POST /<Command> with a JSON object; /openapi.json describes the commands.",
+            "POST /<Command> with a JSON object; /docs and /openapi.json describe the commands.",
         )
         return web.Response(text="\n".join(lines) + "\n")
 
@@ -186,12 +257,24 @@ class HTTPFront:
     async def _openapi(self, _: web.Request) -> web.Response:
         return _response(self._description, "application/json")
 
+    async def _docs_page(self, request: web.Request) -> web.Response:
+        response = _response(self._docs.html(request.host), "text/html; charset=utf-8")
+        response.headers["Content-Security-Policy"] = POLICY
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
+
 
 def _hostname(url: str) -> str | None:
     try:
         return urlsplit(url).hostname
     except ValueError:
         return url  # no name of this machine
+
+
+def _not_allowed(allowed: str) -> web.Response:
+    answer = problem(BadRequest("Method not allowed", f"expected {allowed}"), status=405)
+    answer.headers["Allow"] = allowed
+    return answer
 
 
 def _response(body: str, media: str, status: int = 200) -> web.Response:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import logging
+import os
 import socket
+import stat
+from collections.abc import Sequence
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, cast
 
 from aiohttp import web
@@ -30,6 +35,10 @@ LINGER_S = 1.0
 KEEPALIVE = (("TCP_KEEPIDLE", 45), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """When the kernel asks a silent peer whether it is there, how often, and how many times: 75 s in all. An idle
 raw connection has no other deadline."""
+
+
+UNIX_MASK = 0o117
+"""What the unix socket is not: for its owner and group alone, mode 0660."""
 
 
 class HTTPConnection(RequestHandler):
@@ -109,8 +118,21 @@ class HTTPConnection(RequestHandler):
 class Listener:
     """The listening sockets of one server."""
 
-    def __init__(self, connections: Connections, settings: Settings) -> None:
-        """Listen for ``connections`` with ``settings``."""
+    def __init__(
+        self,
+        connections: Connections,
+        settings: Settings,
+        *,
+        more: Sequence[web.RouteDef] = (),
+        sockets: Sequence[socket.socket] = (),
+    ) -> None:
+        """Listen for ``connections`` with ``settings``; on ``sockets``, if there are any, and no others.
+
+        ``more`` are routes beside those of the commands.
+        """
+        self._more = more
+        self._sockets = sockets
+        self._unix: tuple[Path, int] | None = None
         self._connections = connections
         self._settings = settings
         self._servers: list[asyncio.Server] = []
@@ -121,11 +143,24 @@ class Listener:
     async def open(self) -> None:
         """Open the sockets; raises OSError where an address cannot be had."""
         settings = self._settings
-        front = HTTPFront(self._connections.service, settings, local_only=is_loopback(settings.host))
+        hosts = [each.getsockname()[0] for each in self._sockets] or [settings.host]
+        front = HTTPFront(
+            self._connections.service,
+            settings,
+            local_only=all(map(is_loopback, hosts)),
+            root_path=settings.root_path,
+            more=self._more,
+        )
         self._runner = web.AppRunner(
             front.application(), handle_signals=False, access_log=None, handler_cancellation=True
         )
         await self._runner.setup()
+        if settings.unix:
+            await self._listen_unix(Path(settings.unix))
+        for given in self._sockets:
+            await self._listen(given)
+        if self._sockets:
+            return
         await self._listen(settings.host, settings.port)
         if settings.host == "127.0.0.1":
             try:
@@ -133,9 +168,12 @@ class Listener:
             except OSError as error:
                 log.info("not listening on ::1: %s", error)
 
-    async def _listen(self, host: str, port: int) -> None:
+    async def _listen(self, where: str | socket.socket, port: int = 0) -> None:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(self._connect, host, port, backlog=BACKLOG)
+        if isinstance(where, str):
+            server = await loop.create_server(self._connect, where, port, backlog=BACKLOG)
+        else:
+            server = await loop.create_server(self._connect, sock=where, backlog=BACKLOG)
         self._servers.append(server)
         for listening in server.sockets:  # what is accepted inherits these
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -143,6 +181,12 @@ class Listener:
                 if hasattr(socket, name):
                     listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
             self.addresses.append(listening.getsockname()[:2])
+
+    async def _listen_unix(self, path: Path) -> None:
+        listening, inode = _bound(path)
+        self._unix = (path, inode)
+        loop = asyncio.get_running_loop()
+        self._servers.append(await loop.create_unix_server(self._connect, sock=listening, backlog=BACKLOG))
 
     def _connect(self) -> RawConnection:
         return RawConnection(self._connections, self._http)
@@ -168,11 +212,39 @@ class Listener:
         """Close the listening sockets; open connections go on."""
         for server in self._servers:
             server.close()
+        if self._unix is not None:
+            path, inode = self._unix
+            self._unix = None
+            if path.exists() and path.stat().st_ino == inode:
+                path.unlink()
 
     async def close(self) -> None:
         """End the HTTP side; the connections are closed by then."""
         if self._runner is not None:
             await self._runner.cleanup()
+
+
+def _bound(path: Path) -> tuple[socket.socket, int]:
+    """Return a unix socket at ``path``, in the place of one that nobody listens on, and its inode.
+
+    Raises OSError.
+    """
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as tried:
+                if not tried.connect_ex(str(path)):
+                    raise OSError(errno.EADDRINUSE, f"unix: somebody listens on {path}")  # noqa: TRY301
+            path.unlink()
+        before = os.umask(UNIX_MASK)
+        try:
+            listening.bind(str(path))
+        finally:
+            os.umask(before)
+    except OSError:
+        listening.close()
+        raise
+    return listening, path.stat().st_ino
 
 
 def is_loopback(host: str) -> bool:

@@ -4,69 +4,341 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from pydantic.json_schema import models_json_schema
 
-from bedrockjobs.commands import COMMANDS, Command
+from bedrockjobs.commands import (
+    COMMANDS,
+    Command,
+    CreateJob,
+    CreateJobs,
+    Events,
+    FinishJobs,
+    GetJob,
+    GetJobs,
+    Heartbeat,
+    Query,
+    QueryJob,
+    ReadOutput,
+    SyncSchedules,
+    UpdateJob,
+)
+from bedrockjobs.commands.jobs import FinishSpec, JobSpec
+from bedrockjobs.commands.options import Fetch
+from bedrockjobs.config import JOBS_PER_CREATE_MAX, KEY_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
+from bedrockjobs.protocol import grammar, openapi_cronken, schemas
+from bedrockjobs.protocol.grammar import Schema, ref
+from bedrockjobs.protocol.pages_of_lists import PAGED
 
-_PROBLEM = {
+_PROBLEM: Schema = {
     "type": "object",
     "description": "A refusal (RFC 9457), with Bedrock's code and reason.",
     "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "code": {"type": "integer"},
-        "reason": {"type": "string"},
+        "type": {"type": "string", "const": "about:blank"},
+        "title": {"type": "string", "description": "The reason."},
+        "status": {"type": "integer", "description": "The HTTP status."},
+        "detail": {"type": "string", "description": "What was expected, in a sentence."},
+        "code": {"type": "integer", "description": "Bedrock's code."},
+        "reason": {"type": "string", "description": "Bedrock's words, as in its status line."},
     },
     "required": ["type", "title", "status", "detail", "code", "reason"],
 }
 
+PROBLEMS = {
+    400: "The request is malformed: it names the attribute and what was expected (codes 400, 401, 402, 502).",
+    403: "The request comes from a page of another site, or names another host (code 403).",
+    404: "There is no such job, run or schedule, or no job to take (codes 404, 430).",
+    405: "This path does not take this method; `Allow` lists those it takes (code 400).",
+    409: "The job or the run is not in a state that allows this (code 405).",
+    412: "The job is no longer as `If-Match` or ifMatch has it (code 412).",
+    413: "The request is larger than the server takes (code 413).",
+    429: "A limit of numbers is reached; `Retry-After` says when to come again (code 429).",
+    500: "The server failed; nothing was done (code 500).",
+    503: "The server is full or stopping; nothing was done. `Retry-After` says when to return (code 503).",
+    504: "It took longer than it may; nothing was done (code 555).",
+}
+"""The statuses of a refusal, with what each means and Bedrock's codes."""
 
-def describe(version: str) -> dict[str, Any]:
-    """Return the description of all commands."""
-    models: list[tuple[type[Any], JsonSchemaMode]] = []
-    for kind in COMMANDS.values():
-        models += [(kind, "validation"), (kind.reply, "serialization")]
-    refs, definitions = models_json_schema(models, by_alias=True, ref_template="#/components/schemas/{model}")
-    schemas = definitions.get("$defs", {})
-    for verb in COMMANDS:
-        if verb in schemas:
-            schemas[verb]["additionalProperties"] = False
-    schemas["Problem"] = _PROBLEM
-    paths = {f"/{verb}": {"post": _operation(verb, kind, refs)} for verb, kind in COMMANDS.items()}
+_RETRIED = frozenset({429, 503})
+
+_LISTS: dict[str, tuple[str, str, int, int]] = {
+    CreateJobs.__name__: ("jobs", "JobSpec", 1, JOBS_PER_CREATE_MAX),
+    FinishJobs.__name__: ("jobs", "FinishSpec", 1, JOBS_PER_CREATE_MAX),
+    SyncSchedules.__name__: ("schedules", "Schedule", 0, SCHEDULES_PER_SYNC_MAX),
+}
+"""Commands that take a list of parameters: its name, the schema of an element, least and most of them."""
+
+_ABOUT = """A durable job queue with schedules. Every command is a POST with a JSON object; the same \
+parameters may be sent as a form. Commands that only look are answered to GET too. What is null counts as \
+left out. A refusal is a problem+json object, and then nothing was done."""
+
+
+def describe(version: str, root_path: str = "") -> Schema:
+    """Return the description of all that the server answers, below ``root_path``."""
+    responses = {str(status): _refusal(status) for status in PROBLEMS}
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "bedrockjobs",
             "version": version,
-            "description": "A durable job queue. Every command is a POST with a JSON object.",
+            "description": _ABOUT,
             "license": {"name": "MIT", "identifier": "MIT"},
         },
-        "paths": paths,
-        "components": {"schemas": schemas},
+        "servers": [{"url": root_path or "/"}],
+        "tags": [{"name": name, "description": words} for name, words in _TAGS.items()],
+        "paths": {
+            **{f"/{verb}": _operations(verb, kind) for verb, kind in COMMANDS.items()},
+            **_other_paths(),
+        },
+        "components": {"schemas": _schemas(), "responses": {f"Problem{n}": r for n, r in responses.items()}},
     }
 
 
-def _operation(verb: str, kind: type[Command[Any]], refs: dict[Any, Any]) -> dict[str, Any]:
-    problem = {
-        "description": "Refused; nothing was done.",
-        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+# --- schemas ---------------------------------------------------------------------------------------------
+
+
+def _schemas() -> Schema:
+    found: Schema = {"Problem": _PROBLEM, **grammar.SHARED}
+    for inner in (JobSpec, FinishSpec, Fetch):
+        found[inner.__name__] = schemas.parameters(inner, strict=False)
+    found["Schedule"] = _schedule()
+    for verb, kind in COMMANDS.items():
+        found[verb] = schemas.parameters(kind, strict=True)
+        if verb in _LISTS:
+            name, element, least, most = _LISTS[verb]
+            notes = {"description": found[verb]["properties"][name].get("description", "")}
+            found[verb]["properties"][name] = {
+                "type": "array", "items": ref(element), "minItems": least, "maxItems": most, **notes,
+            }  # fmt: skip
+    found[SyncSchedules.__name__]["properties"]["schedules"]["uniqueItems"] = True
+    return {**_replies(), **found}
+
+
+def _schedule() -> Schema:
+    """Return the schema of a schedule of SyncSchedules: a job that repeats by CRON."""
+    found = schemas.parameters(JobSpec, strict=True)
+    for name in ("unique", "overwrite", "parentJobID", "mockRequest", "retryAfter", "idempotencyKey"):
+        found["properties"].pop(name)
+    found["properties"]["repeat"] = ref("Cron")
+    found["allOf"] = found["allOf"][:2]  # the others are about what it does not have
+    found["required"] = ["name", "repeat"]
+    return found
+
+
+def _replies() -> Schema:
+    kinds = list(dict.fromkeys(kind.reply for kind in COMMANDS.values()))
+    _, definitions = models_json_schema(
+        [(kind, "serialization") for kind in kinds],
+        by_alias=True,
+        ref_template="#/components/schemas/{model}",
+    )
+    found: Schema = definitions.get("$defs", {})
+    rows = found["QueryReply"]
+    found["QueryReply"] = {
+        "description": rows["description"],
+        "anyOf": [{"type": "array", "items": {"type": "array"}}, _bare(rows)],
     }
-    sentence = (kind.__doc__ or "").strip().splitlines()[0]
+    return found
+
+
+def _bare(schema: Schema) -> Schema:
+    return {key: value for key, value in schema.items() if key != "description"}
+
+
+# --- operations ------------------------------------------------------------------------------------------
+
+_TAGS = {
+    "jobs": "Make, take, end and look at jobs.",
+    "schedules": "Jobs that repeat by CRON, and what people do with them.",
+    "runs": "Runs of jobs, their output, and the workers.",
+    "server": "The server itself.",
+}
+_MODULES = {"jobs": "jobs", "take": "jobs", "control": "schedules", "runs": "runs", "server": "server"}
+
+
+def is_read(kind: type[Command[Any]]) -> bool:
+    """Tell whether a command changes nothing and needs no commit, so that it is answered to GET as well."""
+    return kind.where in ("reader", "at once")
+
+
+def _operations(verb: str, kind: type[Command[Any]]) -> Schema:
+    post = _operation(verb, kind)
+    if not is_read(kind):
+        return {"post": post}
+    shared = {key: post[key] for key in ("tags", "summary", "responses")}
     return {
+        "get": {
+            "operationId": f"get{verb}",
+            **shared,
+            "parameters": query_of(verb) + post.get("parameters", []),
+        },
+        "post": post,
+    }
+
+
+def _operation(verb: str, kind: type[Command[Any]]) -> Schema:
+    headers = [_HEADERS[kind]] if kind in _HEADERS else [_PREFER] if kind in _WAITING else []
+    return {
+        **({"parameters": headers} if headers else {}),
         "operationId": verb,
-        "summary": sentence,
+        "tags": [tag_of(kind)],
+        "summary": sentence_of(kind),
         "requestBody": {
-            "required": False,
-            "content": {"application/json": {"schema": refs[kind, "validation"]}},
+            "required": not schemas.parameters(kind, strict=True).keys().isdisjoint({"required", "anyOf"}),
+            "content": {"application/json": {"schema": ref(verb)}},
         },
         "responses": {
-            "200": {
-                "description": "Done, and on disk.",
-                "content": {"application/json": {"schema": refs[kind.reply, "serialization"]}},
+            "200": _done(kind),
+            "202": {
+                "description": "Accepted with `connection: forget`; not yet done.",
+                "content": {"application/json": {"schema": {"type": "object", "maxProperties": 0}}},
             },
-            "202": {"description": "Accepted with `connection: forget`; not yet done."},
-            "default": problem,
+            **_refusals(),
         },
     }
+
+
+def tag_of(kind: type[Command[Any]]) -> str:
+    """Return the group in which a command is shown."""
+    return _MODULES[kind.__module__.rpartition(".")[2]]
+
+
+def sentence_of(kind: type[Command[Any]]) -> str:
+    """Return the sentence that says what a command does."""
+    return (kind.__doc__ or "").strip().splitlines()[0]
+
+
+_IDEMPOTENCY_KEY: Schema = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "Another place for idempotencyKey; where both are given, they must be the same.",
+    "schema": {"type": "string", "pattern": f"^[!-~]{{1,{KEY_CHARS_MAX}}}$"},
+}
+_PREFER: Schema = {
+    "name": "Prefer",
+    "in": "header",
+    "description": "`wait=60`: the same as `connection: wait` with a timeout of so many seconds.",
+    "schema": {"type": "string"},
+}
+_IF_MATCH: Schema = {
+    "name": "If-Match",
+    "in": "header",
+    "description": "Another place for ifMatch, which wins: entity tags of QueryJob's answer.",
+    "schema": {"type": "string", "minLength": 1},
+}
+_HEADERS = {CreateJob: _IDEMPOTENCY_KEY, UpdateJob: _IF_MATCH}
+_WAITING = frozenset({GetJob, GetJobs, Heartbeat, Events, ReadOutput})
+_NEXT = 'The next page, `<...>; rel="next"`, to be asked for with GET; none where this is the last.'
+_ETAG = "The same as long as the answer is."
+
+
+def _done(kind: type[Command[Any]]) -> Schema:
+    content: Schema = {"application/json": {"schema": ref(kind.reply.__name__)}}
+    if kind is Query:
+        content["text/plain"] = {"schema": {"type": "string"}}
+    found: Schema = {"description": "Done, and on disk.", "content": content}
+    if kind in PAGED:
+        found["headers"] = {"Link": {"description": _NEXT, "schema": {"type": "string"}}}
+    if kind is QueryJob:
+        found["headers"] = {"ETag": {"description": _ETAG, "required": True, "schema": {"type": "string"}}}
+    return found
+
+
+def _refusals(*statuses: int) -> Schema:
+    return {
+        str(status): {"$ref": f"#/components/responses/Problem{status}"} for status in statuses or PROBLEMS
+    }
+
+
+def _refusal(status: int) -> Schema:
+    found: Schema = {
+        "description": PROBLEMS[status],
+        "content": {"application/problem+json": {"schema": ref("Problem")}},
+    }
+    if status in _RETRIED:
+        found["headers"] = {
+            "Retry-After": {"description": "Seconds.", "required": True, "schema": {"type": "integer"}}
+        }
+    if status == 405:
+        found["headers"] = {"Allow": {"required": True, "schema": {"type": "string"}}}
+    return found
+
+
+# --- what is no command ----------------------------------------------------------------------------------
+
+_ANY: Schema = {"type": "object"}
+_TEXT: Schema = {"text/plain": {"schema": {"type": "string"}}}
+_STREAM: Schema = {"text/event-stream": {"schema": {"type": "string"}}}
+_COMES_BACK = (
+    "A stream that was cut goes on behind the number in `Last-Event-ID`, which counts before `after`."
+)
+
+
+def _other_paths() -> Schema:
+    return {
+        "/events": {"get": _followed("events", "Events", "EventsReply", "Events")},
+        "/runs/{runID}/output": {"get": _followed("output", "ReadOutput", "OutputReply", "Lines of a run")},
+        "/cronken/events": {"post": openapi_cronken.operation(_refusals())},
+        "/openapi.json": {"get": _page("openapi", "This description.", "application/json", _ANY)},
+        "/docs": {"get": _page("docs", "This description for people.", "text/html")},
+        "/livez": {"get": _page("livez", "Answer as long as the process runs.")},
+        "/readyz": {
+            "get": _page("readyz", "Answer 200 while commands are taken.")
+            | {"responses": {
+                "200": {"description": "Ready.", "content": _TEXT},
+                "503": {"description": "Stopping.", "content": _TEXT},
+                **_refusals(403, 405),
+            }}
+        },
+    }  # fmt: skip
+
+
+def _page(name: str, summary: str, media: str = "text/plain", schema: Schema | None = None) -> Schema:
+    content = {media: {"schema": schema or {"type": "string"}}}
+    return {
+        "operationId": name,
+        "tags": ["server"],
+        "summary": summary,
+        "responses": {"200": {"description": "Always.", "content": content}, **_refusals(403, 405)},
+    }
+
+
+def _followed(operation: str, verb: str, reply: str, what: str) -> Schema:
+    """Return the operation that answers one page as JSON, or follows as a stream of server-sent events."""
+    return {
+        "operationId": operation,
+        "tags": ["runs"],
+        "summary": f"{what}: one page, or with `Accept: text/event-stream` all that comes.",
+        "description": _COMES_BACK,
+        "parameters": query_of(verb, inside="runID"),
+        "responses": {
+            "200": {
+                "description": "A page, or a stream that goes on.",
+                "content": {"application/json": {"schema": ref(reply)}, **_STREAM},
+            },
+            **_refusals(),
+        },
+    }
+
+
+def query_of(verb: str, inside: str = "") -> list[Schema]:
+    """Return a command's parameters as they stand in an address; ``inside`` is a part of its path."""
+    given = schemas.parameters(COMMANDS[verb], strict=True)
+    found = []
+    for name, schema in given["properties"].items():
+        place = "path" if name == inside else "query"
+        bare = _in_address(_bare(schema))
+        required = name in given.get("required", ())
+        parameter = {"name": name, "in": place, "required": required, "schema": bare}
+        if "description" in schema:
+            parameter["description"] = schema["description"]
+        found.append(parameter)
+    return found
+
+
+def _in_address(schema: Schema) -> Schema:
+    """Return the schema of a value that is text: nothing is null, and a whole number has 18 digits."""
+    if "anyOf" in schema:
+        return {"anyOf": [_in_address(option) for option in schema["anyOf"] if option.get("type") != "null"]}
+    if schema.get("type") == "integer" and "enum" not in schema:
+        return {"minimum": -schemas.WHOLE_MAX, "maximum": schemas.WHOLE_MAX, **schema}
+    return schema

@@ -137,11 +137,10 @@ def _read(kind: type[_C], request: web.Request, defaults: dict[str, str]) -> _C:
     """Read a command from the query of an address; ``Last-Event-ID`` goes before ``after``."""
     given = {name: value for name, value in request.query.items() if name not in defaults}
     last = request.headers.get("Last-Event-ID", "")
-    if last:
-        if not _NUMBER.fullmatch(last):
-            raise BadArguments("Malformed Last-Event-ID", "Last-Event-ID: expected digits, as in an id")
-        given["after"] = last
-    return kind.read_form(given, defaults)
+    if last and not _NUMBER.fullmatch(last):
+        raise BadArguments("Malformed Last-Event-ID", "Last-Event-ID: expected digits, as in an id")
+    command = kind.read_form(given, defaults)
+    return command.model_copy(update={"after": int(last)}) if last else command
 
 
 def _next(command: _C, changes: dict[str, Any]) -> _C:

@@ -19,7 +19,7 @@ from bedrockjobs.clock import SystemClock
 from bedrockjobs.config import ANSWER_BYTES_MAX, Settings
 from bedrockjobs.errors import BadArguments, BadQuery, TimedOut, TooMany
 from bedrockjobs.store.rows import JobRow
-from bedrockjobs.store.statements import STATEMENTS, VIEWS
+from bedrockjobs.store.statements import METRICS, STATEMENTS, VIEWS
 
 _monotonic = SystemClock().monotonic
 
@@ -28,6 +28,8 @@ _STEPS_PER_LOOK = 10_000
 
 SEEKS_WAITING_MAX = 1_000
 """Reads of an index that may run or wait; at well under a millisecond each, less than a second of work."""
+
+_VIEWS = {**VIEWS, **METRICS}
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
@@ -214,14 +216,14 @@ class Reader:
         scans: bool = False,
         again: bool = False,
     ) -> Page:
-        """Return at most ``limit`` rows of a statement of ``views.sql``, fewer where they are very large.
+        """Return at most ``limit`` rows of a statement of ``views.sql`` or ``metrics.sql``, fewer large ones.
 
         ``scans`` says that the statement may look at many rows for few. Raises TooMany when very many reads
         wait, unless somebody reads ``again`` who was let in before; TimedOut after ``query_s``.
         """
         connection = self._scans if scans else self._seeks
         given = {**parameters, "limit": limit + 1}
-        _, page = await connection.read(VIEWS[name], given, limit, ANSWER_BYTES_MAX, again=again)
+        _, page = await connection.read(_VIEWS[name], given, limit, ANSWER_BYTES_MAX, again=again)
         return page
 
     def rendered(self, names: list[str], rows: list[tuple[Any, ...]], form: str) -> str:

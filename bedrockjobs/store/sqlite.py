@@ -130,7 +130,7 @@ class SQLiteStore:
     def begin(self) -> None:
         """Open the transaction; raises ``sqlite3.OperationalError`` at once where another process writes."""
         self._execute("BEGIN IMMEDIATE")
-        self._must_sync = False
+        self._must_sync = self.records.dirty = False
         self._changes_before = self._db.total_changes
 
     @property

@@ -16,6 +16,14 @@ RUN = (
     "runID, jobID, name, attempt, cause, scheduledFor, started, ended, worker, host, pid, status, exitCode,"
     " error, result, progress, output, stop"
 )
+FOUND = (
+    "SELECT lowest, looked, found.* FROM"
+    " (SELECT min(jobID) AS lowest, count(*) AS looked FROM stretch) LEFT JOIN"
+    " (SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch CROSS JOIN jobs USING (jobID)"
+    " WHERE (:state IS NULL OR state = :state) AND (:pattern IS NULL OR name GLOB :pattern)"
+    " AND (:text IS NULL OR instr(data, :text) > 0) ORDER BY jobID DESC LIMIT :limit)) AS found"
+    " ORDER BY found.jobID DESC LIMIT :limit"
+)
 RUN_FILTERS = "(:status IS NULL OR status = :status) AND (:worker IS NULL OR worker = :worker)"
 
 
@@ -31,7 +39,7 @@ def _read(file: str) -> dict[str, str]:
 
 def _filled(body: str) -> str:
     priorities = ", ".join(f"({priority})" for priority in PRIORITIES)
-    body = body.replace("{priorities}", priorities)
+    body = body.replace("{priorities}", priorities).replace("{found}", FOUND)
     for mark, text in (("columns", COLUMNS), ("queued", QUEUED), ("run", RUN), ("run_filters", RUN_FILTERS)):
         body = body.replace(f"{{{mark}}}", text)
 
@@ -43,4 +51,5 @@ def _filled(body: str) -> str:
 
 STATEMENTS = _read("queries.sql")
 RECORDS = _read("records.sql")
-VIEWS = _read("views.sql")
+VIEWS = _read("views.sql") | _read("finding.sql")
+METRICS = _read("metrics.sql")

@@ -40,6 +40,7 @@ from bedrockjobs.store.reader import Page, Reader
 from bedrockjobs.store.rows import literal_prefix
 from bedrockjobs.tally import Tally
 from bedrockjobs.views import render
+from bedrockjobs.views.find import Finder
 from bedrockjobs.views.validate import validated, words_of
 from bedrockjobs.wire import JOB_ID_MAX, moment_of, stamp, stamp_ms
 
@@ -89,6 +90,8 @@ class Views:
     ) -> None:
         """Read from ``reader``, and from ``desk`` and ``tally`` what no table has; wait for ``bells``."""
         self._reader = reader
+        self.find = Finder(reader)
+        """How a person finds jobs."""
         self._desk = desk
         self._tally = tally
         self._bells = bells

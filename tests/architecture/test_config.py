@@ -29,6 +29,9 @@ NOT_QUANTITIES = {
     "standby",
     "insecure",
     "test_clock",
+    "log_format",
+    "unix",
+    "root_path",
 }
 
 _texts = [path.read_text() for path in TESTS.rglob("*.py") if path != Path(__file__)]

@@ -296,7 +296,7 @@ async def test_form_fields_over_http(live: Live) -> None:
         "GET\t/ HTTP/1.1\r\n\r\n",
         "POSTS /CreateJob HTTP/1.1\r\n\r\n",
         "CONNECT x HTTP/1.1\r\n\r\n",
-        "TRACE / HTTP/1.1\r\n\r\n",
+        "CONNECT / HTTP/1.1\r\n\r\n",
         "Ping\nX: GET / HTTP/1.1\n\n",
         "\x00GET / HTTP/1.1\r\n\r\n",
     ],

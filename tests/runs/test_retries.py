@@ -320,6 +320,7 @@ async def test_a_schedule_with_jitter_expires_once(site: Site) -> None:
     await site.create("s", repeat="CRON 0 * * * *", jitter=300, expireAfter=30)
     await site.later(100)
     await site.ok("RequeueJobs", jobIDs=[1])
+    await site.later(31)
     for _ in range(20):
         await site.settle()
     assert len(await site.events("expired")) == 1
@@ -362,16 +363,15 @@ async def test_a_child_expires_from_when_its_parent_lets_it_run(site: Site) -> N
     assert await site.state(parent) == "QUEUED", "its parent waits for it no more"
 
 
-async def test_a_parent_expires_that_nobody_takes_after_its_children(site: Site) -> None:
+async def test_a_parent_does_not_expire_after_its_children(site: Site) -> None:
+    """It was started in time; the rest of its run may wait."""
     parent = await site.create("p", expireAfter=60)
     job = await site.take("p")
     await site.create("c", parentJobID=parent)
     await site.finish(job)
     await site.finish(await site.take("c"))
-    await site.later(59)
+    await site.later(600)
     assert await site.state(parent) == "QUEUED"
-    await site.later(2)
-    assert await site.state(parent) == "(deleted)"
 
 
 async def test_a_requeued_job_has_all_its_retries(site: Site) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.commands import Command, GetJob, TriggerJob, UpdateJob
+from bedrockjobs.dispatcher.batch import SERVED_AT_ONCE_MAX
 from bedrockjobs.handlers.turn import Answer
 from tests.protocol.talk import request
 from tests.runs.rig import LONG_MS, Site
@@ -368,9 +369,8 @@ async def test_listruns_filters_and_pages(site: Site) -> None:
 async def test_a_refused_update_stores_no_progress(site: Site) -> None:
     await site.create("a", cmd="ls")
     job = await site.take("a", accepts="cmd")
-    assert await site.detail(
-        "UpdateJob", jobID=1, runID=job["runID"], progress={"p": 1}, url={"url": "http://x"}
-    )
+    body = {"jobID": 1, "runID": job["runID"], "progress": {"p": 1}, "url": {"url": "http://x"}}
+    assert await site.refused("UpdateJob", **body) == (402, "Malformed url")
     assert (await site.run(job["runID"]))["progress"] is None
 
 
@@ -395,13 +395,9 @@ async def test_what_nobody_got_keeps_what_others_asked_for(site: Site) -> None:
     await undelivered(site, GetJob(name="a", worker="w"), *changes)
     options = await site.options(1)
     assert (await site.state(1), options["retries"], options["lock"]) == ("QUEUED", 5, "x")
-    job = await site.take("a")
+    await site.take("a")
     await site.create("b", lock="x")
     assert await site.nothing("b")
-    await site.finish(job)
-    if await site.state(1) == "QUEUED":
-        await site.finish(await site.take("a"))
-    assert (await site.take("b"))["name"] == "b"
 
 
 async def test_the_fence_holds_after_a_take_that_nobody_got(site: Site) -> None:
@@ -412,3 +408,14 @@ async def test_the_fence_holds_after_a_take_that_nobody_got(site: Site) -> None:
     assert [run["runID"] for run in await site.runs()] == [job["runID"]]
     assert await site.refused("FinishJob", jobID=1, runID=job["runID"]) == OVER
     assert (await site.run(job["runID"]))["status"] == "frozen"
+
+
+async def test_all_who_wait_are_served_though_one_transaction_serves_so_many(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bedrockjobs.dispatcher.batch.SERVED_AT_ONCE_MAX", 2)
+    assert SERVED_AT_ONCE_MAX > 2
+    await site.ok("CreateJobs", jobs=[{"name": "a", "firstRun": "2026-11-21 03:31:00"}] * 5)
+    talks = [await site.asking("a", f"w{number}") for number in range(5)]
+    await site.until_time("2026-11-21 03:31:00")
+    assert [(await talk.reply()).json["jobID"] for talk in talks] == [1, 2, 3, 4, 5]

@@ -308,7 +308,6 @@ def test_a_lock_that_is_free_again_does_not_offer_all_that_waited() -> None:
 
 
 def test_when_the_next_of_very_many_is_due_is_looked_up_once() -> None:
-    every = Every(lambda name: False)
     rows = [
         JobRow(
             created=NOW, job_id=number, state="QUEUED", name="s", next_run=NOW, priority=500, lane=EVERY_LANE
@@ -316,7 +315,12 @@ def test_when_the_next_of_very_many_is_due_is_looked_up_once() -> None:
         for number in range(1, 4)
     ]
     asked: list[str] = []
-    every = Every(lambda name: bool(asked.append(name)))
+
+    def closed(name: str) -> bool:
+        asked.append(name)
+        return False
+
+    every = Every(closed)
     every.load(rows)
     for row in rows:
         every.note(row._replace(next_run="2026-01-01 00:00:09"))

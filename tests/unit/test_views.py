@@ -36,10 +36,12 @@ from bedrockjobs.errors import BadArguments, BadQuery, CommandError, NotFound, T
 from bedrockjobs.store import reader as reading
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import Reader
-from bedrockjobs.store.statements import VIEWS
+from bedrockjobs.store.statements import _read
 from bedrockjobs.tally import Minute, Tally
 from bedrockjobs.views import COUNTED_MAX, EVENTS, Views, output_topic
 from bedrockjobs.views.render import keys_of
+
+VIEWS = _read("views.sql")
 
 NOW = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
 AT = "2026-11-21 03:00:00"

@@ -122,7 +122,7 @@ def _days(text: str) -> DayField:
     field = _FIELDS["day"]
     days, places, last = 0, set(), False
     for term in re.split(" *, *", text):
-        place, *weekday = term.lower().split()
+        place, *weekday = term.lower().split() or [""]
         if place == "last" and not weekday:
             last = True
         elif place in _PLACES and len(weekday) == 1:

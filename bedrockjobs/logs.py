@@ -1,0 +1,65 @@
+"""The log on stderr: lines for people, or one JSON object an event for programs.
+
+A line says what happened to the server. No job's data is in it: of an error that nobody expected, JSON shows
+where it came from and of which kind it is, not its words, which may quote what a client sent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Literal, TextIO
+
+LogFormat = Literal["text", "json"]
+
+KEYS = ("ts", "level", "source", "event", "error", "stack")
+"""The keys of a JSON line, all of them in each, in this order; empty where there is nothing to say."""
+
+FRAMES_MAX = 20
+"""Innermost calls that a line shows of an error."""
+
+TEXT = "%(asctime)s %(levelname)s %(message)s"
+
+
+class JSONLines(logging.Formatter):
+    """Each event as a JSON object on one line.
+
+    ``ts`` is RFC 3339 in UTC with milliseconds, ``level`` as in ``info``, ``source`` the module, ``event``
+    the sentence, ``error`` the class of an error, ``stack`` its calls, the outermost first, as
+    ``file:line function``.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of an event."""
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        error = record.exc_info[1] if record.exc_info else None
+        values = (
+            moment.replace("+00:00", "Z"),
+            record.levelname.lower(),
+            record.name,
+            record.getMessage(),
+            "" if error is None else _kind(error),
+            [] if error is None else _stack(error),
+        )
+        return json.dumps(dict(zip(KEYS, values, strict=True)), separators=(",", ":"))
+
+
+def _kind(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _stack(error: BaseException) -> list[str]:
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES_MAX:]
+    return [f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+
+
+def configure(form: LogFormat, stream: TextIO | None = None) -> None:
+    """Write what the process logs to ``stream``, stderr if left out; replaces what was configured before."""
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JSONLines() if form == "json" else logging.Formatter(TEXT))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

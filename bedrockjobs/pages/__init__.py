@@ -1,0 +1,58 @@
+"""The web pages of a server, under ``/ui/``: made here, kept fresh by one stream, nothing from outside.
+
+A page is a module with ``PAGES``, and a template. Pages only read; what a person does goes to the commands
+over HTTP as from any other client. They know nothing of tables, of the writer or of other protocols.
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from bedrockjobs.config import Settings
+from bedrockjobs.pages import (
+    events,
+    failures,
+    job,
+    jobs,
+    live,
+    overview,
+    run,
+    schedule,
+    schedules,
+    upcoming,
+    workers,
+)
+from bedrockjobs.pages.site import Site
+from bedrockjobs.service import VERSION, Service
+
+_MODULES = (overview, jobs, job, schedules, schedule, run, workers, failures, events, upcoming)
+
+
+def routes(service: Service, settings: Settings) -> list[web.RouteDef]:
+    """Return the routes of the pages, of their static files and of their stream."""
+    site = Site(service, settings)
+    pages = [site.get(path, page) for module in _MODULES for path, page in module.PAGES]
+    return [
+        *pages,
+        web.get("/", _about),
+        web.get("/ui", _to_pages),
+        web.get("/ui/static/{name:.+}", site.static),
+        *live.routes(site),
+    ]
+
+
+async def _to_pages(_: web.Request) -> web.Response:
+    """Send ``/ui`` on to the first page, whatever path a proxy has put before."""
+    return web.Response(status=302, headers={"Location": "ui/", "Vary": "Accept"})
+
+
+async def _about(request: web.Request) -> web.Response:
+    """Answer ``GET /``: a browser goes to the pages, others are told what this is."""
+    if "text/html" in request.headers.get("Accept", "").lower():
+        return await _to_pages(request)
+    lines = (
+        f"bedrockjobs {VERSION}",
+        "POST /<Command> with a JSON object; /docs and /openapi.json describe the commands.",
+    )
+    headers = {"Vary": "Accept", "Server": "bedrockjobs"}
+    return web.Response(text="\n".join(lines) + "\n", headers=headers)

@@ -1,0 +1,126 @@
+"""What failed: jobs that wait for somebody to look, and runs that failed, were lost or took too long.
+
+Both come newest first, page by page, and those of a page that failed alike are put together: the same name,
+and the same first line of the error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from bedrockjobs.commands import ListJobs, ListRuns
+from bedrockjobs.errors import TimedOut
+from bedrockjobs.jsontext import members, parse
+from bedrockjobs.pages.site import Pages, Site
+
+JOBS_SHOWN = 200
+"""FAILED jobs on a page."""
+
+RUNS_SHOWN = 100
+"""Failed runs on a page."""
+
+ERROR_CHARS_SHOWN = 2_000
+"""Length of an error up to which it is shown; its run has the whole of it."""
+
+FAILED_STATUSES = ("fail", "frozen", "timeout")
+"""Endings of runs that nobody wanted."""
+
+_FILTERS = ("name", "before", "runsBefore")
+
+
+class Failure(NamedTuple):
+    """One job or run that failed: its number, when, and its error."""
+
+    number: int
+    at: str
+    error: str
+    worker: str = ""
+    took_from: str = ""
+
+
+class Group(NamedTuple):
+    """Failures with the same state, name and first line; the newest comes first."""
+
+    key: str
+    state: str
+    name: str
+    line: str
+    failures: list[Failure]
+
+
+class Failed(NamedTuple):
+    """A page of failures: its groups, the number after which the next page comes, and what is missing."""
+
+    groups: list[Group]
+    following: int | None
+    note: str = ""
+
+
+async def failures(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show what failed."""
+    given = {name: request.query.get(name, "") for name in _FILTERS}
+    wanted = {"name": given["name"]} if given["name"] else {}
+    return site.show(
+        request,
+        "failures.html",
+        title="Failures",
+        jobs=await _jobs(site, ListJobs.read({**wanted, "after": given["before"] or "0"})),
+        runs=await _runs(site, wanted, given["runsBefore"]),
+        filters=given,
+    )
+
+
+PAGES: Pages = (("/ui/failures", failures),)
+
+
+async def _jobs(site: Site, asked: ListJobs) -> Failed:
+    """Return a page of FAILED jobs below ``asked.after``, or the first one where that is 0."""
+    found = await site.service.views.find.jobs(
+        state="FAILED", pattern=asked.name, before=asked.after or None, limit=JOBS_SHOWN
+    )
+    told = [(job, members(job.options).get("error")) for job in found.jobs]
+    rows = [
+        ("FAILED", job.name, Failure(job.job_id, job.last_run, _text(parse(error) if error else "")))
+        for job, error in told
+    ]
+    return Failed(_groups(rows), None if found.ended else found.reached)
+
+
+async def _runs(site: Site, wanted: dict[str, str], before: str) -> Failed:
+    """Return a page of failed runs; says so where they are too many to be sought without a name."""
+    given = {**wanted, "limit": RUNS_SHOWN + 1, **({"before": before} if before else {})}
+    found: list[dict[str, Any]] = []
+    try:
+        for status in FAILED_STATUSES:
+            found += (await site.ask(ListRuns.read({**given, "status": status})))["runs"]
+    except TimedOut:
+        return Failed([], None, "There are too many runs to look through all of them: give a whole name.")
+    found.sort(key=lambda run: -run["runID"])
+    shown = found[:RUNS_SHOWN]
+    rows = [
+        (
+            run["status"],
+            run["name"],
+            Failure(run["runID"], run["ended"], _text(run["error"]), run["worker"], run["started"]),
+        )
+        for run in shown
+    ]
+    return Failed(_groups(rows), shown[-1]["runID"] if len(found) > RUNS_SHOWN else None)
+
+
+def _text(error: Any) -> str:
+    return str(error or "")[:ERROR_CHARS_SHOWN]
+
+
+def _groups(rows: list[tuple[str, str, Failure]]) -> list[Group]:
+    found: dict[tuple[str, str, str], list[Failure]] = {}
+    for state, name, failure in rows:
+        line = failure.error.strip().partition("\n")[0].strip()
+        found.setdefault((state, name, line), []).append(failure)
+    return [
+        Group(hashlib.sha256(repr(key).encode()).hexdigest()[:12], *key, alike)
+        for key, alike in found.items()
+    ]

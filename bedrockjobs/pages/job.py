@@ -1,0 +1,120 @@
+"""One job: its state, why it does not run, what happened to it, its data, family and options.
+
+A job that is over is gone; its runs and what was told of it stay for a while and are shown as long.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from bedrockjobs import jsontext
+from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
+from bedrockjobs.commands.options import OPTIONS
+from bedrockjobs.config import PRIORITIES
+from bedrockjobs.errors import NotFound
+from bedrockjobs.pages.site import Pages, Site
+
+RUNS_SHOWN = 20
+"""The newest runs of a job that its page shows."""
+
+CHILDREN_SHOWN = 50
+"""Children on a page of them."""
+
+
+_PERHAPS = ("attempt", "error", "exitCode", "expires", "parentJobID")
+"""What a job's answer has only where there is something to say."""
+
+
+class Moment(NamedTuple):
+    """One thing that happened to a job: when, with which mark, in words, and the run it is about, or 0."""
+
+    at: str
+    mark: str
+    words: str
+    run: int
+
+
+async def job(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show a job."""
+    job_id = ListJobs.read({"after": request.match_info["jobID"]}).after
+    members = await _members(site, job_id)
+    runs = (await site.ask(ListRuns(job_id=job_id, limit=RUNS_SHOWN)))["runs"]
+    events = await site.service.views.find.events_of(job_id)
+    watched = "HX-Request" in request.headers  # by a page that was opened while there was such a job
+    if members is None and not runs and not events and not watched:
+        raise NotFound("No job with this jobID", f"there is no job {job_id}, and nothing is known of one")
+    shown = dict.fromkeys(_PERHAPS) if members else {}
+    shown |= {key: json.loads(text) for key, text in (members or {}).items() if key != "data"}
+    after = ListJobs.read({"after": request.query.get("children") or 0}).after
+    children, more_children = await site.service.views.find.children(job_id, after, CHILDREN_SHOWN)
+    return site.show(
+        request,
+        "job.html",
+        title=f"Job {job_id}",
+        job_id=job_id,
+        job=shown if members else None,
+        name=shown.get("name") or (runs[0]["name"] if runs else ""),
+        data=(members or {}).get("data", "{}"),
+        waits=(await _waits(site, job_id)) if members else [],
+        options={key: value for key, value in shown.items() if key in OPTIONS or key == "source"},
+        runs=runs,
+        timeline=_timeline(shown, runs, events),
+        children=children,
+        children_after=children[-1].job_id if more_children else None,
+        children_begin=after == 0,
+        priorities=PRIORITIES,
+        lines=_lines(request, job_id),
+    )
+
+
+PAGES: Pages = (("/ui/jobs/{jobID:[0-9]{1,18}}", job),)
+
+
+async def _members(site: Site, job_id: int) -> dict[str, str] | None:
+    """Return the members of a job as JSON texts; None where there is no such job."""
+    text = await site.ask_text(ListJobs(after=max(job_id - 1, 0), limit=1))
+    found = jsontext.elements(jsontext.members(text)["jobs"])
+    members = jsontext.members(found[0]) if found else {}
+    return members if members.get("jobID") == str(job_id) else None
+
+
+async def _waits(site: Site, job_id: int) -> list[dict[str, Any]]:
+    try:
+        waits: list[dict[str, Any]] = (await site.ask(ExplainJob(job_id=job_id)))["waitsFor"]
+    except NotFound:  # it ended just now
+        return []
+    return waits
+
+
+def _timeline(
+    shown: dict[str, Any], runs: list[dict[str, Any]], events: list[tuple[Any, ...]]
+) -> list[Moment]:
+    """Return what happened, the newest first."""
+    found: list[Moment] = []
+    if shown:
+        found.append(Moment(shown["created"], "QUEUED", "created", 0))
+    for run in runs:
+        cause = "" if run["cause"] == "schedule" else f", {run['cause']}"
+        words = f"taken by {run['worker']} (attempt {run['attempt']}{cause})"
+        found.append(Moment(run["started"], "running", words, run["runID"]))
+        if run["ended"]:
+            error = f": {run['error']}" if run["error"] else ""
+            found.append(Moment(run["ended"], run["status"], f"{run['status']}{error}", run["runID"]))
+    for _, at, kind, _, _, run_id, by, detail in events:
+        who = f" by {by}" if by else ""
+        found.append(Moment(at, kind, f"{kind}{who}{': ' if detail else ''}{detail}", run_id))
+    return sorted(found, key=lambda moment: moment.at, reverse=True)
+
+
+def _lines(request: web.Request, job_id: int) -> list[tuple[str, str]]:
+    """Return how the same job is asked for elsewhere: a label and a line to paste into a shell."""
+    host, port = request.url.host or "localhost", request.url.port or 80
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return [
+        ("nc", f"printf 'QueryJob\\njobID: {job_id}\\n\\n' | nc -q 1 {host} {port}"),
+        ("curl", f"curl -d '{{\"jobID\":{job_id}}}' http://{address}/QueryJob"),
+        ("command", f"bedrockjobs job show {job_id} --server {address}"),
+    ]

@@ -1,0 +1,70 @@
+"""The stream that keeps pages fresh: ``GET /ui/live`` says that something changed, never what.
+
+A page that hears it reads its parts again. Events alone would not do: they tell of pauses and losses, not of
+every job that comes and goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from aiohttp import web
+
+from bedrockjobs.pages.site import HEADERS, Site
+
+STREAMS_MAX = 1_000
+"""Pages that are kept fresh at once: each keeps a connection. Others stay as they were read."""
+
+LOOK_S = 1.0
+"""Time between two looks at whether something changed: a person reads no faster."""
+
+AT_LEAST_S = 15.0
+"""Time after which pages are read again whatever happened: time alone makes jobs due and workers silent."""
+
+COME_BACK_MS = 2_000
+"""Time after which a page whose stream was cut asks for another."""
+
+
+def routes(site: Site) -> list[web.RouteDef]:
+    """Return the route of the stream."""
+    return [web.get("/ui/live", _Streams(site).live, allow_head=False)]
+
+
+class _Streams:
+    """The streams of one server."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._open = 0
+
+    async def live(self, request: web.Request) -> web.StreamResponse:
+        """Answer with a stream until the client goes away or the server drains."""
+        if self._open >= STREAMS_MAX:
+            return web.Response(status=429, text="Too many streams\n", headers=HEADERS)
+        self._open += 1
+        try:
+            headers = {**HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+            response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
+            await response.prepare(request)
+            await response.write(f"retry: {COME_BACK_MS}\n\n".encode())
+            with suppress(ConnectionError):
+                await self._tell(response)
+            return response
+        finally:
+            self._open -= 1
+
+    async def _tell(self, response: web.StreamResponse) -> None:
+        seen, quiet_s = self._done(), 0.0
+        while not self._site.service.draining:
+            await asyncio.sleep(LOOK_S)
+            quiet_s += LOOK_S
+            done = self._done()
+            if done != seen or quiet_s >= AT_LEAST_S:
+                seen, quiet_s = done, 0.0
+                await response.write(f"event: changed\ndata: {done}\n\n".encode())
+
+    def _done(self) -> int:
+        """Return how many commands others had the writer do."""
+        done: int = self._site.service.status()["commands"]
+        return done - self._site.asked

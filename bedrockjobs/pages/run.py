@@ -1,0 +1,180 @@
+"""One run: how it went, and its output, page by page, searched, followed and as a file.
+
+The page is whole without scripts; following and colours are the browser's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from bedrockjobs.commands import QueryRun, ReadOutput
+from bedrockjobs.config import LIST_MAX
+from bedrockjobs.errors import BadArguments
+from bedrockjobs.jsontext import members
+from bedrockjobs.pages.site import HEADERS, Pages, Site
+
+LINES_SHOWN = 500
+"""Lines of output on a page."""
+
+FOUND_SHOWN = 200
+"""Lines that a search shows; then it stops and can be gone on with."""
+
+LOOKED_AT_MAX = 10_000
+"""Lines that a search looks at before it stops and says how far it got."""
+
+FIND_CHARS_MAX = 200
+"""Length of a text that is searched for."""
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class Line(NamedTuple):
+    """A line of output: ``parts`` are its text, every second of them what was searched for."""
+
+    seq: int
+    at: str
+    stream: str
+    parts: list[str]
+    raw: str
+    """The line with its colours; empty where it has none."""
+
+
+class Log(NamedTuple):
+    """A page of output: its lines, the number of the last one looked at, and whether there are more."""
+
+    lines: list[Line]
+    reached: int
+    more: bool
+
+
+async def run(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show a run."""
+    wanted = QueryRun.read({"runID": request.match_info["runID"]})
+    text = await site.ask_text(wanted)
+    found = json.loads(text)
+    find = request.query.get("find", "")[:FIND_CHARS_MAX]
+    given = request.query.get("after", "")
+    after = _after(given)
+    if not given and not find:
+        after = max(await _last_line(site, wanted.run_id) - LINES_SHOWN, 0)
+    log = await (_found(site, wanted.run_id, after, find) if find else _page(site, wanted.run_id, after))
+    return site.show(
+        request,
+        "run.html",
+        title=f"Run {wanted.run_id} of {found['name']}",
+        run=found,
+        result=members(text)["result"] if found["result"] is not None else "",
+        progress=_progress(found["progress"]),
+        log=log,
+        after=after,
+        earlier=max(after - LINES_SHOWN, 0) if after else None,
+        find=find,
+        times=request.query.get("times") == "1",
+        follows=found["status"] == "running" and not find and not log.more,
+    )
+
+
+async def output(site: Site, request: web.Request) -> web.StreamResponse:
+    """Answer the whole output as a text file, read piece by piece."""
+    wanted = QueryRun.read({"runID": request.match_info["runID"]})
+    await site.ask(wanted)
+    name = f"run-{wanted.run_id}.txt"
+    response = web.StreamResponse(
+        headers={
+            **HEADERS,
+            "Content-Type": "text/plain; charset=utf-8",
+            "Content-Disposition": f'attachment; filename="{name}"',
+            "Cache-Control": "no-store",
+        }
+    )
+    await response.prepare(request)
+    times = request.query.get("times") == "1"
+    async for rows in _pieces(site, wanted.run_id, 0):
+        told = [f"{at}Z {line}" if times else line for _, at, _, line in rows]
+        await response.write("".join(f"{line}\n" for line in told).encode(errors="replace"))
+    return response
+
+
+PAGES: Pages = (("/ui/runs/{runID}", run), ("/ui/runs/{runID}/output.txt", output))
+
+
+def plain(line: str) -> str:
+    """Return a line without colours and other orders to a terminal."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _ANSI.sub("", line.rsplit("\r", 1)[-1]))
+
+
+def _after(text: str) -> int:
+    if not text:
+        return 0
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise BadArguments("Malformed after", "after: expected the number of a line")
+    return int(text)
+
+
+def _progress(value: Any) -> float | None:
+    """Return the percentage that a progress tells, if it tells one."""
+    told = value.get("percent") if isinstance(value, dict) else value
+    is_number = isinstance(told, (int, float)) and not isinstance(told, bool)
+    return float(told) if is_number and 0 <= told <= 100 else None  # type: ignore[arg-type,operator]
+
+
+async def _last_line(site: Site, run_id: int) -> int:
+    """Return the number of the last line: a few reads of one row each, however long the output is."""
+
+    async def is_beyond(number: int) -> bool:
+        page = await site.service.views.output(ReadOutput(run_id=run_id, after=number, limit=1))
+        return bool(page.lines)
+
+    low, high = 0, LINES_SHOWN
+    while await is_beyond(high):
+        low, high = high, high * 2
+    if not low:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if await is_beyond(middle) else (low, middle)
+    return high
+
+
+async def _page(site: Site, run_id: int, after: int) -> Log:
+    page = await site.service.views.output(ReadOutput(run_id=run_id, after=after, limit=LINES_SHOWN + 1))
+    rows = page.lines[:LINES_SHOWN]
+    lines = [_line(row, [plain(row[3])]) for row in rows]
+    return Log(lines, rows[-1][0] if rows else after, len(page.lines) > LINES_SHOWN)
+
+
+async def _found(site: Site, run_id: int, after: int, find: str) -> Log:
+    """Return the lines with a text; upper and lower case are the same."""
+    sought = re.compile(f"({re.escape(find)})", re.IGNORECASE)
+    lines: list[Line] = []
+    looked, reached = 0, after
+    async for rows in _pieces(site, run_id, after):
+        for row in rows:
+            parts = sought.split(plain(row[3]))
+            looked, reached = looked + 1, row[0]
+            if len(parts) > 1:
+                lines.append(_line(row, parts))
+            if len(lines) == FOUND_SHOWN or looked == LOOKED_AT_MAX:
+                return Log(lines, reached, more=True)
+    return Log(lines, reached, more=False)
+
+
+def _line(row: tuple[Any, ...], parts: list[str]) -> Line:
+    seq, at, stream, line = row
+    coloured = len(parts) == 1 and "\x1b[" in line
+    return Line(seq, at, stream, parts, line.rsplit("\r", 1)[-1] if coloured else "")
+
+
+async def _pieces(site: Site, run_id: int, after: int) -> AsyncIterator[list[tuple[Any, ...]]]:
+    while True:
+        page = await site.service.views.output(ReadOutput(run_id=run_id, after=after, limit=LIST_MAX))
+        if not page.lines:
+            return
+        yield page.lines
+        after = page.lines[-1][0]

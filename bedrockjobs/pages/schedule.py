@@ -1,0 +1,121 @@
+"""One schedule: its next ticks and what the clock does to them, its ledger, and how long its runs took."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from bedrockjobs.commands import (
+    ListRuns,
+    ListSchedules,
+    ListTicks,
+    QueryJob,
+    ValidateSchedule,
+)
+from bedrockjobs.errors import NotFound
+from bedrockjobs.jsontext import dump
+from bedrockjobs.pages.site import Pages, Site
+from bedrockjobs.pages.ticking import exactly, next_ticks, stamps, state_of, why_paused, zone_of
+from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.wire import moment_of
+
+NEXT_SHOWN = 10
+"""Next ticks that are shown."""
+
+LEDGER_ROWS = 50
+"""Rows of the ledger on a page."""
+
+RUNS_SHOWN = 30
+"""Runs whose durations are shown."""
+
+CHART_WIDTH, CHART_HEIGHT, CHART_LEFT = 640, 130, 70
+"""Size of the chart of durations, and the room of its scale, in its own units."""
+
+_TOLD_ELSEWHERE = frozenset(
+    {"created", "data", "jobID", "lastRun", "name", "nextRun", "repeat", "retryAfter", "state", "error",
+     "exitCode", "parentJobID", "parentData", "finishedChildJobs", "cancelledChildJobs", "attempt",
+     "runID", "expires"}
+)  # fmt: skip
+
+
+class Bar(NamedTuple):
+    """A run in the chart of durations."""
+
+    run: dict[str, Any]
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show a schedule."""
+    job = await site.ask(QueryJob.read({"jobID": request.match_info["jobID"]}))
+    row = await _row(site, job)
+    given = {"before": request.query["before"]} if request.query.get("before") else {}
+    ticks = (await site.ask(ListTicks.read({"jobID": job["jobID"], "limit": LEDGER_ROWS + 1, **given})))[
+        "ticks"
+    ]
+    runs = (await site.ask(ListRuns(job_id=job["jobID"], limit=RUNS_SHOWN)))["runs"]
+    meaning = await site.ask(ValidateSchedule(repeat=row["repeat"]))
+    zone = zone_of(row["repeat"]) if meaning["valid"] else "UTC"
+    coming = [
+        (tick, f"{moment_of(tick).astimezone(find_zone(zone)):%a %Y-%m-%d %H:%M:%S %z}")
+        for tick in stamps(next_ticks(row["repeat"], site.now()), NEXT_SHOWN)
+    ]
+    bars, longest_s = _bars(runs)
+    return site.show(
+        request,
+        "schedule.html",
+        title=row["name"],
+        row=row,
+        job=job,
+        zone=zone,
+        coming=coming,
+        notes=[*meaning["errors"], *meaning["warnings"]],
+        pauses=await why_paused(site, [row]),
+        exactly=exactly,
+        ledger=[(tick, state_of(tick)) for tick in ticks[:LEDGER_ROWS]],
+        older=ticks[LEDGER_ROWS - 1]["tick"] if len(ticks) > LEDGER_ROWS else None,
+        before=given.get("before", ""),
+        bars=bars,
+        longest_s=longest_s,
+        chart={"width": CHART_WIDTH, "height": CHART_HEIGHT, "left": CHART_LEFT},
+        options={
+            name: value if isinstance(value, str) else dump(value)
+            for name, value in sorted(job.items())
+            if name not in _TOLD_ELSEWHERE
+        },
+    )
+
+
+PAGES: Pages = (("/ui/schedules/{jobID}", schedule),)
+
+
+async def _row(site: Site, job: dict[str, Any]) -> dict[str, Any]:
+    """Return what ListSchedules says of a job; raises NotFound where it is none."""
+    wanted = ListSchedules(name=exactly(job["name"]), after=max(job["jobID"] - 1, 0), limit=1)
+    rows = (await site.ask(wanted))["schedules"]
+    if not rows or rows[0]["jobID"] != job["jobID"]:
+        raise NotFound(
+            "Not a schedule", f"job {job['jobID']} ({job['name']}) has no repeat that begins with CRON"
+        )
+    found: dict[str, Any] = rows[0]
+    return found
+
+
+def _bars(runs: list[dict[str, Any]]) -> tuple[list[Bar], float]:
+    """Return the ended runs as bars, the oldest first, and how long the longest took."""
+    ended = [run for run in reversed(runs) if run["ended"]]
+    took = [
+        max((moment_of(run["ended"]) - moment_of(run["started"])) / timedelta(seconds=1), 0) for run in ended
+    ]
+    longest = max(took, default=0)
+    step = (CHART_WIDTH - CHART_LEFT) / RUNS_SHOWN
+    bars = []
+    for index, (run, seconds) in enumerate(zip(ended, took, strict=True)):
+        height = max(seconds / longest * (CHART_HEIGHT - 20) if longest else 0, 3)
+        bars.append(Bar(run, CHART_LEFT + index * step, CHART_HEIGHT - 5 - height, step - 3, height))
+    return bars, longest

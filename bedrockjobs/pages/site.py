@@ -1,0 +1,184 @@
+"""What all pages share: templates, headers, static files, links, and how commands are asked.
+
+It knows no page, and nothing of what a page shows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import jinja2
+from aiohttp import web
+
+from bedrockjobs.commands import Command
+from bedrockjobs.config import Settings
+from bedrockjobs.errors import CommandError
+from bedrockjobs.pages import words
+from bedrockjobs.service import VERSION, Service
+from bedrockjobs.wire import moment_of
+
+FOLDER = Path(__file__).parent
+
+POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+"""Scripts, styles and requests come from and go to this server alone; nothing inline is run."""
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Server": "bedrockjobs",
+}
+"""What every answer of the pages carries."""
+
+STATIC_KEPT_S = 31_536_000
+"""Time a browser keeps a static file: its address changes with its content."""
+
+NAVIGATION = (
+    ("ui/", "Overview", "o"),
+    ("ui/jobs", "Jobs", "j"),
+    ("ui/schedules", "Schedules", "s"),
+    ("ui/upcoming", "Upcoming", "u"),
+    ("ui/workers", "Workers", "w"),
+    ("ui/failures", "Failures", "f"),
+    ("ui/events", "Events", "e"),
+)
+"""The pages one can go to from everywhere: path, title, and the key after ``g`` that goes there."""
+
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
+_STATUS = {400: 400, 402: 400, 404: 404, 405: 409, 429: 429, 503: 503, 555: 504}
+
+Page = Callable[["Site", web.Request], Awaitable[web.StreamResponse]]
+"""A page: it reads with the site and answers a request. A CommandError is shown as a page that says it."""
+
+Pages = tuple[tuple[str, Page], ...]
+"""What a module of pages offers: the path of each page, beginning with ``/ui/``, and the page."""
+
+
+class Site:
+    """The pages of one server."""
+
+    def __init__(self, service: Service, settings: Settings) -> None:
+        """Show ``service``."""
+        self.service = service
+        self.settings = settings
+        self.asked = 0
+        """Commands that the pages themselves had the writer do, which are no news to them."""
+        self._files, self._marks = _static_files()
+        self._templates = _templates()
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    async def ask(self, command: Command[Any]) -> Any:
+        """Return the answer to a command that only looks, as Python values; raises CommandError."""
+        return json.loads(await self.ask_text(command))
+
+    async def ask_text(self, command: Command[Any]) -> str:
+        """Return the answer to a command as the text it is, numbers as they are spelled."""
+        answer = await self.service.call(command)
+        self.asked += command.where == "writer"
+        return answer.body
+
+    def now(self) -> datetime:
+        """Return the server's time."""
+        return moment_of(self.service.status()["now"])
+
+    # --- answering ---------------------------------------------------------------------------------------
+
+    def get(self, path: str, page: Page) -> web.RouteDef:
+        """Return the route of a page; ``path`` begins with ``/ui/``."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            try:
+                return await page(self, request)
+            except CommandError as error:
+                status = _STATUS.get(error.code, 500)
+                return self.show(request, "error.html", status=status, title=error.reason, error=error)
+
+        return web.get(path, answer)
+
+    def show(
+        self, request: web.Request, template: str, *, title: str, status: int = 200, **context: Any
+    ) -> web.Response:
+        """Return a page made of a template; beside ``context`` templates know root, link, here and static."""
+        depth = _depth(request)
+        root = "/".join([".."] * depth)
+
+        def link(path: str, **query: Any) -> str:
+            return f"{root}/{quote(path)}{_query(query)}"
+
+        def here(**query: Any) -> str:
+            return _query({**request.query, **query}) or "?"
+
+        def static(name: str) -> str:
+            return f"{root}/ui/static/{name}?v={self._marks[name]}"
+
+        text = self._templates.get_template(template).render(
+            context,
+            title=title,
+            root=root,
+            link=link,
+            here=here,
+            static=static,
+            path="/".join(request.path.split("/")[-depth - 1 :]),
+            now=self.service.status()["now"],
+        )
+        headers = {**HEADERS, "Cache-Control": "no-store"}
+        return web.Response(text=text, status=status, content_type="text/html", headers=headers)
+
+    async def static(self, request: web.Request) -> web.Response:
+        """Answer a static file."""
+        name = request.match_info["name"]
+        body = self._files.get(name)
+        if body is None:
+            raise web.HTTPNotFound
+        lasting = f"public, max-age={STATIC_KEPT_S}, immutable" if "v" in request.query else "no-cache"
+        headers = {**HEADERS, "Cache-Control": lasting, "ETag": f'"{self._marks[name]}"'}
+        return web.Response(
+            body=body, content_type=_TYPES[Path(name).suffix], charset="utf-8", headers=headers
+        )
+
+
+@cache
+def _static_files() -> tuple[dict[str, bytes], dict[str, str]]:
+    """Return the static files by name, and a mark of the content of each."""
+    files = {
+        path.relative_to(FOLDER / "static").as_posix(): path.read_bytes()
+        for path in sorted((FOLDER / "static").rglob("*"))
+        if path.suffix in _TYPES
+    }
+    return files, {name: hashlib.sha256(body).hexdigest()[:12] for name, body in files.items()}
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    """Return the templates, which are compiled when they are first used."""
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    found.filters.update(words.FILTERS)
+    found.globals.update(words.GLOBALS, version=VERSION, navigation=NAVIGATION)
+    return found
+
+
+def _depth(request: web.Request) -> int:
+    """Return how deep a page lies below the server's root: links are relative, below any path of a proxy."""
+    resource = request.match_info.route.resource
+    assert resource is not None
+    return resource.canonical[resource.canonical.rindex("/ui/") :].count("/") - 1
+
+
+def _query(query: dict[str, Any]) -> str:
+    given = [(key, value) for key, value in query.items() if value not in ("", None)]
+    return f"?{urlencode(given)}" if given else ""

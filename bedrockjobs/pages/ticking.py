@@ -1,0 +1,119 @@
+"""What the pages about schedules share: a schedule's last ticks, why it is paused, and its next ticks.
+
+Each is a bounded read, or none at all. It knows no page and no template.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from bedrockjobs.commands import ExplainJob, ListRuns, ListTicks
+from bedrockjobs.pages.site import Site
+from bedrockjobs.schedule import cron
+from bedrockjobs.wire import moment_of, stamp
+
+TICKS_SHOWN = 30
+"""Ticks of a schedule that are shown as cells."""
+
+LATE_S = 10
+"""Delay from which a tick is shown as late: less is the way from the server to a worker."""
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+class Cell(NamedTuple):
+    """One tick: its state, what it says to who points at it, and its run, 0 where there was none."""
+
+    state: str
+    words: str
+    run_id: int
+
+
+async def cells(site: Site, job_id: int) -> list[Cell]:
+    """Return the last ticks of a schedule, the oldest first.
+
+    Neighbours share a row of the ledger, so the run of each tick is found by the moment it was meant for.
+    """
+    rows = (await site.ask(ListTicks(job_id=job_id, limit=TICKS_SHOWN)))["ticks"]
+    runs = (await site.ask(ListRuns(job_id=job_id, limit=TICKS_SHOWN)))["runs"]
+    found: list[Cell] = []
+    for row in rows:
+        own = {
+            run["scheduledFor"][:19]: run
+            for run in reversed(runs)
+            if row["tick"] <= run["scheduledFor"][:19] <= row["until"] and run["cause"] != "manual"
+        }
+        each = [_fired(row, tick, own[tick]) for tick in sorted(own, reverse=True)][: row["count"]]
+        each += [_cell(row)] * min(row["count"] - len(each), TICKS_SHOWN)
+        found += each
+    return found[:TICKS_SHOWN][::-1]
+
+
+def _fired(row: dict[str, Any], tick: str, run: dict[str, Any]) -> Cell:
+    late_s = int((moment_of(run["started"]) - moment_of(tick)).total_seconds())
+    state = state_of({**row, "late": late_s})
+    words = f"{tick} UTC: {state}{_late(late_s)}; run {run['runID']}: {run['status']}"
+    return Cell(state if run["status"] == "success" else run["status"], words, run["runID"])
+
+
+def _cell(row: dict[str, Any]) -> Cell:
+    state = state_of(row)
+    when = f"{row['tick']} UTC"
+    if row["count"] > 1:
+        when = f"{row['count']} ticks, {row['tick']} to {row['until']} UTC"
+    why = f", {row['reason']}" if row["reason"] else ""
+    return Cell(state, f"{when}: {state}{why}{_late(row['late'])}", row["runID"])
+
+
+def _late(late_s: int) -> str:
+    return f", {late_s} s late" if late_s > 0 else ""
+
+
+def state_of(row: dict[str, Any]) -> str:
+    """Return what a row of the ledger is called: its outcome, or that it was late, or was missed."""
+    if row["reason"] in ("server down", "no worker"):
+        return "missed"
+    if row["outcome"] == "fired" and row["late"] >= LATE_S:
+        return "late"
+    return str(row["outcome"])
+
+
+async def why_paused(site: Site, schedules: list[dict[str, Any]]) -> dict[str, str]:
+    """Return by pattern who paused it, since when, until when and why; each pattern is asked for once."""
+    found: dict[str, str] = {}
+    for row in schedules:
+        if row["paused"] and row["paused"] not in found:
+            waits = (await site.ask(ExplainJob(job_id=row["jobID"])))["waitsFor"]
+            told = [wait["detail"] for wait in waits if wait["reason"] == "paused"]
+            found[row["paused"]] = told[0] if told else f"{row['paused']} is paused"
+    return found
+
+
+def exactly(name: str) -> str:
+    """Return the GLOB pattern that matches a name and no other."""
+    return _GLOB.sub(lambda found: f"[{found[0]}]", name)
+
+
+def zone_of(repeat: str) -> str:
+    """Return the zone of a stored schedule."""
+    return cron.split_zone(repeat)[0]
+
+
+def next_ticks(repeat: str, after: datetime) -> Iterator[datetime]:
+    """Yield the ticks of a stored schedule, in UTC; none where it cannot be read."""
+    try:
+        zone, expression = cron.split_zone(repeat)
+        at = cron.next_tick(expression, after, zone)
+        while at is not None:
+            yield at.astimezone(UTC)
+            at = cron.next_tick(expression, at, zone)
+    except ValueError:
+        return
+
+
+def stamps(ticks: Iterator[datetime], count: int) -> list[str]:
+    """Return the stamps of the first ticks."""
+    return [stamp(tick) for _, tick in zip(range(count), ticks, strict=False)]

@@ -1,0 +1,100 @@
+"""Fetch the libraries that the pages ship, from their npm packages: ``python -m bedrockjobs.pages.vendor``.
+
+Each package is checked against the sha512 it had when it was chosen, before a file of it is looked at. The
+files lie in the repository, so that nobody else needs npm; ``--check`` tells whether they are those files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import io
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDER = Path(__file__).parent / "static" / "vendor"
+
+
+class Package(NamedTuple):
+    """A package, and the files that are taken from it, by the name each gets here."""
+
+    name: str
+    version: str
+    sha512: str
+    files: dict[str, str]
+
+
+PACKAGES = (
+    Package(
+        "htmx.org",
+        "4.0.1",
+        "oF7JgXhDW9UXCy/k1ZYFUQgzu/rm19ORWPSPNL91vPluB2PB9+MV55tyQdH/w7o2EAbTYUG5SDW1R60mdkdqGg==",
+        {"dist/htmx.min.js": "htmx.min.js", "LICENSE": "htmx.LICENSE.txt"},
+    ),
+    Package(
+        "uplot",
+        "1.6.32",
+        "KIMVnG68zvu5XXUbC4LQEPnhwOxBuLyW1AHtpm6IKTXImkbLgkMy+jabjLgSLMasNuGGzQm/ep3tOkyTxpiQIw==",
+        {
+            "dist/uPlot.iife.min.js": "uPlot.iife.min.js",
+            "dist/uPlot.min.css": "uPlot.min.css",
+            "LICENSE": "uPlot.LICENSE.txt",
+        },
+    ),
+)
+"""What is shipped: 0BSD and MIT."""
+
+
+def fetched(package: Package) -> bytes:
+    """Return a package's archive from npm; raises ValueError where it is not the one that was chosen."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(  # noqa: S603  names and versions of this file
+            ["npm", "pack", "--silent", f"{package.name}@{package.version}"],  # noqa: S607  the user's npm
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        (archive,) = Path(folder).glob("*.tgz")
+        body = archive.read_bytes()
+    found = base64.b64encode(hashlib.sha512(body).digest()).decode()
+    if found != package.sha512:
+        raise ValueError(f"{package.name} {package.version}: expected sha512-{package.sha512}, not {found}")
+    return body
+
+
+def taken(package: Package, archive: bytes) -> dict[str, bytes]:
+    """Return the files that are taken from an archive, by the name each gets here."""
+    found: dict[str, bytes] = {}
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+        for source, name in package.files.items():
+            member = tar.extractfile(f"package/{source}")
+            assert member is not None
+            found[name] = member.read()
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Fetch, check, and write or compare; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bedrockjobs.pages.vendor", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare with the files that are there")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the files are")
+    asked = parser.parse_args(arguments)
+    wrong = 0
+    for package in PACKAGES:
+        for name, body in taken(package, fetched(package)).items():
+            path = asked.folder / name
+            if not asked.check:
+                path.write_bytes(body)
+            elif not path.exists() or path.read_bytes() != body:
+                print(f"{name}: not the file of {package.name} {package.version}", file=sys.stderr)
+                wrong += 1
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

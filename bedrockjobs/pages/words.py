@@ -1,0 +1,144 @@
+"""How values look on a page: states with their shapes, moments, spans, numbers and JSON.
+
+Pure functions, for templates; it knows no page and no service.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from markupsafe import Markup
+
+from bedrockjobs.wire import moment_of
+
+SHAPES = {
+    "QUEUED": ("ring", "plain"),
+    "RUNNING": ("play", "active"),
+    "RUNQUEUED": ("play", "active"),
+    "PAUSED": ("bars", "warn"),
+    "FINISHED": ("disc", "good"),
+    "FAILED": ("cross", "bad"),
+    "CANCELLED": ("dash", "plain"),
+    "running": ("play", "active"),
+    "success": ("disc", "good"),
+    "fail": ("cross", "bad"),
+    "timeout": ("glass", "bad"),
+    "frozen": ("gem", "bad"),
+    "terminated": ("box", "warn"),
+    "killed": ("box", "bad"),
+    "fired": ("disc", "good"),
+    "caught up": ("fast", "warn"),
+    "late": ("ring", "warn"),
+    "skipped": ("dash", "warn"),
+    "missed": ("gem", "bad"),
+    "active": ("disc", "good"),
+    "quiet": ("bars", "warn"),
+    "draining": ("glass", "warn"),
+    "drained": ("dash", "plain"),
+    "paused": ("bars", "warn"),
+    "failed": ("cross", "bad"),
+    "lost": ("gem", "bad"),
+    "expired": ("dash", "warn"),
+    "deleted": ("dash", "plain"),
+    "triggered": ("play", "active"),
+    "resumed": ("disc", "good"),
+    "worker joined": ("disc", "good"),
+    "worker left": ("dash", "plain"),
+    "server started": ("disc", "active"),
+    "problem": ("warning", "bad"),
+    "notice": ("warning", "warn"),
+    "well": ("disc", "good"),
+}
+"""The shape and the tone of each state, so that colour is never the only sign of it."""
+
+NAME_STATES = ("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED")
+"""The states of a job, in the order in which a person is offered them."""
+
+JSON_SHOWN_CHARS = 20_000
+"""Length of a JSON text up to which it is shown as a tree; a longer one would make a page of megabytes."""
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+class Spelled(str):
+    """A number of a JSON text, as it is spelled there."""
+
+    __slots__ = ()
+
+
+def iso(stamp: str) -> str:
+    """Return a stamp as a machine reads it: 2026-11-21T03:29:56Z."""
+    return stamp.replace(" ", "T") + "Z"
+
+
+def span(seconds: float) -> str:
+    """Return a span of time in at most two units: 1 h 5 min."""
+    if seconds < 1:
+        return f"{round(seconds * 1000)} ms"
+    left, parts = round(seconds), []
+    for size, unit in _UNITS:
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+def lasted(start: str, end: str) -> str:
+    """Return the time between two stamps; nothing where one is empty."""
+    if not start or not end:
+        return ""
+    return span(max((moment_of(end) - moment_of(start)).total_seconds(), 0))
+
+
+def number(value: int) -> str:
+    """Return a whole number with its thousands apart."""
+    return f"{value:,}"
+
+
+def counted(count: tuple[int, bool]) -> str:
+    """Return a bounded count: 10,000+ where there are more."""
+    value, more = count
+    return f"{value:,}{'+' if more else ''}"
+
+
+def shape(state: str) -> tuple[str, str]:
+    """Return the shape and the tone of a state."""
+    return SHAPES.get(state, ("ring", "plain"))
+
+
+def tree(text: str) -> Any:
+    """Return a JSON text as values to be shown, numbers as Spelled; None where it is too long or none."""
+    if len(text) > JSON_SHOWN_CHARS:
+        return None
+    try:
+        return json.loads(text, parse_float=Spelled, parse_int=Spelled)
+    except ValueError:
+        return None
+
+
+def kind(value: Any) -> str:
+    """Return what a value of a tree is: object, array, string, number or word."""
+    kinds: dict[type[Any], str] = {dict: "object", list: "array", str: "string", Spelled: "number"}
+    return kinds.get(type(value), "word")
+
+
+def quoted(value: Any) -> str:
+    """Return a value of a tree as JSON."""
+    return str(value) if isinstance(value, Spelled) else json.dumps(value, ensure_ascii=False)
+
+
+def breakable(name: str) -> Markup:
+    """Return a name that a narrow column may break after its separators."""
+    escaped = str(Markup.escape(name))
+    for mark in ("/", ".", "_", ":"):
+        escaped = escaped.replace(mark, f"{mark}<wbr>")
+    return Markup(escaped)  # noqa: S704  escaped above
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "iso": iso, "span": span, "number": number, "counted": counted, "shape": shape, "tree": tree,
+    "kind": kind, "quoted": quoted, "breakable": breakable,
+}  # fmt: skip
+GLOBALS: dict[str, Any] = {"lasted": lasted, "states": NAME_STATES}

@@ -1,0 +1,49 @@
+"""The workers that are alive: what each takes, how busy it is, what it does, and the button to quiet it."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from aiohttp import web
+
+from bedrockjobs.commands import ListRuns, ListWorkers
+from bedrockjobs.config import LIST_MAX
+from bedrockjobs.pages.site import Pages, Site
+
+ROWS = 50
+"""Workers on a page."""
+
+RUNS_SHOWN = 10
+"""Runs of a worker that are shown; the others are counted."""
+
+_FILTERS = ("name", "after")
+
+
+async def workers(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show a page of workers."""
+    given = {name: request.query.get(name, "") for name in _FILTERS}
+    alive = (await site.ask(ListWorkers()))["workers"]
+    fitting = [
+        worker
+        for worker in alive
+        if worker["name"] > given["after"]
+        and (not given["name"] or fnmatchcase(worker["name"], given["name"]))
+    ]
+    shown = fitting[:ROWS]
+    runs = (await site.ask(ListRuns(status="running", limit=LIST_MAX)))["runs"] if shown else []
+    return site.show(
+        request,
+        "workers.html",
+        title="Workers",
+        rows=shown,
+        there=len(alive),
+        busy=sum(len(worker["runIDs"]) for worker in alive),
+        slots=sum(worker["slots"] for worker in alive),
+        runs={run["runID"]: run for run in runs},
+        runs_shown=RUNS_SHOWN,
+        filters=given,
+        following=shown[-1]["name"] if len(fitting) > ROWS else None,
+    )
+
+
+PAGES: Pages = (("/ui/workers", workers),)

@@ -1,0 +1,57 @@
+-- How a person finds jobs. Each statement of a search looks at one stretch of jobs, the newest first, so that
+-- a search can stop in time and go on later: a row always comes, with the lowest jobID of the stretch and how
+-- many jobs it had, beside each job that was found; a filter that is null lets all through.
+
+-- name: find_any
+-- Through all jobs.
+WITH stretch AS MATERIALIZED (
+    SELECT jobID FROM jobs WHERE jobID < :before ORDER BY jobID DESC LIMIT :stretch
+)
+{found};
+
+-- name: find_aside
+-- Through the jobs that have failed, or wait for their children.
+WITH stretch AS MATERIALIZED (
+    SELECT jobID FROM jobs WHERE (state = 'FAILED' OR state = 'PAUSED') AND state = :state AND jobID < :before
+        ORDER BY jobID DESC LIMIT :stretch
+)
+{found};
+
+-- name: find_named
+-- Through the jobs of one name.
+WITH stretch AS MATERIALIZED (
+    SELECT jobID FROM jobs WHERE name = :pattern AND jobID < :before ORDER BY jobID DESC LIMIT :stretch
+)
+{found};
+
+-- name: find_few
+-- Through the jobs whose names have a common beginning, where they are few: they are sorted.
+WITH stretch AS MATERIALIZED (
+    SELECT jobID FROM jobs INDEXED BY jobsAnyState WHERE name BETWEEN :low AND :high AND jobID < :before
+        ORDER BY jobID DESC LIMIT :stretch
+)
+{found};
+
+-- name: count_names
+-- How many jobs have names with a common beginning, up to a limit.
+SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name BETWEEN :low AND :high LIMIT :most) LIMIT :limit;
+
+-- name: names
+-- The first names with a common beginning, each found by a seek.
+WITH RECURSIVE found (name) AS (
+    SELECT (SELECT name FROM jobs WHERE name BETWEEN :low AND :high ORDER BY name LIMIT 1)
+    UNION ALL
+    SELECT (SELECT jobs.name FROM jobs WHERE jobs.name > found.name AND jobs.name <= :high
+        ORDER BY jobs.name LIMIT 1) FROM found WHERE found.name IS NOT NULL LIMIT :limit
+)
+SELECT name FROM found WHERE name IS NOT NULL;
+
+-- name: children
+-- The children of a job.
+SELECT {columns} FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 AND jobID > :after
+    ORDER BY jobID LIMIT :limit;
+
+-- name: events_of_job
+-- The newest events of a job.
+SELECT seq, at, kind, name, jobID, runID, "by", detail FROM events WHERE jobID = :jobID
+    ORDER BY seq DESC LIMIT :limit;

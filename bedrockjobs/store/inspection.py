@@ -1,0 +1,100 @@
+"""What a database file tells of itself to somebody who may not touch it: for ``bedrockjobs doctor``.
+
+Read-only, without a lock of its own but for a look at the lock file. It knows no server and no command line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from bedrockjobs.store.backup import open_read_only
+from bedrockjobs.store.schema import apply, version_of
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs"}
+)
+"""File systems on which locks and syncs are another machine's business."""
+
+MOUNTS = Path("/proc/self/mounts")
+
+
+class Schema(NamedTuple):
+    """How a database is made."""
+
+    version: int
+    differences: list[str]
+    """What is missing, added or different, each as a few words; empty where the version is another one."""
+    journal_mode: str
+    seen: str
+    """When a server last wrote that it is alive; empty before the first time."""
+
+
+def schema_of(path: Path) -> Schema:
+    """Read how a database is made; raises CopyError where there is none, sqlite3.Error for what is none."""
+    with closing(open_read_only(path)) as found, closing(sqlite3.connect(":memory:")) as meant:
+        meant.isolation_level = None
+        _, newest = apply(meant)
+        version = version_of(found)
+        journal_mode = str(found.execute("PRAGMA journal_mode").fetchone()[0])
+        if version != newest:
+            return Schema(version, [], journal_mode, "")
+        seen = found.execute("SELECT value FROM meta WHERE key = 'seen'").fetchone()
+        differences = _differences(_things(found), _things(meant))
+        return Schema(version, differences, journal_mode, str(seen[0]) if seen else "")
+
+
+def _things(connection: sqlite3.Connection) -> dict[str, str]:
+    rows = connection.execute(
+        "SELECT type || ' ' || name, sql FROM sqlite_master"
+        " WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
+    )
+    return {name: " ".join(sql.split()) for name, sql in rows}
+
+
+def _differences(found: dict[str, str], meant: dict[str, str]) -> list[str]:
+    missing = [f"{name} is missing" for name in meant if name not in found]
+    added = [f"{name} is not ours" for name in found if name not in meant]
+    changed = [f"{name} is different" for name in meant if name in found and found[name] != meant[name]]
+    return sorted(missing + added + changed)
+
+
+def owner_of(path: Path) -> str | None:
+    """Return who owns a database, in the words of the lock file; None where nobody does.
+
+    Raises OSError where the lock file cannot be read.
+    """
+    path = path.resolve()
+    try:
+        file = os.open(path.with_name(f"{path.name}-lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.read(file, 1_000).decode(errors="replace").strip() or "another server"
+    finally:
+        os.close(file)
+    return None
+
+
+def file_system_of(path: Path) -> str:
+    """Return the kind of file system that a file is on; empty where the system does not tell."""
+    target = path.resolve()
+    best, kind = -1, ""
+    try:
+        mounts = MOUNTS.read_text().splitlines()
+    except OSError:
+        return ""
+    for line in mounts:
+        words = line.split(" ")
+        if len(words) < 3:
+            continue
+        mount = Path(words[1].encode().decode("unicode_escape"))
+        if target.is_relative_to(mount) and len(mount.parts) >= best:
+            best, kind = len(mount.parts), words[2]
+    return kind

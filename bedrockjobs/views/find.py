@@ -1,0 +1,120 @@
+"""How a person finds jobs: by state, name and text, page by page, each page within a time.
+
+A search looks at stretches of jobs, the newest first, until it has found enough or its time is over, and
+says how far it got. It knows no page and no protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from bedrockjobs.config import NAME_CHARS_MAX
+from bedrockjobs.store.reader import Reader
+from bedrockjobs.store.rows import JobRow, literal_prefix
+from bedrockjobs.wire import JOB_ID_MAX
+
+FIND_S = 0.05
+"""Time after which a search looks at no further stretch: half of what a page may take."""
+
+STRETCH_MIN = 500
+"""Jobs of the first stretch: few, because a job's data may be megabytes."""
+
+STRETCH_MAX = 50_000
+"""Jobs of the longest stretch."""
+
+FEW = 10_000
+"""Jobs with a common beginning of their names that are sorted by jobID rather than sought among all."""
+
+EVENTS_SHOWN = 100
+"""The newest events of a job that are shown."""
+
+_HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
+_ASIDE = frozenset({"FAILED", "PAUSED"})
+_FOUND_FROM = 2
+
+
+class Found(NamedTuple):
+    """Jobs, the newest first; the jobID down to which was looked; whether there are none below it."""
+
+    jobs: list[JobRow]
+    reached: int
+    ended: bool
+
+
+class Finder:
+    """The searches of one server."""
+
+    def __init__(self, reader: Reader) -> None:
+        """Search with ``reader``."""
+        self._reader = reader
+
+    async def jobs(
+        self,
+        *,
+        before: int | None = None,
+        state: str | None = None,
+        pattern: str | None = None,
+        text: str | None = None,
+        limit: int = 100,
+        within_s: float = FIND_S,
+    ) -> Found:
+        """Return jobs below ``before`` in a state, whose name matches a GLOB and whose data holds ``text``.
+
+        Raises TimedOut where one stretch alone took longer than a Query may.
+        """
+        prefix = literal_prefix(pattern or "")
+        given: dict[str, Any] = {
+            "before": JOB_ID_MAX if before is None else before,
+            "state": state,
+            "pattern": pattern,
+            "text": text,
+            "low": prefix,
+            "high": prefix + _HIGHEST,
+        }
+        statement = await self._statement(state, pattern, given)
+        loop = asyncio.get_running_loop()
+        deadline, stretch = loop.time() + within_s, STRETCH_MIN
+        found: list[JobRow] = []
+        while True:
+            began = loop.time()
+            given["stretch"] = stretch
+            page = await self._reader.view(statement, given, limit - len(found), scans=True)
+            lowest, looked = page.rows[0][:_FOUND_FROM]
+            found += [JobRow._make(row[_FOUND_FROM:]) for row in page.rows if row[_FOUND_FROM] is not None]
+            if page.more:
+                return Found(found, found[-1].job_id, ended=False)
+            reached = given["before"] if lowest is None else lowest
+            now = loop.time()
+            if looked < stretch or len(found) == limit or now >= deadline:
+                return Found(found, reached, ended=looked < stretch)
+            given["before"] = reached
+            if now - began < within_s / 8:
+                stretch = min(stretch * 4, STRETCH_MAX)
+
+    async def _statement(self, state: str | None, pattern: str | None, given: dict[str, Any]) -> str:
+        """Return the statement that has to look at the fewest jobs."""
+        if pattern is not None and given["low"] == pattern:
+            return "find_named"
+        if state in _ASIDE:
+            return "find_aside"
+        if given["low"]:
+            few = await self._reader.view("count_names", {**given, "most": FEW + 1}, 1)
+            if few.rows[0][0] <= FEW:
+                return "find_few"
+        return "find_any"
+
+    async def names(self, prefix: str, limit: int) -> list[str]:
+        """Return the first names that begin with ``prefix``."""
+        page = await self._reader.view("names", {"low": prefix, "high": prefix + _HIGHEST}, limit)
+        return [row[0] for row in page.rows]
+
+    async def children(self, job_id: int, after: int, limit: int) -> tuple[list[JobRow], bool]:
+        """Return a page of a job's children by jobID, and whether there are more."""
+        page = await self._reader.view("children", {"jobID": job_id, "after": after}, limit)
+        return [JobRow._make(row) for row in page.rows], page.more
+
+    async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
+        """Return the newest events of a job (as in EventReply), the newest first."""
+        page = await self._reader.view("events_of_job", {"jobID": job_id}, EVENTS_SHOWN, scans=True)
+        return page.rows

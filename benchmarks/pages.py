@@ -1,0 +1,145 @@
+"""How long the server takes for the first paint of each page, with 1,000, 100,000 and 1,000,000 jobs.
+
+A server in this process, one client on one connection; the time is that of the whole request, from its
+first byte to the page's last. The jobs are of a thousand names and as many single ones, a few have failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sqlite3
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import machine
+from results import table, verdict, write_machine, write_section
+
+from bedrockjobs.clock import SystemClock
+from bedrockjobs.config import Settings
+from bedrockjobs.server import Server
+from bedrockjobs.store import schema
+
+BAR_MS = 100.0
+"""The time of one page, median."""
+ASKS = 21
+"""Requests of one figure."""
+DUE = "2026-01-02 03:04:05"
+SCHEDULES = 100
+
+PAGES = (
+    ("overview", "ui/"),
+    ("charts of 7 d", "ui/chart?range=7d"),
+    ("jobs", "ui/jobs"),
+    ("jobs that failed", "ui/jobs?state=FAILED"),
+    ("jobs that run: few among all", "ui/jobs?state=RUNNING"),
+    ("jobs of one name", "ui/jobs?name=report/5"),
+    ("jobs by a beginning", "ui/jobs?name=mail/9*"),
+    ("jobs by an end", "ui/jobs?name=*77"),
+    ("a text that is nowhere", "ui/jobs?text=nowhere"),
+    ("names that complete", "ui/jobs/names?name=re"),
+    ("one job", "ui/jobs/500"),
+    ("schedules", "ui/schedules"),
+    ("upcoming", "ui/upcoming"),
+    ("workers", "ui/workers"),
+    ("failures", "ui/failures"),
+    ("events", "ui/events"),
+)
+"""Each page with a label."""
+
+
+def jobs(count: int) -> Iterator[tuple[str, int, str, str, str, str, str]]:
+    """Yield rows of the table."""
+    for number in range(1, count + 1):
+        state = "FAILED" if number % 5_000 == 0 else "RUNNING" if number % 99_999 == 0 else "QUEUED"
+        name = f"report/{number % 1_000}" if number % 10 else f"mail/{number}"
+        repeat = "CRON 0 9 * * *" if number % (count // SCHEDULES) == 1 else ""
+        data = f'{{"number":{number},"note":"{"x" * 60}"}}'
+        yield DUE, number, state, name, DUE, repeat, data
+
+
+def fill(path: Path, count: int) -> None:
+    """Make a database with so many jobs."""
+    db = sqlite3.connect(path, isolation_level=None)
+    schema.apply(db)
+    db.execute("PRAGMA synchronous = OFF")
+    db.execute("BEGIN")
+    db.executemany(
+        "INSERT INTO jobs (created, jobID, state, name, nextRun, repeat, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        jobs(count),
+    )
+    db.execute("UPDATE meta SET value = ? WHERE key = 'nextJobID'", (count + 1,))
+    db.execute("COMMIT")
+    db.close()
+
+
+async def ask(root: str, asks: int) -> list[tuple[float, float]]:
+    """Return for each page the first and the median time in ms."""
+    clock, found = SystemClock(), []
+    async with aiohttp.ClientSession() as session:
+        for _, path in PAGES:
+            times = []
+            for _ in range(asks):
+                begun = clock.monotonic()
+                async with session.get(f"{root}/{path}") as answer:
+                    await answer.read()
+                    assert answer.status == 200, f"{path}: {answer.status}"
+                times.append((clock.monotonic() - begun) * 1000)
+            found.append((times[0], statistics.median(times)))
+    return found
+
+
+async def measure(path: Path, count: int, asks: int) -> list[tuple[float, float]]:
+    """Return the times of all pages on a table of so many jobs."""
+    fill(path, count)
+    server = Server(Settings(port=0, database=str(path)))
+    await server.start()
+    try:
+        return await ask(f"http://127.0.0.1:{server.port}", asks)
+    finally:
+        await server.stop()
+
+
+def main() -> None:
+    """Measure and write the section."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--directory", type=Path, help="where the databases go; must be on a disk")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 100_000, 1_000_000], help="jobs")
+    parser.add_argument("--asks", type=int, default=ASKS, help="requests of one figure")
+    parser.add_argument("--quick", action="store_true", help="a look: up to 100,000 jobs; nothing is written")
+    options = parser.parse_args()
+    directory = machine.real_directory(options.directory)
+    sizes = [1_000, 100_000] if options.quick else options.sizes
+    before = machine.moment()
+    folder = Path(tempfile.mkdtemp(prefix="bedrockjobs-benchmark-", dir=directory))
+    columns = []
+    try:
+        for size in sizes:
+            columns.append(asyncio.run(measure(folder / f"{size}.db", size, options.asks)))
+    finally:
+        shutil.rmtree(folder)
+    head = ["page", *(f"{size:,}: first, ms" for size in sizes), *(f"{size:,}: median, ms" for size in sizes)]
+    rows = [
+        [
+            label,
+            *(f"{column[at][0]:.1f}" for column in columns),
+            *(f"{column[at][1]:.1f}" for column in columns),
+        ]
+        for at, (label, _) in enumerate(PAGES)
+    ]
+    slowest = max(column[at][1] for column in columns for at in range(len(PAGES)))
+    text = f"{before}; {options.asks} requests a figure.\n\n{table(head, rows)}\n\n" + verdict(
+        "the slowest page, median", slowest, BAR_MS, unit=" ms", at_most=True
+    )
+    print(text)
+    if not options.quick:
+        write_machine(machine.describe(directory))
+        write_section("Pages", text)
+
+
+if __name__ == "__main__":
+    main()

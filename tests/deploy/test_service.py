@@ -1,0 +1,132 @@
+"""A server as systemd runs it: what it tells, its sockets, its log; and what its metrics tell of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from bedrockjobs.client import Client
+from bedrockjobs.commands import Ping
+from tests.conftest import Live
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 30
+
+
+class Service(NamedTuple):
+    """A server that was started as systemd starts it."""
+
+    process: subprocess.Popen[str]
+    manager: socket.socket
+    port: int
+
+    def told(self, line: bytes) -> bytes:
+        """Return the first message that has a line, which must come."""
+        while True:
+            message = self.manager.recv(4_096)
+            if line in message.split(b"\n"):
+                return message
+
+    def stop(self) -> tuple[int, str]:
+        """Stop the server; return its exit status and its log."""
+        self.process.send_signal(signal.SIGTERM)
+        _, log = self.process.communicate(timeout=DEADLINE_S)
+        return self.process.returncode, log
+
+
+@contextmanager
+def service(folder: Path, *arguments: str, host: str = "127.0.0.1") -> Iterator[Service]:
+    """Start a server with a socket, somebody to tell, and a watchdog."""
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(str(folder / "notify"))
+    manager.settimeout(DEADLINE_S)
+    listener = socket.create_server((host, 0))
+    script = f'export LISTEN_PID=$$; exec "$@" 3<&{listener.fileno()}'
+    command = [
+        sys.executable,
+        "-m",
+        "bedrockjobs",
+        "serve",
+        "--database",
+        str(folder / "jobs.db"),
+        *arguments,
+    ]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BEDROCKJOBS_")}
+    environment |= {
+        "LISTEN_FDS": "1", "NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "600000",
+        "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
+    process = subprocess.Popen(
+        ["bash", "-c", script, "-", *command], env=environment, pass_fds=[listener.fileno()],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with manager, listener:
+        try:
+            yield Service(process, manager, listener.getsockname()[1])
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_a_server_under_systemd_says_how_it_is_and_listens_where_it_is_told(tmp_path: Path) -> None:
+    with service(tmp_path, "--log-format", "json") as server:
+        ready = server.told(b"READY=1")
+        assert ready == f"READY=1\nSTATUS=listening on 127.0.0.1:{server.port}".encode()
+        with Client(f"127.0.0.1:{server.port}") as client:
+            client.call(Ping())
+        server.told(b"WATCHDOG=1")
+        status, log = server.stop()
+        server.told(b"STOPPING=1")
+    assert status == 0
+    assert [json.loads(line)["event"] for line in log.splitlines()] == ["stopping"]
+
+
+def test_a_socket_that_others_can_reach_needs_the_word(tmp_path: Path) -> None:
+    with service(tmp_path, host="0.0.0.0") as server:
+        _, log = server.process.communicate(timeout=DEADLINE_S)
+        assert server.process.returncode == 2
+    assert "0.0.0.0 can be reached from other machines" in log
+
+
+async def test_what_a_server_did_is_in_its_metrics(live: Live) -> None:
+    for name in ("mail/a", "mail/b"):
+        await live.http("CreateJob", {"name": name})
+    job = (await live.http("GetJob", {"name": "mail/a", "worker": "w"})).json
+    await live.http("FinishJob", {"jobID": job["jobID"], "runID": job["runID"]})
+    async with await live.connect() as talk:
+        talk.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        reply = await talk.reply()
+    assert reply.code == 200
+    found = {}
+    for family in text_string_to_metric_families(reply.body):
+        for sample in family.samples:
+            found[sample.name, *sample.labels.values()] = sample.value
+    assert found["bedrockjobs_jobs_done_total", "created"] == 2
+    assert found["bedrockjobs_jobs_done_total", "finished"] == 1
+    assert found["bedrockjobs_runs_started_total", "schedule"] == 1
+    assert found["bedrockjobs_runs_ended_total", "success"] == 1
+    assert found["bedrockjobs_run_wait_seconds_count",] == 1
+    assert found["bedrockjobs_commit_seconds_count",] >= 4
+    assert found["bedrockjobs_commit_commands_sum",] >= 4
+    assert found["bedrockjobs_jobs", "mail", "ready"] == 1
+    assert found["bedrockjobs_workers", "active"] == 1
+    assert found["bedrockjobs_connections",] >= 1
+
+
+@pytest.mark.parametrize(("schedule", "code"), [("", 200), ("?schedule=nightly", 200), ("?schedule=x", 404)])
+async def test_health_over_the_wire(live: Live, schedule: str, code: int) -> None:
+    await live.http("CreateJob", {"name": "nightly", "repeat": "CRON 0 3 * * *"})
+    async with await live.connect() as talk:
+        talk.send(f"GET /healthz{schedule} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert (await talk.reply()).code == code

@@ -1,0 +1,85 @@
+"""A live server, a real browser, and pages that fail a test for whatever a person would not want to see."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+
+from bedrockjobs.config import Settings
+from bedrockjobs.server import Server
+from tests.pages.looking import CHROMIUM, FLAGS, Site
+
+DEADLINE_MS = 15_000
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """Return the browser, Debian's."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
+        yield browser
+        await browser.close()
+
+
+StartSite = Callable[..., Awaitable[Site]]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def start_site(tmp_path: Path) -> AsyncIterator[StartSite]:
+    """Return a function that starts a server with pages; settings are its named arguments."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**settings: Any) -> Site:
+            given = {"database": str(tmp_path / "jobs.db"), "wal_bytes": 0, "ballast_bytes": 0, **settings}
+            server = Server(Settings(port=0, **given))
+            await server.start()
+            stack.push_async_callback(server.stop)
+            return Site(server)
+
+        yield start
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site(start_site: StartSite) -> Site:
+    """Return a server with pages."""
+    return await start_site()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
+    """Return a browser without a past, in a zone that is not UTC."""
+    context = await browser.new_context(
+        timezone_id="Asia/Kolkata",
+        locale="en-GB",
+        reduced_motion="reduce",
+        viewport={"width": 1280, "height": 900},
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    context.set_default_timeout(DEADLINE_MS)
+    yield context
+    await context.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(context: BrowserContext, site: Site) -> AsyncIterator[Page]:
+    """Return a page; the test fails where it complained, lacked something or asked somebody else."""
+    page = await context.new_page()
+    wrong: list[str] = []
+
+    def complained(text: str) -> None:
+        if not any(f"status of {status} " in text for status in site.expected):
+            wrong.append(text)
+
+    page.on("console", lambda told: complained(told.text) if told.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on(
+        "request",
+        lambda asked: None if asked.url.startswith((site.root, "data:")) else wrong.append(asked.url),
+    )
+    yield page
+    assert wrong == []

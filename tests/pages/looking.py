@@ -1,0 +1,84 @@
+"""What tests of pages do with a server and with a page: fill it, open it, check it for everybody."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Page
+
+from bedrockjobs.server import Server
+from tests.protocol.talk import Talk, post
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
+
+
+class Site:
+    """A server with pages, and what a test needs to fill it and to look at it."""
+
+    def __init__(self, server: Server) -> None:
+        """Hold a started server."""
+        self.server = server
+        self.root = f"http://127.0.0.1:{server.port}"
+        self.expected: set[int] = set()
+        """HTTP statuses of refusals that a test wants to see, and the browser's console complains of."""
+
+    async def http(self, command: str, **parameters: Any) -> tuple[int, Any]:
+        """Send a command; return the HTTP status and the answer."""
+        async with await Talk.open(self.server.port) as talk:
+            talk.send(post(command, parameters))
+            reply = await talk.reply()
+        return reply.code, json.loads(reply.body)
+
+    async def ask(self, command: str, **parameters: Any) -> Any:
+        """Send a command that must be done; return the answer."""
+        status, answer = await self.http(command, **parameters)
+        assert status == 200, answer
+        return answer
+
+    async def create(self, name: str, **parameters: Any) -> int:
+        """Create a job; return its number."""
+        answer = await self.ask("CreateJob", name=name, **parameters)
+        return int(answer["jobID"])
+
+    async def take(self, name: str, worker: str = "w1", **parameters: Any) -> Any:
+        """Take a job as a worker; return it with its runID."""
+        return await self.ask("GetJob", name=name, worker=worker, **parameters)
+
+    async def fail(self, name: str, error: str = "it broke") -> int:
+        """Create a job and let it fail; return its number."""
+        job = await self.create(name)
+        taken = await self.take(name)
+        await self.ask("FailJob", jobID=job, runID=taken["runID"], error=error)
+        return job
+
+    async def state(self, job: int) -> str:
+        """Return a job's state; ``gone`` where there is no such job."""
+        status, answer = await self.http("QueryJob", jobID=job)
+        return "gone" if status == 404 else str(answer["state"])
+
+    async def open(self, page: Page, path: str) -> None:
+        """Open a page of this server and wait until its stream is there."""
+        await page.goto(f"{self.root}/{path}")
+        await page.locator('#link[data-state="open"]').wait_for()
+
+
+async def check(page: Page) -> None:
+    """Fail where axe-core finds what keeps people from using the page, in either theme."""
+    for theme in ("light", "dark"):
+        await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        await page.evaluate(AXE)
+        found = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        serious = [
+            f"{finding['id']}: {node['html'][:150]} {node['failureSummary'][:300]}"
+            for finding in found["violations"]
+            if finding["impact"] in ("serious", "critical")
+            for node in finding["nodes"]
+        ]
+        assert not serious, f"{theme}: {serious}"

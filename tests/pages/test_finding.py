@@ -1,0 +1,150 @@
+"""The search behind the list of jobs: what it finds, by which statement, and where it stops."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bedrockjobs.config import Settings
+from bedrockjobs.store import schema
+from bedrockjobs.store.reader import Reader
+from bedrockjobs.store.statements import VIEWS
+from bedrockjobs.views import find
+from bedrockjobs.views.find import Finder
+
+COUNT = 150
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
+    schema.apply(db)
+    db.executemany(
+        "INSERT INTO jobs (created, jobID, state, name, nextRun, data) VALUES ('', ?, ?, ?, '', ?)",
+        (
+            (
+                number,
+                "FAILED" if number % 7 == 0 else "PAUSED" if number % 31 == 0 else "QUEUED",
+                f"{'mail' if number % 3 else 'report'}/{number % 5}",
+                f'{{"n":{number}}}',
+            )
+            for number in range(1, COUNT + 1)
+        ),
+    )
+    return db
+
+
+@pytest.fixture
+async def finder(database: sqlite3.Connection, tmp_path: Path) -> AsyncIterator[Finder]:
+    reader = Reader(str(tmp_path / "jobs.db"), Settings())
+    await reader.open()
+    yield Finder(reader)
+    await reader.close()
+
+
+CASES: list[dict[str, Any]] = [
+    {},
+    {"state": "FAILED"},
+    {"state": "PAUSED", "pattern": "mail/*"},
+    {"state": "QUEUED"},
+    {"pattern": "mail/1"},
+    {"pattern": "mail/*"},
+    {"pattern": "*/1"},
+    {"pattern": "nobody"},
+    {"text": '"n":1'},
+    {"state": "FAILED", "pattern": "report/2", "text": "7"},
+    {"pattern": "mail/1", "state": "FINISHED"},
+]
+
+
+@pytest.mark.parametrize("few", [find.FEW, 3])
+@pytest.mark.parametrize("stretch", [1, 17, 500])
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_pages_find_all_that_a_plain_select_finds(
+    database: sqlite3.Connection,
+    finder: Finder,
+    case: dict[str, Any],
+    stretch: int,
+    few: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(find, "STRETCH_MIN", stretch)
+    monkeypatch.setattr(find, "FEW", few)
+    wanted = database.execute(
+        "SELECT jobID FROM jobs WHERE (:state IS NULL OR state = :state)"
+        " AND (:pattern IS NULL OR name GLOB :pattern) AND (:text IS NULL OR instr(data, :text))"
+        " ORDER BY jobID DESC",
+        {"state": None, "pattern": None, "text": None, **case},
+    ).fetchall()
+    found: list[int] = []
+    before = None
+    for _ in range(COUNT + 1):
+        page = await finder.jobs(**case, before=before, limit=9, within_s=0.002)
+        assert len(page.jobs) <= 9
+        found += [job.job_id for job in page.jobs]
+        assert all(job.job_id >= page.reached for job in page.jobs)
+        if page.ended:
+            break
+        assert before is None or page.reached < before
+        before = page.reached
+    assert found == [job for (job,) in wanted]
+
+
+async def test_a_search_stops_in_time(finder: Finder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "STRETCH_MIN", 10)
+    page = await finder.jobs(text="nothing", within_s=0.0)
+    assert page == ([], COUNT - 9, False)
+
+
+async def test_stretches_grow_up_to_a_limit(finder: Finder, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    view = Reader.view
+
+    async def listen(self: Reader, name: str, parameters: Any, limit: int, **more: Any) -> Any:
+        asked.append(parameters.get("stretch", 0))
+        return await view(self, name, parameters, limit, **more)
+
+    monkeypatch.setattr(Reader, "view", listen)
+    monkeypatch.setattr(find, "STRETCH_MIN", 2)
+    monkeypatch.setattr(find, "STRETCH_MAX", 32)
+    page = await finder.jobs(text="nothing", within_s=60.0)
+    assert page.ended
+    assert asked[:4] == [2, 8, 32, 32]
+
+
+async def test_names_are_found_by_their_beginning(finder: Finder) -> None:
+    assert await finder.names("mail", 3) == ["mail/0", "mail/1", "mail/2"]
+    assert await finder.names("report/4", 20) == ["report/4"]
+    assert await finder.names("x", 20) == []
+
+
+async def test_events_of_a_job_are_the_newest(database: sqlite3.Connection, finder: Finder) -> None:
+    for seq in range(1, find.EVENTS_SHOWN + 5):
+        database.execute("INSERT INTO events (seq, at, kind, jobID) VALUES (?, '', 'lost', 5)", (seq,))
+        database.execute("INSERT INTO events (seq, at, kind, jobID) VALUES (?, '', 'lost', 6)", (-seq,))
+    found = await finder.events_of(5)
+    assert [row[0] for row in found] == list(range(find.EVENTS_SHOWN + 4, 4, -1))
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("find_any", "INTEGER PRIMARY KEY (rowid<?)"),
+        ("find_aside", "jobsAside (state=? AND rowid<?)"),
+        ("find_named", "jobsAnyState (name=? AND rowid<?)"),
+        ("find_few", "jobsAnyState (name>? AND name<?)"),
+        ("count_names", "jobsAnyState (name>? AND name<?)"),
+        ("names", "jobsAnyState (name>? AND name<?)"),
+        ("children", "jobsByParent (parentJobID=? AND rowid>?)"),
+    ],
+)
+def test_a_search_uses_its_index(database: sqlite3.Connection, name: str, index: str) -> None:
+    given = dict.fromkeys(("before", "state", "pattern", "text", "low", "high", "stretch", "limit", "most"))
+    rows = database.execute(f"EXPLAIN QUERY PLAN {VIEWS[name]}", {**given, "jobID": 1, "after": 0})
+    plan = [row[3] for row in rows]
+    assert any(index in step for step in plan), plan
+    assert not any(step == "SCAN jobs" for step in plan), plan

@@ -1,0 +1,179 @@
+"""One job: what it is, why it waits, what happened, its family, and what can be done about it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.pages.looking import Site, check
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def act(page: Page, label: str, *, question: str) -> None:
+    await page.get_by_role("button", name=label, exact=True).click()
+    await expect(page.locator("#confirm-which")).to_have_text(question)
+    await page.locator("#confirm-yes").click()
+
+
+async def test_a_waiting_job_says_why(site: Site, page: Page) -> None:
+    job = await site.create(
+        "mail/1", firstRun="2040-01-01 00:00:00", data={"to": ["ann", 1.50], "deep": {"a": None}}, retries=3
+    )
+    await site.ask("PauseJobs", name="mail/*", reason="move", by="ann")
+    await site.open(page, f"ui/jobs/{job}")
+    text = await page.locator("#job").inner_text()
+    assert "paused: mail/* is paused by ann" in text
+    assert "nextRun: it is due at 2040-01-01" in text
+    assert "retries" in text
+    await check(page)
+
+
+async def test_data_is_a_tree_with_numbers_as_they_are_spelled(site: Site, page: Page) -> None:
+    status, _ = await site.http(
+        "CreateJob", name="a", data='{"sum":1.50,"big":12345678901234567890,"in":{"x":"y"}}'
+    )
+    assert status == 200
+    await site.open(page, "ui/jobs/1")
+    tree = page.locator(".json")
+    assert "sum: 1.50" in await tree.inner_text()
+    assert "big: 12345678901234567890" in await tree.inner_text()
+    inner = tree.get_by_text('"y"')
+    assert not await inner.is_visible()
+    await tree.locator("summary").nth(1).click()
+    assert await inner.is_visible()
+    await site.ask("UpdateJob", jobID=1, jobPriority=750)
+    await expect(page.locator(".facts")).to_contain_text("750")
+    assert await inner.is_visible()
+
+
+async def test_long_data_is_cut(site: Site, page: Page) -> None:
+    job = await site.create("a", data={"long": "x" * 100_000})
+    await site.open(page, f"ui/jobs/{job}")
+    assert "its first 20,000 characters" in await page.locator("#job").inner_text()
+    assert len(await page.locator("#job pre.code").inner_text()) == 20_000
+
+
+async def test_the_timeline_is_of_runs_and_events(site: Site, page: Page) -> None:
+    job = await site.fail("a", error="no paper")
+    await site.open(page, f"ui/jobs/{job}")
+    happened = await page.locator(".timeline li").all_inner_texts()
+    assert any("fail: no paper" in text and "run 1" in text for text in happened)
+    assert any("taken by w1 (attempt 1)" in text for text in happened)
+    assert "created" in happened[-1]
+    assert "no paper" in await page.locator(".problem").inner_text()
+    row = page.locator("#run-1")
+    assert await row.locator("a").get_attribute("href") == "../../ui/runs/1"
+    await check(page)
+
+
+async def test_it_is_live(site: Site, page: Page) -> None:
+    job = await site.create("a")
+    await site.open(page, f"ui/jobs/{job}")
+    badge = page.locator("#job .badge").first
+    await expect(badge).to_contain_text("QUEUED")
+    run = (await site.take("a"))["runID"]
+    await expect(badge).to_contain_text("RUNNING")
+    await site.ask("FinishJob", jobID=job, runID=run)
+    await expect(page.locator("#job")).to_contain_text("This job is over and gone")
+    await expect(page.locator("#run-1")).to_contain_text("success")
+
+
+async def test_a_job_of_which_nothing_stays_ends_before_the_eyes(site: Site, page: Page) -> None:
+    job = await site.create("a")
+    await site.open(page, f"ui/jobs/{job}")
+    await site.ask("GetJob", name="a")
+    await site.ask("FinishJob", jobID=job)
+    await expect(page.locator("#job")).to_contain_text("This job is over and gone")
+
+
+async def test_the_family_is_shown(site: Site, page: Page) -> None:
+    parent = await site.create("parent")
+    await site.take("parent")
+    await asyncio.gather(*(site.create(f"child/{number}", parentJobID=parent) for number in range(53)))
+    await site.open(page, f"ui/jobs/{parent}")
+    rows = page.locator('[id^="child-"]')
+    assert await rows.count() == 50
+    await page.keyboard.press("n")
+    await page.wait_for_url("**children=**")
+    assert await rows.count() == 3
+    await check(page)
+    await rows.first.get_by_role("link").click()
+    await page.wait_for_url("**/ui/jobs/52")
+    await page.get_by_role("link", name=f"job {parent}", exact=True).click()
+    await page.wait_for_url(f"**/ui/jobs/{parent}")
+
+
+async def test_lines_are_copied(site: Site, page: Page) -> None:
+    job = await site.create("a")
+    await site.open(page, f"ui/jobs/{job}")
+    port = site.server.port
+    wanted = {
+        "nc": f"printf 'QueryJob\\njobID: {job}\\n\\n' | nc -q 1 127.0.0.1 {port}",
+        "curl": f"curl -d '{{\"jobID\":{job}}}' http://127.0.0.1:{port}/QueryJob",
+        "command": f"bedrockjobs job show {job} --server 127.0.0.1:{port}",
+    }
+    for label, line in wanted.items():
+        await page.get_by_role("button", name=f"Copy the {label} line").click()
+        await expect(page.locator("#news")).to_have_text("Copied.")
+        assert await page.evaluate("navigator.clipboard.readText()") == line
+        shell = await asyncio.create_subprocess_shell(line, stdout=asyncio.subprocess.PIPE)
+        assert shell.stdout is not None
+        printed, _ = await asyncio.gather(shell.stdout.read(), shell.wait())
+        assert shell.returncode == 0
+        assert b"QUEUED" in printed
+
+
+async def test_retry(site: Site, page: Page) -> None:
+    job = await site.fail("a")
+    await site.open(page, f"ui/jobs/{job}")
+    await act(page, "Retry", question=f"Queue job {job} again?")
+    await expect(page.locator("#job .badge").first).to_contain_text("QUEUED")
+    await expect(page.locator("#news")).to_have_text(f"Retried: job {job}.")
+
+
+async def test_run_now_reschedule_and_priority(site: Site, page: Page) -> None:
+    job = await site.create("a", firstRun="2040-01-01 00:00:00")
+    await site.open(page, f"ui/jobs/{job}")
+    await page.get_by_label("Priority").select_option("850")
+    await act(page, "Set priority", question=f"Change the priority of job {job}?")
+    await expect(page.locator(".facts")).to_contain_text("850")
+    await page.get_by_label("Next run").fill("2031-05-06T12:38:09")
+    await act(page, "Reschedule", question=f"Set the next run of job {job}?")
+    await expect(page.locator(".facts")).to_contain_text("2031-05-06 07:08:09 UTC")
+    await act(page, "Run now", question=f"Run job {job} now?")
+    await expect(page.locator("#news")).to_have_text(f"Due now: job {job}.")
+    assert (await site.take("a"))["jobID"] == job
+
+
+@pytest.mark.parametrize(
+    ("label", "word", "signal"), [("Terminate", "SIGTERM", "TERM"), ("Kill", "SIGKILL", "KILL")]
+)
+async def test_stop(site: Site, page: Page, label: str, word: str, signal: str) -> None:
+    job = await site.create("a")
+    run = (await site.take("a", heartbeat=True))["runID"]
+    await site.open(page, f"ui/jobs/{job}")
+    await act(page, label, question=f"Stop the run of job {job} with {word}?")
+    await expect(page.locator("#news")).to_have_text(f"Told to stop: job {job}.")
+    answer = await site.ask("Heartbeat", worker="w1", runIDs=[run])
+    assert answer["stop"] == [{"runID": run, "signal": signal}]
+
+
+async def test_cancel(site: Site, page: Page) -> None:
+    parent = await site.create("parent")
+    await site.take("parent")
+    child = await site.create("child", parentJobID=parent)
+    await site.ask("FinishJob", jobID=parent)
+    await site.open(page, f"ui/jobs/{child}")
+    await act(page, "Cancel", question=f"Cancel job {child}?")
+    await expect(page.locator("#job .badge").first).to_contain_text("CANCELLED")
+
+
+async def test_delete_leads_back_to_the_list(site: Site, page: Page) -> None:
+    job = await site.create("a")
+    await site.open(page, f"ui/jobs/{job}")
+    await act(page, "Delete", question=f"Delete job {job}? This cannot be undone.")
+    await page.wait_for_url("**/ui/jobs")
+    assert await site.state(job) == "gone"

@@ -1,0 +1,80 @@
+"""The overview: problems first, counts that stay fresh, charts of an hour, a day and a week."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.pages.looking import Site, check
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def figures(page: Page) -> dict[str, str]:
+    tiles = await page.locator(".tile").all()
+    return {
+        (await tile.locator(".what").inner_text()).strip(): await tile.locator(".figure").inner_text()
+        for tile in tiles
+    }
+
+
+async def test_nothing_is_wrong_with_an_empty_server(site: Site, page: Page) -> None:
+    await site.open(page, "ui/")
+    assert (await page.locator("#problems").inner_text()).strip() == "Nothing is wrong."
+    found = await figures(page)
+    assert found["ready"] == found["failed"] == found["workers"] == "0"
+    await check(page)
+
+
+async def test_problems_come_first(site: Site, page: Page) -> None:
+    await site.create("nightly", repeat="CRON 0 9 * * *")
+    await site.fail("mail/1")
+    await site.ask("PauseJobs", name="nightly", reason="move")
+    await site.ask("Heartbeat", worker="w1", leaving=True)
+    await site.create("a")
+    await site.open(page, "ui/")
+    problems = [text.strip() for text in await page.locator("#problems li").all_inner_texts()]
+    assert problems[0].startswith("1 job is ready and no worker is there.")
+    assert problems[1].startswith("1 job has failed")
+    assert problems[2].startswith("Paused: nightly.")
+    heights = [
+        await page.locator(place).first.evaluate("place => place.getBoundingClientRect().top")
+        for place in ("#problems", "#tiles", ".chart")
+    ]
+    assert heights == sorted(heights)
+    await check(page)
+    await page.locator("#problems a").nth(1).click()
+    await page.wait_for_url("**/ui/jobs?state=FAILED")
+
+
+async def test_counts_stay_fresh(site: Site, page: Page) -> None:
+    await site.open(page, "ui/")
+    ready = page.locator(".tile", has_text="ready").locator(".figure").first
+    await expect(ready).to_have_text("0")
+    await site.create("a")
+    await site.create("b", firstRun="2040-01-01 00:00:00")
+    await expect(ready).to_have_text("1")
+    found = await figures(page)
+    assert found["due later"] == "1"
+    assert "2 created" in await page.locator("#sums").inner_text()
+
+
+@pytest.mark.parametrize(("range_", "steps"), [("1h", 60), ("24h", 144), ("7d", 168)])
+async def test_charts_show_what_was_done(site: Site, page: Page, range_: str, steps: int) -> None:
+    for number in range(3):
+        await site.create(f"a{number}")
+    await site.fail("b")
+    await site.open(page, "ui/")
+    await page.get_by_role("link", name=range_, exact=True).click()
+    chart = page.locator('[data-series^="created"]')
+    await expect(chart).to_have_attribute("data-points", str(steps))
+    await expect(chart).to_have_attribute("data-sum", "4")
+    assert await chart.locator("canvas").count() == 1
+    assert (
+        f"In the last {range_}: 4 created, 1 taken, 0 finished, 1 failed"
+        in await page.locator("#sums").inner_text()
+    )
+    await site.create("c")
+    await expect(chart).to_have_attribute("data-sum", "5")
+    await page.keyboard.press("t")
+    await expect(chart.locator("canvas")).to_have_count(1)

@@ -1,0 +1,99 @@
+"""The page of one schedule: next ticks, changes of the clock, ledger, durations, options."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page, expect
+
+from tests.pages.conftest import StartSite
+from tests.pages.looking import Site, check
+from tests.pages.test_schedules import awake, tick
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site(start_site: StartSite) -> Site:
+    """Return a server whose clock a test moves."""
+    return await start_site(test_clock=True)
+
+
+async def test_it_shows_ten_ticks_in_both_zones_and_what_the_clock_does(site: Site, page: Page) -> None:
+    job = await site.create("night", repeat="CRON TZ=Europe/Berlin 30 2 * * *", runTimeout="5m")
+    await site.open(page, f"ui/schedules/{job}")
+    rows = page.locator("#next tbody tr")
+    await expect(rows).to_have_count(10)
+    await expect(rows.first).to_contain_text("02:30:00 +0")
+    await expect(rows.first).to_contain_text("UTC")
+    await expect(page.locator(".warnings")).to_contain_text("the clock is put forward")
+    await expect(page.locator("dl.facts").last).to_contain_text("runTimeout")
+    await expect(page.locator("#ledger")).to_contain_text("It has not ticked yet.")
+    await check(page)
+
+
+async def test_its_runs_are_drawn_and_listed_with_how_long_they_took(site: Site, page: Page) -> None:
+    job = await site.create("timed", repeat="CRON 0 * * * *")
+    for seconds in (10, 90):
+        row = (await site.ask("ListSchedules", name="timed"))["schedules"][0]
+        await site.ask("AdvanceClock", to=row["nextRun"])
+        taken = await site.take("timed")
+        await site.ask("AdvanceClock", seconds=seconds)
+        await site.ask("FinishJob", jobID=job, runID=taken["runID"])
+    await tick(site, "timed", fails=True)
+    await site.open(page, f"ui/schedules/{job}")
+    chart = page.locator("#took svg")
+    await expect(chart).to_have_attribute(
+        "aria-label", "Durations of the last 3 runs, the oldest first; the longest took 1 min 30 s"
+    )
+    heights = [float(await bar.get_attribute("height") or 0) for bar in await chart.locator("rect").all()]
+    assert heights[1] > heights[0] > heights[2]
+    await expect(chart.locator("rect[data-bad]")).to_have_count(1)
+    await expect(page.locator("#took tbody tr").nth(1)).to_contain_text("1 min 30 s")
+    await check(page)
+
+
+async def test_the_ledger_has_pages(site: Site, page: Page) -> None:
+    job = await site.create("paged", repeat="CRON * * * * *", overlap="skip", maxLate="30s")
+    for _ in range(26):
+        await tick(site, "paged")
+        await site.ask("AdvanceClock", seconds=120)
+    rows = (await site.ask("ListTicks", jobID=job, limit=1000))["ticks"]
+    assert len(rows) > 50
+    await site.open(page, f"ui/schedules/{job}")
+    shown = page.locator("#ledger tbody tr")
+    await expect(shown).to_have_count(50)
+    await page.keyboard.press("n")
+    await expect(shown).to_have_count(len(rows) - 50)
+    await awake(page)
+    await page.keyboard.press("p")
+    await expect(shown).to_have_count(50)
+
+
+async def test_what_is_no_schedule_is_told_so(site: Site, page: Page) -> None:
+    job = await site.create("plain")
+    site.expected.add(404)
+    await page.goto(f"{site.root}/ui/schedules/{job}")
+    await expect(page.locator("main")).to_contain_text("has no repeat that begins with CRON")
+    await page.goto(f"{site.root}/ui/schedules/999")
+    await expect(page.locator("h1")).to_contain_text("No job")
+
+
+async def test_it_can_be_paused_and_shows_what_happens_meanwhile(site: Site, page: Page) -> None:
+    job = await site.create("held", repeat="CRON * * * * *")
+    await site.open(page, f"ui/schedules/{job}")
+    await page.get_by_text("Pause…").click()
+    await page.get_by_label("Reason").fill("works on the roof")
+    await page.get_by_role("button", name="Pause").click()
+    await page.locator("#confirm-yes").click()
+    await expect(page.locator("#head")).to_contain_text("works on the roof")
+    await tick_fired(site, page)
+
+
+async def tick_fired(site: Site, page: Page) -> None:
+    """Resume, run a tick, and see it in the ledger without reading the page again."""
+    await page.get_by_role("button", name="Resume").click()
+    await page.locator("#confirm-yes").click()
+    await expect(page.locator("#head")).not_to_contain_text("works on the roof")
+    await tick(site, "held")
+    await expect(page.locator("#ledger tbody tr").first).to_contain_text("fired")

@@ -1,0 +1,250 @@
+"""What all pages share: the way in, headers, static files, refusals, keys, themes, times and the stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from playwright.async_api import Page
+
+from bedrockjobs import pages
+from bedrockjobs.pages import live, vendor
+from bedrockjobs.pages.site import FOLDER, NAVIGATION, POLICY
+from tests.pages.looking import Site, check
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def get(site: Site, path: str, **headers: str) -> tuple[aiohttp.ClientResponse, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{site.root}{path}", headers=headers, allow_redirects=False) as answer,
+    ):
+        return answer, await answer.text()
+
+
+async def test_a_browser_is_sent_to_the_pages(site: Site, page: Page) -> None:
+    await page.goto(site.root)
+    assert page.url == f"{site.root}/ui/"
+    assert (await page.title()).startswith("Overview ")
+
+
+async def test_others_are_told_what_this_is(site: Site) -> None:
+    answer, text = await get(site, "/", Accept="*/*")
+    assert answer.status == 200
+    assert answer.content_type == "text/plain"
+    assert text.startswith("bedrockjobs ")
+    assert answer.headers["Vary"] == "Accept"
+
+
+async def test_a_page_lets_nothing_in_from_outside(site: Site) -> None:
+    answer, text = await get(site, "/ui/")
+    assert answer.headers["Content-Security-Policy"] == POLICY
+    assert "unsafe" not in POLICY
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert not re.search(r"<style|style=|javascript:|\son\w+=|https?://", text)
+    assert not re.findall(r"<script(?![^>]*src=)", text)
+
+
+async def test_static_files_are_kept_by_their_mark(site: Site) -> None:
+    _, text = await get(site, "/ui/")
+    found = re.findall(r'(?:src|href)="\.\.(/ui/static/[^"]+)"', text)
+    assert len(found) >= 6
+    for path in found:
+        answer, _ = await get(site, path)
+        assert answer.status == 200
+        assert "immutable" in answer.headers["Cache-Control"]
+    answer, _ = await get(site, "/ui/static/pages.css")
+    assert answer.headers["Cache-Control"] == "no-cache"
+
+
+@pytest.mark.parametrize("path", ["/ui/static/none.js", "/ui/static/../site.py", "/ui/static/%2e%2e/site.py"])
+async def test_nothing_else_is_a_static_file(site: Site, path: str) -> None:
+    answer, text = await get(site, path)
+    assert answer.status == 404
+    assert "import" not in text
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "word"),
+    [
+        ("/ui/jobs/77", 404, "there is no job 77"),
+        ("/ui/jobs?state=ASLEEP", 400, "state"),
+        ("/ui/jobs?before=x", 400, "before: expected a jobID"),
+        ("/ui/jobs?text=" + "x" * 201, 400, "text: expected at most 200"),
+        ("/ui/?range=1y", 400, "range: expected one of 1h, 24h, 7d"),
+    ],
+)
+async def test_a_refusal_is_a_page_that_says_it(site: Site, path: str, status: int, word: str) -> None:
+    answer, text = await get(site, path)
+    assert answer.status == status
+    assert answer.content_type == "text/html"
+    assert word in text
+
+
+async def test_what_people_typed_is_shown_as_text(site: Site, page: Page) -> None:
+    evil = "<img src=x onerror=alert(1)>{{7*7}}"
+    job = await site.create(evil, data={evil: [evil]})
+    await site.open(page, f"ui/jobs/{job}")
+    assert evil in await page.locator("h1").inner_text()
+    assert await page.locator("main img").count() == 0
+
+
+async def test_keys_lead_everywhere(site: Site, page: Page) -> None:
+    await site.create("a")
+    await site.open(page, "ui/")
+    await page.keyboard.press("?")
+    help_ = page.locator("#help")
+    assert await help_.is_visible()
+    for _, label, _ in NAVIGATION:
+        assert label in await help_.inner_text()
+    await page.keyboard.press("Escape")
+    assert not await help_.is_visible()
+    await page.keyboard.press("g")
+    await page.keyboard.press("j")
+    await page.wait_for_url("**/ui/jobs")
+    await page.keyboard.press("/")
+    assert await page.evaluate("document.activeElement.name") == "name"
+    await page.keyboard.type("jx?")
+    assert await page.locator("[data-search]").input_value() == "jx?"
+    assert not await help_.is_visible()
+
+
+async def test_the_skip_link_comes_first(site: Site, page: Page) -> None:
+    await site.open(page, "ui/")
+    await page.keyboard.press("Tab")
+    assert await page.evaluate("document.activeElement.textContent") == "Skip to content"
+    await page.keyboard.press("Enter")
+    assert await page.evaluate("document.activeElement.id") == "content"
+
+
+async def test_the_theme_is_chosen_and_kept(site: Site, page: Page) -> None:
+    async def ground() -> str:
+        return str(await page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    await page.emulate_media(color_scheme="light")
+    await site.open(page, "ui/")
+    light = await ground()
+    await page.emulate_media(color_scheme="dark")
+    dark = await ground()
+    assert light != dark
+    await page.locator("#theme").click()
+    assert await page.locator("#theme").inner_text() == "Theme: light"
+    assert await ground() == light
+    await page.keyboard.press("t")
+    assert await ground() == dark
+    await page.emulate_media(color_scheme="light")
+    await page.reload()
+    assert await ground() == dark
+    assert await page.locator("#theme").inner_text() == "Theme: dark"
+
+
+async def test_times_are_local_with_utc_beside(site: Site, page: Page) -> None:
+    job = await site.create("a", firstRun="2031-05-06 07:08:09")
+    await site.open(page, f"ui/jobs/{job}")
+    time = page.locator('time[datetime="2031-05-06T07:08:09Z"]').first
+    assert "6 May 2031, 12:38:09" in await time.locator(".local").inner_text()
+    assert await time.locator(".utc").inner_text() == "2031-05-06 07:08:09 UTC"
+
+
+async def test_the_stream_rests_while_the_page_is_hidden(site: Site, page: Page) -> None:
+    await site.open(page, "ui/")
+    hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
+    hide += " document.dispatchEvent(new Event('visibilitychange'))"
+    await page.evaluate(hide % "true")
+    assert await page.locator("#link").inner_text() == "paused"
+    await site.create("a")
+    await page.evaluate(hide % "false")
+    await page.locator('#link[data-state="open"]').wait_for()
+    await page.locator("#tiles .figure", has_text="1").first.wait_for()
+
+
+async def test_pages_do_not_wake_themselves(site: Site, page: Page) -> None:
+    job = await site.create("a")
+    await site.open(page, f"ui/jobs/{job}")
+    asked: list[str] = []
+    await page.wait_for_timeout(round(live.LOOK_S * 1000) + 200)
+    page.on("request", lambda request: asked.append(request.url))
+    await page.wait_for_timeout(round(live.LOOK_S * 2000))
+    assert asked == []
+
+
+async def test_there_is_a_limit_to_streams(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "STREAMS_MAX", 1)
+    async with aiohttp.ClientSession() as session, session.get(f"{site.root}/ui/live") as first:
+        assert first.content_type == "text/event-stream"
+        assert await first.content.readline() == b"retry: 2000\n"
+        answer, _ = await get(site, "/ui/live")
+        assert answer.status == 429
+
+
+async def test_an_unknown_job_is_said_for_everybody(site: Site, page: Page) -> None:
+    site.expected = {404}
+    await page.goto(f"{site.root}/ui/jobs/9")
+    await check(page)
+
+
+async def test_pages_work_below_any_path(site: Site, page: Page) -> None:
+    service, settings = site.server.service, site.server.settings
+    app = web.Application()
+    for one in pages.routes(service, settings):
+        app.router.add_route(one.method, f"/a/b{one.path}", one.handler)  # type: ignore[attr-defined]
+    app.router.add_post("/a/b/{verb}", _hand_on(site))
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        listening = web.TCPSite(runner, "127.0.0.1", 0)
+        await listening.start()
+        job = await site.create("a")
+        site.root = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        await page.goto(f"{site.root}/a/b/")
+        await page.get_by_role("link", name="Jobs", exact=True).click()
+        await page.get_by_role("link", name=str(job), exact=True).click()
+        await page.wait_for_url(f"**/a/b/ui/jobs/{job}")
+        assert await page.locator("nav [aria-current]").inner_text() == "Jobs"
+        await page.locator('#link[data-state="open"]').wait_for()
+        await page.get_by_role("button", name="Delete", exact=True).click()
+        await page.locator("#confirm-yes").click()
+        await page.wait_for_url("**/a/b/ui/jobs")
+        assert await site.state(job) == "gone"
+        await page.goto("about:blank")
+    finally:
+        await runner.cleanup()
+
+
+def _hand_on(site: Site) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def hand_on(request: web.Request) -> web.Response:
+        status, answer = await site.http(request.match_info["verb"], **await request.json())
+        return web.json_response(answer, status=status)
+
+    return hand_on
+
+
+# --- libraries -------------------------------------------------------------------------------------------
+
+
+async def test_libraries_have_their_licences_beside() -> None:
+    folder = FOLDER / "static" / "vendor"
+    named = {name for package in vendor.PACKAGES for name in package.files.values()}
+    assert {path.name for path in folder.iterdir()} == named
+    for package in vendor.PACKAGES:
+        (licence,) = [name for name in package.files.values() if "LICENSE" in name]
+        text = (folder / licence).read_text()
+        assert "permission" in text.lower()
+
+
+async def test_a_package_that_is_another_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pack(command: list[str], *, cwd: str, **_: Any) -> None:
+        assert command[:2] == ["npm", "pack"]
+        (Path(cwd) / "htmx.org-4.0.1.tgz").write_bytes(b"another")
+
+    monkeypatch.setattr(vendor.subprocess, "run", pack)
+    with pytest.raises(ValueError, match="expected sha512-"):
+        vendor.main(["--folder", str(tmp_path)])
+    assert list(tmp_path.iterdir()) == []

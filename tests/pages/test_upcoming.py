@@ -1,0 +1,81 @@
+"""The page of what comes in the next 24 hours: in order, bounded, each tick once."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page, expect
+
+from tests.pages.conftest import StartSite
+from tests.pages.looking import Site, check
+from tests.pages.test_schedules import awake, tick
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site(start_site: StartSite) -> Site:
+    """Return a server whose clock a test moves."""
+    return await start_site(test_clock=True)
+
+
+async def ids(page: Page) -> list[str]:
+    """Return the ticks of a page, each as its moment and job."""
+    return [str(await row.get_attribute("id")) for row in await page.locator("[data-row]").all()]
+
+
+async def test_nothing_comes(site: Site, page: Page) -> None:
+    await site.create("rarely", repeat="CRON 0 0 29 2 *")
+    await site.open(page, "ui/upcoming")
+    await expect(page.locator("main")).to_contain_text("No schedule ticks in the next 24 hours.")
+    await check(page)
+
+
+async def test_ticks_of_all_schedules_come_in_order(site: Site, page: Page) -> None:
+    often = await site.create("often", repeat="CRON 0 */6 * * *")
+    seldom = await site.create("seldom", repeat="CRON 30 3 * * *")
+    await site.create("by hand", repeat="CRON @never")
+    await site.ask("PauseJobs", name="seldom")
+    await site.open(page, "ui/upcoming")
+    found = await ids(page)
+    assert found == sorted(found)
+    assert len([row for row in found if row.endswith(f"-{often}")]) == 4
+    assert len([row for row in found if row.endswith(f"-{seldom}")]) == 1
+    await expect(page.locator("[data-row]", has_text="seldom")).to_contain_text("paused")
+    await expect(page.locator("[data-row] .countdown").first).to_contain_text("in ")
+    await check(page)
+    await page.keyboard.press("j")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("h1")).to_contain_text("often" if found[0].endswith(f"-{often}") else "seldom")
+
+
+async def test_a_page_is_bounded_and_the_next_goes_on_behind_it(site: Site, page: Page) -> None:
+    for number in range(3):
+        await site.create(f"m/{number}", repeat="CRON 0 * * * * *")
+    await site.open(page, "ui/upcoming")
+    first = await ids(page)
+    assert len(first) == 100
+    await page.keyboard.press("n")
+    await expect(page.locator(f"[id='{first[0]}']")).to_have_count(0)
+    await awake(page)
+    second = await ids(page)
+    assert len(second) == 100
+    both = [*first, *second]
+    assert both == sorted(set(both))
+    minutes = sorted({row[5:25] for row in both})
+    assert len(minutes) * 3 - len(both) in (0, 1, 2), "no tick is missing between the pages"
+
+
+async def test_a_tick_leaves_when_it_has_passed(site: Site, page: Page) -> None:
+    await site.create("hourly", repeat="CRON 0 * * * *")
+    await site.open(page, "ui/upcoming?name=hour*")
+    first = (await ids(page))[0]
+    await tick(site, "hourly")
+    await expect(page.locator(f"[id='{first}']")).to_have_count(0)
+
+
+async def test_a_malformed_cursor_is_told(site: Site, page: Page) -> None:
+    site.expected.add(400)
+    for after in ("x", "2026-13-01 00:00:00 5"):
+        await page.goto(f"{site.root}/ui/upcoming?after={after}")
+        await expect(page.locator("main")).to_contain_text("after: expected a tick")

@@ -1,0 +1,66 @@
+"""Both protocols over a unix socket, and links below a proxy's path, as settings have them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from bedrockjobs.server import StartError
+from tests.conftest import Serve
+from tests.protocol.talk import Talk, post, request
+
+
+async def _open(path: Path) -> Talk:
+    return Talk(*await asyncio.open_unix_connection(str(path)))
+
+
+async def test_both_protocols_are_spoken_over_it(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    live = await serve(unix=str(path))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660
+    assert str(path) in live.server.where()
+    async with await _open(path) as talk:
+        talk.send(request("CreateJob", name="a"))
+        assert (await talk.reply()).json == {"jobID": 1}
+    async with await _open(path) as talk:
+        talk.send(post("QueryJob", {"jobID": 1}))
+        assert (await talk.reply()).json["name"] == "a"
+    await live.server.stop()
+    assert not path.exists()
+
+
+async def test_a_socket_that_a_killed_server_left_is_replaced(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    await serve(unix=str(path))
+    async with await _open(path) as talk:
+        talk.send(request("Ping"))
+        assert (await talk.reply()).code == 200
+
+
+async def test_a_socket_in_use_or_a_file_is_left_alone(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    await serve(unix=str(path))
+    with pytest.raises(StartError, match="somebody listens on"):
+        await serve(unix=str(path))
+    async with await _open(path) as talk:
+        talk.send(request("Ping"))
+        assert (await talk.reply()).code == 200
+    file = tmp_path / "file"
+    file.write_text("mine")
+    with pytest.raises(StartError, match="cannot listen"):
+        await serve(unix=str(file))
+    assert file.read_text() == "mine"
+
+
+async def test_links_begin_with_root_path(serve: Serve) -> None:
+    live = await serve(root_path="/queue")
+    for name in ("a", "b"):
+        await live.http("queue/CreateJob", {"name": name})
+    reply = await live.http("ListJobs", {"limit": 1})
+    assert reply.headers["link"].startswith("</queue/ListJobs?")

@@ -1,0 +1,100 @@
+"""The description at /openapi.json against a live server: schemathesis with all of its checks."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("schemathesis")
+
+RUN_S = 120
+"""Time after which a run has failed; it takes a quarter of that."""
+
+CONFIG = """
+[generation]
+deterministic = true
+max-examples = 6
+
+[phases.coverage]
+unexpected-methods = ["get", "put", "patch", "delete", "options", "post", "trace"]
+
+[[operations]]
+include-operation-id = ["Query", "getQuery", "PauseJobs", "UpdateJob"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409"]
+"""
+"""No schema can tell which text is SQL, which moment is still to come, or that something is to be changed."""
+
+HOOKS = """
+import schemathesis
+
+
+def whole(value):
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: whole(item) for key, item in value.items()}
+    return [whole(item) for item in value] if isinstance(value, list) else value
+
+
+@schemathesis.hook
+def map_body(context, body):
+    return whole(body)
+"""
+"""For JSON Schema 5.0 is an integer; here a whole number is spelled without a point."""
+
+LARGE = "^/(CreateJobs|SyncSchedules|UpdateJob|GetJobs|RetryJob|FailJob|KillRun|cronken/events)$"
+"""Paths whose boundaries are those of others as well: the phase that tries each boundary leaves them out."""
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """Return the address of a server with an empty database."""
+    command = [
+        sys.executable,
+        "-m",
+        "bedrockjobs",
+        "serve",
+        "--port",
+        "0",
+        "--database",
+        tmp_path / "jobs.db",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            listens = re.search(r"127\.0\.0\.1:\d+", server.stdout.readline())
+            assert listens is not None
+            yield f"http://{listens[0]}"
+        finally:
+            server.terminate()
+
+
+@pytest.mark.parametrize(
+    ("phases", "more"),
+    [("examples,fuzzing", []), ("coverage", ["--exclude-path-regex", LARGE])],
+    ids=["values", "boundaries"],
+)
+def test_every_answer_is_as_described(address: str, tmp_path: Path, phases: str, more: list[str]) -> None:
+    (tmp_path / "schemathesis.toml").write_text(CONFIG)
+    (tmp_path / "hooks.py").write_text(HOOKS)
+    command = [
+        Path(sys.executable).with_name("st"),
+        *("--config-file", tmp_path / "schemathesis.toml"),
+        *("run", f"{address}/openapi.json", "--checks", "all", "--phases", phases),
+        *("--suppress-health-check", "all", "--warnings", "off", "--no-color", *more),
+    ]
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "SCHEMATHESIS_HOOKS": "hooks"}
+    run = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=RUN_S
+    )
+    assert run.returncode == 0, run.stdout[-8_000:] + run.stderr[-2_000:]
+    tested = re.search(r"Tested: (\d+)", run.stdout)
+    assert tested is not None
+    assert int(tested[1]) > 30
