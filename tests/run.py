@@ -16,6 +16,9 @@ ROOT = Path(__file__).parent.parent
 PROGRAMS = {"nc": "netcat-openbsd", "curl": "curl", "chromium": "chromium"}
 """Programs that the README's sessions and the tests of the pages use, with the Debian package of each."""
 
+PARALLEL = ["-n", "2", "--dist", "loadfile"]
+"""Two at a time, file by file: most tests wait for a disk or a process."""
+
 
 def install_programs() -> None:
     """Install the programs that are missing; ends with a sentence where that cannot be done."""
@@ -38,7 +41,7 @@ def main() -> int:
         ["ruff", "format", "--check"],
         ["mypy"],
         ["lint-imports"],
-        [sys.executable, "-m", "pytest", *sys.argv[1:]],
+        [sys.executable, "-m", "pytest", *PARALLEL, *sys.argv[1:]],
     ]
     environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
     failed = []

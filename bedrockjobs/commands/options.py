@@ -188,6 +188,13 @@ class JobOptions(Parameters):
         BeforeValidator(lambda value: None if value is None else _tags(value)),
     ] = None
 
+    traceparent: str | None = Field(
+        None,
+        max_length=55,
+        pattern=r"^([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$",
+        description="W3C trace context of who made it, handed to the command as TRACEPARENT.",
+    )
+
     def chosen(self) -> dict[str, str]:
         """Return what was given, as JSON texts by wire name; an option that was emptied is ``null``."""
         found: dict[str, str] = {}

@@ -135,6 +135,8 @@ class JobReply(Reply):
     keep_fail: int | None = None
     output_lines: int | None = None
     tags: list[str] | None = None
+    hosts: str | None = None
+    traceparent: str | None = None
     source: str | None = None
 
 

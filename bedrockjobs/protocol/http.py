@@ -49,6 +49,9 @@ RETRY_AFTER_S = 1
 
 _PREFER_WAIT = re.compile(r"(?:^|[,;\s])wait=([0-9]{1,6})(?:$|[,;\s])", re.IGNORECASE)
 _VERB = re.compile(r"/[^/]+")
+TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+"""A W3C trace context of today's version."""
+
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -198,6 +201,9 @@ class HTTPFront:
         key = request.headers.get("Idempotency-Key") if kind is CreateJob else None
         if key is not None:
             defaults["idempotencyKey"] = key
+        trace = request.headers.get("Traceparent", "") if kind is CreateJob else ""
+        if TRACE.fullmatch(trace):  # one that is not as it should be counts as none, says its standard
+            defaults["traceparent"] = trace
         match = request.headers.get("If-Match") if kind is UpdateJob else None
         if match is not None:
             defaults["ifMatch"] = match

@@ -55,6 +55,15 @@ async def test_the_key_is_nothing_to_other_commands(live: Live) -> None:
     assert (await live.http("Ping", {}, **{"Idempotency-Key": "k"})).code == 200
 
 
+async def test_the_trace_of_the_request_stays_with_the_job(live: Live) -> None:
+    trace, other = (f"00-{'a' * 32}-{digit * 16}-01" for digit in "bc")
+    await live.http("CreateJob", {"name": "a"}, traceparent=trace)
+    await live.http("CreateJob", {"name": "b", "traceparent": other}, traceparent=trace)
+    await live.http("CreateJob", {"name": "c"}, traceparent="ff")
+    found = [(await live.http("GetJob", {"name": name})).json.get("traceparent") for name in "abc"]
+    assert found == [trace, other, None]
+
+
 # --- GET and pages ---------------------------------------------------------------------------------------
 
 

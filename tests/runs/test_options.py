@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from bedrockjobs.commands.options import OPTIONS
+from bedrockjobs.commands.take import JobReply
 from bedrockjobs.config import (
     ARGV_MAX,
     DURATION_S_MAX,
@@ -15,8 +17,11 @@ from bedrockjobs.config import (
     TAG_CHARS_MAX,
     TAGS_MAX,
 )
+from bedrockjobs.wire import wire_name
 from tests.runs.conftest import Open
 from tests.runs.rig import Site
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 ALL: dict[str, tuple[Any, Any]] = {
     "runTimeout": ("90s", 90),
@@ -36,6 +41,7 @@ ALL: dict[str, tuple[Any, Any]] = {
     "keepFail": (8, 8),
     "outputLines": (9, 9),
     "tags": (["a", "b"], ["a", "b"]),
+    "traceparent": (TRACE, TRACE),
 }
 GIVEN = {name: given for name, (given, _) in ALL.items()}
 KEPT = {name: kept for name, (_, kept) in ALL.items()}
@@ -199,6 +205,7 @@ async def test_a_lock_and_a_retry_after_exclude_each_other(site: Site) -> None:
         ("url", "ftp://x/"),
         ("url", {"url": 7}),
         ("tags", [1]),
+        ("traceparent", "00-4bf9"),
         ("tags", ["t"] * (TAGS_MAX + 1)),
         ("tags", ["t" * (TAG_CHARS_MAX + 1)]),
     ],
@@ -277,3 +284,7 @@ async def test_unique_with_overwrite_keeps_what_is_not_given(site: Site) -> None
     again = {"name": "a", "repeat": "CRON 0 * * * *", "unique": True, "overwrite": True}
     await site.ok("CreateJob", **again, jobPriority=750)
     assert await site.options(1) == {"retries": 2, "runTimeout": 60}
+
+
+def test_an_answer_has_a_place_for_every_option() -> None:
+    assert {wire_name(field) for field in JobReply.model_fields} >= OPTIONS

@@ -55,6 +55,14 @@ async def test_exit_status_rules(once, script, verb, given):
     assert (report.verb, found) == (verb, {**FENCE, **given})
 
 
+async def test_command_is_told_the_trace_of_its_job(once):
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    report = await once(
+        'echo "{\\"trace\\": \\"$TRACEPARENT\\"}" > "$BEDROCK_RESULT"', options={"traceparent": trace}
+    )
+    assert report.given["data"] == {"trace": trace}
+
+
 async def test_next_try_is_after_the_backoff_of_the_job(once):
     report = await once("exit 75", options={"backoff": 300})
     assert (report.verb, report.given["delay"]) == ("RetryJob", 300)

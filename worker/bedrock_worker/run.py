@@ -206,6 +206,8 @@ class Run:
             own["BEDROCK_RUN_ID"] = str(reply.run_id)
         if reply.attempt is not None:
             own["BEDROCK_ATTEMPT"] = str(reply.attempt)
+        if reply.traceparent is not None:
+            own["TRACEPARENT"] = reply.traceparent
         if term_s is not None:
             own["BEDROCK_DEADLINE"] = stamp_ms(SystemClock().now() + timedelta(seconds=term_s))
         return own
