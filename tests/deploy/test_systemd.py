@@ -61,13 +61,14 @@ def test_nobody_is_told_where_nobody_listens(monkeypatch: pytest.MonkeyPatch, ad
 @pytest.mark.parametrize(
     ("limit", "pid", "seconds"),
     [
-        ("30000000", None, 30.0), ("30000000", str(os.getpid()), 30.0), ("30000000", "1", None),
+        ("30000000", None, 30.0), ("30000000", "own", 30.0), ("30000000", "1", None),
         ("0", None, None), ("soon", None, None), (None, None, None),
     ],
 )  # fmt: skip
 def test_the_limit_is_this_processes_own(
     monkeypatch: pytest.MonkeyPatch, limit: str | None, pid: str | None, seconds: float | None
 ) -> None:
+    pid = str(os.getpid()) if pid == "own" else pid
     for name, value in (("WATCHDOG_USEC", limit), ("WATCHDOG_PID", pid)):
         if value is None:
             monkeypatch.delenv(name, raising=False)
