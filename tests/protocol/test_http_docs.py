@@ -102,6 +102,7 @@ async def test_the_lines_are_taken_as_they_stand(live: Live, verb: str) -> None:
     section = HTML.partition(f'<section id="{verb}"')[2].partition("</section>")[0]
     curl, *get, nc = (unescape(line) for line in re.findall("<pre>(.*?)</pre>", section))
     assert EXAMPLES.get(verb) is not None or "'{}'" in curl
+    await live.settle()  # what the server writes when it starts is there
     program, address, flag, body = shlex.split(curl)
     assert (program, flag) == ("curl", "-d")
     reply = await live.http(address.rpartition("/")[2], body)
