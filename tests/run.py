@@ -19,6 +19,9 @@ PROGRAMS = {"nc": "netcat-openbsd", "curl": "curl", "chromium": "chromium"}
 PARALLEL = ["-n", "2", "--dist", "loadfile"]
 """Two at a time, file by file: most tests wait for a disk or a process."""
 
+ALONE = "tests/reliability"
+"""Tests that load the machine themselves, and run one after another."""
+
 
 def install_programs() -> None:
     """Install the programs that are missing; ends with a sentence where that cannot be done."""
@@ -41,7 +44,8 @@ def main() -> int:
         ["ruff", "format", "--check"],
         ["mypy"],
         ["lint-imports"],
-        [sys.executable, "-m", "pytest", *PARALLEL, *sys.argv[1:]],
+        [sys.executable, "-m", "pytest", *PARALLEL, f"--ignore={ALONE}", *sys.argv[1:]],
+        [sys.executable, "-m", "pytest", ALONE, *sys.argv[1:]],
     ]
     environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
     failed = []

@@ -89,10 +89,15 @@ class Storm:
         return report
 
 
+SETTLE_S = 0.5
+"""Time in which jobs on their way to those who have just gone go back."""
+
+
 async def _empty(load: Load, port: int) -> list[dict[str, Any]]:
     """Let workers empty the queue; return the jobs that stay."""
     await load.stop()
     load.ending = True
+    await asyncio.sleep(SETTLE_S)
     looker = await Recorded.connect(port, load.ledger)
     for _ in range(ROUNDS_MAX):
         jobs = await look(looker)

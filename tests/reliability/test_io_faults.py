@@ -67,7 +67,12 @@ async def one_call_fails(launcher: Launcher, database: Path, fault: str, data_by
     await asyncio.wait({started, ended}, return_when=asyncio.FIRST_COMPLETED)
     refused = 0
     if started.done():
-        refused = await some_work(await Recorded.connect(started.result(), ledger), data_bytes)
+        try:
+            client = await Recorded.connect(started.result(), ledger)
+        except ConnectionError:
+            await ended  # just after it had said where it listens
+        else:
+            refused = await some_work(client, data_bytes)
     started.cancel()
     if not ended.done():
         ended.cancel()
