@@ -44,9 +44,12 @@ def main() -> int:
         ["ruff", "format", "--check"],
         ["mypy"],
         ["lint-imports"],
-        [sys.executable, "-m", "pytest", *PARALLEL, f"--ignore={ALONE}", *sys.argv[1:]],
-        [sys.executable, "-m", "pytest", ALONE, *sys.argv[1:]],
     ]
+    pytest = [sys.executable, "-m", "pytest"]
+    if sys.argv[1:]:
+        checks.append([*pytest, *sys.argv[1:]])
+    else:
+        checks += [[*pytest, *PARALLEL, f"--ignore={ALONE}"], [*pytest, ALONE]]
     environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
     failed = []
     for check in checks:
