@@ -136,7 +136,7 @@ async def test_drained_worker_takes_no_more_until_it_may(server, working, tmp_pa
     script = 'until [ -e "$0/go" ]; do sleep 0.01; done'
     async with working("sh", "-c", script, str(tmp_path), concurrency=2) as worker:
         await server.add()
-        await server.until(lambda: server._running)
+        await server.until(lambda: server._running and server.asking)
         await server.drain()
         await until(lambda: worker.agent._drained and not server.asking)
         await server.add()
