@@ -37,7 +37,8 @@ class Load:
     def __init__(self, ledger: Ledger, seed: int, leaving: float = 0.0) -> None:
         """Prepare; ``seed`` decides what each client does next, ``leaving`` how many takers do not wait."""
         self.ledger = ledger
-        self._leaving = leaving
+        self.leaving = leaving
+        """Share of takers that are gone before their answer comes."""
         self._dice = random.Random(seed)
         self._up = asyncio.Event()
         self.port = 0
@@ -145,7 +146,7 @@ class Load:
             verb = "GetJob"
             if self._dice.random() < 0.2:
                 verb, wish["numResults"] = "GetJobs", self._dice.randint(1, 5)
-            if self._dice.random() < self._leaving:
+            if self._dice.random() < self.leaving:
                 await client.ask_and_leave(verb, wish, self._dice.random() * 0.01)
                 continue
             try:

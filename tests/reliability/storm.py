@@ -97,6 +97,7 @@ async def _empty(load: Load, port: int) -> list[dict[str, Any]]:
     """Let workers empty the queue; return the jobs that stay."""
     await load.stop()
     load.ending = True
+    load.leaving = 0.0  # a job that is requeued and then taken by nobody once more would look like a fault
     await asyncio.sleep(SETTLE_S)
     looker = await Recorded.connect(port, load.ledger)
     for _ in range(ROUNDS_MAX):
