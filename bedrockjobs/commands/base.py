@@ -129,9 +129,10 @@ class Command(Parameters, Generic[R_co]):
     def read(cls, given: Mapping[str, Any]) -> Self:
         """Validate parameters given by wire name; raises CommandError in Bedrock's words."""
         try:
-            return cls.model_validate(given)
+            found: Self = cls.__pydantic_validator__.validate_python(given)  # half a µs below model_validate
         except ValidationError as error:
             raise command_error(error) from None
+        return found
 
     @classmethod
     def read_json(cls, text: str, defaults: Mapping[str, Any] | None = None) -> Self:

@@ -62,8 +62,8 @@ Patterns = Annotated[
 
 
 Accepts = Annotated[
-    list[Literal["cmd", "argv", "url"]],
-    BeforeValidator(lambda value: _patterns(value) if value else []),
+    tuple[Literal["cmd", "argv", "url"], ...],
+    BeforeValidator(lambda value: _patterns(value) if value else ()),
     WithJsonSchema({"type": "array", "items": {"type": "string", "enum": ["cmd", "argv", "url"]}}),
 ]
 
@@ -78,7 +78,7 @@ class TakeOptions(Parameters):
     heartbeat: Boolean = Field(
         False, description="The worker sends Heartbeats: its run is lost when it is silent for the lease."
     )
-    accepts: Accepts = Field([], description="Jobs with a command of their own to take too: cmd, argv, url.")
+    accepts: Accepts = Field((), description="Jobs with a command of their own to take too: cmd, argv, url.")
     host: str = Field("", max_length=NAME_CHARS_MAX, description="Machine the worker is on.")
     pid: Whole = Field(0, description="Its process.")
 

@@ -6,6 +6,7 @@ All of it is synchronous and in memory or in the open transaction, so that it ca
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -68,7 +69,7 @@ class Batch:
         self._outcomes = []
         self._parked = []
         self._served = []
-        store = self._store
+        store, ready = self._store, self._store.ready
         self._turn = turn = Turn(
             store,
             self._clock.now(),
@@ -92,26 +93,32 @@ class Batch:
                     self._park(turn, entry, outcome.waits_for)
                 else:
                     self._outcomes.append((entry, outcome))
-            self._serve_freed(turn)
+            if ready.freed or ready.reopened:
+                self._serve_freed(turn)
         if self._waiting:
+            self._sort_out()
             self._serve_due(turn)
         if store.changed:
             self.keeper.note_alive(turn)
         return self._outcomes
 
     def _serve_freed(self, turn: Turn) -> None:
-        store = self._store
-        known = (store.records.drains(), store.ready.bound)
+        ready = self._store.ready
+        if self._waiting:
+            self._sort_out()
+            if ready.reopened:
+                self._waiting.note_all_due()
+            if ready.freed:
+                self._serve(turn)
+        ready.reopened = False
+        ready.freed.clear()
+
+    def _sort_out(self) -> None:
+        """Tell those who wait whom no job may go to, and for whom there are jobs of their own."""
+        known = (self._store.records.drains(), self._store.ready.bound)
         if known != self._known:
             self._known = known
             self._waiting.sort_out(*known)
-        if store.ready.reopened:
-            self._waiting.note_all_due()
-            store.ready.reopened = False
-        if store.ready.freed:
-            if self._waiting:
-                self._serve(turn)
-            store.ready.freed.clear()
 
     def accept(self) -> int:
         """The last run is committed: forget how to undo it; return how many commands began to wait in it."""
@@ -131,31 +138,23 @@ class Batch:
 
     def _count(self, turn: Turn) -> None:
         """Count what was done, and how long the job of one take had been due."""
-        minute, measured = self._tally.open, False
+        minute = self._tally.open
         minute.lost += turn.lost
-        for entry, outcome in self._outcomes:
-            if not isinstance(outcome, Answer):
-                continue
-            if outcome.taken:
-                minute.taken += len(outcome.taken)
-                if not measured:
-                    measured = True
-                    due = moment_of(outcome.taken[0].before.next_run)
-                    minute.waits += 1
-                    minute.wait_ms += max(int((turn.moment - due).total_seconds() * 1_000), 0)
-            kind = type(entry.command)
-            if kind is FinishJob:
-                minute.finished += 1
-            elif kind is CreateJob:
-                minute.created += 1
-            elif kind is RetryJob:
-                minute.retried += 1
-            elif kind is FailJob:
-                minute.failed += 1
-            elif isinstance(entry.command, CreateJobs):
-                minute.created += len(entry.command.jobs)
-            elif isinstance(entry.command, FinishJobs):
-                minute.finished += len(entry.command.jobs)
+        done = [entry.command for entry, outcome in self._outcomes if type(outcome) is Answer]
+        kinds = Counter(map(type, done))
+        minute.created += kinds.get(CreateJob, 0)
+        minute.finished += kinds.get(FinishJob, 0)
+        minute.retried += kinds.get(RetryJob, 0)
+        minute.failed += kinds.get(FailJob, 0)
+        if CreateJobs in kinds or FinishJobs in kinds:
+            minute.created += sum(len(command.jobs) for command in done if isinstance(command, CreateJobs))
+            minute.finished += sum(len(command.jobs) for command in done if isinstance(command, FinishJobs))
+        takes = [outcome.taken for _, outcome in self._outcomes if type(outcome) is Answer and outcome.taken]
+        if takes:
+            minute.taken += sum(map(len, takes))
+            minute.waits += 1
+            due = moment_of(takes[0][0].before.next_run)
+            minute.wait_ms += max(int((turn.moment - due).total_seconds() * 1_000), 0)
 
     def undo(self) -> None:
         """Let those wait again who were served, and those no longer who began to wait."""

@@ -63,7 +63,7 @@ def create(turn: Turn, spec: JobSpec, source: str = "") -> int:
         turn.tx.new_job_id(),
         state,
         spec.name,
-        spec.first_run or first_run(turn, spec.repeat),
+        spec.first_run or (first_run(turn, spec.repeat) if spec.repeat else turn.now_ms),
         "",
         spec.repeat,
         mark_mocked(data) if mocked else data,

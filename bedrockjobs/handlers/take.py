@@ -161,7 +161,8 @@ def _next(turn: Turn, request: TakeRequest) -> JobRow | None:
         )
         if row is None:
             return None
-        if lost_runs(row) < LOST_RUNS_MAX and not any(glob(row.name, pattern) for pattern in crashed):
+        crashes = crashed and any(glob(row.name, pattern) for pattern in crashed)
+        if not crashes and lost_runs(row) < LOST_RUNS_MAX:
             if not row.repeat or not ticks.is_schedule(row):
                 return row
             row = ticks.fire(turn, row)
@@ -199,13 +200,13 @@ def _claimed(turn: Turn, row: JobRow, run_id: int) -> JobRow:
         row.priority, row.parent_job_id, row.retry_after, row.attempt + 1, run_id, row.expires, row.lane,
         row.options,
     )  # fmt: skip
+    if row.options == "{}" and not (row.expires or row.retry_after or row.last_run or row.repeat):
+        turn.tx.claim(after)
+        return after
     if row.options != "{}" or row.expires:
         after = after._replace(expires=runs.deadline(turn, row, supervised=run_id != 0))
     if not row.retry_after and not row.last_run:
-        if after.expires == row.expires and not ticks.is_schedule(row):
-            turn.tx.claim(after)
-        else:
-            turn.tx.save(after)
+        turn.tx.save(after)
         return after
     # What RetryJob `returned` puts back, where the row itself no longer tells.
     before = {"nextRun": quoted(row.next_run), "lastRun": quoted(row.last_run)}
