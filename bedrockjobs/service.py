@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib.metadata import version
 from typing import Any
 
@@ -113,6 +113,10 @@ class Service:
         """Put back the jobs of an answer that could not be written."""
         if isinstance(outcome, Answer) and outcome.taken:
             self._dispatcher.put_back(outcome.taken)
+
+    def now(self) -> datetime:
+        """Return the server's time, which a test clock may have moved."""
+        return self._clock.now()
 
     async def drain(self) -> None:
         """Answer who waits, finish what was begun, and refuse what comes."""

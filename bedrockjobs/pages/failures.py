@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from bedrockjobs.commands import ListJobs, ListRuns
-from bedrockjobs.errors import TimedOut
+from bedrockjobs.commands import ListJobs
 from bedrockjobs.jsontext import members, parse
-from bedrockjobs.pages.site import Pages, Site
+from bedrockjobs.pages.site import Pages, Site, cursor
 
 JOBS_SHOWN = 200
 """FAILED jobs on a page."""
@@ -24,9 +23,6 @@ RUNS_SHOWN = 100
 
 ERROR_CHARS_SHOWN = 2_000
 """Length of an error up to which it is shown; its run has the whole of it."""
-
-FAILED_STATUSES = ("fail", "frozen", "timeout")
-"""Endings of runs that nobody wanted."""
 
 _FILTERS = ("name", "before", "runsBefore")
 
@@ -63,12 +59,13 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
     """Show what failed."""
     given = {name: request.query.get(name, "") for name in _FILTERS}
     wanted = {"name": given["name"]} if given["name"] else {}
+    asked = ListJobs.read({**wanted, "after": given["before"] or "0"})
     return site.show(
         request,
         "failures.html",
         title="Failures",
-        jobs=await _jobs(site, ListJobs.read({**wanted, "after": given["before"] or "0"})),
-        runs=await _runs(site, wanted, given["runsBefore"]),
+        jobs=await _jobs(site, asked),
+        runs=await _runs(site, asked.name, cursor(request, "runsBefore", "a runID")),
         filters=given,
     )
 
@@ -89,26 +86,17 @@ async def _jobs(site: Site, asked: ListJobs) -> Failed:
     return Failed(_groups(rows), None if found.ended else found.reached)
 
 
-async def _runs(site: Site, wanted: dict[str, str], before: str) -> Failed:
-    """Return a page of failed runs; says so where they are too many to be sought without a name."""
-    given = {**wanted, "limit": RUNS_SHOWN + 1, **({"before": before} if before else {})}
-    found: list[dict[str, Any]] = []
-    try:
-        for status in FAILED_STATUSES:
-            found += (await site.ask(ListRuns.read({**given, "status": status})))["runs"]
-    except TimedOut:
-        return Failed([], None, "There are too many runs to look through all of them: give a whole name.")
-    found.sort(key=lambda run: -run["runID"])
-    shown = found[:RUNS_SHOWN]
+async def _runs(site: Site, pattern: str | None, before: int | None) -> Failed:
+    """Return a page of failed runs below a number."""
+    found = await site.service.views.find.failed_runs(before=before, pattern=pattern, limit=RUNS_SHOWN)
     rows = [
-        (
-            run["status"],
-            run["name"],
-            Failure(run["runID"], run["ended"], _text(run["error"]), run["worker"], run["started"]),
-        )
-        for run in shown
+        (status, name, Failure(run_id, ended, _text(error), worker, started))
+        for run_id, name, status, started, ended, worker, error in found.rows
     ]
-    return Failed(_groups(rows), shown[-1]["runID"] if len(found) > RUNS_SHOWN else None)
+    note = ""
+    if not found.ended and len(rows) < RUNS_SHOWN:
+        note = f"The search took its time: it looked down to run {found.reached}. Older runs come behind it."
+    return Failed(_groups(rows), None if found.ended else found.reached, note)
 
 
 def _text(error: Any) -> str:

@@ -15,6 +15,7 @@ from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.config import PRIORITIES
 from bedrockjobs.errors import NotFound
+from bedrockjobs.pages.run import tail
 from bedrockjobs.pages.site import Pages, Site
 
 RUNS_SHOWN = 20
@@ -22,6 +23,9 @@ RUNS_SHOWN = 20
 
 CHILDREN_SHOWN = 50
 """Children on a page of them."""
+
+LINES_SHOWN = 100
+"""The last lines of the newest run's output."""
 
 
 _PERHAPS = ("attempt", "error", "exitCode", "expires", "parentJobID")
@@ -49,6 +53,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     shown = dict.fromkeys(_PERHAPS) if members else {}
     shown |= {key: json.loads(text) for key, text in (members or {}).items() if key != "data"}
     after = ListJobs.read({"after": request.query.get("children") or 0}).after
+    log, log_after = await tail(site, runs[0]["runID"], LINES_SHOWN) if runs else (None, 0)
     children, more_children = await site.service.views.find.children(job_id, after, CHILDREN_SHOWN)
     return site.show(
         request,
@@ -61,6 +66,9 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
         waits=(await _waits(site, job_id)) if members else [],
         options={key: value for key, value in shown.items() if key in OPTIONS or key == "source"},
         runs=runs,
+        log=log,
+        log_after=log_after,
+        follows=bool(runs) and runs[0]["status"] == "running",
         timeline=_timeline(shown, runs, events),
         children=children,
         children_after=children[-1].job_id if more_children else None,

@@ -1,4 +1,4 @@
-"""The list of jobs: filtered by state, name and text, page by page, and acted on.
+"""The list of jobs: filtered by state, name, text and time, page by page, and acted on.
 
 The address holds the whole state. A page looks through jobs for a bounded time and says how far it got.
 """
@@ -8,13 +8,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from aiohttp import web
+from pydantic import TypeAdapter, ValidationError
 
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.config import NAME_CHARS_MAX, PRIORITIES
 from bedrockjobs.errors import BadArguments
 from bedrockjobs.jsontext import dump
-from bedrockjobs.pages.site import HEADERS, Pages, Site
-from bedrockjobs.wire import stamp_ms
+from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor
+from bedrockjobs.views.find import Moment
+from bedrockjobs.wire import Timestamp, stamp_ms
+
+_STAMP: TypeAdapter[str] = TypeAdapter(Timestamp)
 
 ROWS = 50
 """Jobs on a page: more than a screen, and quick to draw."""
@@ -28,6 +32,9 @@ NAMES_OFFERED = 20
 MATCHING_MAX = 1_000
 """Jobs that one action on all that match is sent for; more are taken by acting again."""
 
+MOMENTS: dict[Moment, str] = {"created": "created", "next": "next run", "last": "last run"}
+"""The times a list can be filtered by, in words."""
+
 MATCHING_S = 1.0
 """Time in which the jobs of such an action are looked up."""
 
@@ -38,20 +45,41 @@ class Asked(NamedTuple):
     state: str | None
     name: str | None
     text: str | None
+    moment: Moment
+    """Which time ``since`` and ``until`` are about."""
+    since: str | None
+    until: str | None
     before: int | None
+
+    def search(self) -> dict[str, Any]:
+        """Return it as a search takes it."""
+        given = self._asdict()
+        return {"pattern": given.pop("name"), **given}
+
+    def address(self) -> dict[str, str | None]:
+        """Return it as an address has it, without the page."""
+        timed = self.since or self.until
+        return {
+            "state": self.state,
+            "name": self.name,
+            "text": self.text,
+            "time": self.moment if timed else None,
+            "from": self.since and _iso(self.since),
+            "to": self.until and _iso(self.until),
+        }
 
 
 async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of jobs, the newest first."""
     asked = _asked(request)
-    found = await site.service.views.find.jobs(
-        state=asked.state, pattern=asked.name, text=asked.text, before=asked.before, limit=ROWS
-    )
+    found = await site.service.views.find.jobs(**asked.search(), limit=ROWS)
     return site.show(
         request,
         "jobs.html",
         title="Jobs",
-        asked=asked,
+        asked=asked.address(),
+        moments=MOMENTS,
+        begins=asked.before is None,
         found=found,
         now_ms=stamp_ms(site.now()),
         priorities=PRIORITIES,
@@ -67,10 +95,8 @@ async def names(site: Site, request: web.Request) -> web.StreamResponse:
 
 async def matching(site: Site, request: web.Request) -> web.StreamResponse:
     """Answer the jobs that match, for an action on all of them: their jobIDs, and whether these are all."""
-    asked = _asked(request)
-    found = await site.service.views.find.jobs(
-        state=asked.state, pattern=asked.name, text=asked.text, limit=MATCHING_MAX, within_s=MATCHING_S
-    )
+    asked = _asked(request)._replace(before=None)
+    found = await site.service.views.find.jobs(**asked.search(), limit=MATCHING_MAX, within_s=MATCHING_S)
     return _json({"ids": [row.job_id for row in found.jobs], "all": found.ended})
 
 
@@ -79,14 +105,36 @@ PAGES: Pages = (("/ui/jobs", jobs), ("/ui/jobs/names", names), ("/ui/jobs/matchi
 
 def _asked(request: web.Request) -> Asked:
     given = {key: value for key, value in request.query.items() if value}
-    before = given.get("before")
-    if before is not None and not (before.isascii() and before.isdigit() and len(before) < 19):
-        raise BadArguments("Malformed before", "before: expected a jobID")
     text = given.get("text")
     if text is not None and len(text) > TEXT_CHARS_MAX:
         raise BadArguments("Malformed text", f"text: expected at most {TEXT_CHARS_MAX} characters")
+    moment = given.get("time", "created")
+    if moment not in MOMENTS:
+        raise BadArguments("Malformed time", f"time: expected one of {', '.join(MOMENTS)}")
     checked = ListJobs.read({key: given[key] for key in ("state", "name") if key in given})
-    return Asked(checked.state, checked.name, text, None if before is None else int(before))
+    return Asked(
+        checked.state,
+        checked.name,
+        text,
+        moment,
+        _time(given, "from"),
+        _time(given, "to"),
+        cursor(request, "before", "a jobID"),
+    )
+
+
+def _time(given: dict[str, str], key: str) -> str | None:
+    """Return the stamp of a time in an address, which is UTC unless it says otherwise."""
+    if key not in given:
+        return None
+    try:
+        return _STAMP.validate_python(given[key])
+    except ValidationError:
+        raise BadArguments(f"Malformed {key}", f"{key}: expected a date like 2026-11-21T03:29:56Z") from None
+
+
+def _iso(stamp: str) -> str:
+    return f"{stamp.replace(' ', 'T')}Z"
 
 
 def _json(value: Any) -> web.Response:

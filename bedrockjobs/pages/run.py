@@ -61,9 +61,12 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
     find = request.query.get("find", "")[:FIND_CHARS_MAX]
     given = request.query.get("after", "")
     after = _after(given)
-    if not given and not find:
-        after = max(await _last_line(site, wanted.run_id) - LINES_SHOWN, 0)
-    log = await (_found(site, wanted.run_id, after, find) if find else _page(site, wanted.run_id, after))
+    if find:
+        log = await _found(site, wanted.run_id, after, find)
+    elif given:
+        log = await _page(site, wanted.run_id, after, LINES_SHOWN)
+    else:
+        log, after = await tail(site, wanted.run_id, LINES_SHOWN)
     return site.show(
         request,
         "run.html",
@@ -124,14 +127,17 @@ def _progress(value: Any) -> float | None:
     return float(told) if is_number and 0 <= told <= 100 else None  # type: ignore[arg-type,operator]
 
 
-async def _last_line(site: Site, run_id: int) -> int:
-    """Return the number of the last line: a few reads of one row each, however long the output is."""
+async def _last_line(site: Site, run_id: int, page: int) -> int:
+    """Return the number of the last line, or ``page`` for one before it.
+
+    It takes a few reads of one row each, however long the output is.
+    """
 
     async def is_beyond(number: int) -> bool:
-        page = await site.service.views.output(ReadOutput(run_id=run_id, after=number, limit=1))
-        return bool(page.lines)
+        found = await site.service.views.output(ReadOutput(run_id=run_id, after=number, limit=1))
+        return bool(found.lines)
 
-    low, high = 0, LINES_SHOWN
+    low, high = 0, page
     while await is_beyond(high):
         low, high = high, high * 2
     if not low:
@@ -142,11 +148,17 @@ async def _last_line(site: Site, run_id: int) -> int:
     return high
 
 
-async def _page(site: Site, run_id: int, after: int) -> Log:
-    page = await site.service.views.output(ReadOutput(run_id=run_id, after=after, limit=LINES_SHOWN + 1))
-    rows = page.lines[:LINES_SHOWN]
+async def tail(site: Site, run_id: int, count: int) -> tuple[Log, int]:
+    """Return the last lines of a run, and the number of the line before them."""
+    after = max(await _last_line(site, run_id, count) - count, 0)
+    return await _page(site, run_id, after, count), after
+
+
+async def _page(site: Site, run_id: int, after: int, count: int) -> Log:
+    page = await site.service.views.output(ReadOutput(run_id=run_id, after=after, limit=count + 1))
+    rows = page.lines[:count]
     lines = [_line(row, [plain(row[3])]) for row in rows]
-    return Log(lines, rows[-1][0] if rows else after, len(page.lines) > LINES_SHOWN)
+    return Log(lines, rows[-1][0] if rows else after, len(page.lines) > count)
 
 
 async def _found(site: Site, run_id: int, after: int, find: str) -> Log:

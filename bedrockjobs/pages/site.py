@@ -19,10 +19,9 @@ from aiohttp import web
 
 from bedrockjobs.commands import Command
 from bedrockjobs.config import Settings
-from bedrockjobs.errors import CommandError
+from bedrockjobs.errors import BadArguments, CommandError
 from bedrockjobs.pages import words
 from bedrockjobs.service import VERSION, Service
-from bedrockjobs.wire import moment_of
 
 FOLDER = Path(__file__).parent
 
@@ -87,7 +86,7 @@ class Site:
 
     def now(self) -> datetime:
         """Return the server's time."""
-        return moment_of(self.service.status()["now"])
+        return self.service.now()
 
     # --- answering ---------------------------------------------------------------------------------------
 
@@ -177,6 +176,14 @@ def _depth(request: web.Request) -> int:
     resource = request.match_info.route.resource
     assert resource is not None
     return resource.canonical[resource.canonical.rindex("/ui/") :].count("/") - 1
+
+
+def cursor(request: web.Request, name: str, what: str) -> int | None:
+    """Return the number before which a page begins; raises BadArguments where it is none."""
+    given = request.query.get(name, "")
+    if given and not (given.isascii() and given.isdigit() and len(given) < 19):
+        raise BadArguments(f"Malformed {name}", f"{name}: expected {what}")
+    return int(given) if given else None
 
 
 def _query(query: dict[str, Any]) -> str:

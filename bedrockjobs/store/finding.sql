@@ -1,13 +1,13 @@
--- How a person finds jobs. Each statement of a search looks at one stretch of jobs, the newest first, so that
--- a search can stop in time and go on later: a row always comes, with the lowest jobID of the stretch and how
--- many jobs it had, beside each job that was found; a filter that is null lets all through.
+-- How a person finds jobs, runs and events. Each statement of a search looks at one stretch of them, the newest
+-- first, so that a search can stop in time and go on later: a row always comes, with the lowest number of the
+-- stretch and how many it had, beside each that was found; a filter that is null lets all through.
 
 -- name: find_any
 -- Through all jobs.
 WITH stretch AS MATERIALIZED (
     SELECT jobID FROM jobs WHERE jobID < :before ORDER BY jobID DESC LIMIT :stretch
 )
-{found};
+{found_jobs};
 
 -- name: find_aside
 -- Through the jobs that have failed, or wait for their children.
@@ -15,14 +15,14 @@ WITH stretch AS MATERIALIZED (
     SELECT jobID FROM jobs WHERE (state = 'FAILED' OR state = 'PAUSED') AND state = :state AND jobID < :before
         ORDER BY jobID DESC LIMIT :stretch
 )
-{found};
+{found_jobs};
 
 -- name: find_named
 -- Through the jobs of one name.
 WITH stretch AS MATERIALIZED (
     SELECT jobID FROM jobs WHERE name = :pattern AND jobID < :before ORDER BY jobID DESC LIMIT :stretch
 )
-{found};
+{found_jobs};
 
 -- name: find_few
 -- Through the jobs whose names have a common beginning, where they are few: they are sorted.
@@ -30,7 +30,28 @@ WITH stretch AS MATERIALIZED (
     SELECT jobID FROM jobs INDEXED BY jobsAnyState WHERE name BETWEEN :low AND :high AND jobID < :before
         ORDER BY jobID DESC LIMIT :stretch
 )
-{found};
+{found_jobs};
+
+-- name: find_failed_runs
+-- Runs that failed, were lost or took too long.
+WITH stretch AS MATERIALIZED (
+    SELECT runID FROM runs WHERE runID < :before ORDER BY runID DESC LIMIT :stretch
+)
+{found_runs};
+
+-- name: find_failed_runs_of_name
+-- The same of one name.
+WITH stretch AS MATERIALIZED (
+    SELECT runID FROM runs WHERE name = :pattern AND runID < :before ORDER BY runID DESC LIMIT :stretch
+)
+{found_runs};
+
+-- name: find_events
+-- What happened, the newest first.
+WITH stretch AS MATERIALIZED (
+    SELECT seq FROM events WHERE seq < :before ORDER BY seq DESC LIMIT :stretch
+)
+{found_events};
 
 -- name: count_names
 -- How many jobs have names with a common beginning, up to a limit.
@@ -53,5 +74,5 @@ SELECT {columns} FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 AND j
 
 -- name: events_of_job
 -- The newest events of a job.
-SELECT seq, at, kind, name, jobID, runID, "by", detail FROM events WHERE jobID = :jobID
+SELECT {event} FROM events WHERE jobID = :jobID
     ORDER BY seq DESC LIMIT :limit;

@@ -23,6 +23,10 @@ from bedrockjobs.store.statements import STATEMENTS as SQL
 
 log = logging.getLogger(__name__)
 
+_REST = JobRow._fields.index("priority") + 1
+_PLAIN = JobRow("", 0, "", "", "")[_REST:]
+"""What follows the priority in the row of a job that nothing special was asked for."""
+
 
 class SQLiteStore:
     """One database, open for writing."""
@@ -215,9 +219,13 @@ class SQLiteStore:
         """Add a job."""
         self._must_sync = True
         self._families = self._families or row.parent_job_id != 0
-        self._execute(SQL["insert_job"], row)
-        if row.expires:
-            self._note_expiry(row.expires)
+        if row[_REST:] == _PLAIN and not (row.last_run or row.repeat):
+            plain = (row.created, row.job_id, row.state, row.name, row.next_run, row.data, row.priority)
+            self._execute(SQL["insert_plain_job"], plain)
+        else:
+            self._execute(SQL["insert_job"], row)
+            if row.expires:
+                self._note_expiry(row.expires)
         self._recent.keep(row)
         self._place(row)
 

@@ -16,15 +16,41 @@ RUN = (
     "runID, jobID, name, attempt, cause, scheduledFor, started, ended, worker, host, pid, status, exitCode,"
     " error, result, progress, output, stop"
 )
-FOUND = (
-    "SELECT lowest, looked, found.* FROM"
-    " (SELECT min(jobID) AS lowest, count(*) AS looked FROM stretch) LEFT JOIN"
-    " (SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch CROSS JOIN jobs USING (jobID)"
-    " WHERE (:state IS NULL OR state = :state) AND (:pattern IS NULL OR name GLOB :pattern)"
-    " AND (:text IS NULL OR instr(data, :text) > 0) ORDER BY jobID DESC LIMIT :limit)) AS found"
-    " ORDER BY found.jobID DESC LIMIT :limit"
+MOMENT = "CASE :moment WHEN 'next' THEN nextRun WHEN 'last' THEN lastRun ELSE created END"
+JOB_FOUND = (
+    "(:state IS NULL OR state = :state) AND (:pattern IS NULL OR name GLOB :pattern)"
+    " AND (:text IS NULL OR instr(data, :text) > 0)"
+    " AND (:since IS NULL OR {moment} >= :since) AND (:until IS NULL OR {moment} < :until)"
 )
+FAILED_RUN = "runID, name, status, started, ended, worker, error"
+RUN_FOUND = "status IN ('fail', 'frozen', 'timeout') AND (:pattern IS NULL OR name GLOB :pattern)"
+EVENT_FOUND = "(:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)"
+EVENT = 'seq, at, kind, name, jobID, runID, "by", detail'
 RUN_FILTERS = "(:status IS NULL OR status = :status) AND (:worker IS NULL OR worker = :worker)"
+
+
+def _found(table: str, key: str, columns: str, wanted: str) -> str:
+    """Return the rest of a search of ``finding.sql``, behind its stretch."""
+    return (
+        f"SELECT lowest, looked, found.* FROM (SELECT min({key}) AS lowest, count(*) AS looked FROM stretch)"  # noqa: S608
+        f" LEFT JOIN (SELECT {columns} FROM {table} WHERE {key} IN (SELECT {key} FROM stretch"
+        f" CROSS JOIN {table} USING ({key}) WHERE {wanted} ORDER BY {key} DESC LIMIT :limit)) AS found"
+        f" ORDER BY found.{key} DESC LIMIT :limit"
+    )
+
+
+MARKS = {
+    "found_jobs": _found("jobs", "jobID", COLUMNS, JOB_FOUND),
+    "found_runs": _found("runs", "runID", FAILED_RUN, RUN_FOUND),
+    "found_events": _found("events", "seq", EVENT, EVENT_FOUND),
+    "columns": COLUMNS,
+    "event": EVENT,
+    "queued": QUEUED,
+    "run": RUN,
+    "run_filters": RUN_FILTERS,
+    "moment": MOMENT,
+}
+"""What the marks in the files of statements stand for, in the order in which they are put in."""
 
 
 def _read(file: str) -> dict[str, str]:
@@ -39,8 +65,8 @@ def _read(file: str) -> dict[str, str]:
 
 def _filled(body: str) -> str:
     priorities = ", ".join(f"({priority})" for priority in PRIORITIES)
-    body = body.replace("{priorities}", priorities).replace("{found}", FOUND)
-    for mark, text in (("columns", COLUMNS), ("queued", QUEUED), ("run", RUN), ("run_filters", RUN_FILTERS)):
+    body = body.replace("{priorities}", priorities)
+    for mark, text in MARKS.items():
         body = body.replace(f"{{{mark}}}", text)
 
     def branches(match: re.Match[str]) -> str:

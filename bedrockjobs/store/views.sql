@@ -66,7 +66,7 @@ SELECT coalesce(max(seq), 0) FROM events;
 
 -- name: events
 -- Events in order.
-SELECT seq, at, kind, name, jobID, runID, "by", detail FROM events WHERE seq > :after
+SELECT {event} FROM events WHERE seq > :after
     AND (:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)
     ORDER BY seq LIMIT :limit;
 

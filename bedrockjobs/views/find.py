@@ -1,13 +1,13 @@
-"""How a person finds jobs: by state, name and text, page by page, each page within a time.
+"""How a person finds jobs, failed runs and events: page by page, each page within a time.
 
-A search looks at stretches of jobs, the newest first, until it has found enough or its time is over, and
-says how far it got. It knows no page and no protocol.
+A search looks at one stretch after the other, the newest first, until it has found enough or its time is
+over, and says how far it got. It knows no page and no protocol.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.config import NAME_CHARS_MAX
 from bedrockjobs.store.reader import Reader
@@ -32,12 +32,25 @@ EVENTS_SHOWN = 100
 _HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
 _ASIDE = frozenset({"FAILED", "PAUSED"})
 _FOUND_FROM = 2
+_JOB_ID = JobRow._fields.index("job_id")
+
+
+Moment = Literal["created", "next", "last"]
+"""A time of a job: when it was created, its next run, its last run."""
 
 
 class Found(NamedTuple):
     """Jobs, the newest first; the jobID down to which was looked; whether there are none below it."""
 
     jobs: list[JobRow]
+    reached: int
+    ended: bool
+
+
+class Rows(NamedTuple):
+    """The same of runs and events: rows, the newest first."""
+
+    rows: list[tuple[Any, ...]]
     reached: int
     ended: bool
 
@@ -56,11 +69,15 @@ class Finder:
         state: str | None = None,
         pattern: str | None = None,
         text: str | None = None,
+        moment: Moment = "created",
+        since: str | None = None,
+        until: str | None = None,
         limit: int = 100,
-        within_s: float = FIND_S,
+        within_s: float | None = None,
     ) -> Found:
         """Return jobs below ``before`` in a state, whose name matches a GLOB and whose data holds ``text``.
 
+        ``moment`` is the time that must be at ``since`` or later and before ``until``, both of them stamps.
         Raises TimedOut where one stretch alone took longer than a Query may.
         """
         prefix = literal_prefix(pattern or "")
@@ -69,25 +86,57 @@ class Finder:
             "state": state,
             "pattern": pattern,
             "text": text,
+            "moment": moment,
+            "since": since,
+            "until": until,
             "low": prefix,
             "high": prefix + _HIGHEST,
         }
         statement = await self._statement(state, pattern, given)
+        found = await self._search(statement, given, _JOB_ID, limit, within_s)
+        return Found([JobRow._make(row) for row in found.rows], found.reached, found.ended)
+
+    async def failed_runs(self, *, before: int | None = None, pattern: str | None = None, limit: int) -> Rows:
+        """Return runs below ``before`` that failed, were lost or took too long.
+
+        Of each runID, name, status, started, ended, worker and error.
+        """
+        one = pattern is not None and literal_prefix(pattern) == pattern
+        given = {"before": JOB_ID_MAX if before is None else before, "pattern": pattern}
+        return await self._search("find_failed_runs_of_name" if one else "find_failed_runs", given, 0, limit)
+
+    async def events(
+        self, *, before: int | None = None, kind: str | None = None, pattern: str | None = None, limit: int
+    ) -> Rows:
+        """Return events (as in EventReply) below ``before``, of a kind, whose name matches a GLOB."""
+        given = {"before": JOB_ID_MAX if before is None else before, "kind": kind, "pattern": pattern}
+        return await self._search("find_events", given, 0, limit)
+
+    async def _search(
+        self,
+        statement: str,
+        given: dict[str, Any],
+        number: int,
+        limit: int,
+        within_s: float | None = None,
+    ) -> Rows:
+        """Look at one stretch after the other; ``number`` is the column that says how far a row is."""
+        within_s = FIND_S if within_s is None else within_s
         loop = asyncio.get_running_loop()
         deadline, stretch = loop.time() + within_s, STRETCH_MIN
-        found: list[JobRow] = []
+        found: list[tuple[Any, ...]] = []
         while True:
             began = loop.time()
             given["stretch"] = stretch
             page = await self._reader.view(statement, given, limit - len(found), scans=True)
             lowest, looked = page.rows[0][:_FOUND_FROM]
-            found += [JobRow._make(row[_FOUND_FROM:]) for row in page.rows if row[_FOUND_FROM] is not None]
+            found += [row[_FOUND_FROM:] for row in page.rows if row[_FOUND_FROM] is not None]
             if page.more:
-                return Found(found, found[-1].job_id, ended=False)
+                return Rows(found, found[-1][number], ended=False)
             reached = given["before"] if lowest is None else lowest
             now = loop.time()
             if looked < stretch or len(found) == limit or now >= deadline:
-                return Found(found, reached, ended=looked < stretch)
+                return Rows(found, reached, ended=looked < stretch)
             given["before"] = reached
             if now - began < within_s / 8:
                 stretch = min(stretch * 4, STRETCH_MAX)

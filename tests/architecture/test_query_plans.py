@@ -50,6 +50,7 @@ INTENDED = {
 
 NO_SEEK = {
     "insert_job",
+    "insert_plain_job",
     "highest_job_id",
     "has_families",
     "get_meta",

@@ -80,8 +80,8 @@ async def test_a_rare_event_is_sought_stretch_by_stretch(
     await site.ask("PauseJobs", name="rare")
     for _ in range(18):
         await site.ask("PauseJobs", name="common")
-    monkeypatch.setattr("bedrockjobs.pages.events.LIST_MAX", 5)
-    monkeypatch.setattr("bedrockjobs.pages.events.STRETCHES_MAX", 2)
+    monkeypatch.setattr("bedrockjobs.views.find.STRETCH_MIN", 10)
+    monkeypatch.setattr("bedrockjobs.views.find.FIND_S", 0.0)
     await site.open(page, "ui/events?name=rare")
     await expect(page.locator("main")).to_contain_text("None among those that were looked at.")
     await page.keyboard.press("n")

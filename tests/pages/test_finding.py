@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,10 +25,12 @@ def database(tmp_path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
     schema.apply(db)
     db.executemany(
-        "INSERT INTO jobs (created, jobID, state, name, nextRun, data) VALUES ('', ?, ?, ?, '', ?)",
+        "INSERT INTO jobs (created, jobID, state, name, nextRun, lastRun, data)"
+        " VALUES (?2, ?1, ?3, ?4, ?2, CASE WHEN ?1 % 2 THEN ?2 ELSE '' END, ?5)",
         (
             (
                 number,
+                f"2026-11-21 {number // 60:02}:{number % 60:02}:00",
                 "FAILED" if number % 7 == 0 else "PAUSED" if number % 31 == 0 else "QUEUED",
                 f"{'mail' if number % 3 else 'report'}/{number % 5}",
                 f'{{"n":{number}}}',
@@ -58,7 +61,12 @@ CASES: list[dict[str, Any]] = [
     {"text": '"n":1'},
     {"state": "FAILED", "pattern": "report/2", "text": "7"},
     {"pattern": "mail/1", "state": "FINISHED"},
+    {"since": "2026-11-21 01:00:00"},
+    {"until": "2026-11-21 00:40:00", "moment": "next"},
+    {"since": "2026-11-21 00:10:00", "until": "2026-11-21 02:00:00", "moment": "last", "pattern": "mail/*"},
 ]
+
+COLUMN = {"created": "created", "next": "nextRun", "last": "lastRun"}
 
 
 @pytest.mark.parametrize("few", [find.FEW, 3])
@@ -77,8 +85,10 @@ async def test_pages_find_all_that_a_plain_select_finds(
     wanted = database.execute(
         "SELECT jobID FROM jobs WHERE (:state IS NULL OR state = :state)"
         " AND (:pattern IS NULL OR name GLOB :pattern) AND (:text IS NULL OR instr(data, :text))"
-        " ORDER BY jobID DESC",
-        {"state": None, "pattern": None, "text": None, **case},
+        " AND {column} >= :since AND {column} < :until ORDER BY jobID DESC".format(
+            column=COLUMN[case.get("moment", "created")]
+        ),
+        {"state": None, "pattern": None, "text": None, "since": "", "until": "~", **case},
     ).fetchall()
     found: list[int] = []
     before = None
@@ -116,6 +126,42 @@ async def test_stretches_grow_up_to_a_limit(finder: Finder, monkeypatch: pytest.
     assert asked[:4] == [2, 8, 32, 32]
 
 
+RUN_CASES: list[dict[str, Any]] = [{}, {"pattern": "mail"}, {"pattern": "re*"}, {"pattern": "nobody"}]
+
+
+@pytest.mark.parametrize("stretch", [1, 17, 500])
+@pytest.mark.parametrize("case", RUN_CASES, ids=str)
+async def test_pages_find_all_runs_that_failed(
+    database: sqlite3.Connection,
+    finder: Finder,
+    case: dict[str, Any],
+    stretch: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(find, "STRETCH_MIN", stretch)
+    statuses = ("success", "fail", "running", "frozen", "success", "timeout", "killed")
+    database.executemany(
+        "INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, status)"
+        " VALUES (?, 1, ?, 1, '', '', '', 'w', ?)",
+        (
+            (number, "mail" if number % 3 else "report", statuses[number % len(statuses)])
+            for number in range(1, COUNT)
+        ),
+    )
+    wanted = database.execute(
+        "SELECT runID FROM runs WHERE status IN ('fail', 'frozen', 'timeout') AND name GLOB ?"
+        " ORDER BY runID DESC",
+        (case.get("pattern", "*"),),
+    ).fetchall()
+    found: list[int] = []
+    before, ended = None, False
+    while not ended:
+        rows, before, ended = await finder.failed_runs(**case, before=before, limit=9)
+        assert len(rows) <= 9
+        found += [row[0] for row in rows]
+    assert found == [run for (run,) in wanted]
+
+
 async def test_names_are_found_by_their_beginning(finder: Finder) -> None:
     assert await finder.names("mail", 3) == ["mail/0", "mail/1", "mail/2"]
     assert await finder.names("report/4", 20) == ["report/4"]
@@ -137,14 +183,17 @@ async def test_events_of_a_job_are_the_newest(database: sqlite3.Connection, find
         ("find_aside", "jobsAside (state=? AND rowid<?)"),
         ("find_named", "jobsAnyState (name=? AND rowid<?)"),
         ("find_few", "jobsAnyState (name>? AND name<?)"),
+        ("find_failed_runs", "SEARCH runs USING INTEGER PRIMARY KEY (rowid<?)"),
+        ("find_failed_runs_of_name", "runsByName (name=? AND runID<?)"),
+        ("find_events", "SEARCH events USING INTEGER PRIMARY KEY (rowid<?)"),
         ("count_names", "jobsAnyState (name>? AND name<?)"),
         ("names", "jobsAnyState (name>? AND name<?)"),
         ("children", "jobsByParent (parentJobID=? AND rowid>?)"),
     ],
 )
 def test_a_search_uses_its_index(database: sqlite3.Connection, name: str, index: str) -> None:
-    given = dict.fromkeys(("before", "state", "pattern", "text", "low", "high", "stretch", "limit", "most"))
+    given = dict.fromkeys(re.findall(r":([a-zA-Z]+)", VIEWS[name]))
     rows = database.execute(f"EXPLAIN QUERY PLAN {VIEWS[name]}", {**given, "jobID": 1, "after": 0})
     plan = [row[3] for row in rows]
     assert any(index in step for step in plan), plan
-    assert not any(step == "SCAN jobs" for step in plan), plan
+    assert not {"SCAN jobs", "SCAN runs", "SCAN events"} & set(plan), plan

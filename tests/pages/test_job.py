@@ -177,3 +177,38 @@ async def test_delete_leads_back_to_the_list(site: Site, page: Page) -> None:
     await act(page, "Delete", question=f"Delete job {job}? This cannot be undone.")
     await page.wait_for_url("**/ui/jobs")
     assert await site.state(job) == "gone"
+
+
+async def test_its_newest_runs_output_is_followed(site: Site, page: Page) -> None:
+    job = await site.create("build")
+    await site.open(page, f"ui/jobs/{job}")
+    await expect(page.locator("#log")).to_have_count(0)
+    run = (await site.take("build", heartbeat=True))["runID"]
+    await site.ask("AppendOutput", runID=run, seq=1, lines=["one"])
+    await expect(page.locator("#output h2")).to_have_text(f"Output of run {run}")
+    await expect(page.locator("#following")).to_have_text("Following.")
+    await site.ask("AppendOutput", runID=run, seq=2, lines=["\x1b[31mtwo\x1b[0m"])
+    await expect(page.locator("#line-2 .fg-red")).to_have_text("two")
+    await check(page)
+    await site.ask("RetryJob", jobID=job, runID=run)
+    await expect(page.locator("#following")).to_contain_text("The run has ended")
+    following = (await site.take("build", heartbeat=True))["runID"]
+    await expect(page.locator("#output h2")).to_have_text(f"Output of run {following}")
+    await site.ask("AppendOutput", runID=following, seq=1, lines=["another"])
+    await expect(page.locator("#log .line")).to_have_count(1)
+    await expect(page.locator("#line-1")).to_contain_text("another")
+
+
+async def test_only_the_end_of_a_long_output_is_shown(site: Site, page: Page) -> None:
+    job = await site.create("build")
+    taken = await site.take("build", heartbeat=True)
+    lines = [f"line {number}" for number in range(1, 251)]
+    await site.ask("AppendOutput", runID=taken["runID"], seq=1, lines=lines)
+    await site.ask("FailJob", jobID=job, runID=taken["runID"], error="it broke")
+    await site.open(page, f"ui/jobs/{job}")
+    await expect(page.locator("#log .line")).to_have_count(100)
+    await expect(page.locator("#log")).to_contain_text("Lines up to 150 come before these.")
+    await page.get_by_label("Timestamps").check()
+    await expect(page.locator("#line-250 .when")).to_be_visible()
+    await page.get_by_role("link", name="All of it").click()
+    await expect(page.locator("#log .line")).to_have_count(250)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.async_api import Page, expect
@@ -75,6 +75,23 @@ async def test_filters_are_in_the_address(site: Site, page: Page) -> None:
     await page.get_by_role("link", name="Show all").click()
     await page.wait_for_url("**/ui/jobs")
     assert len(await listed(page)) == 4
+
+
+async def test_a_time_is_typed_as_local_and_kept_as_utc(site: Site, page: Page) -> None:
+    await site.create("soon", firstRun="2031-01-01 10:00:00")
+    await site.create("later", firstRun="2031-01-01 12:00:00")
+    await site.open(page, "ui/jobs")
+    offset = await page.evaluate("-new Date('2031-01-01T11:00:00Z').getTimezoneOffset()")
+    typed = datetime(2031, 1, 1, 11, 0, 30, tzinfo=UTC) + timedelta(minutes=offset)
+    await page.get_by_label("Which time").select_option("next run")
+    await page.get_by_label("from, ").fill(typed.strftime("%Y-%m-%dT%H:%M:%S"))
+    await page.get_by_role("button", name="Filter", exact=True).click()
+    await page.wait_for_url("**time=next&from=2031-01-01T11%3A00%3A30Z")
+    assert await listed(page) == [2]
+    assert await page.get_by_label("from, ").input_value() == typed.strftime("%Y-%m-%dT%H:%M:%S")
+    await site.open(page, "ui/jobs?time=next&to=2031-01-01T11:00:01%2B01:00")
+    assert await listed(page) == [1]
+    await check(page)
 
 
 async def test_names_are_completed(site: Site, page: Page) -> None:

@@ -27,6 +27,20 @@
     }
   }
 
+  // A form's times are UTC in the address, and without scripts; here they are typed in local time.
+  function localTimes() {
+    for (const field of $$("input[data-utc]")) {
+      const moment = new Date(`${field.value}Z`);
+      const shifted = new Date(moment - moment.getTimezoneOffset() * 60000);
+      if (field.value) field.value = shifted.toISOString().slice(0, 19);
+      field.form.addEventListener("formdata", (event) => {
+        if (field.value) event.formData.set(field.name, `${new Date(field.value).toISOString().slice(0, 19)}Z`);
+        else event.formData.delete(field.name);
+      });
+    }
+    for (const zone of $$("[data-zone]")) zone.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  }
+
   // --- parts that are read again -------------------------------------------------------------------------
 
   function refresh() {
@@ -260,6 +274,7 @@
   $("#theme").addEventListener("click", () => theme(true));
   $("#keys").addEventListener("click", keys["?"]);
   theme(false);
+  localTimes();
   tellTimes();
   count();
   listen();

@@ -1,16 +1,14 @@
-// The output of a run: colours, timestamps in local time, and new lines as they come.
+// The output of a run: colours, timestamps in local time, and new lines as they come. A job's page shows that of
+// its newest run, which changes.
 (() => {
   "use strict";
   const LINES_KEPT = 5000;
   const FLUSH_MS = 100;
   const root = document.documentElement.dataset.root;
-  const log = document.getElementById("log");
-  const follow = document.getElementById("follow");
-  const times = document.getElementById("times");
-  const place = document.getElementById("following");
-  let last = Number(log.dataset.last);
+  let log, follow, times, place;
+  let last = 0;
   let stream = null;
-  let shown = log.querySelectorAll(".line").length;
+  let shown = 0;
   let dropped = 0;
 
   // --- colours ---------------------------------------------------------------------------------------------
@@ -66,16 +64,17 @@
     time.textContent = `${clock.format(new Date(time.dateTime))} · ${time.dateTime.slice(11, 19)} UTC`;
   }
 
-  times.addEventListener("change", () => {
+  function showTimes() {
     log.classList.toggle("times", times.checked);
     const download = document.getElementById("download");
+    if (!download) return;
     for (const address of [new URL(location.href), new URL(download.href)]) {
       if (times.checked) address.searchParams.set("times", "1");
       else address.searchParams.delete("times");
       if (address.pathname === location.pathname) history.replaceState(null, "", address);
       else download.href = address;
     }
-  });
+  }
 
   // --- new lines -------------------------------------------------------------------------------------------
 
@@ -148,15 +147,29 @@
     stream.addEventListener("error", () => say("Reconnecting…"));
   }
 
-  for (const said of log.querySelectorAll("[data-raw]")) paint(said, JSON.parse(said.dataset.raw));
-  for (const time of log.querySelectorAll(".when")) tell(time);
-  if (follow) {
+  function begin() {
+    close();
+    [log, follow, times, place] = ["log", "follow", "times", "following"].map((id) => document.getElementById(id));
+    if (!log) return;
+    [waiting, last, shown, dropped] = [[], Number(log.dataset.last), log.querySelectorAll(".line").length, 0];
+    for (const said of log.querySelectorAll("[data-raw]")) paint(said, JSON.parse(said.dataset.raw));
+    for (const time of log.querySelectorAll(".when")) tell(time);
+    times.addEventListener("change", showTimes);
+    if (!follow) return;
     log.scrollTop = log.scrollHeight;
     follow.addEventListener("change", () => {
       if (follow.checked) { log.scrollTop = log.scrollHeight; open(); } else { close(); say("Not following."); }
     });
-    document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
-    addEventListener("pagehide", close);
     open();
   }
+
+  document.addEventListener("htmx:after:swap", () => {
+    if (document.getElementById("log") !== log) begin();
+    const newest = document.querySelector("[data-newest]");
+    const known = log ? log.dataset.run : "";
+    if (newest && newest.dataset.newest !== known) document.body.dispatchEvent(new CustomEvent("newrun"));
+  });
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  addEventListener("pagehide", close);
+  begin();
 })();
