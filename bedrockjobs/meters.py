@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 """Bounds for the length of a commit: half a millisecond on a good disk, seconds on one in trouble."""
@@ -24,6 +25,24 @@ RUN_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400)
 
 LATE_S = (0, 1, 2, 5, 10, 30, 60, 300, 900, 3_600)
 """Bounds for the whole seconds between a tick and its run."""
+
+
+class EndedRun(NamedTuple):
+    """A run that ended, as it is told to whoever follows runs; times are stamps, as in the tables."""
+
+    run_id: int
+    job_id: int
+    name: str
+    attempt: int
+    cause: str
+    worker: str
+    started: str
+    ended: str
+    status: str
+    exit_code: int | None
+    error: str
+    traceparent: str
+    """The W3C trace context that its job was created with; empty without one."""
 
 
 class Histogram:
@@ -66,6 +85,8 @@ class Meters:
         """Runs by the status they ended with."""
         self.ticks: Counter[str] = Counter()
         """Ticks of schedules by outcome."""
+        self.on_run: Callable[[EndedRun], None] | None = None
+        """Who is told of each run that ended, if anybody is."""
 
     def committed(self, seconds: float, commands: int) -> None:
         """Note a commit that waited for the disk, and the commands that shared it."""

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bedrockjobs import logs, metrics, systemd
+from bedrockjobs import logs, metrics, systemd, telemetry
 from bedrockjobs import pages as browser
 from bedrockjobs.bells import Bells
 from bedrockjobs.clock import Clock, StandingClock, SystemClock
@@ -159,6 +159,9 @@ class Server:
             more=[*watched, *browser.routes(self.service, self.settings)],
             sockets=self._sockets,
         )
+        self._telemetry = telemetry.connect(VERSION)
+        if self._telemetry is not None:
+            tally.meters.on_run = self._telemetry.run_ended
         self.dispatcher.start()
         try:
             await self._listener.open()
@@ -199,6 +202,8 @@ class Server:
         self._store.close()
         assert self._lock is not None
         self._lock.release()
+        if self._telemetry is not None:
+            await self._telemetry.close()
 
 
 def run(settings: Settings) -> int:

@@ -15,6 +15,7 @@ from bedrockjobs.desk import OpenRun
 from bedrockjobs.handlers import ticks
 from bedrockjobs.handlers.placing import after_seconds, has_option, option, word
 from bedrockjobs.handlers.turn import TakeRequest, Turn
+from bedrockjobs.meters import EndedRun
 from bedrockjobs.store.rows import JobRow, RunRow
 from bedrockjobs.wire import moment_of
 
@@ -73,21 +74,28 @@ def close(
             status = "timeout"
         elif run.stop:
             status = BY_STOP[run.stop]
+    run = run._replace(
+        status=status,
+        ended=turn.now_ms,
+        error=error[:ERROR_CHARS_MAX],
+        exit_code=exit_code,
+        result=result,
+        output=turn.tx.records.last_lines(run.run_id, option(row, "outputLines", OUTPUT_TAIL_DEFAULT)),
+    )
     turn.tx.records.end_run(
-        run._replace(
-            status=status,
-            ended=turn.now_ms,
-            error=error[:ERROR_CHARS_MAX],
-            exit_code=exit_code,
-            result=result,
-            output=turn.tx.records.last_lines(run.run_id, option(row, "outputLines", OUTPUT_TAIL_DEFAULT)),
-        ),
+        run,
         keep_success=option(row, "keepSuccess", HISTORY_DEFAULT),
         keep_fail=option(row, "keepFail", HISTORY_DEFAULT),
     )
     _forget(turn, run.run_id)
     took_s = (turn.moment - moment_of(run.started)).total_seconds()
     turn.after.append(partial(turn.meters.ended, status, took_s))
+    if turn.meters.on_run is not None:
+        told = EndedRun(
+            run.run_id, run.job_id, run.name, run.attempt, run.cause, run.worker, run.started, run.ended,
+            status, exit_code, run.error, word(row, "traceparent", ""),
+        )  # fmt: skip
+        turn.after.append(partial(turn.meters.on_run, told))
     return status
 
 
