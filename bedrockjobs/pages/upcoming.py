@@ -9,16 +9,17 @@ import heapq
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aiohttp import web
 
 from bedrockjobs.commands import ListSchedules
-from bedrockjobs.config import LIST_MAX
 from bedrockjobs.errors import BadArguments
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.ticking import next_ticks
-from bedrockjobs.wire import moment_of, stamp
+from bedrockjobs.views.find import ScheduleAhead
+from bedrockjobs.views.validate import words_of
+from bedrockjobs.wire import moment_of, stamp, stamp_ms
 
 AHEAD = timedelta(hours=24)
 """How far ahead ticks are shown."""
@@ -27,7 +28,7 @@ TICKS_SHOWN = 100
 """Ticks on a page."""
 
 SCHEDULES_LOOKED_AT = 2_000
-"""Schedules whose ticks are shown; the page says so where there are more, and a name finds the others."""
+"""Schedules whose ticks are shown, those that run next; with more of them the page says how far it reaches."""
 
 _CURSOR = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ([0-9]{1,18})")
 
@@ -37,22 +38,29 @@ class Coming(NamedTuple):
 
     at: str
     job_id: int
-    schedule: dict[str, Any]
+    schedule: ScheduleAhead
 
 
 async def upcoming(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of ticks to come."""
     name, after = request.query.get("name", ""), request.query.get("after", "")
+    asked = ListSchedules.read({"name": name} if name else {})
     now = site.now()
-    schedules, more = await _schedules(site, {"name": name} if name else {})
-    ticks = _page(schedules, now, _cursor(after))
+    schedules, more = await site.service.views.find.schedules_ahead(
+        asked.name, stamp_ms(now), SCHEDULES_LOOKED_AT
+    )
+    end = stamp(now + AHEAD)
+    reached = ""
+    if more:  # those that are left out may tick from then on
+        reached = end = min(schedules[-1].next_run[:19], end)
+    ticks = _page(schedules, now, _cursor(after), end)
     shown = ticks[:TICKS_SHOWN]
     return site.show(
         request,
         "upcoming.html",
         title="Upcoming",
-        ticks=shown,
-        looked_at=SCHEDULES_LOOKED_AT if more else 0,
+        ticks=[(tick, words_of(tick.schedule.repeat)) for tick in shown],
+        reached=reached,
         filters={"name": name, "after": after},
         following=f"{shown[-1].at} {shown[-1].job_id}" if len(ticks) > TICKS_SHOWN else None,
     )
@@ -78,44 +86,33 @@ def _refuse() -> tuple[str, int]:
     )
 
 
-async def _schedules(site: Site, wanted: dict[str, str]) -> tuple[list[dict[str, Any]], bool]:
-    """Return the schedules that are looked at, and whether there are others."""
-    found: list[dict[str, Any]] = []
-    while len(found) < SCHEDULES_LOOKED_AT:
-        last = found[-1]["jobID"] if found else 0
-        page = (await site.ask(ListSchedules.read({**wanted, "after": last, "limit": LIST_MAX})))["schedules"]
-        found += page
-        if len(page) < LIST_MAX:
-            return found, False
-    return found[:SCHEDULES_LOOKED_AT], True
-
-
-def _page(schedules: list[dict[str, Any]], now: datetime, cursor: tuple[str, int] | None) -> list[Coming]:
+def _page(
+    schedules: list[ScheduleAhead], now: datetime, cursor: tuple[str, int] | None, end: str
+) -> list[Coming]:
     """Return the ticks after the cursor, one more than a page shows, in order of time and job."""
-    end = stamp(now + AHEAD)
-    lines = [_line(schedule, now, cursor, end) for schedule in schedules if schedule["state"] != "FAILED"]
+    lines = [_line(schedule, now, cursor, end) for schedule in schedules]
     merged = heapq.merge(*lines, key=lambda coming: coming[:2])
     return [coming for _, coming in zip(range(TICKS_SHOWN + 1), merged, strict=False)]
 
 
 def _line(
-    schedule: dict[str, Any], now: datetime, cursor: tuple[str, int] | None, end: str
+    schedule: ScheduleAhead, now: datetime, cursor: tuple[str, int] | None, end: str
 ) -> Iterator[Coming]:
     """Yield a schedule's ticks after the cursor; one that is due and not yet taken is among them."""
     for at in _ticks(schedule, now, cursor):
         if at > end:
             return
-        if cursor is None or (at, schedule["jobID"]) > cursor:
-            yield Coming(at, schedule["jobID"], schedule)
+        if cursor is None or (at, schedule.job_id) > cursor:
+            yield Coming(at, schedule.job_id, schedule)
 
 
-def _ticks(schedule: dict[str, Any], now: datetime, cursor: tuple[str, int] | None) -> Iterator[str]:
+def _ticks(schedule: ScheduleAhead, now: datetime, cursor: tuple[str, int] | None) -> Iterator[str]:
     begin = now
-    if cursor is None and schedule["state"] == "QUEUED":
-        first = schedule["nextRun"][:19]
+    if cursor is None and schedule.state == "QUEUED":
+        first = schedule.next_run[:19]
         yield first
         begin = max(moment_of(first), now)
     elif cursor is not None:
         begin = moment_of(cursor[0]) - timedelta(seconds=1)
-    for tick in next_ticks(schedule["repeat"], begin.astimezone(UTC)):
+    for tick in next_ticks(schedule.repeat, begin.astimezone(UTC)):
         yield stamp(tick)

@@ -53,6 +53,15 @@ WITH stretch AS MATERIALIZED (
 )
 {found_events};
 
+-- name: schedules_ahead
+-- Schedules by their next run, each with a pattern that pauses it: all are looked at, and those that are next kept.
+SELECT jobID, name, state, repeat, nextRun,
+    coalesce((SELECT pattern FROM pauses WHERE jobs.name GLOB pattern AND ("until" = '' OR "until" > :now)
+        ORDER BY pattern LIMIT 1), '') AS paused
+    FROM jobs WHERE repeat <> '' AND name BETWEEN :low AND :high AND state <> 'FAILED'
+    AND ltrim(repeat, char(9, 10, 13, 32)) LIKE 'CRON %' AND (:pattern IS NULL OR name GLOB :pattern)
+    ORDER BY nextRun, jobID LIMIT :limit;
+
 -- name: count_names
 -- How many jobs have names with a common beginning, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name BETWEEN :low AND :high LIMIT :most) LIMIT :limit;

@@ -55,6 +55,17 @@ class Rows(NamedTuple):
     ended: bool
 
 
+class ScheduleAhead(NamedTuple):
+    """A schedule that has not FAILED; ``paused`` is a pattern that pauses it, or empty."""
+
+    job_id: int
+    name: str
+    state: str
+    repeat: str
+    next_run: str
+    paused: str
+
+
 class Finder:
     """The searches of one server."""
 
@@ -111,6 +122,15 @@ class Finder:
         """Return events (as in EventReply) below ``before``, of a kind, whose name matches a GLOB."""
         given = {"before": JOB_ID_MAX if before is None else before, "kind": kind, "pattern": pattern}
         return await self._search("find_events", given, 0, limit)
+
+    async def schedules_ahead(
+        self, pattern: str | None, now: str, limit: int
+    ) -> tuple[list[ScheduleAhead], bool]:
+        """Return the schedules that run next, and whether there are others behind them."""
+        prefix = literal_prefix(pattern or "")
+        given = {"pattern": pattern, "now": now, "low": prefix, "high": prefix + _HIGHEST}
+        page = await self._reader.view("schedules_ahead", given, limit, scans=True)
+        return [ScheduleAhead._make(row) for row in page.rows], page.more
 
     async def _search(
         self,

@@ -116,6 +116,7 @@ async def test_a_collector_that_is_not_there_holds_nothing_up(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
         monkeypatch.setattr(telemetry, "CLOSE_S", 0.2)
         assert len(await runs(tmp_path)) == 2
 

@@ -66,6 +66,19 @@ async def test_a_page_is_bounded_and_the_next_goes_on_behind_it(site: Site, page
     assert len(minutes) * 3 - len(both) in (0, 1, 2), "no tick is missing between the pages"
 
 
+async def test_of_very_many_schedules_those_that_run_next_are_shown(
+    site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hour in (5, 1, 4, 2, 3):
+        await site.create(f"at/{hour}", repeat="CRON 0 0 1 1 *", firstRun=f"2026-11-22 0{hour}:00:00")
+    await site.ask("AdvanceClock", to="2026-11-22 00:00:00")
+    monkeypatch.setattr("bedrockjobs.pages.upcoming.SCHEDULES_LOOKED_AT", 3)
+    await site.open(page, "ui/upcoming")
+    await expect(page.locator("[data-row] th")).to_have_text(["at/1", "at/2", "at/3"])
+    await expect(page.locator(".notice")).to_contain_text("2026-11-22 03:00:00 UTC")
+    await check(page)
+
+
 async def test_a_tick_leaves_when_it_has_passed(site: Site, page: Page) -> None:
     await site.create("hourly", repeat="CRON 0 * * * *")
     await site.open(page, "ui/upcoming?name=hour*")
