@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from bedrockjobs.commands import ListSchedules
 from bedrockjobs.errors import BadArguments
 from bedrockjobs.jsontext import dump
 from bedrockjobs.pages.site import HEADERS, Pages, Site
 from bedrockjobs.pages.words import counted, lasted, number
-from bedrockjobs.wire import moment_of, stamp
+from bedrockjobs.wire import moment_of, stamp, stamp_ms
 
 RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}
 """What charts show: the seconds they go back, and the seconds of one of their steps (60, 144, 168 steps)."""
@@ -23,14 +22,13 @@ RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}
 WAITED_LONG_S = 300
 """Time a ready job may have waited before the page calls it a problem: a free worker takes it at once."""
 
-SCHEDULES_LOOKED_AT = 200
-"""Schedules that are looked at for one that is paused or failed; their own page shows all."""
+TROUBLES_MAX = 1_000
+"""Schedules in trouble that are counted; their own page shows all."""
 
 NAMED = 3
 """Schedules that a problem names; the others it counts."""
 
 _SERIES = ("created", "taken", "finished", "failed", "retried", "lost")
-_FAILED = frozenset({"fail", "timeout", "frozen", "killed"})
 
 
 class Problem(NamedTuple):
@@ -46,7 +44,7 @@ async def overview(site: Site, request: web.Request) -> web.StreamResponse:
     """Show how things stand."""
     chosen = _range(request)
     counts = await site.service.views.overview()
-    schedules = (await site.ask(ListSchedules(limit=SCHEDULES_LOOKED_AT)))["schedules"]
+    schedules = await site.service.views.find.schedules_in_trouble(stamp_ms(site.now()), TROUBLES_MAX)
     rows = await _steps(site, chosen)
     sums = {name: sum(row[name] for row in rows) for name in _SERIES}
     return site.show(
@@ -100,7 +98,7 @@ def _problems(
     site: Site,
     counts: dict[str, Any],
     sums: dict[str, int],
-    schedules: list[dict[str, Any]],
+    schedules: tuple[list[str], list[str]],
     chosen: str,
 ) -> list[Problem]:
     """Return what is wrong, the most pressing first."""
@@ -120,10 +118,9 @@ def _problems(
     if counts["failed"][0]:
         sentence = f"{_jobs(counts['failed'], 'has', 'have')} failed. Somebody should look."
         found.append(Problem("problem", sentence, "ui/jobs", {"state": "FAILED"}))
-    failed = [row["name"] for row in schedules if row["lastStatus"] in _FAILED]
+    failed, paused = schedules
     if failed:
         found.append(Problem("problem", f"The last run failed of {_named(failed)}.", "ui/schedules", {}))
-    paused = [row["name"] for row in schedules if row["paused"]]
     if paused:
         found.append(Problem("notice", f"Paused: {_named(paused)}.", "ui/schedules", {}))
     return found

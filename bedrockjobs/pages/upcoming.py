@@ -28,7 +28,7 @@ TICKS_SHOWN = 100
 """Ticks on a page."""
 
 SCHEDULES_LOOKED_AT = 2_000
-"""Schedules whose ticks are shown, those that run next; with more of them the page says how far it reaches."""
+"""Schedules whose ticks are shown, those that run next; with more the page says how far that reaches."""
 
 _CURSOR = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ([0-9]{1,18})")
 

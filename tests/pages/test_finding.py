@@ -186,6 +186,8 @@ async def test_events_of_a_job_are_the_newest(database: sqlite3.Connection, find
         ("find_failed_runs", "SEARCH runs USING INTEGER PRIMARY KEY (rowid<?)"),
         ("find_failed_runs_of_name", "runsByName (name=? AND runID<?)"),
         ("schedules_ahead", "jobsRepeating (name>? AND name<?)"),
+        ("schedules_in_trouble", "jobsRepeating"),
+        ("schedules_in_trouble", "runsByJob (jobID=?)"),
         ("find_events", "SEARCH events USING INTEGER PRIMARY KEY (rowid<?)"),
         ("count_names", "jobsAnyState (name>? AND name<?)"),
         ("names", "jobsAnyState (name>? AND name<?)"),
