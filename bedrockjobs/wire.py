@@ -23,6 +23,9 @@ from bedrockjobs.errors import BY_CODE, BadArguments, CommandError
 
 JOB_ID_MAX = 2**63 - 1
 
+WHOLE_MAX = 10**18 - 1
+"""The largest whole number that is taken: all of its digits fit into 64 bits."""
+
 
 def wire_name(name: str) -> str:
     """Return the wire name of a field: ``parent_job_id`` -> ``parentJobID``."""
@@ -158,9 +161,9 @@ def _job_ids(value: Any) -> list[int]:
 def _whole(value: Any) -> Any:
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value):
         return int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= WHOLE_MAX:
         return value
-    raise PydanticCustomError("expected", "a whole number")
+    raise PydanticCustomError("expected", "a whole number of at most 18 digits")
 
 
 _PRIORITIES_EXPECTED = f"one of {', '.join(map(str, sorted(PRIORITIES)))}"

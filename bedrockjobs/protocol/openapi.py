@@ -28,6 +28,7 @@ from bedrockjobs.config import JOBS_PER_CREATE_MAX, KEY_CHARS_MAX, SCHEDULES_PER
 from bedrockjobs.protocol import grammar, openapi_cronken, schemas
 from bedrockjobs.protocol.grammar import Schema, ref
 from bedrockjobs.protocol.pages_of_lists import PAGED
+from bedrockjobs.wire import WHOLE_MAX
 
 _PROBLEM: Schema = {
     "type": "object",
@@ -340,5 +341,5 @@ def _in_address(schema: Schema) -> Schema:
     if "anyOf" in schema:
         return {"anyOf": [_in_address(option) for option in schema["anyOf"] if option.get("type") != "null"]}
     if schema.get("type") == "integer" and "enum" not in schema:
-        return {"minimum": -schemas.WHOLE_MAX, "maximum": schemas.WHOLE_MAX, **schema}
+        return {"minimum": -WHOLE_MAX, "maximum": WHOLE_MAX, **schema}
     return schema

@@ -25,7 +25,7 @@ from bedrockjobs.config import (
     TAGS_MAX,
 )
 from bedrockjobs.protocol.grammar import Schema, digits, ref, text_of
-from bedrockjobs.wire import JOB_ID_MAX
+from bedrockjobs.wire import JOB_ID_MAX, WHOLE_MAX
 
 _NOTES = ("title", "description", "default", "examples")
 
@@ -59,13 +59,13 @@ _LINE: Schema = {
 }
 
 
-WHOLE_MAX = 10**18 - 1
-"""The largest whole number that is taken as text, which has 18 digits."""
-
-
 def whole(low: int | None = None, high: int | None = None) -> Schema:
     """Return the schema of a whole number, as JSON or as text of at most 18 digits."""
-    number = {"type": "integer", "minimum": low, "maximum": high}
+    number = {
+        "type": "integer",
+        "minimum": -WHOLE_MAX if low is None else low,
+        "maximum": WHOLE_MAX if high is None else high,
+    }
     low = None if low is None or low <= -WHOLE_MAX else low
     high = None if high is None or high >= WHOLE_MAX else high
     if low is None and high is None:
@@ -78,7 +78,7 @@ def whole(low: int | None = None, high: int | None = None) -> Schema:
         text = f"-[0-9]{{1,18}}|0{{0,9}}(?:{digits(0, high)})"
     else:
         text = f"0{{0,9}}(?:{digits(low, high)})" + ("" if low else "|-0{1,17}")
-    return {"anyOf": [{key: value for key, value in number.items() if value is not None}, text_of(text)]}
+    return {"anyOf": [number, text_of(text)]}
 
 
 _LAX: Schema = {"anyOf": [{"type": "integer"}, {"type": "boolean"}, text_of("[0-9]{1,9}")]}

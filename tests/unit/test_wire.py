@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bedrockjobs.commands import ALL, CreateJob, CreateJobs, GetJob, GetJobs, RequeueJobs, RetryJob, UpdateJob
 from bedrockjobs.errors import BadArguments, BadJSON, CommandError
-from bedrockjobs.wire import Escaped, moment_of, stamp, stamp_ms, wire_name
+from bedrockjobs.wire import WHOLE_MAX, Escaped, moment_of, stamp, stamp_ms, wire_name
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,19 @@ def test_lists_of_job_ids(value: Any, ids: list[int]) -> None:
 def test_what_is_no_list_of_job_ids(value: Any) -> None:
     with pytest.raises(BadArguments, match="jobIDs"):
         RequeueJobs.read({"jobIDs": value})
+
+
+@pytest.mark.parametrize("value", [WHOLE_MAX, -WHOLE_MAX, str(WHOLE_MAX), "-007", 0])
+def test_whole_numbers(value: Any) -> None:
+    assert GetJob.read({"name": "x", "pid": value}).pid == int(value)
+
+
+@pytest.mark.parametrize(
+    "value", [WHOLE_MAX + 1, -(10**18), 10**30, "9" * 19, "", "1.0", 1.0, True, None, "+1"]
+)
+def test_what_is_no_whole_number(value: Any) -> None:
+    with pytest.raises(BadArguments, match="Malformed pid"):
+        GetJob.read({"name": "x", "pid": value})
 
 
 @pytest.mark.parametrize(
