@@ -211,6 +211,12 @@ class Settings(BaseSettings):
         pattern=r"^(/[A-Za-z0-9._~-]+)*$",
         description="Path below which a proxy has the server, such as /queue; links begin with it.",
     )
+    public_hosts: str = Field(
+        "",
+        max_length=4_000,
+        pattern=r"^[A-Za-z0-9.:\[\], -]*$",
+        description="Names under which browsers reach the server through a proxy, a comma list of hosts.",
+    )
     database: str = Field("jobs.db", description="SQLite file, as a path or as sqlite:///path.")
     durability: Durability = Field(
         "full",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 from pydantic import ValidationError
@@ -22,7 +22,6 @@ from bedrockjobs.errors import (
     BadArguments,
     BadRequest,
     CommandError,
-    Forbidden,
     NotFound,
     ServerFault,
     TimedOut,
@@ -34,6 +33,7 @@ from bedrockjobs.protocol import cronken, sse
 from bedrockjobs.protocol.compression import compress
 from bedrockjobs.protocol.docs_page import POLICY, DocsPage
 from bedrockjobs.protocol.openapi import describe, is_read
+from bedrockjobs.protocol.origins import Origins
 from bedrockjobs.protocol.pages_of_lists import next_page
 from bedrockjobs.service import VERSION, Service
 from bedrockjobs.wire import command_error
@@ -52,8 +52,6 @@ _VERB = re.compile(r"/[^/]+")
 TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """A W3C trace context of today's version."""
 
-_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -71,12 +69,13 @@ class HTTPFront:
     ) -> None:
         """Serve ``service``, and the routes ``more``.
 
-        With ``local_only`` requests must name this machine as their host. ``root_path`` is where a proxy has
-        the server: a path such as ``/queue``, or nothing. Links begin with it; requests may or may not.
+        With ``local_only`` requests must name this machine as their host, see ``Origins``. ``root_path`` is
+        where a proxy has the server: a path such as ``/queue``, or nothing. Links begin with it; requests
+        may or may not.
         """
         self._service = service
         self._settings = settings
-        self._local_only = local_only
+        self._origins = Origins(local_only=local_only, names=settings.public_hosts)
         self._root_path = root_path
         self._more = more
         description = describe(VERSION, root_path)
@@ -117,7 +116,7 @@ class HTTPFront:
 
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
             try:
-                self._check_origin(request)
+                self._origins.check(request)
                 return await handler(request)
             except CommandError as error:
                 return problem(error)
@@ -142,15 +141,6 @@ class HTTPFront:
                 return problem(ServerFault())
 
         return guard
-
-    def _check_origin(self, request: web.Request) -> None:
-        """Refuse what a page of another site may have sent through the user's browser."""
-        host = _hostname(f"//{request.headers.get('Host', '')}")
-        if self._local_only and host is not None and host not in _LOCAL_NAMES:
-            raise Forbidden("Foreign host", f"Host: expected localhost, not {host[:100]}")
-        origin = request.headers.get("Origin")
-        if origin and request.method not in ("GET", "HEAD") and origin.partition("://")[2] != request.host:
-            raise Forbidden("Foreign origin", f"Origin: expected {request.host}, not {origin[:100]}")
 
     async def _command(self, kind: type[Command[Any]], request: web.Request) -> web.StreamResponse:
         command = await self._read(request, kind)
@@ -268,13 +258,6 @@ class HTTPFront:
         response.headers["Content-Security-Policy"] = POLICY
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
-
-
-def _hostname(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return url  # no name of this machine
 
 
 def _not_allowed(allowed: str) -> web.Response:

@@ -31,6 +31,7 @@ NOT_QUANTITIES = {
     "test_clock",
     "log_format",
     "unix",
+    "public_hosts",
     "root_path",
 }
 

@@ -64,3 +64,46 @@ async def test_links_begin_with_root_path(serve: Serve) -> None:
         await live.http("queue/CreateJob", {"name": name})
     reply = await live.http("ListJobs", {"limit": 1})
     assert reply.headers["link"].startswith("</queue/ListJobs?")
+
+
+async def test_no_browser_opens_a_unix_socket_so_any_host_may_be_named(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    await serve(unix=str(path))
+    async with await _open(path) as talk:
+        talk.send(post("Ping", host="x"))
+        assert (await talk.reply()).code == 200
+
+
+NAMES = "queue.example.com, Other.example.com"
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "code"),
+    [
+        ("queue.example.com", "", 200),
+        ("queue.example.com", "https://queue.example.com", 200),
+        ("queue.example.com:8443", "https://queue.example.com:8443", 200),
+        ("127.0.0.1:8888", "https://queue.example.com", 200),  # a proxy that puts its own Host
+        ("localhost", "https://other.example.com", 200),
+        ("localhost", "https://evil.example.com", 403),
+        ("queue.example.com", "https://evil.example.com", 403),
+        ("queue.example.com.evil.com", "", 403),
+        ("evil.example.com", "", 403),
+        ("localhost", "null", 403),
+    ],
+)
+async def test_a_proxys_names_are_let_in(serve: Serve, host: str, origin: str, code: int) -> None:
+    live = await serve(public_hosts=NAMES)
+    async with await Talk.open(live.server.port) as talk:
+        talk.send(post("Ping", headers={"Origin": origin} if origin else {}, host=host))
+        reply = await talk.reply()
+    assert reply.code == code
+    if code == 403:
+        assert "expected" in reply.json["detail"]
+
+
+async def test_a_host_that_is_refused_says_which_option_lets_it_in(serve: Serve) -> None:
+    live = await serve()
+    async with await Talk.open(live.server.port) as talk:
+        talk.send(post("Ping", host="queue.example.com"))
+        assert "--public-hosts" in (await talk.reply()).json["detail"]

@@ -48,7 +48,7 @@ def test_every_setting_is_an_option_with_its_variable_and_its_words(
     default = getattr(Settings(), field)
     texts = {
         "host": "localhost", "database": "x.db", "durability": "relaxed", "compatibility": "current",
-        "unix": "x.sock", "root_path": "/queue", "log_format": "json",
+        "unix": "x.sock", "root_path": "/queue", "log_format": "json", "public_hosts": "q.example.com",
     }  # fmt: skip
     other = texts[field] if isinstance(default, str) else default + 1 if default else True
     arguments = [option_name(field)] if other is True else [option_name(field), str(other)]
