@@ -190,6 +190,7 @@ class Desk:
                 "pid": worker.pid,
                 "version": worker.version,
                 "names": worker.names,
+                "accepts": list(worker.accepts),
                 "slots": worker.slots,
                 "joined": worker.joined,
                 "heartbeat": worker.heartbeat,

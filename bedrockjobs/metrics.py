@@ -38,9 +38,6 @@ PREFIXES_MAX = 50
 COUNTED_MAX = 10_000
 """Jobs of one prefix that are counted; a gauge that shows so many means at least so many."""
 
-NAMES_MAX = 500
-"""Names whose oldest job is sought; behind them it is the oldest of the jobs that are counted."""
-
 SCHEDULES_MAX = 100
 """Schedules of one name that a health check looks at."""
 
@@ -154,15 +151,16 @@ class Metrics:
         now = stamp_ms(self._clock.now())
         given = {"now": now, "prefixes": PREFIXES_MAX, "counted": COUNTED_MAX}
         spans = await self._reader.view("queue_prefixes", given, PREFIXES_MAX + 1, scans=True)
-        heads = await self._reader.view("queue_heads", {"names": NAMES_MAX}, NAMES_MAX, scans=True)
+        heads = await self.views.queue_heads()
         overview = await self.views.overview()
         parts: dict[str, Part] = {}
         for prefix, counts in spans.rows:
             ready, later, oldest = jsontext.parse(counts)
             key = OTHER if prefix is None else prefix
-            found = Part(int(ready), int(later), oldest or "")
+            # What is paused keeps nobody waiting; only the heads tell it apart.
+            found = Part(int(ready), int(later), "" if overview["pauses"] else oldest or "")
             parts[key] = together(parts.get(key, NOTHING), found)
-        for prefix, oldest in heads.rows:
+        for prefix, oldest in heads:
             key = prefix if prefix in parts else OTHER
             parts[key] = together(parts.get(key, NOTHING), Part(0, 0, oldest or ""))
         return Queue(now, parts, overview["failed"][0], overview["schedules"], overview["oldest_ready"])
@@ -176,7 +174,7 @@ class Metrics:
         )
         age = Gauge(
             "bedrockjobs_oldest_ready_seconds",
-            "How long the oldest ready job of a prefix has been due.",
+            "How long the oldest ready job of a prefix has been due that nobody paused.",
             labels=("prefix",),
         )
         for prefix, part in queue.parts.items():
@@ -186,7 +184,7 @@ class Metrics:
         yield jobs
         yield age
         age_of_all = seconds_between(queue.oldest, queue.now)
-        yield gauge("queue_latency_seconds", "How long the oldest ready job of all has been due.", age_of_all)
+        yield gauge("queue_latency_seconds", "The same of all jobs.", age_of_all)
         yield gauge("jobs_failed", f"FAILED jobs. {COUNTED_MAX} means at least so many.", queue.failed)
         yield gauge("repeating_jobs", "Jobs that repeat, schedules among them.", queue.schedules)
 

@@ -209,6 +209,10 @@ def check_owner(path: Path, server: Server | None) -> Iterator[Finding]:
 # --- the workers -----------------------------------------------------------------------------------------
 
 
+_ACCEPTING = {"cmd": "--allow-shell", "argv": "--allow-cmd", "url": "--allow-cmd"}
+"""The option by which a worker accepts a job's own command."""
+
+
 class Due(NamedTuple):
     """A name of which a job is due."""
 
@@ -250,19 +254,28 @@ def check_workers(session: Session, server: Server) -> Iterator[Finding]:
 
 
 def _asked_for(row: Due, workers: list[dict[str, Any]]) -> bool:
-    bound = parse_lane(row.lane).worker
+    """Tell whether a worker asks for a job, and accepts the command that it may bring."""
+    lane = parse_lane(row.lane)
     return any(
-        bound in ("", worker["name"]) and any(glob(row.name, pattern) for pattern in worker["names"])
+        lane.worker in ("", worker["name"])
+        and lane.own in ("", *worker["accepts"])
+        and any(glob(row.name, pattern) for pattern in worker["names"])
         for worker in workers
     )
 
 
 def _unreached(row: Due, now: str, workers: int) -> Finding:
     waited_s = (moment_of(now) - moment_of(row.since)).total_seconds()
-    bound = parse_lane(row.lane).worker
-    who = f"worker {bound} does not ask for it" if bound else f"none of {workers} live workers asks for it"
+    lane = parse_lane(row.lane)
+    if lane.worker:
+        who = f"worker {lane.worker} does not ask for it"
+    else:
+        who = f"none of {workers} live workers asks for it"
+    if lane.own:
+        who += f" with {_ACCEPTING[lane.own]}, which its {lane.own} needs"
     words = f"{row.name} is due for {duration_text(max(int(waited_s), 0))}, and {who}"
-    advice = f"start one with --name {row.name!r}; clients that give no worker name are not seen here"
+    accepting = f" {_ACCEPTING[lane.own]} {row.name!r}" if lane.own else ""
+    advice = f"start one with --name {row.name!r}{accepting}; clients without a worker name are not seen here"
     return Finding("fail" if workers and waited_s >= WAITED_FAIL_S else "warn", "workers", words, advice)
 
 

@@ -207,6 +207,7 @@ class WorkerReply(Reply):
     pid: int
     version: str
     names: list[str]
+    accepts: list[str]
     slots: int
     joined: str
     heartbeat: str

@@ -45,6 +45,8 @@ def _reasons(turn: Turn, row: JobRow) -> list[tuple[str, str]]:
     if row.lane == EVERY_LANE:
         there = [worker.name for worker in workers_for(turn, row)]
         return found if there else [*found, ("no worker", f"no worker that is there may run {row.name}")]
+    if row.mocked:
+        return [*found, ("mocked", "it is a mocked job: only a GetJob with getMockedJobs takes it")]
     lane = parse_lane(row.lane)
     holder = turn.tx.lock_holder(lane.lock) if lane.lock else None
     if holder is not None:

@@ -35,7 +35,8 @@ SELECT CASE WHEN number <= :prefixes THEN prefix END, CASE WHEN number <= :prefi
 ) END FROM spans WHERE number > :prefixes OR (lane <> 'mock' AND lane <> 'every') LIMIT :limit;
 
 -- name: queue_heads
--- The lowest nextRun of each prefix, out of the first `:names` names: six seeks for each name.
+-- The lowest nextRun of each prefix, out of the first `:names` names, without those that are paused: six seeks
+-- for each name.
 WITH RECURSIVE walk (lane, name) AS (
     SELECT lane, name FROM (SELECT lane, name FROM jobs WHERE {queued} ORDER BY lane, name LIMIT 1)
     UNION ALL
@@ -50,6 +51,7 @@ SELECT CASE WHEN instr(name, '/') THEN substr(name, 1, instr(name, '/') - 1) ELS
     min((SELECT nextRun FROM jobs WHERE jobs.lane = walk.lane AND jobs.name = walk.name
         AND jobs.priority = column1 AND {queued} ORDER BY nextRun LIMIT 1))
     FROM walk CROSS JOIN (VALUES {priorities}) WHERE lane <> 'mock' AND lane <> 'every'
+        AND NOT EXISTS (SELECT 1 FROM pauses WHERE walk.name GLOB pattern AND ("until" = '' OR "until" > :now))
     GROUP BY prefix LIMIT :limit;
 
 -- name: health_of_schedule

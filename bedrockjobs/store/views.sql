@@ -76,15 +76,17 @@ SELECT minute, created, taken, finished, failed, retried, lost, waits, waitMs FR
     ORDER BY minute LIMIT :limit;
 
 -- name: overview
--- How many jobs are ready, wait for their time, run for a worker, are paused, have failed; schedules; and
--- since when the oldest is ready. Each count ends at `:most`; queued jobs are found lane by lane.
+-- How many jobs are ready, wait for their time, run for a worker, are paused, have failed; schedules; patterns
+-- that pause names; and since when the oldest is ready. Each count ends at `:most`; queued jobs are found lane by
+-- lane, without the mocked ones, for which no worker has to come.
 WITH RECURSIVE lanes (lane) AS (
     SELECT (SELECT lane FROM jobs WHERE {queued} ORDER BY lane LIMIT 1)
     UNION ALL
     SELECT (SELECT jobs.lane FROM jobs WHERE jobs.lane > lanes.lane AND {queued} ORDER BY jobs.lane LIMIT 1)
         FROM lanes WHERE lanes.lane IS NOT NULL LIMIT 1000
 ), classes (lane, priority) AS (
-    SELECT lane, column1 FROM lanes CROSS JOIN (VALUES {priorities}) WHERE lane IS NOT NULL
+    SELECT lane, column1 FROM lanes CROSS JOIN (VALUES {priorities})
+        WHERE lane IS NOT NULL AND lane <> 'mock'
 )
 SELECT
     (SELECT count(*) FROM (SELECT 1 FROM classes CROSS JOIN jobs WHERE jobs.lane = classes.lane
@@ -95,6 +97,7 @@ SELECT
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'PAUSED' LIMIT :most)),
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most)),
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsRepeating WHERE repeat <> '' LIMIT :most)),
+    (SELECT count(*) FROM (SELECT 1 FROM pauses WHERE "until" = '' OR "until" > :now LIMIT :most)),
     (SELECT min((SELECT nextRun FROM jobs WHERE jobs.lane = classes.lane
         AND jobs.priority = classes.priority AND {queued} ORDER BY nextRun LIMIT 1)) FROM classes)
 LIMIT :limit;

@@ -52,6 +52,9 @@ EVENTS: Topic = ("events", 0)
 COUNTED_MAX = 10_000
 """Jobs that are counted one by one for an overview; a page says that there are more."""
 
+NAMES_MAX = 500
+"""Names whose oldest job is sought; behind them it is the oldest of the jobs that are counted."""
+
 MINUTES_MAX = 12_000
 """Minutes of which charts are made: a little over a week."""
 
@@ -192,20 +195,27 @@ class Views:
         """Return how things stand: counts up to ``COUNTED_MAX`` with whether there are more, and the rest.
 
         ``ready``, ``later``, ``running`` (runs of workers), ``paused``, ``failed``: pairs of a number and
-        whether there are more; ``oldest_ready``: a stamp, empty where nothing is ready; ``workers`` and
-        ``schedules``: numbers.
+        whether there are more; ``oldest_ready``: a stamp, empty where nothing is ready but what somebody
+        paused; ``workers``, ``schedules`` and ``pauses``: numbers.
         """
         given = {"now": stamp_ms(self._clock.now()), "most": COUNTED_MAX + 1}
         row = (await self._reader.view("overview", given, 1, scans=True)).rows[0]
-        counts = dict(zip(("ready", "later", "running", "paused", "failed", "schedules"), row, strict=False))
+        counts = dict(zip(("ready", "later", "running", "paused", "failed"), row, strict=False))
         found: dict[str, Any] = {
             key: (min(count, COUNTED_MAX), count > COUNTED_MAX) for key, count in counts.items()
         }
-        oldest = str(row[-1] or "")
-        found["oldest_ready"] = oldest if oldest <= str(given["now"]) else ""
-        found["schedules"] = counts["schedules"]
+        found["schedules"], found["pauses"], oldest = row[len(counts) :]
+        if found["pauses"]:  # then it takes a look at the names
+            oldest = min((stamp for _, stamp in await self.queue_heads() if stamp), default="")
+        found["oldest_ready"] = oldest if oldest and oldest <= str(given["now"]) else ""
         found["workers"] = len(self._desk.workers)
         return found
+
+    async def queue_heads(self) -> list[tuple[str, str | None]]:
+        """Return the lowest nextRun of each prefix, out of ``NAMES_MAX`` names without the paused ones."""
+        given = {"names": NAMES_MAX, "now": stamp_ms(self._clock.now())}
+        rows = (await self._reader.view("queue_heads", given, NAMES_MAX, scans=True)).rows
+        return [(prefix, stamp) for prefix, stamp in rows]
 
     async def stats(self, since: str, bucket_s: int) -> list[dict[str, Any]]:
         """Return what was done from a stamp on, in buckets of whole minutes, the oldest first.

@@ -61,12 +61,16 @@ class _Reads:
 
     async def view(self, name: str, *_: Any, **__: Any) -> Page:
         """Return one prefix."""
-        found: Any = '[1, 2, "2026-01-01 00:00:00"]' if name == "queue_prefixes" else "2026-01-01 00:00:00"
-        return Page([("mail", found)], False)
+        assert name == "queue_prefixes"
+        return Page([("mail", '[1, 2, "2026-01-01 00:00:00"]')], False)
+
+    async def queue_heads(self) -> list[tuple[str, str]]:
+        """Return the same prefix."""
+        return [("mail", "2026-01-01 00:00:00")]
 
     async def overview(self) -> dict[str, Any]:
         """Return nothing much."""
-        return {"failed": (0, False), "schedules": 0, "oldest_ready": ""}
+        return {"failed": (0, False), "schedules": 0, "oldest_ready": "", "pauses": 0}
 
 
 class _Work:

@@ -270,3 +270,10 @@ async def test_the_retry_of_a_manual_run_waits_for_the_end_of_the_pause(site: Si
     await site.beat(worker="w", names=["*"])
     assert [wait["reason"] for wait in (await site.ok("ExplainJob", jobID=1))["waitsFor"]] == ["paused"]
     assert await site.nothing("s", worker="w")
+
+
+async def test_a_mocked_job_waits_for_one_who_asks_for_it(site: Site) -> None:
+    await site.beat(names=["*"])
+    job = await site.create("a", mockRequest=True)
+    waits = (await site.ask("ExplainJob", jobID=job))["waitsFor"]
+    assert [wait["reason"] for wait in waits] == ["mocked"]

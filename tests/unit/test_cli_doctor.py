@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -72,9 +72,11 @@ def rows(*found: tuple[str, str, str]) -> dict[str, Any]:
     return {"headers": ["lane", "name", "due"], "rows": [list(row) for row in found]}
 
 
-def worker(*names: str, name: str = "w", status: str = "active") -> dict[str, Any]:
+def worker(
+    *names: str, name: str = "w", status: str = "active", accepts: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return a worker as ListWorkers shows it, as far as it matters here."""
-    return {"name": name, "names": list(names), "status": status}
+    return {"name": name, "names": list(names), "status": status, "accepts": list(accepts)}
 
 
 def ago(seconds: float) -> str:
@@ -372,6 +374,17 @@ def test_a_job_for_one_worker_needs_that_worker(due: Ask) -> None:
     assert due(workers, ("for b", "post", ago(900)))[0]["level"] == "ok"
     (found,) = due(workers, ("for c", "post", ago(900)), expect=1)
     assert "worker c does not ask for it" in found["finding"]
+
+
+@pytest.mark.parametrize(
+    ("lane", "option"), [("cmd", "--allow-shell"), ("argv", "--allow-cmd"), ("now url", "--allow-cmd")]
+)
+def test_a_job_with_its_own_command_needs_a_worker_that_accepts_it(due: Ask, lane: str, option: str) -> None:
+    own = lane.split()[-1]
+    (found,) = due([worker("*")], (lane, "a", ago(30)))
+    assert f"none of 1 live workers asks for it with {option}, which its {own} needs" in found["finding"]
+    assert f"--name 'a' {option} 'a'" in found["advice"]
+    assert due([worker("*", accepts=[own])], (lane, "a", ago(30)))[0]["level"] == "ok"
 
 
 def test_very_many_names_are_counted(due: Ask) -> None:

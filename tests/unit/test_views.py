@@ -597,7 +597,7 @@ async def test_a_query_of_large_rows_stops_early(table: Table) -> None:
 async def test_the_reader_may_run_every_view(table: Table, name: str) -> None:
     page = await table.reader.view(name, PARAMETERS, 5)
     assert page.more is False
-    assert page.rows == {"newest_event": [(0,)], "overview": [(0, 0, 0, 0, 0, 0, None)]}.get(name, [])
+    assert page.rows == {"newest_event": [(0,)], "overview": [(0, 0, 0, 0, 0, 0, 0, None)]}.get(name, [])
 
 
 async def test_a_view_never_writes(table: Table) -> None:
@@ -618,7 +618,7 @@ async def test_an_overview_of_nothing(table: Table) -> None:
     none = (0, False)
     assert await table.views.overview() == {
         "ready": none, "later": none, "running": none, "paused": none, "failed": none, "schedules": 0,
-        "oldest_ready": "", "workers": 0,
+        "pauses": 0, "oldest_ready": "", "workers": 0,
     }  # fmt: skip
 
 
@@ -633,9 +633,22 @@ async def test_an_overview(table: Table) -> None:
     table.run(2)
     table.desk.met("w")
     assert await table.views.overview() == {
-        "ready": (3, False), "later": (1, False), "running": (1, False), "paused": (2, False),
-        "failed": (1, False), "schedules": 1, "oldest_ready": "2026-11-21 02:00:00", "workers": 1,
+        "ready": (2, False), "later": (1, False), "running": (1, False), "paused": (2, False),
+        "failed": (1, False), "schedules": 1, "pauses": 0, "workers": 1,
+        "oldest_ready": "2026-11-21 02:00:00",
     }  # fmt: skip
+
+
+async def test_what_is_paused_or_mocked_keeps_nobody_waiting(table: Table) -> None:
+    job(table, name="mock", lane="mock", nextRun="2026-11-21 01:00:00")
+    job(table, name="held/a", nextRun="2026-11-21 02:00:00")
+    job(table, name="free", nextRun="2026-11-21 03:00:00")
+    assert (await table.views.overview())["oldest_ready"] == "2026-11-21 02:00:00"
+    table.add("pauses", pattern="held/*", since=AT)
+    assert (await table.views.overview())["oldest_ready"] == "2026-11-21 03:00:00"
+    assert dict(await table.views.queue_heads()) == {"free": "2026-11-21 03:00:00"}
+    table.db.execute("UPDATE pauses SET \"until\" = '2026-11-21 00:00:00'")
+    assert (await table.views.overview())["oldest_ready"] == "2026-11-21 02:00:00"
 
 
 async def test_an_overview_counts_no_further_than_it_shows(table: Table) -> None:
