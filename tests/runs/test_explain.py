@@ -275,5 +275,5 @@ async def test_the_retry_of_a_manual_run_waits_for_the_end_of_the_pause(site: Si
 async def test_a_mocked_job_waits_for_one_who_asks_for_it(site: Site) -> None:
     await site.beat(names=["*"])
     job = await site.create("a", mockRequest=True)
-    waits = (await site.ask("ExplainJob", jobID=job))["waitsFor"]
+    waits = (await site.ok("ExplainJob", jobID=job))["waitsFor"]
     assert [wait["reason"] for wait in waits] == ["mocked"]
