@@ -28,7 +28,7 @@ class CommandError(Exception):
 
 
 class BadRequest(CommandError):
-    """The request cannot be read at all; its connection is closed after the answer."""
+    """The request cannot be read at all; a connection of the Bedrock protocol is closed after the answer."""
 
     code = 400
     default_reason = "Bad Request"

@@ -47,6 +47,9 @@ HTTP_STATUS = {
 RETRY_AFTER_S = 1
 """What a client is told that should come again."""
 
+_CONDITIONS: dict[str, type[Command[Any]]] = {"If-Match": UpdateJob, "Idempotency-Key": CreateJob}
+"""Headers that say what must not happen, each with the command that heeds it: no other may pass over it."""
+
 _PREFER_WAIT = re.compile(r"(?:^|[,;\s])wait=([0-9]{1,6})(?:$|[,;\s])", re.IGNORECASE)
 _VERB = re.compile(r"/[^/]+")
 TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -187,6 +190,9 @@ class HTTPFront:
             defaults = {"connection": "wait", "timeout": int(wait[1]) * 1000}
         if request.method == "GET":
             return kind.read_form(dict(request.query), defaults)
+        for name, only in _CONDITIONS.items():
+            if name in request.headers and kind is not only and not is_read(kind):
+                raise BadArguments(f"Unexpected {name}", f"{name}: expected with {only.__name__} only")
         text = await self._text(request)
         key = request.headers.get("Idempotency-Key") if kind is CreateJob else None
         if key is not None:

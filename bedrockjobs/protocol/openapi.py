@@ -12,10 +12,12 @@ from bedrockjobs.commands import (
     CreateJob,
     CreateJobs,
     Events,
+    ExplainJob,
     FinishJobs,
     GetJob,
     GetJobs,
     Heartbeat,
+    ListWorkers,
     Query,
     QueryJob,
     ReadOutput,
@@ -157,8 +159,8 @@ _MODULES = {"jobs": "jobs", "take": "jobs", "control": "schedules", "runs": "run
 
 
 def is_read(kind: type[Command[Any]]) -> bool:
-    """Tell whether a command changes nothing and needs no commit, so that it is answered to GET as well."""
-    return kind.where in ("reader", "at once")
+    """Tell whether a command changes nothing, so that it is answered to GET as well."""
+    return kind.where in ("reader", "at once") or kind in (QueryJob, ExplainJob, ListWorkers)
 
 
 def _operations(verb: str, kind: type[Command[Any]]) -> Schema:

@@ -19,7 +19,7 @@ async def _ask(live: Live, line: str, body: str = "") -> Reply:
     ("line", "allowed"),
     [
         ("GET /CreateJob", "POST"),
-        ("PUT /QueryJob", "POST"),
+        ("PUT /QueryJob", "GET,POST"),
         ("POST /events", "GET"),
         ("DELETE /livez", "GET,HEAD"),
         ("GET /cronken/events", "POST"),

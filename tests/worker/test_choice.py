@@ -95,8 +95,8 @@ async def test_job_that_nothing_is_for_fails_for_good(one):
     ("allowed", "accepts"),
     [
         ({}, None),
-        ({"allow_cmd": ("a",)}, ["argv", "url"]),
-        ({"allow_shell": ("a",)}, ["argv", "cmd", "url"]),
+        ({"allow_cmd": ("a",)}, ("argv", "url")),
+        ({"allow_shell": ("a",)}, ("argv", "cmd", "url")),
     ],
 )
 def test_accepts_lists_what_some_option_allows(server, allowed, accepts):
