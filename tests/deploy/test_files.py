@@ -331,6 +331,20 @@ def test_kubernetes_starts_what_there_is() -> None:
     )
 
 
+def test_kubernetes_gives_no_pod_variables_that_look_like_ours() -> None:
+    documents = yaml("kubernetes/bedrockjobs.yaml")
+    (service,) = (each["metadata"]["name"] for each in documents if each["kind"] == "Service")
+    linked = f"{service.upper().replace('-', '_')}_PORT"
+    assert linked in SERVER_VARIABLES, "there is nothing left to protect the pods from"
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]
+        for each in documents
+        if "template" in each.get("spec", {})
+    }
+    assert set(pods) == {"bedrockjobs", "bedrock-worker-mail"}
+    assert {name for name, pod in pods.items() if pod.get("enableServiceLinks") is not False} == set()
+
+
 def test_litestream_copies_the_database_of_the_unit() -> None:
     (found,) = yaml("litestream/litestream.yml")
     (database,) = found["dbs"]
