@@ -236,6 +236,24 @@ def test_a_terminal_has_colours_and_a_pipe_has_none(server: Running, bedrockjobs
     assert "\x1b" not in bedrockjobs("job", "show", job_id).stdout
 
 
+def test_output_on_a_terminal_has_its_colours_and_steers_nothing(
+    server: Running, bedrockjobs: Program
+) -> None:
+    made(bedrockjobs, "coloured")
+    run_id = str(asked(bedrockjobs, "call", "GetJob", "name=coloured", "worker=hand")["runID"])
+    lines = json.dumps(["\x1b[32mgreen\x1b[2J\rx", {"line": "plain", "stream": "err"}])
+    asked(bedrockjobs, "call", "AppendOutput", f"runID={run_id}", "seq=1", f"lines={lines}")
+    environment = clean_environment(TERM="xterm-256color")
+    environment.pop("NO_COLOR", None)
+    arguments = ["run", "logs", run_id, "-s", server.address]
+    assert on_terminal(arguments, environment).splitlines() == [
+        "\x1b[32mgreen\\u001b[2J\\u000dx\x1b[0m", "\x1b[31mplain\x1b[0m",
+    ]  # fmt: skip
+    plain = on_terminal(arguments, {**environment, "NO_COLOR": "1"}).splitlines()
+    assert plain == ["green\\u001b[2J\\u000dx", "plain"]
+    assert bedrockjobs("run", "logs", run_id).stdout == "\x1b[32mgreen\x1b[2J\rx\nplain\n", "a pipe"
+
+
 def on_terminal(arguments: list[str], environment: dict[str, str]) -> str:
     """Run the program with a terminal as its stdout and return what the terminal got."""
     ours, theirs = pty.openpty()

@@ -10,7 +10,17 @@ from bedrock_worker.agent import Agent
 from bedrock_worker.options import Options
 
 from bedrockjobs.client import AsyncClient, addresses_of
-from bedrockjobs.commands import CreateJob, CreateJobs, GetJobs, ListJobs, QueryJob, Status
+from bedrockjobs.commands import (
+    CreateJob,
+    CreateJobs,
+    GetJobs,
+    ListJobs,
+    ListRuns,
+    QueryJob,
+    QueryRun,
+    ReadOutput,
+    Status,
+)
 from bedrockjobs.config import Settings
 from bedrockjobs.errors import NotFound
 from bedrockjobs.server import Server
@@ -50,6 +60,26 @@ async def test_jobs_from_one_end_to_the_other(tmp_path):
             "Foo/100": ("FAILED", {"seen": 2.5}),
         }
         assert left["Foo/3"].error == "exit status 3"
+
+
+async def test_output_arrives_as_it_was_printed(tmp_path, caplog):
+    """Colours, and whatever else a line can hold: only the worker's own log and the error are escaped."""
+    caplog.set_level("INFO", "bedrock_worker")
+    every = "".join(map(chr, [*range(1, 10), *range(11, 32), 127, 133, 0x2028, 0x202E, 0x1F600]))
+    script = f"""printf '\\033[31mred\\033[0m\\n'; printf '%s|\\0|\n' '{every}' >&2; exit 3"""
+    async with serving(tmp_path) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+        job_id = (await client.call(CreateJob(name="Foo"))).job_id
+        async with asyncio.timeout(DEADLINE_S):
+            assert await agent_for(server, script, burst=True).run() == 0
+        (run,) = (await client.call(ListRuns(job_id=job_id))).runs
+        read = (await client.call(ReadOutput(run_id=run.run_id))).lines
+        shown = (await client.call(QueryRun(run_id=run.run_id))).output
+    expected = {"out": "\x1b[31mred\x1b[0m", "err": f"{every}|\0|"}
+    assert {line.stream: line.line for line in read} == expected
+    assert set(shown) == set(expected.values())
+    assert "\\x1b[31mred\\x1b[0m" in run.error
+    said = [record.getMessage() for record in caplog.records] + run.error.splitlines()
+    assert not any(set(line) & set(every) - set("\t\U0001f600") for line in said)
 
 
 async def test_ended_wait_takes_nothing(tmp_path):
