@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from bedrock_worker.cli import main as worker_program
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -162,6 +163,21 @@ async def test_the_rules_speak_of_what_there_is(known: dict[str, set[str]]) -> N
         assert set(rule["annotations"]) == {"summary", "action"}
         names.add(rule["alert"])
     assert len(names) == len(rules["groups"][0]["rules"]) >= 10
+
+
+def test_the_commands_that_the_rules_name_are_those_of_the_program() -> None:
+    (rules,) = yaml("prometheus/alerts.yaml")
+    actions = [rule["annotations"]["action"] for rule in rules["groups"][0]["rules"]]
+    commands = [command for action in actions for command in re.findall("`([^`]*)`", action)]
+    assert not any("bedrockjobs" in re.sub("`[^`]*`", "", action) for action in actions)
+    ours = {command for command in commands if command.startswith("bedrockjobs ")}
+    assert len(ours) >= 8
+    for line in ours:
+        _, *words = line.replace("JOBID", "1").split()
+        command: Any = program
+        while isinstance(command, click.Group):
+            command = command.commands[words.pop(0)]
+        parse(command, words)
 
 
 def test_a_rule_of_a_metric_that_is_not_there_is_noticed() -> None:
