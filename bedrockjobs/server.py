@@ -186,7 +186,9 @@ class Server:
         """Return the addresses it listens on, as a person reads them."""
         addresses = self._listener.addresses
         places = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses]
-        return " and ".join([*places, *([self.settings.unix] if self.settings.unix else [])])
+        if self.settings.unix:
+            places.append(f"unix:{Path(self.settings.unix).absolute()}")
+        return " and ".join(places)
 
     async def abandon(self) -> None:
         """Let go of the reader, whose thread would keep a process alive that has to end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import asynccontextmanager
 
 import pytest
@@ -28,9 +29,9 @@ from tests.worker.fake_server import DEADLINE_S
 
 
 @asynccontextmanager
-async def serving(folder, port=0):
+async def serving(folder, port=0, **more):
     """Run a server of one database."""
-    server = Server(Settings(port=port, database=str(folder / "jobs.db"), wal_bytes=0))
+    server = Server(Settings(port=port, database=str(folder / "jobs.db"), wal_bytes=0, **more))
     await server.start()
     try:
         yield server
@@ -39,11 +40,10 @@ async def serving(folder, port=0):
 
 
 def agent_for(server, script, *arguments, **more):
-    """Return an agent that runs a script for ``Foo*``."""
+    """Return an agent that runs a script for ``Foo*``, at a server or at the addresses in a text."""
     argv = ("sh", "-c", script, *arguments)
-    return Agent(
-        Options(names=("Foo*",), argv=argv, servers=addresses_of(f"127.0.0.1:{server.port}"), **more)
-    )
+    servers = addresses_of(server if isinstance(server, str) else f"127.0.0.1:{server.port}")
+    return Agent(Options(names=("Foo*",), argv=argv, servers=servers, **more))
 
 
 async def test_jobs_from_one_end_to_the_other(tmp_path):
@@ -80,6 +80,18 @@ async def test_output_arrives_as_it_was_printed(tmp_path, caplog):
     assert "\\x1b[31mred\\x1b[0m" in run.error
     said = [record.getMessage() for record in caplog.records] + run.error.splitlines()
     assert not any(set(line) & set(every) - set("\t\U0001f600") for line in said)
+
+
+async def test_work_over_a_unix_socket(tmp_path):
+    """The command can use the address that it is given."""
+    path = tmp_path / "s"
+    script = '"$0" -m bedrockjobs job create Bar --server "$BEDROCK_SERVER"'
+    async with serving(tmp_path, unix=str(path)), AsyncClient(f"unix:{path}") as client:
+        await client.call(CreateJob(name="Foo"))
+        agent = agent_for(f"unix:{tmp_path}/none,unix:{path}", script, sys.executable, burst=True)
+        async with asyncio.timeout(DEADLINE_S):
+            assert await agent.run() == 0
+        assert [job.name for job in (await client.call(ListJobs())).jobs] == ["Bar"]
 
 
 async def test_ended_wait_takes_nothing(tmp_path):
