@@ -48,6 +48,16 @@ class JSONLines(logging.Formatter):
         return json.dumps(dict(zip(KEYS, values, strict=True)), separators=(",", ":"))
 
 
+def sentence(form: LogFormat, source: str, words: str) -> str:
+    """Return a line for stdout that says ``words``: alone, or in JSON as the log says them.
+
+    Many collectors merge stdout and stderr, and would stumble over a line that is no JSON.
+    """
+    if form == "text":
+        return words
+    return JSONLines().format(logging.LogRecord(source, logging.INFO, "", 0, words, None, None))
+
+
 def _kind(error: BaseException) -> str:
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

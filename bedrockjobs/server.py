@@ -186,7 +186,9 @@ class Server:
         """Return the addresses it listens on, as a person reads them."""
         addresses = self._listener.addresses
         places = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses]
-        return " and ".join([*places, *([self.settings.unix] if self.settings.unix else [])])
+        if self.settings.unix:
+            places.append(f"unix:{Path(self.settings.unix).absolute()}")
+        return " and ".join(places)
 
     async def abandon(self) -> None:
         """Let go of the reader, whose thread would keep a process alive that has to end."""
@@ -209,6 +211,7 @@ class Server:
 def run(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status."""
     logs.configure(settings.log_format)
+    logging.captureWarnings(True)
     os.umask(0o077)
     _raise_file_limit(settings.connections_max + FILES_KEPT)
     try:
@@ -221,8 +224,14 @@ def run(settings: Settings) -> int:
         try:
             return runner.run(_serve(settings))
         except StartError as error:
-            print(f"bedrockjobs: {error}", file=sys.stderr)
+            if settings.log_format == "json":
+                log.critical("%s", error)
+            else:
+                print(f"bedrockjobs: {error}", file=sys.stderr)
             return error.status
+        except Exception:  # it must be told like any other end
+            log.critical("the server ended by an error that nobody expected", exc_info=True)
+            return EXIT_FAILURE
 
 
 def _tame_collector() -> None:
@@ -247,11 +256,11 @@ async def _serve(settings: Settings) -> int:
         return EXIT_OK
     start.result()
     _tame_collector()
-    print(
+    words = (
         f"bedrockjobs {VERSION} listens on {server.where()}, database {settings.database},"
-        f" durability {settings.durability}",
-        flush=True,
+        f" durability {settings.durability}"
     )
+    print(logs.sentence(settings.log_format, __name__, words), flush=True)
     systemd.notify("READY=1", f"STATUS=listening on {server.where()}")
     ends: list[asyncio.Future[Any]] = [stop, server.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

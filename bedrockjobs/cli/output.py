@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TextIO, get_args
 
 import click
 
@@ -56,6 +56,8 @@ STATE_COLOURS = {
 }
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_SGR = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
+_SGR_RESET = "\x1b[0m"
 _CONTROL_IN_JSON = re.compile(r"[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -65,8 +67,16 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """Return a line of output with its control characters escaped, but for tabs."""
-    return "\t".join(map(printable, text.split("\t")))
+    """Return a line of output with its control characters escaped, but for tabs and colours.
+
+    Colours end with the line; they are taken away where stdout is no terminal that may show them.
+    """
+    colours = _may_colour(sys.stdout)
+    shown = [
+        (part if colours else "") if _SGR.fullmatch(part) else "\t".join(map(printable, part.split("\t")))
+        for part in _SGR.split(text)
+    ]
+    return "".join([*shown, _SGR_RESET]) if colours and len(shown) > 1 else "".join(shown)
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -151,8 +161,11 @@ def write_title(text: str) -> None:
 
 def styled(text: str, *, err: bool = False, **style: Any) -> str:
     """Return text with colours where stdout, or with ``err`` stderr, is a terminal that may show them."""
-    stream = sys.stderr if err else sys.stdout
-    return click.style(text, **style) if stream.isatty() and not os.environ.get("NO_COLOR") else text
+    return click.style(text, **style) if _may_colour(sys.stderr if err else sys.stdout) else text
+
+
+def _may_colour(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def write_many(

@@ -97,7 +97,8 @@ def logs(
 ) -> None:
     """Print the output of a run, what went to stderr among the rest.
 
-    In a terminal control characters are shown as escapes; a file gets the lines as they were printed.
+    In a terminal colours are shown and all other control characters escaped; a file gets the lines as they
+    were printed.
     """
     if follow and session.form == "json":
         raise click.UsageError("-f writes as it goes: -o jsonl is meant")

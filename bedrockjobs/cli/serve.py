@@ -1,20 +1,25 @@
 """``bedrockjobs serve``: every field of ``config.Settings`` as an option, derived from the class.
 
-It must not know a single setting by name: a new field is an option, an environment variable and a line of
-the help at once.
+It must not know a setting by name, but for the form of the log, in which bad ones are told: a new field is
+an option, an environment variable and a line of the help at once.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from typing import Any, Literal, get_args, get_origin
 
 import click
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from bedrockjobs import logs
 from bedrockjobs.cli.options import MAIN_SECTION, SectionedCommand, SectionedOption
 from bedrockjobs.config import Settings
 from bedrockjobs.duration import WORDS, duration_text, seconds_of
+
+log = logging.getLogger(__name__)
 
 SECTIONS = {
     "s": f"Time limits ({WORDS})",
@@ -101,7 +106,14 @@ def _serve(ctx: click.Context, /, **given: Any) -> None:
     It speaks the Bedrock protocol and HTTP on one port, and owns its database: a second server of the same
     file exits 69, or with --standby waits. SIGTERM and SIGINT end it well.
     """
-    settings = settings_from(given)
+    try:
+        settings = settings_from(given)
+    except click.UsageError as error:
+        if (given["log_format"] or os.environ.get(variable_name("log_format"))) != "json":
+            raise
+        logs.configure("json")
+        log.critical("%s", error.message)
+        ctx.exit(error.exit_code)
     from bedrockjobs.server import run  # the other commands need no server
 
     ctx.exit(run(settings))

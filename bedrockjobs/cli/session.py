@@ -139,8 +139,8 @@ def _form_option(**attributes: Any) -> Callable[[F], F]:
 
 def _server_option(**attributes: Any) -> Callable[[F], F]:
     return click.option(
-        "-s", "--server", metavar="HOST:PORT", expose_value=False, callback=_set_server,
-        help=f"Server to talk to; {DEFAULT_SERVER} if left out.", **attributes,
+        "-s", "--server", metavar="ADDRESS", expose_value=False, callback=_set_server,
+        help=f"Server to talk to: host:port or unix:/path; {DEFAULT_SERVER} if left out.", **attributes,
     )  # fmt: skip
 
 

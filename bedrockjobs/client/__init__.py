@@ -6,13 +6,13 @@ an answer, and the rules by which a command is sent again. Nothing here knows wh
 
 from __future__ import annotations
 
-from bedrockjobs.client.address import SERVER_VARIABLE, Address, addresses_of
+from bedrockjobs.client.address import SERVER_VARIABLE, Address, AnyAddress, UnixAddress, addresses_of
 from bedrockjobs.client.asynchronous import AsyncClient
 from bedrockjobs.client.blocking import Client
 from bedrockjobs.client.exchange import Answer, ConnectionLost, ServerUnreachable, UnreadableAnswer
 from bedrockjobs.client.tries import backoff_s
 
 __all__ = [
-    "SERVER_VARIABLE", "Address", "Answer", "AsyncClient", "Client", "ConnectionLost", "ServerUnreachable",
-    "UnreadableAnswer", "addresses_of", "backoff_s",
+    "SERVER_VARIABLE", "Address", "Answer", "AnyAddress", "AsyncClient", "Client", "ConnectionLost",
+    "ServerUnreachable", "UnixAddress", "UnreadableAnswer", "addresses_of", "backoff_s",
 ]  # fmt: skip

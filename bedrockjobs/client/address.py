@@ -12,7 +12,10 @@ from bedrockjobs.config import DEFAULT_PORT
 SERVER_VARIABLE = "BEDROCKJOBS_SERVER"
 """The environment variable that names the server where the caller does not."""
 
-EXPECTED = "expected host, host:port, [::1]:port or http://host:port"
+EXPECTED = "expected host, host:port, [::1]:port, http://host:port or unix:/path"
+
+UNIX_PATH_BYTES_MAX = 107
+"""Length of a unix socket's path: Linux has 108 bytes for it, the last of which is a NUL."""
 
 _ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z][a-z0-9+.-]*)://)?"
@@ -33,7 +36,20 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def addresses_of(server: str | Sequence[str] | None = None) -> tuple[Address, ...]:
+class UnixAddress(NamedTuple):
+    """Where a server listens on this machine: the absolute path of a unix socket."""
+
+    path: str
+
+    def __str__(self) -> str:
+        """Return the address as it is typed: ``unix:/run/jobs.sock``."""
+        return f"unix:{self.path}"
+
+
+AnyAddress = Address | UnixAddress
+
+
+def addresses_of(server: str | Sequence[str] | None = None) -> tuple[AnyAddress, ...]:
     """Return the addresses that a text (one, or a comma list) or a sequence of texts names.
 
     None stands for the variable ``BEDROCKJOBS_SERVER``, or the default address where that is not set.
@@ -48,8 +64,11 @@ def addresses_of(server: str | Sequence[str] | None = None) -> tuple[Address, ..
     return found
 
 
-def _address(text: str) -> Address:
-    found = _ADDRESS.fullmatch(text.strip())
+def _address(text: str) -> AnyAddress:
+    text = text.strip()
+    if text.lower().startswith("unix:/"):
+        return _unix_address(text)
+    found = _ADDRESS.fullmatch(text)
     if found is None:
         raise ValueError(f"server: {EXPECTED}, got {text!r}")
     if (found["scheme"] or "http").lower() != "http":
@@ -58,3 +77,12 @@ def _address(text: str) -> Address:
     if not 1 <= port <= 65_535:
         raise ValueError(f"server: expected a port from 1 to 65535, got {text!r}")
     return Address(found["bracketed"] or found["host"] or found["bare"], port)
+
+
+def _unix_address(text: str) -> UnixAddress:
+    path = "/" + text.partition(":")[2].lstrip("/")  # unix:///path is spelled so elsewhere
+    if path.endswith("/") or "\0" in path:
+        raise ValueError(f"server: {EXPECTED}, got {text!r}")
+    if len(os.fsencode(path)) > UNIX_PATH_BYTES_MAX:
+        raise ValueError(f"server: expected a path of at most {UNIX_PATH_BYTES_MAX} bytes, got {text!r}")
+    return UnixAddress(path)

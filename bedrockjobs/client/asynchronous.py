@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
-from bedrockjobs.client.address import Address, addresses_of
+from bedrockjobs.client.address import AnyAddress, UnixAddress, addresses_of
 from bedrockjobs.client.blocking import CONNECT_S, IDLE_MAX
 from bedrockjobs.client.exchange import (
     ANSWER_BYTES_MAX,
@@ -32,7 +32,7 @@ R = TypeVar("R", bound=Reply)
 class _Connection(asyncio.Protocol):
     """One connection, used by one call at a time."""
 
-    def __init__(self, address: Address, bytes_max: int) -> None:
+    def __init__(self, address: AnyAddress, bytes_max: int) -> None:
         """Belong to this address; no answer may be larger than ``bytes_max``."""
         self.address = address
         self._bytes_max = bytes_max
@@ -125,7 +125,7 @@ class AsyncClient:
         tries: int = TRIES_MAX,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> None:
-        """Name the server: ``host:port``, a comma list or a sequence of such, tried in turn.
+        """Name the server: ``host:port`` or ``unix:/path``, a comma list or a sequence, tried in turn.
 
         None stands for ``BEDROCKJOBS_SERVER``, else ``127.0.0.1:8888``. ``tries`` bounds how often a command
         goes to each address. Nothing is connected before the first call. Raises ValueError for a bad address.
@@ -178,7 +178,7 @@ class AsyncClient:
         await self.close()
 
     async def _exchange_once(
-        self, command: Command[Any], request: bytes, address: Address, hurry: asyncio.Event | None
+        self, command: Command[Any], request: bytes, address: AnyAddress, hurry: asyncio.Event | None
     ) -> Answer:
         connection = await self._connection(address)
         keep = False
@@ -193,7 +193,7 @@ class AsyncClient:
         answer.check()
         return answer
 
-    async def _connection(self, address: Address) -> _Connection:
+    async def _connection(self, address: AnyAddress) -> _Connection:
         if self._closed:
             raise RuntimeError("the client is closed")
         while self._idle:
@@ -201,16 +201,17 @@ class AsyncClient:
             if connection.address == address and connection.fresh:
                 return connection
             connection.close()
-        loop = asyncio.get_running_loop()
+        loop, made = asyncio.get_running_loop(), _Connection(address, self._answer_bytes_max)
         try:
             async with asyncio.timeout(CONNECT_S):
-                _, connection = await loop.create_connection(
-                    lambda: _Connection(address, self._answer_bytes_max), address.host, address.port
-                )
+                if isinstance(address, UnixAddress):
+                    await loop.create_unix_connection(lambda: made, address.path)
+                else:
+                    await loop.create_connection(lambda: made, address.host, address.port)
         except TimeoutError:
             raise ServerUnreachable(
                 f"cannot connect to {address}: nothing came within {CONNECT_S:g} s"
             ) from None
         except (OSError, UnicodeError) as error:
             raise ServerUnreachable(f"cannot connect to {address}: {error}") from error
-        return connection
+        return made

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
-from bedrockjobs.client.address import Address, addresses_of
+from bedrockjobs.client.address import AnyAddress, UnixAddress, addresses_of
 from bedrockjobs.client.exchange import (
     ANSWER_BYTES_MAX,
     Answer,
@@ -45,14 +45,13 @@ _CLOCK = SystemClock()
 class _Connection:
     """One connection, used by one call at a time."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: AnyAddress) -> None:
         """Connect; raises ServerUnreachable."""
         self.address = address
         try:
-            self._socket = socket.create_connection(address, timeout=CONNECT_S)
+            self._socket = _connected(address)
         except (OSError, UnicodeError) as error:
             raise ServerUnreachable(f"cannot connect to {address}: {error}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @property
     def fresh(self) -> bool:
@@ -96,6 +95,21 @@ class _Connection:
         self._socket.close()
 
 
+def _connected(address: AnyAddress) -> socket.socket:
+    if not isinstance(address, UnixAddress):
+        made = socket.create_connection(address, timeout=CONNECT_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.settimeout(CONNECT_S)
+        made.connect(address.path)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
 class Client:
     """Calls commands on a server and waits for their replies.
 
@@ -112,7 +126,7 @@ class Client:
         tries: int = TRIES_MAX,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> None:
-        """Name the server: ``host:port``, a comma list or a sequence of such, tried in turn.
+        """Name the server: ``host:port`` or ``unix:/path``, a comma list or a sequence, tried in turn.
 
         None stands for ``BEDROCKJOBS_SERVER``, else ``127.0.0.1:8888``. ``tries`` bounds how often a command
         goes to each address. Nothing is connected before the first call. Raises ValueError for a bad address.
@@ -164,7 +178,7 @@ class Client:
         """Close the client."""
         self.close()
 
-    def _exchange_once(self, command: Command[Any], request: bytes, address: Address) -> Answer:
+    def _exchange_once(self, command: Command[Any], request: bytes, address: AnyAddress) -> Answer:
         connection = self._connection(address)
         keep = False
         try:
@@ -175,7 +189,7 @@ class Client:
         answer.check()
         return answer
 
-    def _connection(self, address: Address) -> _Connection:
+    def _connection(self, address: AnyAddress) -> _Connection:
         while True:
             with self._lock:
                 if self._closed.is_set():

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from bedrockjobs.client.address import Address
+from bedrockjobs.client.address import AnyAddress
 from bedrockjobs.commands import Command, Query, Reply
 from bedrockjobs.config import WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.errors import error_for
@@ -36,7 +36,7 @@ class ServerUnreachable(ConnectionError):
 class ConnectionLost(ConnectionError):
     """No answer came, or none that can be read: the command may or may not have been done."""
 
-    def __init__(self, command: Command[Any], server: Address, why: str) -> None:
+    def __init__(self, command: Command[Any], server: AnyAddress, why: str) -> None:
         """Tell which command was lost, where and why."""
         verb = type(command).__name__
         super().__init__(

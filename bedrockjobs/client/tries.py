@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from bedrockjobs.client.address import Address
+from bedrockjobs.client.address import AnyAddress
 from bedrockjobs.client.exchange import ConnectionLost, ServerUnreachable, UnreadableAnswer
 from bedrockjobs.commands import Command
 from bedrockjobs.errors import ServerFault, TimedOut, Unavailable
@@ -38,17 +38,17 @@ def backoff_s(failures: int) -> float:
 class Route:
     """The addresses of a client and which of them is used: the one that worked last."""
 
-    def __init__(self, addresses: Sequence[Address]) -> None:
+    def __init__(self, addresses: Sequence[AnyAddress]) -> None:
         """Begin with the first address."""
         self.addresses = tuple(addresses)
         self._at = 0
 
     @property
-    def current(self) -> Address:
+    def current(self) -> AnyAddress:
         """Return the address to use."""
         return self.addresses[self._at % len(self.addresses)]
 
-    def leave(self, failed: Address) -> None:
+    def leave(self, failed: AnyAddress) -> None:
         """Go on to the next address, unless another call has already left the failed one."""
         if failed == self.current:
             self._at += 1
@@ -64,7 +64,7 @@ class Tries:
         self._tries_max = tries_max * len(route.addresses)
         self._failures = 0
 
-    def pause_after(self, error: Exception, failed: Address) -> float:
+    def pause_after(self, error: Exception, failed: AnyAddress) -> float:
         """Return the seconds to wait before the next try; raises the error where there is none."""
         if not self._may_repeat(error):
             raise error

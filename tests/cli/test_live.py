@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import sqlite3
 import subprocess
@@ -18,8 +19,11 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 from live_server import BEDROCKJOBS, DEADLINE_S, Running, clean_environment, start, stop
+from ruamel.yaml import YAML
 
 from bedrockjobs.cli import main
+
+ROOT = Path(__file__).parents[2]
 
 
 class Completed(NamedTuple):
@@ -115,6 +119,23 @@ def test_retry_fail_and_revive(bedrockjobs: Program) -> None:
     assert shown(bedrockjobs, job_id)["state"] == "FAILED"
     assert bedrockjobs("job", "retry", job_id, "--revive").returncode == 0
     assert shown(bedrockjobs, job_id)["state"] == "QUEUED"
+
+
+def test_what_the_alert_of_failed_jobs_tells_to_do_is_not_refused(bedrockjobs: Program) -> None:
+    alerts = YAML(typ="safe").load(ROOT / "deploy/prometheus/alerts.yaml")
+    rules = {rule["alert"]: rule for rule in alerts["groups"][0]["rules"]}
+    action = rules["BedrockjobsFailedJobsGrow"]["annotations"]["action"]
+    look, *each = [line.split()[1:] for line in re.findall("`([^`]*)`", action)]
+    assert len(each) == 2
+    for words in each:
+        job_id = made(bedrockjobs, "alerted")
+        bedrockjobs("job", "get", "alerted")
+        bedrockjobs("job", "fail", job_id)
+        assert job_id in bedrockjobs(*look, "-o", "name").stdout.split()
+        done = bedrockjobs(*(job_id if word == "JOBID" else word for word in words))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert job_id not in bedrockjobs(*look, "-o", "name").stdout.split()
+        bedrockjobs("job", "delete", job_id)
 
 
 def test_cancel_a_child_and_what_is_none(bedrockjobs: Program) -> None:
@@ -234,6 +255,24 @@ def test_a_terminal_has_colours_and_a_pipe_has_none(server: Running, bedrockjobs
     assert "QUEUED" in plain
     assert "\x1b[3" not in plain
     assert "\x1b" not in bedrockjobs("job", "show", job_id).stdout
+
+
+def test_output_on_a_terminal_has_its_colours_and_steers_nothing(
+    server: Running, bedrockjobs: Program
+) -> None:
+    made(bedrockjobs, "coloured")
+    run_id = str(asked(bedrockjobs, "call", "GetJob", "name=coloured", "worker=hand")["runID"])
+    lines = json.dumps(["\x1b[32mgreen\x1b[2J\rx", {"line": "plain", "stream": "err"}])
+    asked(bedrockjobs, "call", "AppendOutput", f"runID={run_id}", "seq=1", f"lines={lines}")
+    environment = clean_environment(TERM="xterm-256color")
+    environment.pop("NO_COLOR", None)
+    arguments = ["run", "logs", run_id, "-s", server.address]
+    assert on_terminal(arguments, environment).splitlines() == [
+        "\x1b[32mgreen\\u001b[2J\\u000dx\x1b[0m", "\x1b[31mplain\x1b[0m",
+    ]  # fmt: skip
+    plain = on_terminal(arguments, {**environment, "NO_COLOR": "1"}).splitlines()
+    assert plain == ["green\\u001b[2J\\u000dx", "plain"]
+    assert bedrockjobs("run", "logs", run_id).stdout == "\x1b[32mgreen\x1b[2J\rx\nplain\n", "a pipe"
 
 
 def on_terminal(arguments: list[str], environment: dict[str, str]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from bedrock_worker.cli import main as worker_program
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -166,6 +167,21 @@ async def test_the_rules_speak_of_what_there_is(known: dict[str, set[str]]) -> N
         assert set(rule["annotations"]) == {"summary", "action"}
         names.add(rule["alert"])
     assert len(names) == len(rules["groups"][0]["rules"]) >= 10
+
+
+def test_the_commands_that_the_rules_name_are_those_of_the_program() -> None:
+    (rules,) = yaml("prometheus/alerts.yaml")
+    actions = [rule["annotations"]["action"] for rule in rules["groups"][0]["rules"]]
+    commands = [command for action in actions for command in re.findall("`([^`]*)`", action)]
+    assert not any("bedrockjobs" in re.sub("`[^`]*`", "", action) for action in actions)
+    ours = {command for command in commands if command.startswith("bedrockjobs ")}
+    assert len(ours) >= 8
+    for line in ours:
+        _, *words = line.replace("JOBID", "1").split()
+        command: Any = program
+        while isinstance(command, click.Group):
+            command = command.commands[words.pop(0)]
+        parse(command, words)
 
 
 def test_a_rule_of_a_metric_that_is_not_there_is_noticed() -> None:
@@ -333,6 +349,20 @@ def test_kubernetes_starts_what_there_is() -> None:
         policy["podSelector"]["matchLabels"].items()
         <= server["spec"]["template"]["metadata"]["labels"].items()
     )
+
+
+def test_kubernetes_gives_no_pod_variables_that_look_like_ours() -> None:
+    documents = yaml("kubernetes/bedrockjobs.yaml")
+    (service,) = (each["metadata"]["name"] for each in documents if each["kind"] == "Service")
+    linked = f"{service.upper().replace('-', '_')}_PORT"
+    assert linked in SERVER_VARIABLES, "there is nothing left to protect the pods from"
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]
+        for each in documents
+        if "template" in each.get("spec", {})
+    }
+    assert set(pods) == {"bedrockjobs", "bedrock-worker-mail"}
+    assert {name for name, pod in pods.items() if pod.get("enableServiceLinks") is not False} == set()
 
 
 def test_litestream_copies_the_database_of_the_unit() -> None:

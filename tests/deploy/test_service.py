@@ -16,8 +16,10 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bedrockjobs import logs
 from bedrockjobs.client import Client
 from bedrockjobs.commands import Ping
+from bedrockjobs.service import VERSION
 from tests.conftest import Live
 
 ROOT = Path(__file__).parents[2]
@@ -39,10 +41,15 @@ class Service(NamedTuple):
                 return message
 
     def stop(self) -> tuple[int, str]:
-        """Stop the server; return its exit status and its log."""
+        """Stop the server; return its exit status and its log, with what went to stdout before it."""
         self.process.send_signal(signal.SIGTERM)
-        _, log = self.process.communicate(timeout=DEADLINE_S)
-        return self.process.returncode, log
+        said, log = self.process.communicate(timeout=DEADLINE_S)
+        return self.process.returncode, said + log
+
+
+def _environment() -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("BEDROCKJOBS_")}
+    return {**ours, "PYTHONPATH": str(ROOT)}
 
 
 @contextmanager
@@ -62,10 +69,8 @@ def service(folder: Path, *arguments: str, host: str = "127.0.0.1") -> Iterator[
         str(folder / "jobs.db"),
         *arguments,
     ]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("BEDROCKJOBS_")}
-    environment |= {
+    environment = _environment() | {
         "LISTEN_FDS": "1", "NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "600000",
-        "PYTHONPATH": str(ROOT),
     }  # fmt: skip
     process = subprocess.Popen(
         ["bash", "-c", script, "-", *command], env=environment, pass_fds=[listener.fileno()],
@@ -89,7 +94,36 @@ def test_a_server_under_systemd_says_how_it_is_and_listens_where_it_is_told(tmp_
         status, log = server.stop()
         server.told(b"STOPPING=1")
     assert status == 0
-    assert [json.loads(line)["event"] for line in log.splitlines()] == ["stopping"]
+    listens, stopping = map(json.loads, log.splitlines())
+    assert listens["event"].startswith(f"bedrockjobs {VERSION} listens on 127.0.0.1:{server.port}, database ")
+    assert (listens["level"], listens["source"]) == (stopping["level"], stopping["source"])
+    assert stopping["event"] == "stopping"
+    assert tuple(listens) == logs.KEYS
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_server_that_cannot_start_says_so_in_the_form_of_its_log(form: str, tmp_path: Path) -> None:
+    with service(tmp_path) as server:
+        server.told(b"READY=1")
+        for arguments, environment, status, words in (
+            ([], {}, 69, f"is owned by the server with pid {server.process.pid}"),
+            (["--host", "0.0.0.0"], {}, 2, "0.0.0.0 can be reached from other machines"),
+            ([], {"BEDROCKJOBS_HEAD_S": "soon"}, 2, "BEDROCKJOBS_HEAD_S: expected a valid number"),
+            (["--unix", str(tmp_path / "no" / "x.sock")], {}, 1, "cannot listen: "),
+        ):
+            database = tmp_path / ("jobs.db" if status == 69 else "other.db")
+            command = [sys.executable, "-m", "bedrockjobs", "serve", "--port=0", f"--database={database}"]
+            done = subprocess.run(
+                [*command, "--log-format", form, *arguments],
+                env={**_environment(), **environment}, capture_output=True, text=True, timeout=DEADLINE_S,
+            )  # fmt: skip
+            assert (done.returncode, done.stdout) == (status, "")
+            if form == "text":
+                assert words in done.stderr
+                continue
+            events = [json.loads(line) for line in done.stderr.splitlines()]
+            assert [event["level"] for event in events] == ["critical"]
+            assert words in events[0]["event"]
 
 
 def test_a_socket_that_others_can_reach_needs_the_word(tmp_path: Path) -> None:

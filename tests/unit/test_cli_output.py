@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bedrockjobs.cli.output import as_json, printable, raw_record, styled, write_many, write_one
+from bedrockjobs.cli.output import (
+    as_json,
+    printable,
+    printable_line,
+    raw_record,
+    styled,
+    write_many,
+    write_one,
+)
 from bedrockjobs.wire import RawJSON
 
 JOB = raw_record(
@@ -149,6 +157,38 @@ def test_a_name_cannot_steer_the_terminal(form: str, capsys: pytest.CaptureFixtu
     out = capsys.readouterr().out
     assert not set("\x1b\x9b\u202e") & set(out)
     assert "[red]x" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "shown", "plain"),
+    [
+        ("\x1b[1;31mred\x1b[0m, not", "\x1b[1;31mred\x1b[0m, not\x1b[0m", "red, not"),
+        ("\x1b[38:2::1:2:3ma\tb", "\x1b[38:2::1:2:3ma\tb\x1b[0m", "a\tb"),
+        ("\x1b[2J\x1b[m", "\\u001b[2J\x1b[m\x1b[0m", "\\u001b[2J"),
+        ("\x1b[?1049h\x1b]0;x\x07\rover", "\\u001b[?1049h\\u001b]0;x\\u0007\\u000dover", None),
+        (f"\x1b[{'1' * 65}m", f"\\u001b[{'1' * 65}m", None),
+        ("\x1b[31\x1b[31m", "\\u001b[31\x1b[31m\x1b[0m", "\\u001b[31"),
+        ("\x9b31mx", "\\u009b31mx", None),
+        ("", "", None),
+    ],
+    ids=["colour", "other-colour", "clears", "modes-and-title", "endless", "nested", "one-byte", "empty"],
+)  # fmt: skip
+def test_a_line_of_output_keeps_its_colours_on_a_terminal_and_nothing_else(
+    line: str, shown: str, plain: str | None, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = shown if plain is None else plain
+    assert printable_line(line) == plain, "a pipe"
+    with redirect_stdout(terminal):
+        assert printable_line(line) == shown
+        monkeypatch.setenv("NO_COLOR", "1")
+        assert printable_line(line) == plain
+
+
+@given(st.text(st.one_of(st.sampled_from("\x1b\x9b[0;13m]J\r\t\x07"), st.characters())))
+def test_no_line_of_output_steers_the_terminal(text: str) -> None:
+    with redirect_stdout(Terminal()):
+        left = re.sub("\x1b\\[[0-9;:]*m", "", printable_line(text))
+    assert not any((each < " " and each != "\t") or "\x7f" <= each <= "\x9f" for each in left)
 
 
 @given(st.text())

@@ -18,6 +18,7 @@ from bedrockjobs.client import (
     Client,
     ConnectionLost,
     ServerUnreachable,
+    UnixAddress,
     UnreadableAnswer,
     addresses_of,
     backoff_s,
@@ -33,9 +34,12 @@ from bedrockjobs.commands import (
     Ping,
     Query,
     QueryReply,
+    Status,
     ThenReply,
 )
+from bedrockjobs.config import Settings
 from bedrockjobs.errors import BadArguments, NotFound, Unavailable, UnexpectedAnswer
+from bedrockjobs.server import Server
 from tests.worker.fake_server import DEADLINE_S, FakeServer
 
 
@@ -135,6 +139,10 @@ def test_time_for_an_answer(given, seconds):
         ("::1", [("::1", 8888)]),
         ("a, b:2", [("a", 8888), ("b", 2)]),
         (["a", "b:2"], [("a", 8888), ("b", 2)]),
+        ("unix:8", [("unix", 8)]),
+        ("unix:/run/j.sock", [UnixAddress("/run/j.sock")]),
+        ("UNIX:///run/my jobs, h", [UnixAddress("/run/my jobs"), ("h", 8888)]),
+        (f"unix:/{'x' * 106}", [UnixAddress(f"/{'x' * 106}")]),
     ],
 )
 def test_addresses(text, found):
@@ -142,11 +150,21 @@ def test_addresses(text, found):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "https://h", "h:0", "h:65536", "h:1/path", "h:x", "a@b", "a,,b", " ", []]
-)
+    "text",
+    [
+        "", "https://h", "h:0", "h:65536", "h:1/path", "h:x", "a@b", "a,,b", " ", [],
+        "unix:", "unix:/", "unix:j.sock", "unix:/folder/", "unix:/a\0b", f"unix:/{'x' * 107}", "/run/j.sock",
+    ],
+)  # fmt: skip
 def test_bad_addresses(text):
     with pytest.raises(ValueError, match=r"^server: expected "):
         addresses_of(text)
+
+
+def test_bad_addresses_name_every_form():
+    with pytest.raises(ValueError, match=r"host:port, .* or unix:/path, got 'unix:j.sock'$"):
+        addresses_of("unix:j.sock")
+    assert [str(address) for address in addresses_of("h:1,unix:/run/j.sock")] == ["h:1", "unix:/run/j.sock"]
 
 
 def test_address_from_the_environment(monkeypatch):
@@ -195,6 +213,23 @@ async def test_server_that_is_not_there(server, kind):
     async with kind(server.address, tries=3) as client:
         with pytest.raises(ServerUnreachable, match=f"^cannot connect to {server.address}: "):
             await client.call(CreateJob(name="a"))
+
+
+async def test_unix_socket(tmp_path, kind):
+    path = str(tmp_path / "s")
+    live = Server(Settings(port=0, database=str(tmp_path / "jobs.db"), unix=path, wal_bytes=0))
+    await live.start()
+    try:
+        assert live.where().endswith(f" and unix:{path}")
+        async with kind(f"unix:{tmp_path}/none,unix:{path}") as client:
+            job_id = (await client.call(CreateJob(name="a"))).job_id
+            assert (await client.call(GetJobs(names=["a"], num_results=1))).jobs[0].job_id == job_id
+            assert (await client.call(Status())).connections == 1
+    finally:
+        await live.stop()
+    async with kind(f"unix:{path}", tries=1) as client:
+        with pytest.raises(ServerUnreachable, match=f"^cannot connect to unix:{path}: "):
+            await client.call(Ping())
 
 
 async def test_next_address_is_tried(server, kind):

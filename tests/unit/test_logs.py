@@ -37,6 +37,14 @@ def broken(value: str) -> None:
     raise ValueError(f"cannot read {value}")
 
 
+def test_a_sentence_for_stdout_has_the_form_of_the_log() -> None:
+    assert logs.sentence("text", "bedrockjobs.server", "it\nlistens") == "it\nlistens"
+    found = json.loads(logs.sentence("json", "bedrockjobs.server", "it 100%s\nlistens"))
+    assert tuple(found) == logs.KEYS
+    assert (found["level"], found["source"]) == ("info", "bedrockjobs.server")
+    assert found["event"] == "it 100%s\nlistens"
+
+
 def test_text_is_a_moment_a_level_and_a_sentence(stream: io.StringIO) -> None:
     logs.configure("text", stream)
     log.info("stopping %s", "now")

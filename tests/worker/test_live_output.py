@@ -149,6 +149,7 @@ async def test_run_that_is_handed_back_says_nothing(server, working):
         ("::progress 40 half done::", '{"percent":40,"message":"half done"}'),
         ("::progress 0::", '{"percent":0,"message":""}'),
         ('::progress\t99.5  a "b" :: c :: ', '{"percent":99.5,"message":"a \\"b\\" :: c"}'),
+        ("::progress 7 \x1b[31mred::", '{"percent":7,"message":"\\\\x1b[31mred"}'),
         ("::progress 100 ::", '{"percent":100,"message":""}'),
         ("::progress 101::", None),
         ("::progress -1::", None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,7 +11,17 @@ from bedrock_worker.agent import Agent
 from bedrock_worker.options import Options
 
 from bedrockjobs.client import AsyncClient, addresses_of
-from bedrockjobs.commands import CreateJob, CreateJobs, GetJobs, ListJobs, QueryJob, Status
+from bedrockjobs.commands import (
+    CreateJob,
+    CreateJobs,
+    GetJobs,
+    ListJobs,
+    ListRuns,
+    QueryJob,
+    QueryRun,
+    ReadOutput,
+    Status,
+)
 from bedrockjobs.config import Settings
 from bedrockjobs.errors import NotFound
 from bedrockjobs.server import Server
@@ -18,9 +29,9 @@ from tests.worker.fake_server import DEADLINE_S
 
 
 @asynccontextmanager
-async def serving(folder, port=0):
+async def serving(folder, port=0, **more):
     """Run a server of one database."""
-    server = Server(Settings(port=port, database=str(folder / "jobs.db"), wal_bytes=0))
+    server = Server(Settings(port=port, database=str(folder / "jobs.db"), wal_bytes=0, **more))
     await server.start()
     try:
         yield server
@@ -29,11 +40,10 @@ async def serving(folder, port=0):
 
 
 def agent_for(server, script, *arguments, **more):
-    """Return an agent that runs a script for ``Foo*``."""
+    """Return an agent that runs a script for ``Foo*``, at a server or at the addresses in a text."""
     argv = ("sh", "-c", script, *arguments)
-    return Agent(
-        Options(names=("Foo*",), argv=argv, servers=addresses_of(f"127.0.0.1:{server.port}"), **more)
-    )
+    servers = addresses_of(server if isinstance(server, str) else f"127.0.0.1:{server.port}")
+    return Agent(Options(names=("Foo*",), argv=argv, servers=servers, **more))
 
 
 async def test_jobs_from_one_end_to_the_other(tmp_path):
@@ -50,6 +60,38 @@ async def test_jobs_from_one_end_to_the_other(tmp_path):
             "Foo/100": ("FAILED", {"seen": 2.5}),
         }
         assert left["Foo/3"].error == "exit status 3"
+
+
+async def test_output_arrives_as_it_was_printed(tmp_path, caplog):
+    """Colours, and whatever else a line can hold: only the worker's own log and the error are escaped."""
+    caplog.set_level("INFO", "bedrock_worker")
+    every = "".join(map(chr, [*range(1, 10), *range(11, 32), 127, 133, 0x2028, 0x202E, 0x1F600]))
+    script = f"""printf '\\033[31mred\\033[0m\\n'; printf '%s|\\0|\n' '{every}' >&2; exit 3"""
+    async with serving(tmp_path) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+        job_id = (await client.call(CreateJob(name="Foo"))).job_id
+        async with asyncio.timeout(DEADLINE_S):
+            assert await agent_for(server, script, burst=True).run() == 0
+        (run,) = (await client.call(ListRuns(job_id=job_id))).runs
+        read = (await client.call(ReadOutput(run_id=run.run_id))).lines
+        shown = (await client.call(QueryRun(run_id=run.run_id))).output
+    expected = {"out": "\x1b[31mred\x1b[0m", "err": f"{every}|\0|"}
+    assert {line.stream: line.line for line in read} == expected
+    assert set(shown) == set(expected.values())
+    assert "\\x1b[31mred\\x1b[0m" in run.error
+    said = [record.getMessage() for record in caplog.records] + run.error.splitlines()
+    assert not any(set(line) & set(every) - set("\t\U0001f600") for line in said)
+
+
+async def test_work_over_a_unix_socket(tmp_path):
+    """The command can use the address that it is given."""
+    path = tmp_path / "s"
+    script = '"$0" -m bedrockjobs job create Bar --server "$BEDROCK_SERVER"'
+    async with serving(tmp_path, unix=str(path)), AsyncClient(f"unix:{path}") as client:
+        await client.call(CreateJob(name="Foo"))
+        agent = agent_for(f"unix:{tmp_path}/none,unix:{path}", script, sys.executable, burst=True)
+        async with asyncio.timeout(DEADLINE_S):
+            assert await agent.run() == 0
+        assert [job.name for job in (await client.call(ListJobs())).jobs] == ["Bar"]
 
 
 async def test_ended_wait_takes_nothing(tmp_path):

@@ -1,8 +1,6 @@
-"""Cuts what a command prints into lines of bounded length. No I/O."""
+"""Cuts what a command prints into lines of bounded length, otherwise as it was printed. No I/O."""
 
 from __future__ import annotations
-
-from bedrock_worker.log import printable
 
 LINE_BYTES_MAX = 4_096
 """Bytes of one line of output that are kept; the rest of the line is dropped."""
@@ -39,9 +37,7 @@ class Lines:
         self._cut = self._cut or len(piece) > room
 
     def _take(self) -> str:
-        text = printable(self._part.decode("utf-8", "replace").removesuffix("\r")) + (
-            CUT if self._cut else ""
-        )
+        text = self._part.decode("utf-8", "replace").removesuffix("\r") + (CUT if self._cut else "")
         self._part.clear()
         self._cut = False
         return text

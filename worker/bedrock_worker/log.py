@@ -12,7 +12,7 @@ import re
 LOG = logging.getLogger("bedrock_worker")
 
 _PLAIN = re.compile(r"[^\s\"=]+")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def begin() -> None:

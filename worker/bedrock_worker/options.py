@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from bedrockjobs.client import Address
+from bedrockjobs.client import AnyAddress
 from bedrockjobs.commands import GetJobs
 from bedrockjobs.config import WORKER_CHARS_MAX
 
@@ -50,7 +50,7 @@ class Options:
     """Name patterns of the jobs to take; none: those of the rules or of the module."""
     argv: tuple[str, ...]
     """The command and its arguments for jobs that nothing else is for; none: they fail."""
-    servers: tuple[Address, ...]
+    servers: tuple[AnyAddress, ...]
     concurrency: int = 1
     worker: str = "worker"
     """The name that the server knows the worker by."""

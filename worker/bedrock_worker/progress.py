@@ -10,7 +10,7 @@ import logging
 import re
 from contextlib import suppress
 
-from bedrock_worker.log import event
+from bedrock_worker.log import event, printable
 from bedrock_worker.report import Link, insist
 from bedrock_worker.taken import Job
 from bedrockjobs import jsontext
@@ -29,13 +29,16 @@ _PROGRESS = re.compile(
 
 
 def progress_of(line: str) -> str | None:
-    """Return the progress in a line as a JSON object, None where it is an ordinary line."""
+    """Return the progress in a line as a JSON object, None where it is an ordinary line.
+
+    Its message is one of the run's facts and not of its output: control characters are escaped.
+    """
     found = _PROGRESS.fullmatch(line)
     if found is None or float(found[1]) > PERCENT_MAX:
         return None
     percent = float(found[1])
     number = int(percent) if percent.is_integer() else percent
-    return jsontext.dump({"percent": number, "message": found[2] or ""})
+    return jsontext.dump({"percent": number, "message": printable(found[2] or "")})
 
 
 class Progress:

@@ -13,7 +13,7 @@ from pathlib import Path
 from bedrock_worker import outcome
 from bedrock_worker.choice import Choice, Program
 from bedrock_worker.lease import Lease
-from bedrock_worker.log import LOG, event
+from bedrock_worker.log import LOG, event, printable
 from bedrock_worker.mask import Mask
 from bedrock_worker.options import Options, base_environment
 from bedrock_worker.process import NEVER, Child
@@ -215,8 +215,9 @@ class Run:
     def _hear(self, stream: str, line: str) -> None:
         line = self._mask(line)
         if self._hear_too(stream, line):
-            LOG.info("job=%d run=%s %s: %s", self.job.job_id, self.job.run_id, stream, line)
-            self._tail.append(line[:TAIL_LINE_CHARS])
+            shown = printable(line)
+            LOG.info("job=%d run=%s %s: %s", self.job.job_id, self.job.run_id, stream, shown)
+            self._tail.append(shown[:TAIL_LINE_CHARS])
 
 
 async def _within(end: asyncio.Future[int], seconds: float | None) -> bool:
