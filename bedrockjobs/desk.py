@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from bedrockjobs import jsontext
 from bedrockjobs.clock import Clock, SystemClock
@@ -232,6 +233,10 @@ class Desk:
                     await self._change(command.worker)
         return self._answer(command)
 
+    def standing(self, command: Heartbeat) -> str:
+        """Return what must stop as things stand, to one who waits no longer; it renews nothing."""
+        return jsontext.dump({"stop": self._stops(command), "quiet": command.worker in self.drains})
+
     def _signal(self, command: Heartbeat, run_id: int) -> str:
         run = self.runs.get(run_id)
         return "LOST" if run is None or run.worker != command.worker else run.stop
@@ -244,15 +249,15 @@ class Desk:
                 return True
         return False
 
+    def _stops(self, command: Heartbeat) -> list[dict[str, Any]]:
+        signals = [(run_id, self._signal(command, run_id)) for run_id in command.run_ids]
+        return [{"runID": run_id, "signal": signal} for run_id, signal in signals if signal]
+
     def _answer(self, command: Heartbeat) -> str:
-        stops = []
-        for run_id in command.run_ids:
-            signal = self._signal(command, run_id)
-            if signal:
-                stops.append({"runID": run_id, "signal": signal})
-                if signal != "LOST":
-                    self.runs[run_id].told = signal
-        return jsontext.dump({"stop": stops, "quiet": command.worker in self.drains})
+        for stop in self._stops(command):
+            if stop["signal"] != "LOST":
+                self.runs[stop["runID"]].told = stop["signal"]
+        return self.standing(command)
 
     async def _change(self, worker: str) -> None:
         """Wait until something changed for a worker."""

@@ -138,8 +138,9 @@ class Service:
                 if not entry.gone:
                     raise
                 if isinstance(command, Heartbeat):  # done again, it would renew what nobody holds
-                    return
-                outcome = await self._answer(command.model_copy(update={"connection": None}))
+                    outcome = Answer(self._desk.standing(command))
+                else:
+                    outcome = await self._answer(command.model_copy(update={"connection": None}))
         except CommandError as error:
             outcome = error
         except Exception as error:  # the connection must get an answer whatever failed

@@ -445,3 +445,32 @@ async def test_thousand_waiters_and_one_job(live: Live) -> None:
     await live.ask("CreateJob", name="n7")
     await live.waiting(999)
     assert (await talks[7].reply()).json["name"] == "n7"
+
+
+# --- whoever has said all it had to say ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verb", "given", "answer"),
+    [
+        ("Heartbeat", {"worker": "w"}, {"stop": [], "quiet": False}),
+        (
+            "Heartbeat",
+            {"worker": "w", "runIDs": "99"},
+            {"stop": [{"runID": 99, "signal": "LOST"}], "quiet": False},
+        ),
+        ("Events", {"after": "-1"}, {"events": []}),
+        ("GetJob", {"name": "a"}, None),
+    ],
+    ids=["heartbeat", "quiet heartbeat", "events", "job"],
+)
+async def test_after_the_end_of_input_nothing_waits(
+    live: Live, verb: str, given: dict[str, str], answer: dict[str, Any] | None
+) -> None:
+    await live.settle()
+    async with await live.connect() as talk:
+        talk.send(request(verb, **given, Connection="wait", timeout=60_000))
+        await live.settle()
+        talk.end()
+        reply = await talk.reply()
+    assert (reply.json if reply.body else None) == answer
