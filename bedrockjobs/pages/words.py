@@ -6,6 +6,7 @@ Pure functions, for templates; it knows no page and no service.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +60,13 @@ NAME_STATES = ("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED",
 JSON_SHOWN_CHARS = 20_000
 """Length of a JSON text up to which it is shown as a tree; a longer one would make a page of megabytes."""
 
+_STAMP = re.compile(
+    r"(?:(?<=\bsince )|(?<=\buntil )|(?<=\bat ))"
+    r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?)(?!\.?\d| UTC|Z)",
+    re.ASCII,
+)
+"""A moment in a sentence of the server's; what people write as their reason is seldom put like that."""
+
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -71,6 +79,11 @@ class Spelled(str):
 def iso(stamp: str) -> str:
     """Return a stamp as a machine reads it: 2026-11-21T03:29:56Z."""
     return stamp.replace(" ", "T") + "Z"
+
+
+def moments(sentence: str) -> list[str]:
+    """Return the parts of a sentence of the server's, every second of them a stamp."""
+    return _STAMP.split(sentence)
 
 
 def span(seconds: float) -> str:
@@ -138,7 +151,7 @@ def breakable(name: str) -> Markup:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "iso": iso, "span": span, "number": number, "counted": counted, "shape": shape, "tree": tree,
+    "iso": iso, "moments": moments, "span": span, "number": number, "counted": counted, "shape": shape, "tree": tree,
     "kind": kind, "quoted": quoted, "breakable": breakable,
 }  # fmt: skip
 GLOBALS: dict[str, Any] = {"lasted": lasted, "states": NAME_STATES}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 from playwright.async_api import Page, expect
@@ -25,8 +26,11 @@ async def test_a_waiting_job_says_why(site: Site, page: Page) -> None:
     await site.ask("PauseJobs", name="mail/*", reason="move", by="ann")
     await site.open(page, f"ui/jobs/{job}")
     text = await page.locator("#job").inner_text()
-    assert "paused: mail/* is paused by ann" in text
-    assert "nextRun: it is due at 2040-01-01" in text
+    assert "paused: mail/* is paused by ann since " in text
+    assert "nextRun: it is due at 1 Jan 2040, 05:30:00 2040-01-01 00:00:00 UTC" in text
+    since = page.locator("#job p").first.locator("time").first
+    assert re.fullmatch(r"[-\d]{10} [:\d]{8} UTC", await since.locator(".utc").inner_text())
+    assert await since.locator(".local").inner_text()
     assert "retries" in text
     await check(page)
 
