@@ -86,6 +86,11 @@ def moments(sentence: str) -> list[str]:
     return _STAMP.split(sentence)
 
 
+def by_hand(stamp: str) -> bool:
+    """Return whether a next run is the end of time: it comes only when somebody asks for it."""
+    return stamp >= "9999"
+
+
 def span(seconds: float) -> str:
     """Return a span of time in at most two units: 1 h 5 min."""
     if seconds < 1:
@@ -151,7 +156,7 @@ def breakable(name: str) -> Markup:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "iso": iso, "moments": moments, "span": span, "number": number, "counted": counted, "shape": shape, "tree": tree,
-    "kind": kind, "quoted": quoted, "breakable": breakable,
+    "iso": iso, "moments": moments, "span": span, "number": number, "counted": counted, "shape": shape,
+    "tree": tree, "kind": kind, "quoted": quoted, "breakable": breakable,
 }  # fmt: skip
-GLOBALS: dict[str, Any] = {"lasted": lasted, "states": NAME_STATES}
+GLOBALS: dict[str, Any] = {"by_hand": by_hand, "lasted": lasted, "states": NAME_STATES}
