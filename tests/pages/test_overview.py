@@ -47,6 +47,35 @@ async def test_problems_come_first(site: Site, page: Page) -> None:
     await page.wait_for_url("**/ui/jobs?state=FAILED")
 
 
+@pytest.mark.parametrize(
+    ("count", "sentence"),
+    [
+        (1, "The last run of s1 failed."),
+        (2, "The last runs of s1 and s2 failed."),
+        (3, "The last runs of s1, s2 and s3 failed."),
+        (4, "The last runs of s1, s2, s3 and 1 more schedule failed."),
+        (6, "The last runs of s1, s2, s3 and 3 more schedules failed."),
+    ],
+)
+async def test_schedules_that_failed_are_named(site: Site, page: Page, count: int, sentence: str) -> None:
+    for number in range(1, count + 1):
+        job = await site.create(f"s{number}", repeat="CRON 0 0 1 1 *")
+        await site.ask("TriggerJob", jobID=job)
+        taken = await site.take(f"s{number}")
+        await site.ask("FailJob", jobID=job, runID=taken["runID"], error="no disk")
+    await site.open(page, "ui/")
+    await expect(page.locator("#problems")).to_contain_text(sentence)
+
+
+async def test_a_long_name_is_cut_where_it_is_one_of_many(site: Site, page: Page) -> None:
+    for letter in "xyz":
+        await site.create(letter * 255, repeat="CRON 0 0 1 1 *")
+    await site.ask("PauseJobs", name="*")
+    await site.open(page, "ui/")
+    cut = [f"{letter * 30}…{letter * 29}" for letter in "xyz"]
+    await expect(page.locator("#problems")).to_contain_text(f"Paused: {cut[0]}, {cut[1]} and {cut[2]}.")
+
+
 async def test_counts_stay_fresh(site: Site, page: Page) -> None:
     await site.open(page, "ui/")
     ready = page.locator(".tile", has_text="ready").locator(".figure").first
