@@ -19,6 +19,9 @@ from bedrockjobs.wire import moment_of, stamp, stamp_ms
 RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}
 """What charts show: the seconds they go back, and the seconds of one of their steps (60, 144, 168 steps)."""
 
+STEPS = {60: "a minute", 600: "per 10 minutes", 3_600: "an hour"}
+"""What such a step is called in a title."""
+
 WAITED_LONG_S = 300
 """Time a ready job may have waited before the page calls it a problem: a free worker takes it at once."""
 
@@ -56,6 +59,7 @@ async def overview(site: Site, request: web.Request) -> web.StreamResponse:
         sums=sums,
         ranges=tuple(RANGES),
         chosen=chosen,
+        step=STEPS[RANGES[chosen][1]],
     )
 
 

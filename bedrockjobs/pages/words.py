@@ -12,7 +12,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bedrockjobs.wire import moment_of
+from bedrockjobs.commands.options import Duration, JobOptions
+from bedrockjobs.duration import duration_text
+from bedrockjobs.jsontext import dump
+from bedrockjobs.wire import moment_of, wire_name
 
 SHAPES = {
     "QUEUED": ("ring", "plain"),
@@ -53,6 +56,11 @@ SHAPES = {
     "well": ("disc", "good"),
 }
 """The shape and the tone of each state, so that colour is never the only sign of it."""
+
+DURATIONS = frozenset(
+    wire_name(name) for name, field in JobOptions.model_fields.items() if field.annotation == Duration | None
+)
+"""The options of a job that are durations: a job's answer has them as bare numbers of seconds."""
 
 NAME_STATES = ("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED")
 """The states of a job, in the order in which a person is offered them."""
@@ -116,6 +124,13 @@ def lasted(start: str, end: str) -> str:
 def number(value: int) -> str:
     """Return a whole number with its thousands apart."""
     return f"{value:,}"
+
+
+def option_text(name: str, value: Any) -> str:
+    """Return a job's option as it could be typed: a duration with its units, other values as JSON."""
+    if isinstance(value, str):
+        return value
+    return duration_text(value) if name in DURATIONS and isinstance(value, int) else dump(value)
 
 
 def counted(count: tuple[int, bool]) -> str:

@@ -73,6 +73,58 @@ async def test_the_timeline_is_of_runs_and_events(site: Site, page: Page) -> Non
     await check(page)
 
 
+async def test_nothing_is_said_twice(site: Site, page: Page) -> None:
+    job = await site.create("a", retries=1, backoff=0)
+    for _ in range(2):
+        taken = await site.take("a")
+        await site.ask("FailJob", jobID=job, runID=taken["runID"], error="exit status 1", exitCode=1)
+    await site.open(page, f"ui/jobs/{job}")
+    assert (await page.locator(".problem").inner_text()).strip() == "exit status 1"
+    happened = [
+        text.partition(" \N{EN DASH}")[0] for text in await page.locator(".timeline li").all_inner_texts()
+    ]
+    assert sorted(text for text in happened if "exit status 1" in text) == [
+        "fail: exit status 1",
+        "fail: exit status 1",
+    ]
+    other = await site.create("b")
+    taken = await site.take("b")
+    await site.ask("FailJob", jobID=other, runID=taken["runID"], error="exit status 12", exitCode=1)
+    await site.open(page, f"ui/jobs/{other}")
+    assert (await page.locator(".problem").inner_text()).strip() == "exit status 12 (exit status 1)"
+
+
+async def test_options_that_are_durations_have_a_unit(site: Site, page: Page) -> None:
+    job = await site.create("a", retries=3, backoff=1, maxBackoff=5400, grace=0, repeat="CRON 0 0 * * *")
+    for path in (f"ui/jobs/{job}", f"ui/schedules/{job}"):
+        await site.open(page, path)
+        facts = page.locator(".facts").last
+        shown = dict(
+            zip(
+                await facts.locator("dt").all_inner_texts(),
+                await facts.locator("dd").all_inner_texts(),
+                strict=True,
+            )
+        )
+        named = {name: shown[name] for name in ("retries", "backoff", "maxBackoff", "grace")}
+        assert named == {"retries": "3", "backoff": "1s", "maxBackoff": "1h30m", "grace": "0s"}
+
+
+async def test_how_long_a_run_took_is_on_one_line(site: Site, page: Page) -> None:
+    job = await site.fail("a")
+    await page.set_viewport_size({"width": 390, "height": 900})
+    await site.open(page, f"ui/jobs/{job}")
+    took = page.locator("#run-1 .amount")
+    lines = await took.evaluate(
+        """place => {
+          const range = document.createRange();
+          range.selectNodeContents(place);
+          return new Set([...range.getClientRects()].map((box) => box.top)).size;
+        }"""
+    )
+    assert lines == 1
+
+
 async def test_it_is_live(site: Site, page: Page) -> None:
     job = await site.create("a")
     await site.open(page, f"ui/jobs/{job}")

@@ -88,13 +88,17 @@ async def test_counts_stay_fresh(site: Site, page: Page) -> None:
     assert "2 created" in await page.locator("#sums").inner_text()
 
 
-@pytest.mark.parametrize(("range_", "steps"), [("1h", 60), ("24h", 144), ("7d", 168)])
-async def test_charts_show_what_was_done(site: Site, page: Page, range_: str, steps: int) -> None:
+@pytest.mark.parametrize(
+    ("range_", "steps", "title"),
+    [("1h", 60, "Jobs a minute"), ("24h", 144, "Jobs per 10 minutes"), ("7d", 168, "Jobs an hour")],
+)
+async def test_charts_show_what_was_done(site: Site, page: Page, range_: str, steps: int, title: str) -> None:
     for number in range(3):
         await site.create(f"a{number}")
     await site.fail("b")
     await site.open(page, "ui/")
     await page.get_by_role("link", name=range_, exact=True).click()
+    await expect(page.locator("#throughput-title")).to_have_text(title)
     chart = page.locator('[data-series^="created"]')
     await expect(chart).to_have_attribute("data-points", str(steps))
     await expect(chart).to_have_attribute("data-sum", "4")
