@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.pages.looking import Site, check
 
@@ -111,3 +113,45 @@ async def test_charts_show_what_was_done(site: Site, page: Page, range_: str, st
     await expect(chart).to_have_attribute("data-sum", "5")
     await page.keyboard.press("t")
     await expect(chart.locator("canvas")).to_have_count(1)
+
+
+WRITTEN = """
+window.written = [];
+const write = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+  window.written.push(text);
+  return write.call(this, text, ...rest);
+};
+"""
+
+
+@pytest.mark.parametrize(
+    ("locale", "day", "clock", "moment"),
+    [
+        ("de-DE", r"\d+\. \w+\.?", r"\d\d:\d\d", r"\d\d\.\d\d\.\d{4}, \d\d:\d\d"),
+        ("en-GB", r"\d+ \w+", r"\d\d:\d\d", r"\d+ \w+ \d{4}, \d\d:\d\d"),
+        ("en-US", r"\w+ \d+", r"\d+:\d\d\s[AP]M", r"\w+ \d+, \d{4}, \d+:\d\d\s[AP]M"),
+    ],
+    ids=["de-DE", "en-GB", "en-US"],
+)
+async def test_charts_write_dates_as_the_browser_does(
+    site: Site, browser: Browser, locale: str, day: str, clock: str, moment: str
+) -> None:
+    context = await browser.new_context(locale=locale, timezone_id="Asia/Kolkata")
+    try:
+        page = await context.new_page()
+        await page.add_init_script(WRITTEN)
+        for range_ in ("24h", "7d"):
+            await site.open(page, f"ui/?range={range_}")
+            chart = page.locator('[data-series^="created"]')
+            await chart.locator("canvas").wait_for()
+            written = [text for text in await page.evaluate("window.written") if re.search(r"\D", text)]
+            assert any(re.fullmatch(day, text) for text in written), written
+            wrong = [text for text in written if not re.fullmatch(rf"{day}|{clock}|0[.,]\d", text)]
+            assert not wrong
+            if range_ == "24h":
+                assert any(re.fullmatch(clock, text) for text in written), written
+            await chart.locator(".u-over").hover()
+            await expect(chart.locator(".u-legend .u-value").first).to_have_text(re.compile(f"^{moment}$"))
+    finally:
+        await context.close()
