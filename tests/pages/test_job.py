@@ -112,9 +112,10 @@ async def test_options_that_are_durations_have_a_unit(site: Site, page: Page) ->
 
 async def test_how_long_a_run_took_is_on_one_line(site: Site, page: Page) -> None:
     job = await site.fail("a")
-    await page.set_viewport_size({"width": 390, "height": 900})
     await site.open(page, f"ui/jobs/{job}")
     took = page.locator("#run-1 .amount")
+    await expect(took).to_be_in_viewport(ratio=1)
+    await page.set_viewport_size({"width": 390, "height": 900})
     lines = await took.evaluate(
         """place => {
           const range = document.createRange();
