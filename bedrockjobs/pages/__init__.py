@@ -9,6 +9,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from bedrockjobs.config import Settings
+from bedrockjobs.errors import NotFound
 from bedrockjobs.pages import (
     events,
     failures,
@@ -25,6 +26,9 @@ from bedrockjobs.pages import (
 from bedrockjobs.pages.site import Site
 from bedrockjobs.service import VERSION, Service
 
+PATH_CHARS_SHOWN = 200
+"""Length up to which a page that does not exist is named: what was typed may be a kilobyte."""
+
 _MODULES = (overview, jobs, job, schedules, schedule, run, workers, failures, events, upcoming)
 
 
@@ -38,7 +42,19 @@ def routes(service: Service, settings: Settings) -> list[web.RouteDef]:
         web.get("/ui", _to_pages),
         web.get("/ui/static/{name:.+}", site.static),
         *live.routes(site),
+        site.get("/ui/{unknown:.+}", _unknown),
     ]
+
+
+def _is_browser(request: web.Request) -> bool:
+    return "text/html" in request.headers.get("Accept", "").lower()
+
+
+async def _unknown(_: Site, request: web.Request) -> web.StreamResponse:
+    """Refuse what is no page: a browser with a page that says it, others as the commands do."""
+    if not _is_browser(request):
+        raise web.HTTPNotFound
+    raise NotFound("No such page", f"There is no page {request.path[:PATH_CHARS_SHOWN]}")
 
 
 async def _to_pages(_: web.Request) -> web.Response:
@@ -48,7 +64,7 @@ async def _to_pages(_: web.Request) -> web.Response:
 
 async def _about(request: web.Request) -> web.Response:
     """Answer ``GET /``: a browser goes to the pages, others are told what this is."""
-    if "text/html" in request.headers.get("Accept", "").lower():
+    if _is_browser(request):
         return await _to_pages(request)
     lines = (
         f"bedrockjobs {VERSION}",

@@ -6,6 +6,7 @@ A job that is over is gone; its runs and what was told of it stay for a while an
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -17,6 +18,7 @@ from bedrockjobs.config import PRIORITIES
 from bedrockjobs.errors import NotFound
 from bedrockjobs.pages.run import tail
 from bedrockjobs.pages.site import Pages, Site
+from bedrockjobs.pages.words import option_text
 
 RUNS_SHOWN = 20
 """The newest runs of a job that its page shows."""
@@ -61,10 +63,13 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
         title=f"Job {job_id}",
         job_id=job_id,
         job=shown if members else None,
+        exit_status=_exit_status(shown),
         name=shown.get("name") or (runs[0]["name"] if runs else ""),
         data=(members or {}).get("data", "{}"),
         waits=(await _waits(site, job_id)) if members else [],
-        options={key: value for key, value in shown.items() if key in OPTIONS or key == "source"},
+        options={
+            key: option_text(key, value) for key, value in shown.items() if key in OPTIONS or key == "source"
+        },
         runs=runs,
         log=log,
         log_after=log_after,
@@ -97,11 +102,18 @@ async def _waits(site: Site, job_id: int) -> list[dict[str, Any]]:
     return waits
 
 
+def _exit_status(shown: dict[str, Any]) -> int | None:
+    """Return the exit status of a job that failed, where its error does not name it anyway."""
+    code, error = shown.get("exitCode"), str(shown.get("error") or "")
+    return None if code is None or re.search(rf"\bexit status {code}\b", error) else int(code)
+
+
 def _timeline(
     shown: dict[str, Any], runs: list[dict[str, Any]], events: list[tuple[Any, ...]]
 ) -> list[Moment]:
-    """Return what happened, the newest first."""
+    """Return what happened, the newest first; an event that says what the end of its run says is left out."""
     found: list[Moment] = []
+    ends = {(run["runID"], run["ended"][:19], run["error"]) for run in runs if run["ended"]}
     if shown:
         found.append(Moment(shown["created"], "QUEUED", "created", 0))
     for run in runs:
@@ -112,6 +124,8 @@ def _timeline(
             error = f": {run['error']}" if run["error"] else ""
             found.append(Moment(run["ended"], run["status"], f"{run['status']}{error}", run["runID"]))
     for _, at, kind, _, _, run_id, by, detail in events:
+        if kind in ("failed", "lost", "timeout") and (run_id, at[:19], detail) in ends:
+            continue
         who = f" by {by}" if by else ""
         found.append(Moment(at, kind, f"{kind}{who}{': ' if detail else ''}{detail}", run_id))
     return sorted(found, key=lambda moment: moment.at, reverse=True)

@@ -13,11 +13,14 @@ from aiohttp import web
 from bedrockjobs.errors import BadArguments
 from bedrockjobs.jsontext import dump
 from bedrockjobs.pages.site import HEADERS, Pages, Site
-from bedrockjobs.pages.words import counted, lasted, number
+from bedrockjobs.pages.words import counted, lasted, number, short
 from bedrockjobs.wire import moment_of, stamp, stamp_ms
 
 RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}
 """What charts show: the seconds they go back, and the seconds of one of their steps (60, 144, 168 steps)."""
+
+STEPS = {60: "a minute", 600: "per 10 minutes", 3_600: "an hour"}
+"""What such a step is called in a title."""
 
 WAITED_LONG_S = 300
 """Time a ready job may have waited before the page calls it a problem: a free worker takes it at once."""
@@ -56,6 +59,7 @@ async def overview(site: Site, request: web.Request) -> web.StreamResponse:
         sums=sums,
         ranges=tuple(RANGES),
         chosen=chosen,
+        step=STEPS[RANGES[chosen][1]],
     )
 
 
@@ -120,7 +124,8 @@ def _problems(
         found.append(Problem("problem", sentence, "ui/jobs", {"state": "FAILED"}))
     failed, paused = schedules
     if failed:
-        found.append(Problem("problem", f"The last run failed of {_named(failed)}.", "ui/schedules", {}))
+        runs = "run" if len(failed) == 1 else "runs"
+        found.append(Problem("problem", f"The last {runs} of {_named(failed)} failed.", "ui/schedules", {}))
     if paused:
         found.append(Problem("notice", f"Paused: {_named(paused)}.", "ui/schedules", {}))
     return found
@@ -131,5 +136,8 @@ def _jobs(count: tuple[int, bool], one: str, many: str) -> str:
 
 
 def _named(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more schedules" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    """Return some names in a sentence; those that are too many are counted."""
+    said, more = [short(name) for name in names[:NAMED]], len(names) - NAMED
+    if more > 0:
+        said.append(f"{number(more)} more schedule{'s' if more > 1 else ''}")
+    return " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))

@@ -15,9 +15,9 @@ from bedrockjobs.commands import (
     ValidateSchedule,
 )
 from bedrockjobs.errors import NotFound
-from bedrockjobs.jsontext import dump
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.ticking import exactly, next_ticks, stamps, state_of, why_paused, zone_of
+from bedrockjobs.pages.words import option_text
 from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.wire import moment_of
 
@@ -84,7 +84,7 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
         longest_s=longest_s,
         chart={"width": CHART_WIDTH, "height": CHART_HEIGHT, "left": CHART_LEFT},
         options={
-            name: value if isinstance(value, str) else dump(value)
+            name: option_text(name, value)
             for name, value in sorted(job.items())
             if name not in _TOLD_ELSEWHERE
         },

@@ -125,7 +125,7 @@ class Site:
             link=link,
             here=here,
             static=static,
-            path="/".join(request.path.split("/")[-depth - 1 :]),
+            path="/".join(request.rel_url.raw_path.split("/")[-depth - 1 :]),
             now=self.service.status()["now"],
         )
         headers = {**HEADERS, "Cache-Control": "no-store"}
@@ -175,7 +175,8 @@ def _depth(request: web.Request) -> int:
     """Return how deep a page lies below the server's root: links are relative, below any path of a proxy."""
     resource = request.match_info.route.resource
     assert resource is not None
-    return resource.canonical[resource.canonical.rindex("/ui/") :].count("/") - 1
+    above = resource.canonical[: resource.canonical.rindex("/ui/")]
+    return request.rel_url.raw_path.count("/") - above.count("/") - 1
 
 
 def cursor(request: web.Request, name: str, what: str) -> int | None:

@@ -6,12 +6,16 @@ Pure functions, for templates; it knows no page and no service.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 from markupsafe import Markup
 
-from bedrockjobs.wire import moment_of
+from bedrockjobs.commands.options import Duration, JobOptions
+from bedrockjobs.duration import duration_text
+from bedrockjobs.jsontext import dump
+from bedrockjobs.wire import moment_of, wire_name
 
 SHAPES = {
     "QUEUED": ("ring", "plain"),
@@ -53,11 +57,26 @@ SHAPES = {
 }
 """The shape and the tone of each state, so that colour is never the only sign of it."""
 
+DURATIONS = frozenset(
+    wire_name(name) for name, field in JobOptions.model_fields.items() if field.annotation == Duration | None
+)
+"""The options of a job that are durations: a job's answer has them as bare numbers of seconds."""
+
 NAME_STATES = ("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED")
 """The states of a job, in the order in which a person is offered them."""
 
 JSON_SHOWN_CHARS = 20_000
 """Length of a JSON text up to which it is shown as a tree; a longer one would make a page of megabytes."""
+
+NAME_CHARS_SHOWN = 60
+"""Length up to which a sentence holds a name: a few of them still fit on a line or two."""
+
+_STAMP = re.compile(
+    r"(?:(?<=\bsince )|(?<=\buntil )|(?<=\bat ))"
+    r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?)(?!\.?\d| UTC|Z)",
+    re.ASCII,
+)
+"""A moment in a sentence of the server's; what people write as their reason is seldom put like that."""
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -71,6 +90,16 @@ class Spelled(str):
 def iso(stamp: str) -> str:
     """Return a stamp as a machine reads it: 2026-11-21T03:29:56Z."""
     return stamp.replace(" ", "T") + "Z"
+
+
+def moments(sentence: str) -> list[str]:
+    """Return the parts of a sentence of the server's, every second of them a stamp."""
+    return _STAMP.split(sentence)
+
+
+def by_hand(stamp: str) -> bool:
+    """Return whether a next run is the end of time: it comes only when somebody asks for it."""
+    return stamp >= "9999"
 
 
 def span(seconds: float) -> str:
@@ -95,6 +124,13 @@ def lasted(start: str, end: str) -> str:
 def number(value: int) -> str:
     """Return a whole number with its thousands apart."""
     return f"{value:,}"
+
+
+def option_text(name: str, value: Any) -> str:
+    """Return a job's option as it could be typed: a duration with its units, other values as JSON."""
+    if isinstance(value, str):
+        return value
+    return duration_text(value) if name in DURATIONS and isinstance(value, int) else dump(value)
 
 
 def counted(count: tuple[int, bool]) -> str:
@@ -129,6 +165,14 @@ def quoted(value: Any) -> str:
     return str(value) if isinstance(value, Spelled) else json.dumps(value, ensure_ascii=False)
 
 
+def short(name: str) -> str:
+    """Return a name as a sentence can hold it: the middle of a long one is left out."""
+    if len(name) <= NAME_CHARS_SHOWN:
+        return name
+    half = NAME_CHARS_SHOWN // 2
+    return f"{name[:half]}…{name[-half + 1 :]}"
+
+
 def breakable(name: str) -> Markup:
     """Return a name that a narrow column may break after its separators."""
     escaped = str(Markup.escape(name))
@@ -138,7 +182,7 @@ def breakable(name: str) -> Markup:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "iso": iso, "span": span, "number": number, "counted": counted, "shape": shape, "tree": tree,
-    "kind": kind, "quoted": quoted, "breakable": breakable,
+    "iso": iso, "moments": moments, "span": span, "number": number, "counted": counted, "shape": shape,
+    "tree": tree, "kind": kind, "quoted": quoted, "breakable": breakable,
 }  # fmt: skip
-GLOBALS: dict[str, Any] = {"lasted": lasted, "states": NAME_STATES}
+GLOBALS: dict[str, Any] = {"by_hand": by_hand, "lasted": lasted, "states": NAME_STATES}

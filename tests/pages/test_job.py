@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 from playwright.async_api import Page, expect
@@ -25,8 +26,11 @@ async def test_a_waiting_job_says_why(site: Site, page: Page) -> None:
     await site.ask("PauseJobs", name="mail/*", reason="move", by="ann")
     await site.open(page, f"ui/jobs/{job}")
     text = await page.locator("#job").inner_text()
-    assert "paused: mail/* is paused by ann" in text
-    assert "nextRun: it is due at 2040-01-01" in text
+    assert "paused: mail/* is paused by ann since " in text
+    assert "nextRun: it is due at 1 Jan 2040, 05:30:00 2040-01-01 00:00:00 UTC" in text
+    since = page.locator("#job p").first.locator("time").first
+    assert re.fullmatch(r"[-\d]{10} [:\d]{8} UTC", await since.locator(".utc").inner_text())
+    assert await since.locator(".local").inner_text()
     assert "retries" in text
     await check(page)
 
@@ -67,6 +71,59 @@ async def test_the_timeline_is_of_runs_and_events(site: Site, page: Page) -> Non
     row = page.locator("#run-1")
     assert await row.locator("a").get_attribute("href") == "../../ui/runs/1"
     await check(page)
+
+
+async def test_nothing_is_said_twice(site: Site, page: Page) -> None:
+    job = await site.create("a", retries=1, backoff=0)
+    for _ in range(2):
+        taken = await site.take("a")
+        await site.ask("FailJob", jobID=job, runID=taken["runID"], error="exit status 1", exitCode=1)
+    await site.open(page, f"ui/jobs/{job}")
+    assert (await page.locator(".problem").inner_text()).strip() == "exit status 1"
+    happened = [
+        text.partition(" \N{EN DASH}")[0] for text in await page.locator(".timeline li").all_inner_texts()
+    ]
+    assert sorted(text for text in happened if "exit status 1" in text) == [
+        "fail: exit status 1",
+        "fail: exit status 1",
+    ]
+    other = await site.create("b")
+    taken = await site.take("b")
+    await site.ask("FailJob", jobID=other, runID=taken["runID"], error="exit status 12", exitCode=1)
+    await site.open(page, f"ui/jobs/{other}")
+    assert (await page.locator(".problem").inner_text()).strip() == "exit status 12 (exit status 1)"
+
+
+async def test_options_that_are_durations_have_a_unit(site: Site, page: Page) -> None:
+    job = await site.create("a", retries=3, backoff=1, maxBackoff=5400, grace=0, repeat="CRON 0 0 * * *")
+    for path in (f"ui/jobs/{job}", f"ui/schedules/{job}"):
+        await site.open(page, path)
+        facts = page.locator(".facts").last
+        shown = dict(
+            zip(
+                await facts.locator("dt").all_inner_texts(),
+                await facts.locator("dd").all_inner_texts(),
+                strict=True,
+            )
+        )
+        named = {name: shown[name] for name in ("retries", "backoff", "maxBackoff", "grace")}
+        assert named == {"retries": "3", "backoff": "1s", "maxBackoff": "1h30m", "grace": "0s"}
+
+
+async def test_how_long_a_run_took_is_on_one_line(site: Site, page: Page) -> None:
+    job = await site.fail("a")
+    await site.open(page, f"ui/jobs/{job}")
+    took = page.locator("#run-1 .amount")
+    await expect(took).to_be_in_viewport(ratio=1)
+    await page.set_viewport_size({"width": 390, "height": 900})
+    lines = await took.evaluate(
+        """place => {
+          const range = document.createRange();
+          range.selectNodeContents(place);
+          return new Set([...range.getClientRects()].map((box) => box.top)).size;
+        }"""
+    )
+    assert lines == 1
 
 
 async def test_it_is_live(site: Site, page: Page) -> None:

@@ -50,6 +50,21 @@ async def test_an_empty_list_says_so(site: Site, page: Page) -> None:
     await check(page)
 
 
+async def test_a_job_for_hands_alone_is_not_due_in_7000_years(site: Site, page: Page) -> None:
+    job = await site.create("by/hand", repeat="CRON @never")
+    parent = await site.create("parent")
+    run = (await site.take("parent"))["runID"]
+    child = await site.create("child", parentJobID=parent, firstRun="9999-12-31 23:59:59")
+    await site.ask("FinishJob", jobID=parent, runID=run)
+    for path in ("ui/jobs", f"ui/jobs/{job}", f"ui/jobs/{parent}", f"ui/jobs/{child}", "ui/schedules"):
+        await site.open(page, path)
+        text = await page.locator("main").inner_text()
+        assert "only by hand" in text, path
+        assert "9999" not in text, path
+    await site.open(page, f"ui/jobs/{job}")
+    await expect(page.locator("#job p").first).to_contain_text("nextRun: it runs only by hand")
+
+
 async def test_filters_are_in_the_address(site: Site, page: Page) -> None:
     await site.create("mail/1", data={"to": "ann"})
     await site.create("mail/2", data={"to": "bob"})

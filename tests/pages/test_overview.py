@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.pages.looking import Site, check
 
@@ -47,6 +49,35 @@ async def test_problems_come_first(site: Site, page: Page) -> None:
     await page.wait_for_url("**/ui/jobs?state=FAILED")
 
 
+@pytest.mark.parametrize(
+    ("count", "sentence"),
+    [
+        (1, "The last run of s1 failed."),
+        (2, "The last runs of s1 and s2 failed."),
+        (3, "The last runs of s1, s2 and s3 failed."),
+        (4, "The last runs of s1, s2, s3 and 1 more schedule failed."),
+        (6, "The last runs of s1, s2, s3 and 3 more schedules failed."),
+    ],
+)
+async def test_schedules_that_failed_are_named(site: Site, page: Page, count: int, sentence: str) -> None:
+    for number in range(1, count + 1):
+        job = await site.create(f"s{number}", repeat="CRON 0 0 1 1 *")
+        await site.ask("TriggerJob", jobID=job)
+        taken = await site.take(f"s{number}")
+        await site.ask("FailJob", jobID=job, runID=taken["runID"], error="no disk")
+    await site.open(page, "ui/")
+    await expect(page.locator("#problems")).to_contain_text(sentence)
+
+
+async def test_a_long_name_is_cut_where_it_is_one_of_many(site: Site, page: Page) -> None:
+    for letter in "xyz":
+        await site.create(letter * 255, repeat="CRON 0 0 1 1 *")
+    await site.ask("PauseJobs", name="*")
+    await site.open(page, "ui/")
+    cut = [f"{letter * 30}…{letter * 29}" for letter in "xyz"]
+    await expect(page.locator("#problems")).to_contain_text(f"Paused: {cut[0]}, {cut[1]} and {cut[2]}.")
+
+
 async def test_counts_stay_fresh(site: Site, page: Page) -> None:
     await site.open(page, "ui/")
     ready = page.locator(".tile", has_text="ready").locator(".figure").first
@@ -59,13 +90,17 @@ async def test_counts_stay_fresh(site: Site, page: Page) -> None:
     assert "2 created" in await page.locator("#sums").inner_text()
 
 
-@pytest.mark.parametrize(("range_", "steps"), [("1h", 60), ("24h", 144), ("7d", 168)])
-async def test_charts_show_what_was_done(site: Site, page: Page, range_: str, steps: int) -> None:
+@pytest.mark.parametrize(
+    ("range_", "steps", "title"),
+    [("1h", 60, "Jobs a minute"), ("24h", 144, "Jobs per 10 minutes"), ("7d", 168, "Jobs an hour")],
+)
+async def test_charts_show_what_was_done(site: Site, page: Page, range_: str, steps: int, title: str) -> None:
     for number in range(3):
         await site.create(f"a{number}")
     await site.fail("b")
     await site.open(page, "ui/")
     await page.get_by_role("link", name=range_, exact=True).click()
+    await expect(page.locator("#throughput-title")).to_have_text(title)
     chart = page.locator('[data-series^="created"]')
     await expect(chart).to_have_attribute("data-points", str(steps))
     await expect(chart).to_have_attribute("data-sum", "4")
@@ -78,3 +113,45 @@ async def test_charts_show_what_was_done(site: Site, page: Page, range_: str, st
     await expect(chart).to_have_attribute("data-sum", "5")
     await page.keyboard.press("t")
     await expect(chart.locator("canvas")).to_have_count(1)
+
+
+WRITTEN = """
+window.written = [];
+const write = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+  window.written.push(text);
+  return write.call(this, text, ...rest);
+};
+"""
+
+
+@pytest.mark.parametrize(
+    ("locale", "day", "clock", "moment"),
+    [
+        ("de-DE", r"\d+\. \w+\.?", r"\d\d:\d\d", r"\d\d\.\d\d\.\d{4}, \d\d:\d\d"),
+        ("en-GB", r"\d+ \w+", r"\d\d:\d\d", r"\d+ \w+ \d{4}, \d\d:\d\d"),
+        ("en-US", r"\w+ \d+", r"\d+:\d\d\s[AP]M", r"\w+ \d+, \d{4}, \d+:\d\d\s[AP]M"),
+    ],
+    ids=["de-DE", "en-GB", "en-US"],
+)
+async def test_charts_write_dates_as_the_browser_does(
+    site: Site, browser: Browser, locale: str, day: str, clock: str, moment: str
+) -> None:
+    context = await browser.new_context(locale=locale, timezone_id="Asia/Kolkata")
+    try:
+        page = await context.new_page()
+        await page.add_init_script(WRITTEN)
+        for range_ in ("24h", "7d"):
+            await site.open(page, f"ui/?range={range_}")
+            chart = page.locator('[data-series^="created"]')
+            await chart.locator("canvas").wait_for()
+            written = [text for text in await page.evaluate("window.written") if re.search(r"\D", text)]
+            assert any(re.fullmatch(day, text) for text in written), written
+            wrong = [text for text in written if not re.fullmatch(rf"{day}|{clock}|0[.,]\d", text)]
+            assert not wrong
+            if range_ == "24h":
+                assert any(re.fullmatch(clock, text) for text in written), written
+            await chart.locator(".u-over").hover()
+            await expect(chart.locator(".u-legend .u-value").first).to_have_text(re.compile(f"^{moment}$"))
+    finally:
+        await context.close()

@@ -91,6 +91,29 @@ async def test_a_refusal_is_a_page_that_says_it(site: Site, path: str, status: i
     assert word in text
 
 
+UNKNOWN = ["/ui/nope", "/ui/jobs/x", "/ui/jobs/5/more/", "/ui/jobs/a%2Fb", "/ui/schedules/1/2"]
+
+
+@pytest.mark.parametrize("path", UNKNOWN)
+async def test_what_is_no_page_is_told_to_a_browser_by_a_page(site: Site, page: Page, path: str) -> None:
+    site.expected = {404}
+    answer = await page.goto(f"{site.root}{path}")
+    assert answer is not None
+    assert (answer.status, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert await page.locator("h1").inner_text() == "No such page"
+    assert "There is no page /ui/" in await page.locator(".problem").inner_text()
+    await check(page)
+    await page.get_by_role("link", name="Back to the overview").click()
+    await page.wait_for_url(f"{site.root}/ui/")
+
+
+@pytest.mark.parametrize("path", UNKNOWN)
+async def test_what_is_no_page_is_told_to_others_as_by_commands(site: Site, path: str) -> None:
+    answer, text = await get(site, path, Accept="application/json")
+    assert (answer.status, answer.content_type) == (404, "application/problem+json")
+    assert "No such page" in text
+
+
 async def test_what_people_typed_is_shown_as_text(site: Site, page: Page) -> None:
     evil = "<img src=x onerror=alert(1)>{{7*7}}"
     job = await site.create(evil, data={evil: [evil]})
@@ -206,6 +229,10 @@ async def test_pages_work_below_any_path(site: Site, page: Page) -> None:
         await listening.start()
         job = await site.create("a")
         site.root = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        site.expected = {404}
+        await page.goto(f"{site.root}/a/b/ui/jobs/5/more")
+        await page.get_by_role("link", name="Back to the overview").click()
+        await page.wait_for_url("**/a/b/ui/")
         await page.goto(f"{site.root}/a/b/")
         await page.get_by_role("link", name="Jobs", exact=True).click()
         await page.get_by_role("link", name=str(job), exact=True).click()

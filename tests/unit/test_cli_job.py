@@ -423,6 +423,21 @@ def test_every_option_of_a_job_is_a_flag_with_a_heading() -> None:
                 "  2. new: x\\u001b[2J",
             ],
         ),
+        (
+            [
+                {
+                    "reason": "paused",
+                    "detail": "* is paused since 2026-11-21 19:09:58.332 until 2026-11-22 00:00:00: move",
+                },
+                {"reason": "nextRun", "detail": "it is due at 2026-11-23 01:02:03"},
+            ],
+            [
+                "What stands in its way, the most decisive first:",
+                "  1. Somebody paused it: * is paused since 2026-11-21 19:09:58.332 UTC"
+                " until 2026-11-22 00:00:00 UTC: move",
+                "  2. It is not due yet: it is due at 2026-11-23 01:02:03 UTC",
+            ],
+        ),
     ],
 )
 def test_explain_says_why_in_plain_words(

@@ -7,6 +7,23 @@
   };
   const drawn = new Map();
 
+  // uPlot writes dates as in the United States; these are the browser's own.
+  const DAY_S = 86400;
+  const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
+  const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+
+  function moments(_, splits, axis, space, step) {
+    let last = "";
+    return splits.map((at) => {
+      const date = day.format(at * 1000);
+      const isNew = date !== last;
+      last = date;
+      if (step >= DAY_S) return date;
+      return clock.format(at * 1000) + (isNew ? `\n${date}` : "");
+    });
+  }
+
   function colour(name) {
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
@@ -29,9 +46,9 @@
       legend: { live: true },
       cursor: { drag: { x: true, y: false } },
       scales: { y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
-      axes: [axis, { ...axis, size: 60 }],
+      axes: [{ ...axis, values: moments, space: 70 }, { ...axis, size: 60 }],
       series: [
-        {},
+        { value: (_, at) => (at == null ? "--" : moment.format(at * 1000)) },
         ...series.map((name) => ({
           label: looks[name].name || name, stroke: colour(looks[name].tone), width: 2, dash: looks[name].dash,
           points: { show: name === "wait_ms" },

@@ -1,0 +1,73 @@
+"""No page is wider than its window, however long a name is that nowhere can be broken."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page, expect
+
+from bedrockjobs.config import NAME_CHARS_MAX, WORKER_CHARS_MAX
+from tests.pages.looking import Site
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+WIDTHS = (1280, 390)
+LONG = "W" * NAME_CHARS_MAX
+ERROR = "E" * 2_000
+
+MEASURE = """() => {
+  const width = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= width) return "";
+  const beyond = [...document.querySelectorAll("body *")].filter((place) =>
+    !place.closest(".scroll *") && place.getBoundingClientRect().left + place.scrollWidth > width);
+  return `${document.documentElement.scrollWidth} px of ${width}: `
+    + beyond.slice(-3).map((place) => place.outerHTML.slice(0, 200)).join(" ");
+}"""
+"""Says what is wider than the window; nothing where all is within."""
+
+
+async def fill(site: Site) -> list[str]:
+    """Put long names wherever there are names; return the addresses of all pages."""
+    worker = {"worker": "w" * WORKER_CHARS_MAX}
+    schedule = await site.create(LONG, repeat="CRON * * * * *", firstRun="2031-01-01 00:00:00")
+    for letter in "XYZ":
+        await site.create(letter * NAME_CHARS_MAX, repeat="CRON 0 0 1 1 *", tags=["t" * 100])
+    await site.ask("PauseJobs", name=f"{LONG[1:]}*", reason="r" * 1_000, by="b" * 200)
+    failing = await site.create("F" * NAME_CHARS_MAX, repeat="CRON * * * * *", lock="l" * NAME_CHARS_MAX)
+    await site.ask("TriggerJob", jobID=failing, by="b" * 200)
+    taken = await site.take("F*", **worker)
+    await site.ask("FailJob", jobID=failing, runID=taken["runID"], error=ERROR)
+    failed = await site.create("D" * NAME_CHARS_MAX, data={"k" * 300: "v" * 5_000}, cmd="c" * 500)
+    taken = await site.take("D*", heartbeat=True, accepts=["cmd"], **worker)
+    await site.ask("AppendOutput", runID=taken["runID"], seq=1, lines=["o" * 4_000])
+    await site.ask("FailJob", jobID=failed, runID=taken["runID"], error=ERROR, exitCode=3)
+    running = await site.create("R" * NAME_CHARS_MAX)
+    run = (await site.take("R*", heartbeat=True, **worker))["runID"]
+    await site.create("C" * NAME_CHARS_MAX, parentJobID=running)
+    await site.ask("UpdateJob", jobID=running, progress={"percent": 5, "message": "p" * 500})
+    told = {"host": "h" * NAME_CHARS_MAX, "version": "v" * 100, "names": [LONG], "slots": 4, "pid": 1}
+    await site.ask("Heartbeat", **worker, runIDs=[run], **told)
+    return [
+        "ui/", "ui/?range=7d", "ui/jobs", f"ui/jobs?name={LONG}", f"ui/jobs/{schedule}", f"ui/jobs/{failed}",
+        f"ui/jobs/{running}", "ui/schedules", f"ui/schedules/{schedule}", f"ui/schedules/{failing}",
+        "ui/upcoming", f"ui/runs/{taken['runID']}", f"ui/runs/{taken['runID']}?find={'o' * 200}",
+        f"ui/runs/{run}", "ui/workers", "ui/failures", "ui/events", f"ui/events?name={LONG}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_no_page_is_wider_than_its_window(site: Site, page: Page, width: int) -> None:
+    await page.set_viewport_size({"width": width, "height": 900})
+    wide: dict[str, str] = {}
+    for path in await fill(site):
+        await site.open(page, path)
+        for place in await page.locator("details:not([open]) > summary").all():
+            if await place.is_visible():
+                await place.click()
+        if path.startswith("ui/?") or path == "ui/":
+            await expect(page.locator(".chart canvas")).to_have_count(2)
+        wide[path] = await page.evaluate(MEASURE)
+    site.expected = {400, 404}
+    for path in (f"ui/{LONG}", f"ui/schedules/{LONG}"):
+        await page.goto(f"{site.root}/{path}")
+        wide[path] = await page.evaluate(MEASURE)
+    assert not {path: found for path, found in wide.items() if found}

@@ -1,0 +1,27 @@
+"""How values are put on a page: what is a moment in a sentence, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from bedrockjobs.pages import words
+
+
+@pytest.mark.parametrize(
+    ("sentence", "moments"),
+    [
+        ("it is due at 2026-11-21 19:09:58.332", ["2026-11-21 19:09:58.332"]),
+        (
+            "a is paused since 2026-11-21 19:09:58 until 2026-11-22 00:00:00: x",
+            ["2026-11-21 19:09:58", "2026-11-22 00:00:00"],
+        ),
+        ("a is paused since 2026-11-21 19:09:58: moved on 2026-11-20 10:00:00", ["2026-11-21 19:09:58"]),
+        ("until 2026-11-22 00:00:00 UTC", []),
+        ("until 2026-11-22", []),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_the_servers_stamps_are_found_in_its_sentences(sentence: str, moments: list[str]) -> None:
+    parts = words.moments(sentence)
+    assert "".join(parts) == sentence
+    assert parts[1::2] == moments
