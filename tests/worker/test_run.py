@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
+import subprocess
 import tracemalloc
 from pathlib import Path
 
 import pytest
 from bedrock_worker.outcome import result_of
-from bedrock_worker.process import Child
+from bedrock_worker.process import PROGRAM_CHARS_MAX, Child
 
 from bedrockjobs import jsontext
 from bedrockjobs.config import DATA_BYTES_MAX, ERROR_CHARS_MAX
@@ -256,10 +258,65 @@ async def test_output_is_logged_line_by_line(once, caplog):
     assert "job=1 run=101 err: no end" in [record.getMessage() for record in caplog.records]
 
 
-async def test_command_that_cannot_start_is_tried_again(server, working, tmp_path):
+async def _report_of_own(server, working, argv, **more):
+    """Return the report of a job that brings this command."""
+    await server.add(argv=argv)
+    async with working(allow_cmd=("*",), jobs_max=1, **more):
+        return await server.report()
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["nosuchprog", "x"], "cannot start nosuchprog: No such file or directory"),
+        (["./none"], "cannot start ./none: No such file or directory"),
+        (["/etc/passwd"], "cannot start /etc/passwd: Permission denied"),
+        (["/etc/passwd/x"], "cannot start /etc/passwd/x: Not a directory"),
+        (["/etc"], "cannot start /etc: Permission denied"),
+        (["true", "a" * 200_000], "cannot start true: Argument list too long"),
+        (["/" + "a" * 300], f"cannot start /{'a' * (PROGRAM_CHARS_MAX - 1)}...: File name too long"),
+        (["no\x1b[2J"], "cannot start no\\x1b[2J: No such file or directory"),
+    ],
+)
+async def test_command_that_never_starts_fails_with_the_reason(server, working, argv, words):
+    report = await _report_of_own(server, working, argv)
+    assert (report.verb, report.given) == ("FailJob", {**FENCE, "error": words})
+
+
+async def test_program_of_no_known_format_fails(server, working, tmp_path):
+    program = tmp_path / "program"
+    program.write_bytes(b"\0\1\2")
+    program.chmod(0o700)
+    report = await _report_of_own(server, working, [str(program)])
+    assert report.given == {**FENCE, "error": f"cannot start {program}: Exec format error"}
+
+
+async def test_command_whose_folder_went_missing_fails_with_the_folder(server, working, tmp_path):
+    report = await _report_of_own(server, working, ["true"], cwd=tmp_path / "gone")
+    words = f"cannot start true in {tmp_path / 'gone'}: No such file or directory"
+    assert report.given == {**FENCE, "error": words}
+
+
+async def test_workers_command_that_went_missing_fails(server, working, tmp_path):
     await server.add()
     async with working(str(tmp_path / "gone"), jobs_max=1):
         report = await server.report()
+    words = f"cannot start {tmp_path / 'gone'}: No such file or directory"
+    assert (report.verb, report.given) == ("FailJob", {**FENCE, "error": words})
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY])
+async def test_command_that_cannot_start_just_now_is_tried_again(server, working, monkeypatch, number):
+    """The watchdog starts; it is the command that the machine has no room for."""
+    start = subprocess.Popen
+
+    def full(argv, **given):
+        if list(argv) == ["true"]:
+            raise OSError(number, os.strerror(number))
+        return start(argv, **given)
+
+    monkeypatch.setattr("bedrock_worker.process.subprocess.Popen", full)
+    report = await _report_of_own(server, working, ["true"])
     assert (report.verb, report.given) == ("RetryJob", {**FENCE, "delay": 10, "ignoreRepeat": True})
 
 

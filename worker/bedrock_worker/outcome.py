@@ -23,7 +23,7 @@ FINISH, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE = 0, 75, 100, 101
 """The exit statuses that mean something of their own; 75 is EX_TEMPFAIL of sysexits.h."""
 
 TRY_AGAIN_S = 10
-"""Delay of a job without ``backoff`` whose command asked to be tried again, or could not be started."""
+"""Delay of a job without ``backoff`` whose command asked to be tried again, or could not start just now."""
 
 Report = FinishJob | RetryJob | FailJob
 
@@ -89,9 +89,9 @@ def refused(job: Job, error: Exception) -> FailJob:
     return FailJob(job_id=job.job_id, run_id=job.run_id, error=str(error)[:ERROR_CHARS_MAX], final=True)
 
 
-def could_not_start(job: Job, error: Exception) -> FailJob:
-    """Return the report of a job whose command cannot be given what it needs."""
-    return FailJob(job_id=job.job_id, run_id=job.run_id, error=f"cannot start the command: {error}")
+def could_not_start(job: Job, error: str) -> FailJob:
+    """Return the report of a job whose command does not exist, or cannot be given what it needs."""
+    return FailJob(job_id=job.job_id, run_id=job.run_id, error=error[:ERROR_CHARS_MAX])
 
 
 def result_of(path: Path) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from bedrock_worker.lines import Lines
+from bedrock_worker.log import printable
 from bedrock_worker.watch import Watch
 
 READ_BYTES = 8_192
@@ -26,6 +28,12 @@ DRAIN_S = 1.0
 """Time for the rest of the output once the child ended: only who left its group still holds it open."""
 
 NEVER = float("inf")
+
+MAY_PASS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
+"""Why a command cannot be started just now: the machine is full, or its program is being written."""
+
+PROGRAM_CHARS_MAX = 200
+"""How much of a program's name an error shows, so that the reason behind it is not cut off."""
 
 _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.PyDLL(None).prctl  # looked up before any fork; PyDLL keeps the interpreter's lock as it is
@@ -58,6 +66,10 @@ def _before_exec(parent: int, pipe: int, announce: bytes, prepare: Prepare | Non
     return ask
 
 
+class CannotStart(Exception):
+    """A command cannot be started, and trying again would not help; names the program and the reason."""
+
+
 class Child:
     """One command while it runs. Belongs to the event loop of the main thread."""
 
@@ -76,7 +88,8 @@ class Child:
         """Start a command that reads ``stdin``, a file, so that it may leave it unread.
 
         ``until`` is the monotonic moment at which the watchdog is to kill its group, even if we stand still.
-        Raises OSError where it cannot be started, and ValueError for a NUL in an argument or a variable.
+        Raises CannotStart where it cannot be started, OSError where it cannot be just now, and ValueError for
+        a NUL in an argument or a variable.
         """
         self._watch = watch
         self._number, pipe, announce = watch.expect()
@@ -95,6 +108,11 @@ class Child:
                     start_new_session=True,
                     preexec_fn=_before_exec(os.getpid(), pipe, announce, prepare),
                 )
+        except OSError as error:
+            watch.over(self._number)
+            if error.errno in MAY_PASS:
+                raise
+            raise CannotStart(_why_not(argv[0], cwd, error)) from None
         except BaseException:
             watch.over(self._number)
             raise
@@ -151,6 +169,15 @@ class Child:
         finally:
             loop.remove_reader(handle)
             os.close(handle)
+
+
+def _why_not(program: str, cwd: Path | None, error: OSError) -> str:
+    """Say why a program does not start: its folder and its own file fail in the same words otherwise."""
+    shown = printable(program)
+    if len(shown) > PROGRAM_CHARS_MAX:
+        shown = f"{shown[:PROGRAM_CHARS_MAX]}..."
+    where = f" in {cwd}" if cwd is not None and str(error.filename) == str(cwd) else ""
+    return f"cannot start {shown}{where}: {error.strerror or error}"
 
 
 class _Pump:

@@ -16,7 +16,7 @@ from bedrock_worker.lease import Lease
 from bedrock_worker.log import LOG, event, printable
 from bedrock_worker.mask import Mask
 from bedrock_worker.options import Options, base_environment
-from bedrock_worker.process import NEVER, Child
+from bedrock_worker.process import NEVER, CannotStart, Child
 from bedrock_worker.rules import Refused
 from bedrock_worker.taken import Job
 from bedrock_worker.watch import Watch
@@ -59,7 +59,7 @@ class Run:
     async def perform(self) -> outcome.Report | None:
         """Run the command and return the report, None for a run that is another's by now.
 
-        A command that cannot be started at the moment is tried again later.
+        A command that cannot be started at the moment is tried again later; one that never can be fails.
         """
         job = self.job
         try:
@@ -72,9 +72,12 @@ class Run:
         except OSError as error:
             event(logging.ERROR, "not started", job=job.job_id, run=job.run_id, error=error)
             return outcome.try_again(job)
+        except CannotStart as error:
+            event(logging.ERROR, "not started", job=job.job_id, run=job.run_id, error=error)
+            return outcome.could_not_start(job, str(error))
         except ValueError as error:
             event(logging.ERROR, "not started", job=job.job_id, run=job.run_id, error=error)
-            return outcome.could_not_start(job, error)
+            return outcome.could_not_start(job, f"cannot start the command: {error}")
         event(logging.INFO, "ended", job=job.job_id, run=job.run_id, how=ended.words)
         # We may have slept past the lease: then the watchdog ended the command, and nobody was told.
         asleep = ended.status == -signal.SIGKILL and asyncio.get_running_loop().time() >= self._kill_at
