@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from bedrock_worker import outcome
 from bedrock_worker.call import main
+from bedrock_worker.cli import main as worker
 from bedrock_worker.functions import cron, declared_in, job
 from bedrock_worker.module import GRACE_S, RUN_TIMEOUT_S, BadModule, Module, load
+from click.testing import CliRunner
 
 from bedrockjobs.config import PATTERN_CHARS_MAX
 from bedrockjobs.schedule.cron import next_tick, split_zone
@@ -175,11 +177,59 @@ def test_no_module(write: Callable[[str], str], name: str) -> None:
         load(name)
 
 
-def test_a_fault_of_the_module_is_not_hidden(write: Callable[[str], str]) -> None:
-    with pytest.raises(ModuleNotFoundError, match="no_such_thing"):
-        load(write("import no_such_thing\n"))
-    with pytest.raises(ValueError, match="mine"):
-        load(write('raise ValueError("mine")\n'))
+@pytest.mark.parametrize(
+    ("text", "words", "where"),
+    [
+        (
+            "import no_such_thing\n",
+            "ModuleNotFoundError: No module named 'no_such_thing'",
+            "line 2, in <module>",
+        ),
+        (
+            "from json import nope\n",
+            "ImportError: cannot import name 'nope' from 'json'",
+            "    from json import nope",
+        ),
+        ("def f(:\n", "SyntaxError: invalid syntax (", "line 2\n    def f(:\n"),
+        ("def f():\n    1 / 0\nf()\n", "ZeroDivisionError: division by zero", "line 3, in f\n    1 / 0"),
+        ("raise SystemExit(0)\n", "SystemExit: 0", "line 2, in <module>"),
+        ("assert not 1\n", "AssertionError", "line 2, in <module>"),
+        (
+            'try:\n    import no_such_thing\nexcept ImportError as it:\n    raise ValueError("x") from it\n',
+            "ValueError: x",
+            "ModuleNotFoundError: No module named 'no_such_thing'\n\nThe above exception was",
+        ),
+        (
+            "@cron\ndef f(): pass\n",
+            'TypeError: @cron needs its schedule, as in @cron("0 9 * * *"); got the function f',
+            "line 2, in <module>",
+        ),
+        ("@cron(5)\ndef f(): pass\n", "TypeError: @cron needs its schedule, as in", "line 2, in <module>"),
+        (
+            "@job\ndef f(job): pass\n",
+            'TypeError: @job needs its name pattern, as in @job("report/*"); got the function f',
+            "line 2, in <module>",
+        ),
+    ],
+)  # fmt: skip
+def test_a_fault_of_the_module_is_told_with_its_own_frames(
+    write: Callable[[str], str], tmp_path: Path, text: str, words: str, where: str
+) -> None:
+    name = write(text)
+    with pytest.raises(BadModule) as refused:
+        load(name)
+    said = str(refused.value)
+    assert said.startswith(f"{name}: {words}")
+    assert where in said
+    files = [line.split('"')[1] for line in said.splitlines() if line.startswith('  File "')]
+    assert set(files) == {str(tmp_path / f"{name}.py")}
+
+
+def test_a_module_that_cannot_be_imported_is_wrong_usage(write: Callable[[str], str]) -> None:
+    name = write("import no_such_thing\n")
+    result = CliRunner().invoke(worker, ["--module", name])
+    assert result.exit_code == 2
+    assert f"Error: --module {name}: ModuleNotFoundError: No module named 'no_such_thing'\n" in result.output
 
 
 def test_decorators_leave_the_function_as_it_is() -> None:

@@ -13,6 +13,7 @@ import click
 from bedrock_worker import log
 from bedrock_worker.agent import Agent
 from bedrock_worker.choice import Choice
+from bedrock_worker.module import BadModule
 from bedrock_worker.options import (
     GRACE_S,
     Options,
@@ -157,6 +158,8 @@ def main(**given: Any) -> None:
     try:
         choice = Choice(options)
         options.take(1, choice.names)
+    except BadModule as error:
+        raise click.UsageError(f"--module {error}") from None
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except CommandError as error:

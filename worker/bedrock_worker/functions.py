@@ -66,6 +66,7 @@ def job(pattern: str, **options: Any) -> Callable[[F], F]:
     It gets one argument, a ``Job``. A dict that it returns becomes the job's data. The one option is
     ``timeout``, the time one run may take (``"5m"`` or seconds).
     """
+    _expect_text(pattern, '@job needs its name pattern, as in @job("report/*")')
     return lambda function: _note(function, pattern, None, "UTC", options)
 
 
@@ -76,6 +77,7 @@ def cron(expression: str, *, name: str | None = None, zone: str = "UTC", **optio
     ``run_timeout="10m"``, ``catchup="skip"``, ... A run may take 5 minutes, and 1 more to end, unless
     ``run_timeout`` and ``grace`` say otherwise.
     """
+    _expect_text(expression, '@cron needs its schedule, as in @cron("0 9 * * *")')
     return lambda function: _note(
         function, name or f"{function.__module__}.{function.__qualname__}", expression, zone, options
     )
@@ -89,6 +91,13 @@ def declared_in(module: str) -> list[Declared]:
         if name == module or name.startswith(f"{module}.")
         for declared in found
     ]
+
+
+def _expect_text(given: object, words: str) -> None:
+    """Refuse a decorator without parentheses: it is given the function, which would then never be noted."""
+    if not isinstance(given, str):
+        name = getattr(given, "__qualname__", None)
+        raise TypeError(f"{words}; got {'the function ' + name if name else repr(given)}")
 
 
 def _note(function: F, pattern: str, expression: str | None, zone: str, options: Mapping[str, Any]) -> F:

@@ -9,6 +9,7 @@ import importlib
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,7 @@ class Module:
 def load(name: str) -> Module:
     """Import a module, also from the current folder, and return what it declares.
 
-    Raises BadModule; what the module itself raises while it is imported comes as it is.
+    Raises BadModule, also for what the module itself raises while it is imported, with where it did.
     """
     if not all(part.isidentifier() for part in name.split(".")):
         raise BadModule(f"{name!r}: expected the name of a module, like app.jobs")
@@ -102,8 +103,10 @@ def load(name: str) -> Module:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise
+            raise BadModule(f"{name}: {_fault(error)}") from None
         raise BadModule(f"{name}: no such module, in {folder} or where Python looks") from None
+    except (Exception, SystemExit) as error:
+        raise BadModule(f"{name}: {_fault(error)}") from None
     functions, schedules = [], []
     for declared in declared_in(name):
         function = declared.function
@@ -121,6 +124,26 @@ def load(name: str) -> Module:
     if twice := [one for one in names if names.count(one) > 1]:
         raise BadModule(f"{name}: expected a name of its own for each schedule, {twice[0]} has several")
     return Module(name, tuple(functions), tuple(schedules))
+
+
+def _fault(error: BaseException) -> str:
+    """Say what a module raised, then where, without the frames of Python's import and of the worker."""
+    found = traceback.TracebackException.from_exception(error)
+    _keep_own_frames(found)
+    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    lines = [line.rstrip("\n") for line in found.format()]
+    return "\n".join([words, *(lines[:-1] if lines[-1] == words else lines)])
+
+
+def _keep_own_frames(found: traceback.TracebackException) -> None:
+    not_own = (Path(importlib.__file__).parent, Path(__file__).parent)
+    found.stack[:] = [
+        frame for frame in found.stack
+        if not frame.filename.startswith("<frozen importlib") and Path(frame.filename).parent not in not_own
+    ]  # fmt: skip
+    for other in (found.__cause__, found.__context__, *(found.exceptions or ())):
+        if other is not None:
+            _keep_own_frames(other)
 
 
 def _function(declared: Declared) -> Function:
