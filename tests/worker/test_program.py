@@ -14,6 +14,7 @@ from bedrock_worker.cli import main
 from bedrock_worker.options import seconds_of, variables_of, worker_name
 from click.testing import CliRunner
 
+from bedrockjobs.config import PATTERN_CHARS_MAX, PATTERNS_MAX
 from tests.worker.conftest import ended
 from tests.worker.fake_server import DEADLINE_S
 
@@ -133,7 +134,10 @@ async def test_burst_without_a_server(server):
         (["--name", "a", "no-such-program"], "expected a program that can be run, got 'no-such-program'"),
         (["--name", "a", "--cwd", "/", "etc"], "expected a program that can be run, got 'etc'"),
         (["--name", "a", "./none"], "expected a program that can be run, got './none'"),
-        (["--name", "", "true"], "names: expected"),
+        (["--name", "", "true"], "Invalid value for '--name': expected a name pattern, got an empty one"),
+        (["--name", "a", "--name", "", "true"], "Invalid value for '--name': expected a name pattern"),
+        (["--name", "a" * (PATTERN_CHARS_MAX + 1), "true"], "Invalid value for '--name': expected a name"),
+        (["--name", "a"] * (PATTERNS_MAX + 1) + ["true"], "'--name': expected at most"),
         (["--name", "a", "--server", "https://x", "true"], "speaks no TLS"),
         (
             ["--name", "a", "--timeout", "soon", "true"],

@@ -18,6 +18,7 @@ from bedrock_worker.options import (
     GRACE_S,
     Options,
     check_command,
+    name_patterns,
     seconds_of,
     variables_of,
     worker_name,
@@ -84,7 +85,7 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
     epilog=EPILOG,
 )
 @_option(
-    "--name", "names", multiple=True, metavar="GLOB",
+    "--name", "names", multiple=True, metavar="GLOB", callback=_checked(name_patterns),
     help="Jobs to take, by name; repeatable. If left out: those of the rules or of the module.",
 )  # fmt: skip
 @_option(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bedrockjobs.client import AnyAddress
 from bedrockjobs.commands import GetJobs
-from bedrockjobs.config import WORKER_CHARS_MAX
+from bedrockjobs.config import PATTERN_CHARS_MAX, PATTERNS_MAX, WORKER_CHARS_MAX
 
 PULL_WAIT_MS = 60_000
 """How long one question for jobs waits: short enough that a dead peer is noticed within two minutes."""
@@ -115,6 +115,18 @@ def worker_name(text: str) -> str:
     if not 1 <= len(name) <= WORKER_CHARS_MAX or not name.isprintable():
         raise ValueError(f"expected 1 to {WORKER_CHARS_MAX} printable characters, got {name!r}")
     return name
+
+
+def name_patterns(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the name patterns, checked here so that an error names the option and not the command."""
+    if len(texts) > PATTERNS_MAX:
+        raise ValueError(f"expected at most {PATTERNS_MAX} name patterns, got {len(texts)}")
+    for text in texts:
+        if not text:
+            raise ValueError("expected a name pattern, got an empty one")
+        if len(text) > PATTERN_CHARS_MAX:
+            raise ValueError(f"expected a name pattern of at most {PATTERN_CHARS_MAX} characters")
+    return tuple(texts)
 
 
 def variables_of(texts: Iterable[str]) -> dict[str, str]:
