@@ -131,7 +131,7 @@ class Server:
         try:
             self._store = SQLiteStore(path, self.settings)
         except (sqlite3.Error, SchemaError) as error:
-            raise StartError(f"database: {error}", EXIT_FAILURE) from None
+            raise StartError(f"database: {path}: {error}", EXIT_FAILURE) from None
         self._reader = Reader(str(path), self.settings)
         await self._reader.open()
         bells, desk, tally = Bells(), Desk(self.clock, self._lease_clock), Tally()

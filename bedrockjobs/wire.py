@@ -295,6 +295,8 @@ def command_error(error: ValidationError) -> CommandError:
     expected = f"{where}: expected {_expectation(first['type'], first['msg'], context)}"
     if first["type"] == "refused":
         return BY_CODE[context["code"]](context["reason"], expected)
+    if first["type"] == "extra_forbidden":
+        return BadArguments(f"Unknown attribute {name[:100]}", f"{where[:200]}: there is no such attribute")
     empty = first["type"] == "string_too_short" and context.get("min_length") == 1
     word = "Missing" if first["type"] == "missing" or empty else "Malformed"
     return BadArguments(f"{word} {name}", expected if word == "Malformed" else f"{where} is required")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from bedrockjobs import jsontext
 from bedrockjobs.config import JSON_DEPTH_MAX
@@ -35,6 +35,8 @@ def _is_spliced(annotation: Any) -> bool:
 
 class Parameters(Wire):
     """A set of named parameters that can be read from headers or JSON, and written as JSON."""
+
+    model_config = ConfigDict(extra="forbid")
 
     wire_names: ClassVar[dict[str, str]] = {}
     """Every parameter's name on the wire, by the same name in lower case."""

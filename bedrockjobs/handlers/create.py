@@ -58,9 +58,10 @@ def create(turn: Turn, spec: JobSpec, source: str = "") -> int:
     if spec.parent_job_id:
         state = _state_of_child(spec, parent)
     data: str = spec.data
+    chosen = bool(source) or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set)
     row = JobRow(
         turn.now,
-        turn.tx.new_job_id(),
+        0 if chosen else turn.tx.new_job_id(),
         state,
         spec.name,
         spec.first_run or (first_run(turn, spec.repeat) if spec.repeat else turn.now_ms),
@@ -72,8 +73,9 @@ def create(turn: Turn, spec: JobSpec, source: str = "") -> int:
         spec.retry_after,
         lane=MOCK_LANE if mocked else OPEN_LANE,
     )
-    if source or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set):
-        row = _with_options(row, spec, source)
+    if chosen:
+        checked = _with_options(row, spec, source)  # a job that is refused has no number
+        row = checked._replace(job_id=turn.tx.new_job_id())
         if ticks.is_schedule(row) and spec.first_run is None:
             row = ticks.with_tick(row, row.next_run)
     turn.tx.insert(row)
@@ -174,7 +176,7 @@ def check_repeat(turn: Turn, text: str, scheduled: str | None = None) -> None:
             compatibility=turn.compatibility,
         )
     except ValueError as error:
-        raise BadArguments("Malformed repeat", f"repeat: expected {error}") from None
+        raise BadArguments("Malformed repeat", repeats.complaint(error)) from None
     if found is None:
         raise BadArguments("Malformed repeat", "repeat: expected a date before the year 10000")
 

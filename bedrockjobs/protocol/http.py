@@ -215,7 +215,7 @@ class HTTPFront:
         kind: type[Command[Any]], request: web.Request, text: str, defaults: dict[str, Any]
     ) -> Command[Any]:
         form = request.content_type == "application/x-www-form-urlencoded"
-        if form and not text.lstrip().startswith("{"):  # curl calls a JSON object a form
+        if form and not text.lstrip().startswith(("{", "[")):  # curl calls JSON a form
             return kind.read_form(dict(parse_qsl(text, keep_blank_values=True)), defaults)
         return kind.read_json(text, defaults)
 

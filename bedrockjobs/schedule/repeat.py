@@ -54,6 +54,12 @@ class Repeat(NamedTuple):
     modifiers: tuple[str, ...]
 
 
+def complaint(error: ValueError) -> str:
+    """Return the sentence of an error that a repeat was refused with; one of CRON names its field itself."""
+    words = str(error)
+    return f"repeat: {words}" if ": expected" in words else f"repeat: expected {words}"
+
+
 @lru_cache(maxsize=4096)
 def parse_repeat(text: str, compatibility: Compatibility = "document") -> Repeat:
     """Read a repeat expression such as ``FINISHED, +1 DAY, START OF DAY`` or ``HOURLY``.
@@ -64,7 +70,9 @@ def parse_repeat(text: str, compatibility: Compatibility = "document") -> Repeat
     base, _, rest = _CANNED[compatibility].get(upper, upper).partition(",")
     base = base.strip()
     if base not in ("SCHEDULED", "STARTED", "FINISHED"):
-        raise ValueError("HOURLY, DAILY, WEEKLY, or SCHEDULED, STARTED or FINISHED with modifiers")
+        raise ValueError(
+            "HOURLY, DAILY, WEEKLY, CRON and its fields, or SCHEDULED, STARTED or FINISHED with modifiers"
+        )
     return Repeat(base, _modifiers(rest, start_of_hour=True))  # type: ignore[arg-type]
 
 

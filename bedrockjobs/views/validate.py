@@ -15,7 +15,7 @@ from bedrockjobs import jsontext
 from bedrockjobs.config import Compatibility
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
-from bedrockjobs.schedule.repeat import next_run, parse_repeat
+from bedrockjobs.schedule.repeat import complaint, next_run, parse_repeat
 from bedrockjobs.wire import stamp
 
 TICKS_SHOWN = 5
@@ -76,7 +76,7 @@ def _repeat(text: str, now: datetime, compatibility: Compatibility) -> tuple[lis
     try:
         repeat = parse_repeat(text, compatibility)
     except ValueError as error:
-        raise ValueError(f"repeat: expected {error}") from None
+        raise ValueError(complaint(error)) from None
     ticks: list[str] = []
     at = stamp(now)
     while len(ticks) < TICKS_SHOWN:

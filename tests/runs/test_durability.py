@@ -88,6 +88,7 @@ async def test_a_run_survives_a_power_cut(open_site: Open, monkeypatch: pytest.M
     monkeypatch.setattr(LOG, sync)
     await site.create("a", retryAfter="+1 HOUR")
     job = await site.take("a", "v")
+    await site.rest()  # the event of the worker is written too, and copied
     monkeypatch.undo()
     other = await open_site(durability="claims-lazy", database=cut)
     assert await other.nothing("a", worker="w")

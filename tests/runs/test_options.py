@@ -288,3 +288,10 @@ async def test_unique_with_overwrite_keeps_what_is_not_given(site: Site) -> None
 
 def test_an_answer_has_a_place_for_every_option() -> None:
     assert {wire_name(field) for field in JobReply.model_fields} >= OPTIONS
+
+
+async def test_a_job_that_is_refused_uses_up_no_number(site: Site) -> None:
+    await site.create("a")
+    assert (await site.refused("CreateJob", name="a", cmd="x", argv=["y"]))[0] == 402
+    assert (await site.refused("CreateJob", name="a", parentJobID=99))[0] == 404
+    assert await site.create("a", retries=1) == 2

@@ -101,3 +101,9 @@ async def test_a_retry_is_still_for_who_accepts(site: Site) -> None:
 async def test_an_unknown_kind_is_refused(site: Site) -> None:
     assert await site.refused("GetJob", name="a", accepts=["python"]) == (402, "Malformed accepts")
     assert (await site.ask("GetJob", name="a", accepts="python")).status == "402 Malformed accepts"
+
+
+async def test_an_unknown_part_of_a_request_is_refused_by_its_name(site: Site) -> None:
+    given = {"url": "http://x", "metod": "POST"}
+    assert await site.refused("CreateJob", name="a", url=given) == (402, "Unknown attribute metod")
+    assert "url.metod" in await site.detail("CreateJob", name="a", url=given)

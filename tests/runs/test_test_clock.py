@@ -118,3 +118,9 @@ async def test_both_at_once(own: Site) -> None:
 async def test_nonsense(own: Site) -> None:
     assert await own.refused("AdvanceClock", seconds=-1) == (402, "Malformed seconds")
     assert await own.refused("AdvanceClock", to="soon") == (402, "Malformed to")
+
+
+async def test_the_clock_does_not_go_back(own: Site) -> None:
+    assert await own.refused("AdvanceClock", to="2020-01-01") == (402, "Malformed to")
+    assert "or later" in await own.detail("AdvanceClock", to="2020-01-01")
+    assert await own.ok("AdvanceClock", to=await now(own)) == {"now": await now(own)}

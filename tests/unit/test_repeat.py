@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bedrockjobs.config import REPEAT_MODIFIERS_MAX
-from bedrockjobs.schedule.repeat import later, next_run, parse_repeat, parse_retry_after
+from bedrockjobs.schedule.repeat import complaint, later, next_run, parse_repeat, parse_retry_after
 
 SCHEDULED, STARTED, FINISHED = "2026-11-21 13:00:00", "2026-11-21 13:15:00", "2026-11-21 13:45:00"
 
@@ -139,3 +139,16 @@ def test_years_before_the_first_are_no_dates() -> None:
     assert after("FINISHED, -999 YEARS, -999 YEARS, -28 YEARS") is None
     assert after("FINISHED, -999 YEARS, -999 YEARS, -27 YEARS") == "0001-11-21 13:45:00"
     assert later("0000-11-21 13:45:00", ("+1 DAY",)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("every day", "repeat: expected HOURLY, DAILY, WEEKLY, CRON and its fields, or SCHEDULED"),
+        ("CRON 61 * * * *", "repeat: minute '61': expected a number in 0-59"),
+    ],
+)
+def test_a_complaint_says_once_what_was_expected(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match="") as caught:
+        next_run(text, scheduled="2026-11-21 00:00:00", started="", finished="2026-11-21 00:00:00")
+    assert complaint(caught.value).startswith(words)

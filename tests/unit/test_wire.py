@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from bedrockjobs.commands import ALL, CreateJob, CreateJobs, GetJob, GetJobs, RequeueJobs, RetryJob, UpdateJob
 from bedrockjobs.errors import BadArguments, BadJSON, CommandError
@@ -227,3 +228,8 @@ def test_what_a_command_writes_it_reads() -> None:
     many = CreateJobs(jobs=[{"name": "a", "data": '{"x":2.50}'}, {"name": "b"}])  # type: ignore[list-item]
     again = CreateJobs.read_json(many.wire())
     assert [job.data for job in again.jobs] == ['{"x":2.50}', "{}"]
+
+
+def test_an_argument_of_python_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValidationError, match="retires"):
+        CreateJob(name="x", retires=3)  # type: ignore[call-arg]
