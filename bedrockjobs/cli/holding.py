@@ -59,7 +59,7 @@ def pause(
     session.ask(command)
     assert isinstance(command, PauseJobs)
     what = "everything" if name == EVERYTHING else name
-    how = f" until {local_text(command.until)}" if command.until else f"; `{_resume(name)}` ends it"
+    how = f" until {local_text(command.until)}" if command.until else f"; `{resume_command(name)}` ends it"
     write_one(
         {"name": name, "outcome": "paused", "until": command.until}, session.form, f"Paused {what}{how}."
     )
@@ -68,8 +68,11 @@ def pause(
         click.echo("No job has such a name at the moment.", err=True)
 
 
-def _resume(name: str) -> str:
-    return "bedrockjobs schedule resume " + ("--all" if name == EVERYTHING else f"'{name}'")
+def resume_command(pattern: str) -> str:
+    """Return what to type to take back the pause of a pattern."""
+    # Whoever made the pause chose its pattern: it must not bring a command of its own into somebody's shell.
+    quoted = "'" + pattern.replace("'", "'\"'\"'") + "'"
+    return "bedrockjobs schedule resume " + ("--all" if pattern == EVERYTHING else quoted)
 
 
 @click.command()

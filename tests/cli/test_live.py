@@ -407,6 +407,18 @@ def test_a_run_is_followed_and_stopped(server: Running, bedrockjobs: Program) ->
     assert kinds == ["triggered", "stop"]
 
 
+def test_the_doctor_tells_what_is_paused(bedrockjobs: Program) -> None:
+    assert bedrockjobs("schedule", "pause", "live/held", "--by", "ann", "--reason", "disks").returncode == 0
+    assert bedrockjobs("schedule", "pause", "live/until", "--by", "ann", "--until", "2h").returncode == 0
+    found = [each for each in asked(bedrockjobs, "doctor") if each["check"] == "paused"]
+    assert [each["level"] for each in found] == ["warn", "warn"]
+    assert found[0]["finding"].startswith("live/held is paused by ann since 20")
+    assert found[0]["finding"].endswith(" UTC: disks")
+    assert bedrockjobs("schedule", "resume", "--all").returncode == 0
+    (well,) = [each for each in asked(bedrockjobs, "doctor") if each["check"] == "paused"]
+    assert well == {"check": "paused", "level": "ok", "finding": "nothing is paused", "advice": ""}
+
+
 def test_a_worker_is_drained(bedrockjobs: Program) -> None:
     made(bedrockjobs, "live/drain")
     asked(bedrockjobs, "call", "Heartbeat", "worker=drained", "slots=1")
