@@ -184,7 +184,10 @@ def test_delete_goes_on_after_a_refusal(fake: FakeServer) -> None:
     fake.will("DeleteJob", "", WrongState("Can't delete a RUNNING job"))
     result = run("schedule", "delete", "a", "b", "c")
     assert (result.exit_code, result.stdout) == (3, "Deleted schedule a (job 7).\n")
-    assert [line.split(": ")[0] for line in result.stderr.splitlines()] == ["Schedule b", "Schedule c"]
+    assert result.stderr.splitlines() == [
+        "Error: Schedule b: there is no schedule 'b'; `bedrockjobs schedule list` shows them",
+        "Error: Schedule c: 405 Can't delete a RUNNING job",
+    ]
     assert sent(fake, "DeleteJob") == [{"jobID": 7}] * 2
 
 
