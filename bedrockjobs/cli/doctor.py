@@ -18,7 +18,9 @@ import click
 
 from bedrockjobs import jsontext
 from bedrockjobs.cli.database import size_text
-from bedrockjobs.cli.output import printable, styled, write_many
+from bedrockjobs.cli.holding import EVERYTHING, resume_command
+from bedrockjobs.cli.looks import look
+from bedrockjobs.cli.output import printable, styled, text_of, write_many
 from bedrockjobs.cli.serve import settings_from
 from bedrockjobs.cli.session import FAILED, Failure, Session, built, pass_session, talks
 from bedrockjobs.clock import SystemClock
@@ -206,7 +208,7 @@ def check_owner(path: Path, server: Server | None) -> Iterator[Finding]:
         yield Finding("ok", "owner", f"owned by {owner}, and by nobody else")
 
 
-# --- the workers -----------------------------------------------------------------------------------------
+# --- what is due -----------------------------------------------------------------------------------------
 
 
 _ACCEPTING = {"cmd": "--allow-shell", "argv": "--allow-cmd", "url": "--allow-cmd"}
@@ -226,6 +228,30 @@ def _statement() -> str:
     text = Path(__file__).with_name("doctor.sql").read_text(encoding="utf-8")
     lines = [line.strip() for line in text.splitlines() if not line.startswith("--")]
     return " ".join(line for line in lines if line)
+
+
+def check_paused(session: Session, server: Server) -> Iterator[Finding]:
+    """Tell what somebody paused: what is due and held back looks like a server that does nothing."""
+    try:
+        held = look(session, "pauses", stamp(moment_of(server.status["now"])))
+    except Failure as failure:
+        yield Finding("warn", "paused", f"could not be looked at: {failure.message}", "try again later")
+        return
+    for pause in held[:NAMES_SHOWN_MAX]:
+        pattern, by, reason, since, until = (
+            text_of(pause, key) for key in ("pattern", "by", "reason", "since", "until")
+        )
+        words = f"{'everything' if pattern == EVERYTHING else pattern} is paused"
+        words += f" by {by}" if by else ""
+        words += f" since {since[:19]} UTC"
+        words += f" until {until[:19]} UTC" if until else ""
+        words += f": {reason}" if reason else ""
+        yield Finding("warn", "paused", words, f"`{resume_command(pattern)}` ends it")
+    if len(held) > NAMES_SHOWN_MAX:
+        words = f"{len(held) - NAMES_SHOWN_MAX} more patterns"
+        yield Finding("warn", "paused", words, "`bedrockjobs events --kind paused` tells who paused what")
+    if not held:
+        yield Finding("ok", "paused", "nothing is paused")
 
 
 def check_workers(session: Session, server: Server) -> Iterator[Finding]:
@@ -249,8 +275,9 @@ def check_workers(session: Session, server: Server) -> Iterator[Finding]:
         yield Finding("warn", "workers", words, "`bedrockjobs worker list` shows who asks for what")
     if not alone:
         yield Finding(
-            "ok", "workers", f"{len(active)} of {len(workers)} take jobs; every due name is asked for"
-        )
+            "ok", "workers",
+            f"{len(active)} of {len(workers)} take jobs; every due name that is not paused is asked for",
+        )  # fmt: skip
 
 
 def _asked_for(row: Due, workers: list[dict[str, Any]]) -> bool:
@@ -319,6 +346,7 @@ def findings(session: Session, database: str | None) -> Iterator[Finding]:
         words = f"{path} is not here"
         yield Finding("warn", "database", words, "run doctor where the server runs, or give --database")
     if server is not None:
+        yield from check_paused(session, server)
         yield from check_workers(session, server)
 
 

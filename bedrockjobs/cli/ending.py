@@ -145,7 +145,7 @@ def delete(session: Session, job_ids: tuple[str, ...]) -> None:
             try:
                 session.ask(command)
             except Refusal as refusal:
-                click.echo(f"Job {job_id}: {refusal.message}", err=True)
+                Failure(f"Job {job_id}: {refusal.message}").show()
                 first = first or refusal
             else:
                 deleted.append(_outcome(job_id, "deleted"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import click
 
 from bedrockjobs import jsontext
@@ -39,28 +41,38 @@ def _pattern(pattern: str | None, everything: bool) -> str:
 @talks
 @pass_session
 def pause(
-    session: Session, /, pattern: str | None, everything: bool, reason: str, until: str | None, by: str
+    session: Session,
+    /,
+    pattern: str | None,
+    everything: bool,
+    reason: str,
+    until: str | timedelta | None,
+    by: str,
 ) -> None:
     """Let no job of this name be taken: schedules and others whose name matches.
 
     Runs in progress go on. Pausing the same pattern again changes its reason and its end.
     """
     name = _pattern(pattern, everything)
-    command = built(PauseJobs, {"name": name, "reason": reason or None, "until": until, "by": by or None})
+    end = session.moment(until)
+    command = built(PauseJobs, {"name": name, "reason": reason or None, "until": end, "by": by or None})
     session.ask(command)
     assert isinstance(command, PauseJobs)
     what = "everything" if name == EVERYTHING else name
-    end = f" until {local_text(command.until)}" if command.until else f"; `{_resume(name)}` ends it"
+    how = f" until {local_text(command.until)}" if command.until else f"; `{resume_command(name)}` ends it"
     write_one(
-        {"name": name, "outcome": "paused", "until": command.until}, session.form, f"Paused {what}{end}."
+        {"name": name, "outcome": "paused", "until": command.until}, session.form, f"Paused {what}{how}."
     )
     matching = built(ListJobs, {"name": name, "limit": 1})
     if name != EVERYTHING and not records_in(session.record(matching)["jobs"]):
         click.echo("No job has such a name at the moment.", err=True)
 
 
-def _resume(name: str) -> str:
-    return "bedrockjobs schedule resume " + ("--all" if name == EVERYTHING else f"'{name}'")
+def resume_command(pattern: str) -> str:
+    """Return what to type to take back the pause of a pattern."""
+    # Whoever made the pause chose its pattern: it must not bring a command of its own into somebody's shell.
+    quoted = "'" + pattern.replace("'", "'\"'\"'") + "'"
+    return "bedrockjobs schedule resume " + ("--all" if pattern == EVERYTHING else quoted)
 
 
 @click.command()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -65,9 +65,10 @@ def import_() -> None:
     """
 
 
-def _moment(_: click.Context, __: click.Parameter, value: str | None) -> datetime:
-    if value is None:
-        return SystemClock().now()
+def _moment(_: click.Context, __: click.Parameter, value: str | timedelta | None) -> datetime:
+    if value is None or isinstance(value, timedelta):
+        # Of this machine: what only reads a file asks no server.
+        return SystemClock().now() + (value or timedelta())
     from pydantic import TypeAdapter, ValidationError
 
     try:

@@ -24,10 +24,11 @@ from bedrockjobs.cli.output import (
     write_title,
 )
 from bedrockjobs.cli.pages import Listing, limit_option, paged
-from bedrockjobs.cli.session import FAILED, Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.session import FAILED, Refusal, Session, built, pass_session, records_in, talks
 from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, TerminateRun
 from bedrockjobs.commands.runs import RunStatus, StopRun
 from bedrockjobs.config import LIST_MAX
+from bedrockjobs.errors import NotFound
 
 RUNS = Listing(ListRuns, "runs", "before", "runID", LIST_MAX)
 
@@ -35,7 +36,10 @@ LIST_COLUMNS = (
     "runID", "status", "name", "jobID", "cause", "started", "took", "worker", "exitCode", "error",
 )  # fmt: skip
 
-SUCCESS = "success"
+RUNNING, SUCCESS = "running", "success"
+
+HANDED_BACK = "handed back"
+"""What became of a run that was there and is no more; no status of the server's, which knows it no longer."""
 
 
 @click.group()
@@ -89,7 +93,10 @@ def show(session: Session, run_id: str) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
 @click.option("--since-seq", "after", metavar="NUMBER", default="0", help="Only lines after this number.")
 @click.option("-t", "--timestamps", is_flag=True, help="Begin each line with its time (UTC).")
-@click.option("--exit-status", is_flag=True, help="Exit with 1 if the run has ended, but not with success.")
+@click.option(
+    "--exit-status", is_flag=True,
+    help="Exit with 1 if the run has ended, but not with success, or was handed back.",
+)  # fmt: skip
 @talks
 @pass_session
 def logs(
@@ -104,9 +111,18 @@ def logs(
         raise click.UsageError("-f writes as it goes: -o jsonl is meant")
     kept: list[Record] = []
     pace = Pace()
+    ended, status = False, ""
     while True:
         wait = pace.asking() if follow else {}
-        reply = session.record(built(ReadOutput, {"runID": run_id, "after": after, **wait}))
+        command = built(ReadOutput, {"runID": run_id, "after": after, **wait})
+        try:
+            reply = session.record(command)
+        except Refusal as refusal:
+            if status != RUNNING or not isinstance(refusal.error, NotFound):
+                raise
+            # Nothing but handing back removes a run in progress.
+            status = HANDED_BACK
+            break
         lines = records_in(reply["lines"])
         if session.form == "json":
             kept += lines
@@ -121,9 +137,12 @@ def logs(
             pace.answered(something=bool(lines))
     if session.form == "json":
         write_many(kept, "json")
-    if follow and sys.stderr.isatty():
+    if status == HANDED_BACK:
+        words = f"Run {run_id} was handed back: its job is queued as if it had not been taken."
+        click.echo(words, err=True)
+    elif follow and sys.stderr.isatty():
         click.echo(f"Run {run_id} ended: {status}.", err=True)
-    if exit_status and ended and status != SUCCESS:
+    if exit_status and (ended or status == HANDED_BACK) and status != SUCCESS:
         click.get_current_context().exit(FAILED)
 
 

@@ -218,7 +218,7 @@ def delete(session: Session, names: tuple[str, ...]) -> None:
             except Failure as failure:
                 if failure.exit_code not in (NOT_FOUND, REFUSED):
                     raise
-                click.echo(f"Schedule {printable(name)}: {failure.message}", err=True)
+                Failure(f"Schedule {name}: {failure.message}").show()
                 first = first or failure
             else:
                 deleted.append({"jobID": int(job_id), "name": name, "outcome": "deleted"})

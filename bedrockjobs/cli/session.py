@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from bedrockjobs import jsontext
-from bedrockjobs.cli.output import FORMS, Form, Record, printable, raw_record
-from bedrockjobs.commands import Command, Reply
+from bedrockjobs.cli.output import FORMS, Form, Record, printable, raw_record, text_of
+from bedrockjobs.commands import Command, Reply, Status
 from bedrockjobs.config import DEFAULT_PORT
 from bedrockjobs.errors import CommandError
-from bedrockjobs.wire import RawJSON
+from bedrockjobs.wire import RawJSON, moment_of, stamp
 
 if TYPE_CHECKING:
     from bedrockjobs.client import Answer, Client
@@ -84,6 +85,16 @@ class Session:
     def record(self, command: Command[Any]) -> dict[str, RawJSON]:
         """Send a command and return its reply as a record, spelled as the server sent it."""
         return record_of(self.ask(command))
+
+    def moment(self, given: str | timedelta | None) -> str | None:
+        """Return a moment that was given as one or as a time from now: by the server's clock, not by ours."""
+        if not isinstance(given, timedelta):
+            return given
+        now = moment_of(text_of(self.record(Status()), "now"))
+        try:
+            return stamp(now + given)
+        except OverflowError:
+            raise click.UsageError(f"the server's clock shows {stamp(now)}: years end at 9999") from None
 
     def _connected(self) -> Client:
         if self._client is None:

@@ -16,10 +16,8 @@ from typing import IO, Any
 import click
 
 from bedrockjobs import duration
-from bedrockjobs.clock import SystemClock
 from bedrockjobs.config import DURATION_S_MAX, WORKER_CHARS_MAX
 from bedrockjobs.duration import duration_text, seconds_of
-from bedrockjobs.wire import stamp
 
 __all__ = [
     "FILE_BYTES_MAX", "Duration", "Modifier", "Moment", "TextOrFile", "Words", "current_user",
@@ -65,20 +63,22 @@ class Modifier(click.ParamType[str]):
         return f"+{int(seconds)} SECONDS"
 
 
-class Moment(click.ParamType[str]):
-    """A moment as the server reads it, or a duration that is counted from now."""
+class Moment(click.ParamType["str | timedelta"]):
+    """A moment as the server reads it, or a duration from now: whose now is for the command to say."""
 
     name = "time"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the moment in UTC; what is no duration is left for the command's class to judge."""
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | timedelta:
+        """Return a duration as such; what is none is left for the command's class to judge."""
         text = str(value)
         seconds = seconds_of(text)
         if seconds is None:
             return text
         if seconds > DURATION_S_MAX:
             self.fail(f"expected at most {DURATION_S_MAX} seconds from now, got {value!r}", param, ctx)
-        return stamp(SystemClock().now() + timedelta(seconds=seconds))
+        return timedelta(seconds=seconds)
 
 
 class Words(click.ParamType[str]):

@@ -407,6 +407,40 @@ def test_a_run_is_followed_and_stopped(server: Running, bedrockjobs: Program) ->
     assert kinds == ["triggered", "stop"]
 
 
+def test_a_run_is_followed_until_it_is_handed_back(server: Running, bedrockjobs: Program) -> None:
+    job_id = made(bedrockjobs, "live/back")
+    run_id = str(asked(bedrockjobs, "call", "GetJob", "name=live/back", "worker=hand")["runID"])
+    asked(bedrockjobs, "call", "AppendOutput", f"runID={run_id}", "seq=1", 'lines=["one"]')
+    following = subprocess.Popen(
+        [*BEDROCKJOBS, "run", "logs", run_id, "-f", "-s", server.address],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(),
+    )  # fmt: skip
+    guard = threading.Timer(DEADLINE_S, following.kill)
+    guard.start()
+    assert following.stdout is not None
+    assert following.stderr is not None
+    with following.stdout as lines, following.stderr as said:
+        assert lines.readline() == "one\n"
+        assert bedrockjobs("job", "retry", job_id, "--returned").returncode == 0
+        assert said.read() == (
+            f"Run {run_id} was handed back: its job is queued as if it had not been taken.\n"
+        )
+    guard.cancel()
+    assert following.wait(DEADLINE_S) == 0
+
+
+def test_the_doctor_tells_what_is_paused(bedrockjobs: Program) -> None:
+    assert bedrockjobs("schedule", "pause", "live/held", "--by", "ann", "--reason", "disks").returncode == 0
+    assert bedrockjobs("schedule", "pause", "live/until", "--by", "ann", "--until", "2h").returncode == 0
+    found = [each for each in asked(bedrockjobs, "doctor") if each["check"] == "paused"]
+    assert [each["level"] for each in found] == ["warn", "warn"]
+    assert found[0]["finding"].startswith("live/held is paused by ann since 20")
+    assert found[0]["finding"].endswith(" UTC: disks")
+    assert bedrockjobs("schedule", "resume", "--all").returncode == 0
+    (well,) = [each for each in asked(bedrockjobs, "doctor") if each["check"] == "paused"]
+    assert well == {"check": "paused", "level": "ok", "finding": "nothing is paused", "advice": ""}
+
+
 def test_a_worker_is_drained(bedrockjobs: Program) -> None:
     made(bedrockjobs, "live/drain")
     asked(bedrockjobs, "call", "Heartbeat", "worker=drained", "slots=1")

@@ -53,7 +53,7 @@ def server(monkeypatch: pytest.MonkeyPatch, path: Path) -> FakeServer:
     fake = fake_server(monkeypatch)
     fake.will("Status", status(path))
     fake.will("ListWorkers", {"workers": []})
-    fake.will("Query", rows())
+    fake.will("Query", pauses(), rows())
     return fake
 
 
@@ -70,6 +70,11 @@ def status(path: Path | str, **more: Any) -> dict[str, Any]:
 def rows(*found: tuple[str, str, str]) -> dict[str, Any]:
     """Return what Query answers: lane, name, since."""
     return {"headers": ["lane", "name", "due"], "rows": [list(row) for row in found]}
+
+
+def pauses(*found: tuple[str, str, str, str, str]) -> dict[str, Any]:
+    """Return what Query answers: pattern, by, reason, since, until."""
+    return {"headers": ["pattern", "by", "reason", "since", "until"], "rows": [list(row) for row in found]}
 
 
 def worker(
@@ -108,7 +113,7 @@ def test_a_server_that_is_well_gets_ok_from_every_check(server: FakeServer) -> N
     found = findings()
     assert not not_ok(found)
     assert [finding["check"] for finding in found] == [
-        "server", "clock", "schema", "disk", "wal", "owner", "workers",
+        "server", "clock", "schema", "disk", "wal", "owner", "paused", "workers",
     ]  # fmt: skip
 
 
@@ -122,7 +127,8 @@ def test_a_finding_is_a_line(server: FakeServer, path: Path) -> None:
         f"ok   owner    owned by the server with pid {os.getpid()} on 127.0.0.1:8888, and by nobody else"
         in lines
     )
-    assert len(lines) == 7
+    assert "ok   paused   nothing is paused" in lines
+    assert len(lines) == 8
 
 
 def test_what_is_wrong_comes_with_what_to_do(path: Path, server: FakeServer) -> None:
@@ -305,7 +311,7 @@ def test_a_file_on_another_machine_is_left_alone(server: FakeServer) -> None:
     server._answers["Status"] = []
     server.will("Status", status("/nowhere/jobs.db"))
     found = findings()
-    assert [finding["check"] for finding in found] == ["server", "clock", "database", "workers"]
+    assert [finding["check"] for finding in found] == ["server", "clock", "database", "paused", "workers"]
     assert of(found, "database")[0]["level"] == "warn"
 
 
@@ -326,6 +332,34 @@ def test_a_relative_path_is_the_servers(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert module.database_of(None, gone) == Path("jobs.db")
 
 
+# --- pauses ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_paused_is_told_with_who_paused_it(server: FakeServer) -> None:
+    server._answers["Query"] = []
+    held = [
+        ("*", "ann", "moving the disks", "2026-11-21 08:00:00.250", ""),
+        ("it's", "", "", "2026-11-21 09:00:00", "2026-11-21 10:00:00"),
+    ]
+    server.will("Query", pauses(*held), rows())
+    everything, other = of(findings(), "paused")
+    assert everything == {
+        "check": "paused", "level": "warn",
+        "finding": "everything is paused by ann since 2026-11-21 08:00:00 UTC: moving the disks",
+        "advice": "`bedrockjobs schedule resume --all` ends it",
+    }  # fmt: skip
+    assert other["finding"] == "it's is paused since 2026-11-21 09:00:00 UTC until 2026-11-21 10:00:00 UTC"
+    assert other["advice"] == """`bedrockjobs schedule resume 'it'"'"'s'` ends it"""
+
+
+def test_very_many_pauses_are_counted(server: FakeServer) -> None:
+    server._answers["Query"] = []
+    held = [(f"n{number}", "", "", "2026-11-21 08:00:00", "") for number in range(module.NAMES_SHOWN_MAX + 3)]
+    server.will("Query", pauses(*held), rows())
+    found = of(findings(), "paused")
+    assert (len(found), found[-1]["finding"]) == (module.NAMES_SHOWN_MAX + 1, "3 more patterns")
+
+
 # --- the workers -----------------------------------------------------------------------------------------
 
 
@@ -340,7 +374,7 @@ def due(server: FakeServer, path: Path) -> Ask:
         server._answers.clear()
         server.will("Status", status(path))
         server.will("ListWorkers", {"workers": workers})
-        server.will("Query", rows(*names))
+        server.will("Query", pauses(), rows(*names))
         return of(findings(expect=expect), "workers")
 
     return found
@@ -348,7 +382,7 @@ def due(server: FakeServer, path: Path) -> Ask:
 
 def test_a_name_that_a_worker_asks_for_is_well(due: Ask) -> None:
     (found,) = due([worker("mail/*", "exact")], ("", "mail/send", ago(900)), ("", "exact", ago(900)))
-    assert found["finding"] == "1 of 1 take jobs; every due name is asked for"
+    assert found["finding"] == "1 of 1 take jobs; every due name that is not paused is asked for"
 
 
 def test_a_name_that_no_worker_asks_for_fails_after_a_while(due: Ask) -> None:
@@ -429,6 +463,5 @@ def test_the_statement_finds_each_name_by_one_seek() -> None:
 
 def test_a_server_that_cannot_answer_is_a_warning(server: FakeServer) -> None:
     server._answers["Query"] = []
-    server.will("Query", TimeoutError("timed out"))
-    (found,) = of(findings(), "workers")
-    assert found["level"] == "warn"
+    server.will("Query", TimeoutError("timed out"), TimeoutError("timed out"))
+    assert [finding["check"] for finding in not_ok(findings())] == ["paused", "workers"]

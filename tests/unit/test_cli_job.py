@@ -383,8 +383,8 @@ def test_delete_goes_on_after_a_refusal(fake: FakeServer) -> None:
     result = run("job", "delete", "1", "2", "3", "4", "-o", "name")
     assert (result.exit_code, result.stdout) == (4, "1\n4\n")
     assert result.stderr.splitlines() == [
-        "Job 2: 405 Can't delete a RUNNING job",
-        "Job 3: 404 No job with this jobID",
+        "Error: Job 2: 405 Can't delete a RUNNING job",
+        "Error: Job 3: 404 No job with this jobID",
     ]
 
 

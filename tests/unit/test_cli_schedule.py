@@ -184,7 +184,10 @@ def test_delete_goes_on_after_a_refusal(fake: FakeServer) -> None:
     fake.will("DeleteJob", "", WrongState("Can't delete a RUNNING job"))
     result = run("schedule", "delete", "a", "b", "c")
     assert (result.exit_code, result.stdout) == (3, "Deleted schedule a (job 7).\n")
-    assert [line.split(": ")[0] for line in result.stderr.splitlines()] == ["Schedule b", "Schedule c"]
+    assert result.stderr.splitlines() == [
+        "Error: Schedule b: there is no schedule 'b'; `bedrockjobs schedule list` shows them",
+        "Error: Schedule c: 405 Can't delete a RUNNING job",
+    ]
     assert sent(fake, "DeleteJob") == [{"jobID": 7}] * 2
 
 
@@ -282,6 +285,17 @@ def test_pause_says_how_it_ends(fake: FakeServer) -> None:
         {"name": "foo", "until": "2026-11-22 10:00:00", "by": "ann"},
         {"name": "*", "by": "ann"},
     ]
+
+
+def test_a_time_from_now_counts_from_the_servers_clock(fake: FakeServer) -> None:
+    fake.will("Status", {"now": "2031-02-28 23:30:00"}, {"now": "9999-12-31 23:30:00"})
+    fake.will("ListJobs", {"jobs": [{"jobID": 7}]})
+    result = run("schedule", "pause", "foo", "--until", "2h", "--by", "ann")
+    assert (result.exit_code, result.stdout) == (0, "Paused foo until 2031-03-01 01:30 UTC.\n")
+    assert sent(fake, "PauseJobs") == [{"name": "foo", "until": "2031-03-01 01:30:00", "by": "ann"}]
+    never = run("schedule", "pause", "foo", "--until", "2h")
+    assert (never.exit_code, "years end at 9999" in never.stderr) == (2, True)
+    assert len(sent(fake, "PauseJobs")) == 1
 
 
 def test_who_asks_is_the_user_unless_told(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
