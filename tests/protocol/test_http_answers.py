@@ -232,7 +232,9 @@ async def test_below_a_path_links_begin_with_it_and_requests_may(live: Live) -> 
 
 
 async def test_an_array_that_curl_calls_a_form_is_read_as_json(live: Live) -> None:
-    head = "POST /CreateJob HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    head = (
+        "POST /CreateJob HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    )
     async with await live.connect() as talk:
         talk.send(f"{head}Content-Length: 2\r\n\r\n[]")
         reply = await talk.reply()

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bedrock_worker.process import Child
+from bedrock_worker.process import CannotStart, Child
 from bedrock_worker.watchdog import NEVER, Watchdog
 
 from tests.worker.conftest import gone, until
@@ -127,7 +127,7 @@ async def test_command_that_ended_is_forgotten(watch, tmp_path):
     assert watch._groups == {1: child.pid}
     async with asyncio.timeout(DEADLINE_S):
         assert await child.wait() == 0
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(CannotStart):
         Child([str(tmp_path / "none")], **given)
     assert watch._groups == {}
 
