@@ -149,6 +149,6 @@ def test_years_before_the_first_are_no_dates() -> None:
     ],
 )
 def test_a_complaint_says_once_what_was_expected(text: str, words: str) -> None:
-    with pytest.raises(ValueError, match="expected|modifiers") as caught:
+    with pytest.raises(ValueError, match=r"expected|modifiers") as caught:
         next_run(text, scheduled="2026-11-21 00:00:00", started="", finished="2026-11-21 00:00:00")
     assert complaint(caught.value).startswith(words)
