@@ -307,6 +307,8 @@ def _expectation(kind: str, message: str, context: dict[str, Any]) -> str:
         return message
     if kind == "string_too_long":
         return f"at most {context['max_length']} characters"
+    if kind == "string_pattern_mismatch":
+        return f"a text that matches {context['pattern']}"
     if kind == "too_long":
         parts = "elements" if context.get("field_type") in ("List", "Tuple", "Set", "Dict") else "characters"
         return f"at most {context['max_length']} {parts}"

@@ -30,7 +30,7 @@ def _duration(value: Any) -> int:
     seconds = duration.seconds_of(value) if isinstance(value, str) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds != int(seconds):
         raise PydanticCustomError(
-            "expected", duration.WORDS.replace("a duration", "whole seconds, or a duration")
+            "expected", duration.WORDS.replace("a duration", "a duration of whole seconds")
         )
     if not 0 <= seconds <= DURATION_S_MAX:
         raise PydanticCustomError("expected", f"at most {DURATION_S_MAX} seconds")

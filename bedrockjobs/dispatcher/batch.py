@@ -140,6 +140,7 @@ class Batch:
         """Count what was done, and how long the job of one take had been due."""
         minute = self._tally.open
         minute.lost += turn.lost
+        minute.retried += turn.retried
         done = [entry.command for entry, outcome in self._outcomes if type(outcome) is Answer]
         kinds = Counter(map(type, done))
         minute.created += kinds.get(CreateJob, 0)

@@ -34,6 +34,7 @@ def after_failure(turn: Turn, row: JobRow, *, final: bool) -> None:
         )
         families.delete_ended_children(turn, row)
         turn.tx.save(placed(again))
+        turn.retried += 1
         return
     over(turn, row)
 

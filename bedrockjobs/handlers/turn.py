@@ -41,6 +41,7 @@ class Turn:
         "moment",
         "now",
         "now_ms",
+        "retried",
         "rings",
         "seen",
         "since",
@@ -68,6 +69,8 @@ class Turn:
         """Whether the run of the schedule that is being taken makes up for ticks that were missed."""
         self.lost = 0
         """Runs that were taken away from their workers."""
+        self.retried = 0
+        """Jobs that were queued again because they have retries left."""
         self.since = since
         self.seen = seen
         self.desk = desk or Desk()

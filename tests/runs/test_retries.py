@@ -385,3 +385,13 @@ async def test_a_requeued_job_has_all_its_retries(site: Site) -> None:
     assert (await site.run(job["runID"]))["cause"] == "schedule"
     await site.fail(job)
     assert await site.state(1) == "QUEUED"
+
+
+async def test_a_job_that_is_queued_again_by_its_retries_is_counted(site: Site) -> None:
+    await site.create("a", retries=1)
+    await site.fail(await site.take("a"))
+    async with await site.connect() as talk:
+        talk.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        text = (await talk.ended()).decode()
+    assert 'bedrockjobs_jobs_done_total{what="retried"} 1.0' in text
+    assert 'bedrockjobs_jobs_done_total{what="failed"} 1.0' in text
