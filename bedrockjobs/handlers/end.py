@@ -110,6 +110,8 @@ def retry_job(turn: Turn, command: RetryJob) -> Answer:
         options=_options_again(row, revived=revived, returned=command.returned),
     )
     if command.returned:
+        if row.run_id:  # nothing else tells that it was ever there
+            turn.note("handed back", name=row.name, job_id=row.job_id, run_id=row.run_id)
         runs.undo(turn, row)
         again = _as_before_the_take(again, row)
     else:

@@ -14,8 +14,8 @@ ROWS = 100
 """Events on a page."""
 
 KINDS = (
-    "failed", "lost", "timeout", "expired", "deleted", "paused", "resumed", "triggered", "drained",
-    "undrained", "synced", "worker joined", "worker left", "server started",
+    "failed", "lost", "timeout", "expired", "deleted", "paused", "resumed", "triggered", "handed back",
+    "drained", "undrained", "synced", "worker joined", "worker left", "server started",
 )  # fmt: skip
 """Kinds that a person is offered; any other can be typed."""
 

@@ -47,6 +47,7 @@ SHAPES = {
     "expired": ("dash", "warn"),
     "deleted": ("dash", "plain"),
     "triggered": ("play", "active"),
+    "handed back": ("ring", "plain"),
     "resumed": ("disc", "good"),
     "worker joined": ("disc", "good"),
     "worker left": ("dash", "plain"),

@@ -419,3 +419,14 @@ async def test_all_who_wait_are_served_though_one_transaction_serves_so_many(
     talks = [await site.asking("a", f"w{number}") for number in range(5)]
     await site.until_time("2026-11-21 03:31:00")
     assert [(await talk.reply()).json["jobID"] for talk in talks] == [1, 2, 3, 4, 5]
+
+
+async def test_a_run_that_is_handed_back_leaves_an_event(site: Site) -> None:
+    job_id = await site.create("a")
+    job = await site.take("a")
+    await site.end("RetryJob", job, returned=True)
+    (event,) = await site.events("handed back")
+    assert (event["name"], event["jobID"], event["runID"]) == ("a", job_id, job["runID"])
+    await site.take("a", worker=None)
+    await site.ok("RetryJob", jobID=job_id, returned=True)
+    assert len(await site.events("handed back")) == 1
