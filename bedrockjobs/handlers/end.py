@@ -133,9 +133,10 @@ def _next_time(turn: Turn, again: JobRow, row: JobRow, command: RetryJob) -> Job
     if row.repeat and not row.mocked and not command.ignore_repeat:
         following = after_trigger(turn, again) if has_more(row) else next_run_of(turn, again)
         if following is not None:
+            data = _without(data, "originalNextRun")
             if ticks.is_schedule(row):
-                return with_options(following, ENDED)
-            return again._replace(next_run=following.next_run, data=_without(data, "originalNextRun"))
+                return with_options(following, ENDED)._replace(data=data)
+            return again._replace(next_run=following.next_run, data=data)
     if ticks.is_schedule(row):
         again = with_options(again, {"tick": quoted(ticks.tick_of(row))})
     found = command.next_run or repeats.later(turn.now_ms, (f"+{command.delay or 0} SECONDS",))

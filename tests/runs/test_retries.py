@@ -395,3 +395,11 @@ async def test_a_job_that_is_queued_again_by_its_retries_is_counted(site: Site) 
         text = (await talk.ended()).decode()
     assert 'bedrockjobs_jobs_done_total{what="retried"} 1.0' in text
     assert 'bedrockjobs_jobs_done_total{what="failed"} 1.0' in text
+
+
+async def test_a_retried_schedule_keeps_no_count_of_losses_in_its_data(site: Site) -> None:
+    job_id = await site.create("a", repeat="CRON */5 * * * *", firstRun="2026-11-21 03:00:00")
+    job = await site.take("a")
+    await site.ok("UpdateJob", jobID=job_id, data={"retryAfterCount": 9, "x": 1})
+    await site.end("RetryJob", job)
+    assert (await site.ok("QueryJob", jobID=job_id))["data"] == {"x": 1}
