@@ -167,8 +167,6 @@ class Service:
             raise BadArguments("Malformed to", "to: expected nothing together with seconds")
         if command.to is not None:
             target = moment_of(command.to)
-            if command.to < stamp(clock.now()):
-                raise BadArguments("Malformed to", f"to: expected {stamp(clock.now())} or later")
         elif command.seconds is not None:
             target = clock.now() + timedelta(seconds=command.seconds)
         else:

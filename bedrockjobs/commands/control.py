@@ -246,4 +246,4 @@ class AdvanceClock(Command[AdvanceReply]):
     reply: ClassVar[type[Reply]] = AdvanceReply
     where: ClassVar[Where] = "desk"
     seconds: Whole | None = Field(None, ge=0, le=DURATION_S_MAX, description="By how much.")
-    to: Timestamp | None = Field(None, description="Or to when.")
+    to: Timestamp | None = Field(None, description="Or to when; a moment that has passed changes nothing.")

@@ -121,6 +121,5 @@ async def test_nonsense(own: Site) -> None:
 
 
 async def test_the_clock_does_not_go_back(own: Site) -> None:
-    assert await own.refused("AdvanceClock", to="2020-01-01") == (402, "Malformed to")
-    assert "or later" in await own.detail("AdvanceClock", to="2020-01-01")
-    assert await own.ok("AdvanceClock", to=await now(own)) == {"now": await now(own)}
+    before = await now(own)
+    assert await own.ok("AdvanceClock", to="2020-01-01") == {"now": before}

@@ -175,7 +175,7 @@ def test_exit_statuses(error: Exception, status: int, fake: FakeServer) -> None:
         (["update", "7"], "nothing to change"),
         (
             ["create", "foo", "--run-timeout", "soon"],
-            "runTimeout: expected whole seconds",
+            "runTimeout: expected a duration of whole seconds",
         ),
         (["create", "foo", "--argv", "a 'b"], "--argv': expected words quoted as for a shell"),
         (["create", "foo", "--catchup", "maybe"], "'maybe' is not one of 'once', 'skip', 'all'"),

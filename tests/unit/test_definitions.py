@@ -124,7 +124,7 @@ def test_times(given: dict[str, Any], repeat: str) -> None:
         ({"retrys": 2}, "schedule a: unknown key 'retrys', expected retries"),
         ({"xyzzy": 2}, "schedule a: unknown key 'xyzzy'"),
         ({"run_timeout": 5, "runTimeout": 5}, "runTimeout: it is given twice"),
-        ({"run_timeout": "soon"}, "runTimeout: expected whole seconds"),
+        ({"run_timeout": "soon"}, "runTimeout: expected a duration of whole seconds"),
         ({"schedule": "61 * * * *"}, "schedule: minute '61'"),
         ({"schedule": "0 0 31 2 *"}, "would never fire"),
         ({"schedule": 5}, "schedule: expected a text"),
