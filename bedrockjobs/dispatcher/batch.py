@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from bedrockjobs.bells import Bells
 from bedrockjobs.clock import Clock
-from bedrockjobs.commands import CreateJob, CreateJobs, FailJob, FinishJob, FinishJobs, RetryJob
+from bedrockjobs.commands import Command, CreateJob, CreateJobs, FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.config import WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
 from bedrockjobs.desk import Desk
 from bedrockjobs.dispatcher.entry import Entry, Leave, Outcome, PutBack
@@ -21,7 +22,7 @@ from bedrockjobs.dispatcher.waiting import Waiter, Waiting
 from bedrockjobs.errors import CommandError, Unavailable
 from bedrockjobs.handlers import take
 from bedrockjobs.handlers.dispatch import perform
-from bedrockjobs.handlers.turn import Answer, TakeRequest, Turn
+from bedrockjobs.handlers.turn import Answer, Taken, TakeRequest, Turn
 from bedrockjobs.store.sqlite import SQLiteStore
 from bedrockjobs.tally import Tally
 from bedrockjobs.wire import moment_of
@@ -59,6 +60,9 @@ class Batch:
         self._outcomes: list[tuple[Entry, Outcome]] = []
         self._parked: list[Waiter] = []
         self._served: list[Waiter] = []
+        self._done: list[Command[Any]] = []
+        self._takes: list[Sequence[Taken]] = []
+        """What is counted once it is on disk: noted here, as it is far from the processor's hand by then."""
         self._known: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
         """The workers that are drained, and those for which jobs of their own are queued."""
         self.may_wait = True
@@ -69,6 +73,7 @@ class Batch:
         self._outcomes = []
         self._parked = []
         self._served = []
+        self._done, self._takes = [], []
         store, ready = self._store, self._store.ready
         self._turn = turn = Turn(
             store,
@@ -89,6 +94,10 @@ class Batch:
                 self._outcomes.append((entry, Unavailable("Disk full", "runs can be ended, not created")))
             else:
                 outcome = perform(turn, entry.command)
+                if isinstance(outcome, Answer):
+                    self._done.append(entry.command)
+                    if outcome.taken:
+                        self._takes.append(outcome.taken)
                 if isinstance(outcome, Answer) and outcome.waits_for is not None:
                     self._park(turn, entry, outcome.waits_for)
                 else:
@@ -141,16 +150,16 @@ class Batch:
         minute = self._tally.open
         minute.lost += turn.lost
         minute.retried += turn.retried
-        done = [entry.command for entry, outcome in self._outcomes if type(outcome) is Answer]
-        kinds = Counter(map(type, done))
+        kinds = Counter(map(type, self._done))
         minute.created += kinds.get(CreateJob, 0)
         minute.finished += kinds.get(FinishJob, 0)
         minute.retried += kinds.get(RetryJob, 0)
         minute.failed += kinds.get(FailJob, 0)
         if CreateJobs in kinds or FinishJobs in kinds:
-            minute.created += sum(len(command.jobs) for command in done if isinstance(command, CreateJobs))
-            minute.finished += sum(len(command.jobs) for command in done if isinstance(command, FinishJobs))
-        takes = [outcome.taken for _, outcome in self._outcomes if type(outcome) is Answer and outcome.taken]
+            lists = [command for command in self._done if isinstance(command, (CreateJobs, FinishJobs))]
+            minute.created += sum(len(command.jobs) for command in lists if isinstance(command, CreateJobs))
+            minute.finished += sum(len(command.jobs) for command in lists if isinstance(command, FinishJobs))
+        takes = self._takes
         if takes:
             minute.taken += sum(map(len, takes))
             minute.waits += 1
@@ -252,6 +261,7 @@ class Batch:
     def _hand_over(self, waiter: Waiter, answer: Answer) -> None:
         self._waiting.remove(waiter)
         self._served.append(waiter)
+        self._takes.append(answer.taken)
         self._outcomes.append((waiter.entry, answer))
 
 

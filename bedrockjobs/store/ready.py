@@ -168,6 +168,8 @@ class Ready:
     ) -> JobRow | None:
         """Return the due job to take."""
         if not mocked and not self._special and not self._locked and not self._bound:
+            if priority is None and names.single is not None and not self._records.pauses():
+                return self._found("due_by_name", (OPEN_LANE, names.single, now))  # most takes, at once
             return self._first_due(names, OPEN_LANE, now, priority)
         lanes = self._lanes(mocked, accepts, worker)
         found = [self._first_due(names, lane, now, priority) for lane in lanes]
