@@ -213,12 +213,12 @@ async def test_a_waiting_reader_of_events(site: Site) -> None:
 
 
 async def test_a_wait_for_events_runs_out(site: Site) -> None:
-    talk = await site.posted("Events", after=-1, connection="wait", timeout=2_000)
-    await site.both(1.9)
-    assert await talk.silent()
-    await site.both(0.2)
-    reply = await talk.reply()
+    await site.rest()  # that it started is an event too
+    patient = await site.posted("Events", after=-1, connection="wait", timeout=60_000)
+    hasty = await site.posted("Events", after=-1, connection="wait", timeout=50)
+    reply = await hasty.reply()
     assert (reply.code, reply.json) == (200, {"events": []})
+    assert await patient.silent()
 
 
 async def test_events_survive_a_crash(site: Site) -> None:
