@@ -208,7 +208,8 @@ class _Judge:
             self._read_look(call)
         else:
             for job_id, kind in _ends(call):
-                self._op(call, kind, self._tokens.get(job_id, ""), job_id)
+                run = int(call.asked.get("runID") or 0)
+                self._op(call, kind, self._tokens.get(job_id, ""), job_id, run=run)
                 self.report.counts[kind] += call.fate == ANSWERED
         self._read_takes(call)
 
@@ -221,7 +222,7 @@ class _Judge:
         for job in _jobs_of(call):
             job_id = job["jobID"]
             self.report.counts["handed out"] += 1
-            self._op(call, "take", self._tokens.get(job_id, ""), job_id)
+            self._op(call, "take", self._tokens.get(job_id, ""), job_id, run=job.get("runID", 0))
             if "runID" in job:
                 for key in ((job_id, job["attempt"]), (0, job["runID"])):
                     other = self._attempts.setdefault(key, call.number)
@@ -236,11 +237,11 @@ class _Judge:
             for token in self._slots.keys() - states.keys():
                 self._op(call, "look", token, 0, ABSENT)
 
-    def _op(self, call: Call, kind: str, token: str, job_id: int, state: str = "") -> None:
+    def _op(self, call: Call, kind: str, token: str, job_id: int, state: str = "", run: int = 0) -> None:
         if token in self._slots:
             must = call.fate == ANSWERED
             self._ops[family_of(token)].append(
-                Op(call.began, call.ended, kind, token, job_id, state, must, call.number)
+                Op(call.began, call.ended, kind, token, job_id, state, must, call.number, run)
             )
 
     def _look_for_torn(self, calls: list[Call]) -> None:

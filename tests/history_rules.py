@@ -48,6 +48,8 @@ class Op(NamedTuple):
     state: str
     must: bool
     call: int
+    run: int = 0
+    """The run it opened, or spoke for; 0 where there is none or it is not known."""
 
 
 class Job(NamedTuple):
@@ -56,6 +58,7 @@ class Job(NamedTuple):
     state: str = ABSENT
     job_id: int = 0
     until: float = 0.0
+    run: int = 0
 
 
 State = tuple[Job, ...]
@@ -84,7 +87,8 @@ class Family:
         if op.kind == "create":
             return self._create(state, index, op)
         if op.kind == "refused":
-            if job.state in RUNS and not self._waits_for_parent(state, index):
+            fenced = op.run and op.run != job.run  # it spoke for a run before the current one
+            if job.state in RUNS and not fenced and not self._waits_for_parent(state, index):
                 raise Forbidden("owner refused")
             return state
         if op.job_id and job.job_id and op.job_id != job.job_id:
@@ -121,7 +125,7 @@ class Family:
             raise Forbidden("two owners")
         if job.state not in ("QUEUED", "RUNQUEUED"):
             raise Forbidden(_TAKE_FAULTS.get(job.state, "given out after its end"))
-        taken = Job("RUNNING", op.job_id or job.job_id)
+        taken = Job("RUNNING", op.job_id or job.job_id, run=op.run)
         if slot.lost_after_s:
             taken = taken._replace(state="RUNQUEUED", until=op.began + slot.lost_after_s - EARLY_S)
         return _with(state, index, taken)

@@ -175,6 +175,26 @@ def test_a_refusal_that_did_nothing_is_nothing(story: Story) -> None:
 # --- one story for each fault -----------------------------------------------------------------------------
 
 
+def hand_out(story: Story, job: int, run: int) -> None:
+    story.call("GetJob", reply={**story.job(job), "runID": run, "attempt": run}, name="*")
+
+
+def test_who_speaks_for_an_earlier_run_may_be_refused(story: Story) -> None:
+    job = story.create("a")
+    hand_out(story, job, 1)
+    story.lost("RetryJob", jobID=job, runID=1)  # done, though nobody heard of it
+    hand_out(story, job, 2)
+    story.call("RetryJob", 405, jobID=job, runID=1)
+    story.call("FinishJob", jobID=job, runID=2)
+    assert not story.faults(), judge(story.ledger)
+
+
+def owner_of_a_run_refused(story: Story) -> None:
+    job = story.create("a")
+    hand_out(story, job, 1)
+    story.call("FinishJob", 405, jobID=job, runID=1)
+
+
 def lost(story: Story) -> None:
     story.create("a")
     story.look()
@@ -322,6 +342,7 @@ def taken_by_nobody(story: Story) -> None:
         (finished_twice, "finished twice"),
         (ended_without_an_owner, "ended without an owner"),
         (owner_refused, "owner refused"),
+        (owner_of_a_run_refused, "owner refused"),
         (invented, "invented"),
         (invented_by_a_refusal, "given out before it was created"),
         (reused, "jobID reused"),
