@@ -25,7 +25,7 @@ CREATE TABLE jobs (
     attempt     INTEGER NOT NULL DEFAULT 0,     -- how often it was taken
     runID       INTEGER NOT NULL DEFAULT 0,     -- the current run, if a worker opened one; fences late answers
     expires     TEXT    NOT NULL DEFAULT '',    -- when the current run is over whatever the worker says
-    lane        TEXT    NOT NULL DEFAULT '',    -- '': any worker may take it; else who may, see store/lanes.py
+    lane        TEXT    NOT NULL DEFAULT '',    -- '': any worker may take it; else who may, see bedrockjobs/job/lanes.py
     options     TEXT    NOT NULL DEFAULT '{}'   -- a JSON object with all that is not hot: error, retries, ...
 ) STRICT;
 

@@ -10,6 +10,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bedrockjobs.base.errors import (
+        BadArguments,
+        BadJSON,
+        BadQuery,
+        BadRequest,
+        CommandError,
+        Forbidden,
+        NotFound,
+        ServerFault,
+        TimedOut,
+        TooLarge,
+        TooMany,
+        Unavailable,
+        UnexpectedAnswer,
+        UnknownCommand,
+        WrongState,
+    )
     from bedrockjobs.client import AsyncClient, Client, ConnectionLost, ServerUnreachable, UnreadableAnswer
     from bedrockjobs.commands import (
         CancelJob,
@@ -49,23 +66,6 @@ if TYPE_CHECKING:
         ThenReply,
         UpdateJob,
     )
-    from bedrockjobs.errors import (
-        BadArguments,
-        BadJSON,
-        BadQuery,
-        BadRequest,
-        CommandError,
-        Forbidden,
-        NotFound,
-        ServerFault,
-        TimedOut,
-        TooLarge,
-        TooMany,
-        Unavailable,
-        UnexpectedAnswer,
-        UnknownCommand,
-        WrongState,
-    )
 
 __all__ = [
     "AsyncClient", "BadArguments", "BadJSON", "BadQuery", "BadRequest", "CancelJob", "ChildReply",
@@ -78,7 +78,7 @@ __all__ = [
     "UnknownCommand", "UnreadableAnswer", "UpdateJob", "WrongState",
 ]  # fmt: skip
 
-_HOMES = ("bedrockjobs.errors", "bedrockjobs.commands", "bedrockjobs.client")
+_HOMES = ("bedrockjobs.base.errors", "bedrockjobs.commands", "bedrockjobs.client")
 """Where the names are looked for, the cheapest module first."""
 
 

@@ -15,12 +15,12 @@ from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
+from bedrockjobs.base.config import JSON_DEPTH_MAX
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.wire import command_error, wire_name
 from bedrockjobs.commands.jobs import JobSpec
 from bedrockjobs.commands.options import JobOptions
-from bedrockjobs.config import JSON_DEPTH_MAX
-from bedrockjobs.errors import CommandError
 from bedrockjobs.schedule import cron, repeat
-from bedrockjobs.wire import command_error, wire_name
 
 Format = Literal["toml", "yaml", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)

@@ -15,21 +15,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bedrockjobs import logs, metrics, systemd, telemetry
 from bedrockjobs import pages as browser
-from bedrockjobs.bells import Bells
-from bedrockjobs.clock import Clock, StandingClock, SystemClock
-from bedrockjobs.config import Settings
-from bedrockjobs.desk import Desk
-from bedrockjobs.dispatcher import Dispatcher
+from bedrockjobs import systemd
+from bedrockjobs.base.clock import Clock, StandingClock, SystemClock
+from bedrockjobs.base.config import Settings
+from bedrockjobs.engine.dispatcher import Dispatcher
+from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.service import VERSION, Service
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.observe import logs, telemetry
+from bedrockjobs.observe import prometheus as metrics
+from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.listener import Listener, is_loopback
-from bedrockjobs.service import VERSION, Service
 from bedrockjobs.store.lock import DatabaseLock, Owned
 from bedrockjobs.store.reader import Reader
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sqlite import SQLiteStore
-from bedrockjobs.tally import Tally
 from bedrockjobs.views import Views
 
 log = logging.getLogger(__name__)
@@ -134,20 +136,26 @@ class Server:
             raise StartError(f"database: {path}: {error}", EXIT_FAILURE) from None
         self._reader = Reader(str(path), self.settings)
         await self._reader.open()
-        bells, desk, tally = Bells(), Desk(self.clock, self._lease_clock), Tally()
+        notifier, presence, stats = Notifier(), WorkerRegistry(self.clock, self._lease_clock), Stats()
         self.dispatcher = Dispatcher(
-            self._store, self.clock, self.settings, self._fail, desk=desk, bells=bells, tally=tally
+            self._store,
+            self.clock,
+            self.settings,
+            self._fail,
+            presence=presence,
+            notifier=notifier,
+            stats=stats,
         )
-        views = Views(self._reader, bells, desk, tally, self.clock, self.settings)
-        self.service = Service(self.dispatcher, views, desk, bells, self.clock, self.settings)
+        views = Views(self._reader, notifier, presence, stats, self.clock, self.settings)
+        self.service = Service(self.dispatcher, views, presence, notifier, self.clock, self.settings)
         service = self.service
         look = metrics.Metrics(
             self._reader,
             views,
             self.dispatcher,
-            desk,
-            tally.meters,
-            tally.since_start,
+            presence,
+            stats.measurements,
+            stats.since_start,
             self.clock,
             self.settings,
         )
@@ -161,7 +169,7 @@ class Server:
         )
         self._telemetry = telemetry.connect(VERSION)
         if self._telemetry is not None:
-            tally.meters.on_run = self._telemetry.run_ended
+            stats.measurements.on_run = self._telemetry.run_ended
         self.dispatcher.start()
         try:
             await self._listener.open()

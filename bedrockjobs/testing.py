@@ -18,13 +18,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
+from bedrockjobs.base.clock import StandingClock
+from bedrockjobs.base.config import Settings
+from bedrockjobs.base.duration import WORDS, seconds_of
+from bedrockjobs.base.wire import moment_of, stamp_ms
 from bedrockjobs.client import Client
-from bedrockjobs.clock import StandingClock
 from bedrockjobs.commands import AdvanceClock
-from bedrockjobs.config import Settings
-from bedrockjobs.duration import WORDS, seconds_of
 from bedrockjobs.server import Server
-from bedrockjobs.wire import moment_of, stamp_ms
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 """Where the clock stands at first, if nobody says so: a Tuesday, so that a test goes the same every day."""

@@ -56,7 +56,7 @@ def http(verb: str, **parameters: bytes) -> bytes:
 ENCODERS: dict[str, Encode] = {"raw": raw, "http": http}
 
 
-class Tally:
+class Stats:
     """What all connections of a run have done."""
 
     def __init__(self) -> None:
@@ -71,10 +71,10 @@ class Tally:
 class Client(asyncio.Protocol):
     """One connection that follows a script."""
 
-    def __init__(self, script: Script, tally: Tally, *, timed: bool = True) -> None:
+    def __init__(self, script: Script, stats: Stats, *, timed: bool = True) -> None:
         """Follow ``script``; ``timed`` notes how long each request took."""
         self._script = script
-        self._tally = tally
+        self._stats = stats
         self._timed = timed
         self._buffer = b""
         self._sent = 0.0
@@ -89,13 +89,13 @@ class Client(asyncio.Protocol):
         try:
             step = self._script.send(body)
         except StopIteration:
-            self._tally.ended += 1
+            self._stats.ended += 1
             return
         if isinstance(step, bytes):
             self._sent = time.perf_counter()
             self._transport.write(step)
         elif step is None:
-            self._tally.parked.append(self)
+            self._stats.parked.append(self)
         else:
             asyncio.get_running_loop().call_later(step, self.resume)
 
@@ -109,22 +109,22 @@ class Client(asyncio.Protocol):
             self._buffer = data
             return
         self._buffer = b""
-        tally = self._tally
-        tally.requests += 1
+        stats = self._stats
+        stats.requests += 1
         if self._timed:
-            tally.took.append(time.perf_counter() - self._sent)
+            stats.took.append(time.perf_counter() - self._sent)
         if data.startswith((b"200", b"HTTP/1.1 200")):
             self.resume(data[end + 4 :])
             return
-        tally.failed += 1
-        tally.refusal = tally.refusal or data[: data.find(b"\r")].decode()
+        stats.failed += 1
+        stats.refusal = stats.refusal or data[: data.find(b"\r")].decode()
         self.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count a connection that the server ended."""
         if exc is not None:
-            self._tally.failed += 1
-            self._tally.refusal = self._tally.refusal or repr(exc)
+            self._stats.failed += 1
+            self._stats.refusal = self._stats.refusal or repr(exc)
 
 
 def job_id(body: bytes) -> bytes:
@@ -139,18 +139,18 @@ def name_of(number: int) -> bytes:
     return b'"queue/%d"' % (number % NAMES)
 
 
-# --- scripts: (encode, tally, number of the connection, size) ------------------------------------------
+# --- scripts: (encode, stats, number of the connection, size) ------------------------------------------
 
 
-def ping(encode: Encode, tally: Tally, _number: int, _size: int) -> Script:
+def ping(encode: Encode, stats: Stats, _number: int, _size: int) -> Script:
     """Ask for nothing."""
     request = encode("Ping")
     while True:
         yield request
-        tally.done += 1
+        stats.done += 1
 
 
-def lifecycle(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+def lifecycle(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
     """Create a job, take one, finish it: three requests."""
     create = encode("CreateJob", name=name_of(number), data=DATA)
     get = encode("GetJob", name=name_of(number))
@@ -159,10 +159,10 @@ def lifecycle(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
         body = yield get
         if body is not None:
             yield encode("FinishJob", jobID=job_id(body))
-            tally.done += 1
+            stats.done += 1
 
 
-def then_get(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+def then_get(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
     """Create a job; finish the one before and take the next in the same request."""
     name = name_of(number)
     create = encode("CreateJob", name=name, data=DATA)
@@ -171,10 +171,10 @@ def then_get(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
     while body is not None and b'"jobID"' in body:
         yield create
         body = yield encode("FinishJob", jobID=job_id(body), thenGet=name)
-        tally.done += 1
+        stats.done += 1
 
 
-def batch(encode: Encode, tally: Tally, number: int, size: int) -> Script:
+def batch(encode: Encode, stats: Stats, number: int, size: int) -> Script:
     """Create, take and finish ``size`` jobs with one request each."""
     name = name_of(number)
     create = encode(
@@ -189,36 +189,36 @@ def batch(encode: Encode, tally: Tally, number: int, size: int) -> Script:
             yield encode(
                 "FinishJobs", jobs=b"[" + b",".join([b'{"jobID":%b}' % each for each in found]) + b"]"
             )
-            tally.done += len(found)
+            stats.done += len(found)
 
 
-def enqueue(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+def enqueue(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
     """Create jobs."""
     create = encode("CreateJob", name=name_of(number), data=DATA)
     while True:
         yield create
-        tally.done += 1
+        stats.done += 1
 
 
-def drain(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+def drain(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
     """Take and finish jobs until there are none."""
     get = encode("GetJob", name=name_of(number))
     while (body := (yield get)) is not None:
         yield encode("FinishJob", jobID=job_id(body))
-        tally.done += 1
+        stats.done += 1
 
 
-def producer(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+def producer(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
     """Create jobs for the consumers, not too far ahead of them."""
     create = encode("CreateJob", name=name_of(number), data=DATA)
     while True:
-        while tally.ahead >= AHEAD_MAX:
+        while stats.ahead >= AHEAD_MAX:
             yield None
-        tally.ahead += 1
+        stats.ahead += 1
         yield create
 
 
-def consumer(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+def consumer(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
     """Wait for jobs of any of the names, and finish each."""
     get = encode("GetJob", name=b'"queue/*"', connection=b'"wait"', timeout=b"600000")
     while True:
@@ -226,13 +226,13 @@ def consumer(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
         if body is None:
             continue
         yield encode("FinishJob", jobID=job_id(body))
-        tally.done += 1
-        tally.ahead -= 1
-        if tally.parked:
-            tally.parked.pop().resume()
+        stats.done += 1
+        stats.ahead -= 1
+        if stats.parked:
+            stats.parked.pop().resume()
 
 
-def paced_producer(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+def paced_producer(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
     """Create 100 jobs a second, each with the time it was sent."""
     due = time.perf_counter()
     while True:
@@ -241,7 +241,7 @@ def paced_producer(encode: Encode, tally: Tally, number: int, _size: int) -> Scr
         yield encode("CreateJob", name=name_of(number), data=b'{"sent":%.7f}' % time.perf_counter())
 
 
-def paced_consumer(encode: Encode, tally: Tally, number: int, _size: int) -> Script:
+def paced_consumer(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
     """Wait for jobs, and note how long each took from its creator to here."""
     get = encode("GetJob", name=name_of(number), connection=b'"wait"', timeout=b"600000")
     while True:
@@ -249,12 +249,12 @@ def paced_consumer(encode: Encode, tally: Tally, number: int, _size: int) -> Scr
         sent = SENT.search(body or b"")
         if body is None or sent is None:
             continue
-        tally.took.append(time.perf_counter() - float(sent[1]))
+        stats.took.append(time.perf_counter() - float(sent[1]))
         yield encode("FinishJob", jobID=job_id(body))
-        tally.done += 1
+        stats.done += 1
 
 
-Maker = Callable[[Encode, Tally, int, int], Script]
+Maker = Callable[[Encode, Stats, int, int], Script]
 
 SCENARIOS: dict[str, tuple[Maker, ...]] = {
     "ping": (ping,),
@@ -278,35 +278,35 @@ def _same(client: Client) -> Client:
 
 async def run(options: argparse.Namespace) -> dict[str, object]:
     """Load the server; return what was done within the measured time, which begins after ``warm`` seconds."""
-    tally = Tally()
+    stats = Stats()
     encode = ENCODERS[options.protocol]
     loop = asyncio.get_running_loop()
     clients: list[Client] = []
     timed = options.scenario not in UNTIMED
     for number in range(options.connections):
         for script in SCENARIOS[options.scenario]:
-            client = Client(script(encode, tally, number, options.size), tally, timed=timed)
+            client = Client(script(encode, stats, number, options.size), stats, timed=timed)
             await loop.create_connection(partial(_same, client), "127.0.0.1", options.port)
             clients.append(client)
     for client in reversed(clients):  # consumers wait before producers begin
         client.resume()
     await asyncio.sleep(options.warm)
-    requests, done, cpu, begun = tally.requests, tally.done, time.process_time(), time.perf_counter()
-    del tally.took[:]
+    requests, done, cpu, begun = stats.requests, stats.done, time.process_time(), time.perf_counter()
+    del stats.took[:]
     until = begun + options.seconds
-    while (now := time.perf_counter()) < until and tally.ended < len(clients):
+    while (now := time.perf_counter()) < until and stats.ended < len(clients):
         await asyncio.sleep(min(0.05, until - now))
     seconds = time.perf_counter() - begun
-    took = sorted(tally.took)
+    took = sorted(stats.took)
     return {
-        "done_per_s": (tally.done - done) / seconds,
-        "requests_per_s": (tally.requests - requests) / seconds,
-        "requests": tally.requests,
+        "done_per_s": (stats.done - done) / seconds,
+        "requests_per_s": (stats.requests - requests) / seconds,
+        "requests": stats.requests,
         "p50_ms": took[len(took) // 2] * 1000 if took else 0.0,
         "p99_ms": took[len(took) * 99 // 100] * 1000 if took else 0.0,
         "load_cpu": (time.process_time() - cpu) / seconds,
-        "failed": tally.failed - (tally.ended if options.scenario == "drain" else 0),
-        "refusal": tally.refusal,
+        "failed": stats.failed - (stats.ended if options.scenario == "drain" else 0),
+        "refusal": stats.refusal,
     }
 
 

@@ -19,8 +19,8 @@ import aiohttp
 import machine
 from results import table, verdict, write_machine, write_section
 
-from bedrockjobs.clock import SystemClock
-from bedrockjobs.config import Settings
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import Settings
 from bedrockjobs.server import Server
 from bedrockjobs.store import schema
 

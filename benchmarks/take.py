@@ -20,8 +20,8 @@ from pathlib import Path
 import machine
 from results import table, verdict, write_machine, write_section
 
-from bedrockjobs.config import PRIORITIES, Settings
-from bedrockjobs.store.rows import JobRow, Names, names_from
+from bedrockjobs.base.config import PRIORITIES, Settings
+from bedrockjobs.job.rows import Job, Names, names_from
 from bedrockjobs.store.sqlite import SQLiteStore
 
 BAR_US = 50.0
@@ -142,7 +142,7 @@ def measure(store: SQLiteStore, patterns: list[str], takes: int) -> Figure:
     store.first_due(asked[0], NOW, mocked=False, priority=None)
     first_ms = (time.perf_counter() - begun) * 1000
     took: list[float] = []
-    taken: list[JobRow] = []
+    taken: list[Job] = []
     # A pattern that is far beyond the bar is not asked a second longer.
     until = time.perf_counter() + 2.0
     for names in islice(cycle(asked), takes):
@@ -161,7 +161,7 @@ def measure(store: SQLiteStore, patterns: list[str], takes: int) -> Figure:
     return Figure(statistics.median(took), took[len(took) * 99 // 100], first_ms)
 
 
-def _take(store: SQLiteStore, names: Names, taken: list[JobRow]) -> float | None:
+def _take(store: SQLiteStore, names: Names, taken: list[Job]) -> float | None:
     begun = time.perf_counter()
     row = store.first_due(names, NOW, mocked=False, priority=None)
     if row is None:

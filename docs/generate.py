@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bedrockjobs import lifecycle
+from bedrockjobs.job import lifecycle
 from docs.generator import commands, errors, program, settings, tags
 
 DOCS = Path(__file__).parent

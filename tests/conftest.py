@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-from bedrockjobs.clock import Clock, ManualClock
-from bedrockjobs.config import Settings
+from bedrockjobs.base.clock import Clock, ManualClock
+from bedrockjobs.base.config import Settings
 from bedrockjobs.server import Server
 from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
 

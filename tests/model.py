@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any, cast
 
 from bedrockjobs import commands as c
+from bedrockjobs.base.config import ERROR_CHARS_MAX, LOST_RUNS_MAX, PRIORITIES, PRIORITY_DEFAULT
 from bedrockjobs.commands.take import TakeOptions
-from bedrockjobs.config import ERROR_CHARS_MAX, LOST_RUNS_MAX, PRIORITIES, PRIORITY_DEFAULT
 from tests import model_repeat as times
 from tests.model_data import (
     dump,

@@ -16,10 +16,8 @@ from bedrockjobs.cli import (
     database,
     details,
     doctor,
-    ending,
     events,
     explain,
-    holding,
     import_,
     job,
     query,
@@ -29,6 +27,8 @@ from bedrockjobs.cli import (
     top,
     worker,
 )
+from bedrockjobs.cli import job_end as ending
+from bedrockjobs.cli import schedule_control as holding
 from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
 
 

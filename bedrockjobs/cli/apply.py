@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
 from bedrockjobs.cli.difference import attributes_changed
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, printable, styled, write_one

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.errors import UnknownCommand
+from bedrockjobs.base.wire import RawJSON, wire_name
 from bedrockjobs.cli.output import Record, printable, raw_record, write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, record_of, talks
 from bedrockjobs.cli.values import read_source
 from bedrockjobs.commands import COMMANDS, Command, command_named
-from bedrockjobs.errors import UnknownCommand
-from bedrockjobs.wire import RawJSON, wire_name
 
 if TYPE_CHECKING:
     from bedrockjobs.client import Answer

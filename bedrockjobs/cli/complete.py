@@ -12,14 +12,14 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli import session as sessions
 from bedrockjobs.cli.output import Record, text_of
 from bedrockjobs.cli.pages import literal
 from bedrockjobs.cli.session import Session, built, records_in
 from bedrockjobs.commands import Command, ListJobs, ListRuns, ListSchedules, ListWorkers
-from bedrockjobs.errors import CommandError
-from bedrockjobs.wire import RawJSON
 
 TIMEOUT_S = 0.7
 """Time within which the server must have answered: what a person bears after pressing TAB."""

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import click
 
+from bedrockjobs.base.config import Settings
 from bedrockjobs.cli.output import write_one
 from bedrockjobs.cli.serve import settings_from
 from bedrockjobs.cli.session import FAILED, REFUSED, Failure, Session, answers, pass_session
-from bedrockjobs.config import Settings
 from bedrockjobs.store import schema
 from bedrockjobs.store.backup import CopyError, Progress, copy_database
 from bedrockjobs.store.bedrock_import import Findings, examine, import_jobs, open_for_writing
@@ -31,7 +31,7 @@ _database_option = click.option(
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Turn what can go wrong with a file into a sentence and an exit status."""
+    """Context what can go wrong with a file into a sentence and an exit status."""
     try:
         yield
     except (CopyError, Owned, schema.SchemaError) as error:

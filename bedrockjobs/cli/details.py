@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import click
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.complete import schedule_names
-from bedrockjobs.cli.moments import local_text, took_text
 from bedrockjobs.cli.options import option_text
 from bedrockjobs.cli.output import Record, as_json, text_of, write_many, write_one, write_title
 from bedrockjobs.cli.schedule import found_by_name, split_repeat
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.time_text import local_text, took_text
 from bedrockjobs.commands import ListRuns, ListTicks, QueryJob, ValidateSchedule
 from bedrockjobs.commands.options import OPTIONS
-from bedrockjobs.wire import RawJSON
 
 WHOLE_SECONDS = len("2026-11-21 08:00:00")
 """Characters of a moment without parts of a second."""

@@ -5,13 +5,13 @@ It knows no server and no files.
 
 from __future__ import annotations
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.options import option_text
 from bedrockjobs.cli.output import Record, cell
 from bedrockjobs.commands.jobs import JobSpec
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.definitions import Definition
-from bedrockjobs.wire import RawJSON
 
 VALUE_CHARS = 60
 """Characters of a value that a line shows."""

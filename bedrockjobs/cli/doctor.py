@@ -16,22 +16,22 @@ from typing import Any, Literal, NamedTuple
 
 import click
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import Settings
+from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.glob import glob
+from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.cli.database import size_text
-from bedrockjobs.cli.holding import EVERYTHING, resume_command
 from bedrockjobs.cli.looks import look
 from bedrockjobs.cli.output import printable, styled, text_of, write_many
+from bedrockjobs.cli.schedule_control import EVERYTHING, resume_command
 from bedrockjobs.cli.serve import settings_from
 from bedrockjobs.cli.session import FAILED, Failure, Session, built, pass_session, talks
-from bedrockjobs.clock import SystemClock
 from bedrockjobs.commands import ListWorkers, Query, Status
-from bedrockjobs.config import Settings
-from bedrockjobs.duration import duration_text
+from bedrockjobs.job.lanes import parse_lane
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.backup import CopyError
-from bedrockjobs.store.lanes import parse_lane
-from bedrockjobs.store.rows import glob
-from bedrockjobs.wire import moment_of, stamp
 
 Level = Literal["ok", "warn", "fail"]
 

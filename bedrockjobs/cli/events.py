@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.follow import Pace
 from bedrockjobs.cli.looks import look
@@ -16,7 +17,6 @@ from bedrockjobs.cli.output import Record, as_json, printable, text_of, write_ma
 from bedrockjobs.cli.pages import limit_option
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.commands import Events
-from bedrockjobs.config import LIST_MAX
 
 COLUMNS = ("seq", "at", "kind", "name", "jobID", "runID", "by", "detail")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 
+from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.cli.session import UNAVAILABLE, Failure
-from bedrockjobs.clock import SystemClock
 
 WAIT_MS = 30_000
 """Time that one request of somebody who follows waits: below what most proxies and firewalls cut."""

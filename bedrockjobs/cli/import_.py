@@ -14,20 +14,20 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.wire import Timestamp, moment_of, stamp
 from bedrockjobs.cli.apply import synchronize
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, printable, write_many
 from bedrockjobs.cli.session import FAILED, Failure, Session, built, pass_session, talks
 from bedrockjobs.cli.values import Moment, read_source
-from bedrockjobs.clock import SystemClock
 from bedrockjobs.commands import CreateJob
 from bedrockjobs.definitions import BadDefinitions, Definition, definition_of, toml_entry, toml_text
 from bedrockjobs.imports import castle, cronken, crontab, ftl, luci
 from bedrockjobs.imports.found import Found, Unreadable
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
-from bedrockjobs.wire import Timestamp, moment_of, stamp
 
 TIMES_DEFAULT = 3
 """Next times shown of each schedule: enough to see a weekday that moved."""

@@ -1,6 +1,6 @@
 """``bedrockjobs job``: make jobs, look at them, take them and change them.
 
-How a job ends is in ``bedrockjobs.cli.ending``, why it waits in ``bedrockjobs.cli.explain``. What a value
+How a job ends is in ``bedrockjobs.cli.job_end``, why it waits in ``bedrockjobs.cli.explain``. What a value
 means is decided by the classes of ``bedrockjobs.commands``; nothing is judged twice here.
 """
 
@@ -10,6 +10,10 @@ from typing import Any, get_args
 
 import click
 
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import JOBS_PER_GET_MAX, PRIORITIES, WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.errors import NotFound
 from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.options import SectionedCommand, chosen_options, job_options
 from bedrockjobs.cli.output import Record, write_many, write_one
@@ -26,12 +30,8 @@ from bedrockjobs.cli.session import (
     talks,
 )
 from bedrockjobs.cli.values import Duration, Modifier, TextOrFile
-from bedrockjobs.clock import SystemClock
 from bedrockjobs.commands import CreateJob, GetJob, GetJobs, ListJobs, QueryJob, UpdateJob
 from bedrockjobs.commands.server import State
-from bedrockjobs.config import JOBS_PER_GET_MAX, PRIORITIES, WAIT_MS_DEFAULT, WAIT_MS_MAX
-from bedrockjobs.duration import duration_text
-from bedrockjobs.errors import NotFound
 
 LIST_COLUMNS = ("jobID", "state", "name", "priority", "nextRun", "lastRun", "repeat")
 """What a table of jobs shows; the data is left to JSON, where its width does no harm."""

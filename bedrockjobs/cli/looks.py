@@ -6,11 +6,11 @@ import re
 from functools import cache
 from pathlib import Path
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.output import Record
 from bedrockjobs.cli.session import Session, built
 from bedrockjobs.commands import Query
-from bedrockjobs.wire import RawJSON
 
 _STAMP = re.compile(r"[0-9 :.-]*")
 

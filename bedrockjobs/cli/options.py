@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import click
 from pydantic.fields import FieldInfo
 
+from bedrockjobs.base.config import WORKER_CHARS_MAX
+from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.wire import Whole, wire_name
 from bedrockjobs.cli.values import Moment, Words, current_user
 from bedrockjobs.commands.options import Duration, JobOptions, Lock
-from bedrockjobs.config import WORKER_CHARS_MAX
-from bedrockjobs.duration import duration_text
-from bedrockjobs.wire import Whole, wire_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,8 +14,8 @@ from typing import Any, Literal, TextIO, get_args
 
 import click
 
-from bedrockjobs import jsontext
-from bedrockjobs.wire import RawJSON
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.wire import RawJSON
 
 Form = Literal["table", "json", "jsonl", "name"]
 FORMS: tuple[Form, ...] = get_args(Form)

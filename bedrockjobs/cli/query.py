@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import click
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.output import Record, write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, talks
 from bedrockjobs.cli.values import TextOrFile
-from bedrockjobs.clock import SystemClock
 from bedrockjobs.commands import Ping, Query, Status
-from bedrockjobs.wire import RawJSON
 
 
 @click.command()

@@ -8,7 +8,9 @@ from typing import Any, get_args
 
 import click
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import LIST_MAX
+from bedrockjobs.base.errors import NotFound
 from bedrockjobs.cli.complete import job_names, run_ids, worker_names
 from bedrockjobs.cli.details import run_row
 from bedrockjobs.cli.follow import Pace
@@ -27,8 +29,6 @@ from bedrockjobs.cli.pages import Listing, limit_option, paged
 from bedrockjobs.cli.session import FAILED, Refusal, Session, built, pass_session, records_in, talks
 from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, TerminateRun
 from bedrockjobs.commands.runs import RunStatus, StopRun
-from bedrockjobs.config import LIST_MAX
-from bedrockjobs.errors import NotFound
 
 RUNS = Listing(ListRuns, "runs", "before", "runID", LIST_MAX)
 

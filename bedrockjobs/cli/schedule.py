@@ -1,7 +1,7 @@
 """``bedrockjobs schedule``: jobs that run by a cron expression, by their names.
 
 A schedule is a job whose repeat begins with CRON. What an expression means is asked of the server; how
-schedules are paused and triggered is in ``bedrockjobs.cli.holding``.
+schedules are paused and triggered is in ``bedrockjobs.cli.schedule_control``.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.cli.complete import job_names, schedule_names
 from bedrockjobs.cli.job import DATA_HELP, PRIORITY
-from bedrockjobs.cli.moments import local_text
 from bedrockjobs.cli.options import SectionedCommand, chosen_options, job_options
 from bedrockjobs.cli.output import Record, printable, text_of, write_many, write_one
 from bedrockjobs.cli.pages import Listing, limit_option, literal, paged
@@ -28,16 +28,9 @@ from bedrockjobs.cli.session import (
     records_in,
     talks,
 )
+from bedrockjobs.cli.time_text import local_text
 from bedrockjobs.cli.values import TextOrFile
-from bedrockjobs.commands import (
-    CreateJob,
-    DeleteJob,
-    ListJobs,
-    ListSchedules,
-    UpdateJob,
-    ValidateSchedule,
-)
-from bedrockjobs.config import LIST_MAX
+from bedrockjobs.commands import CreateJob, DeleteJob, ListJobs, ListSchedules, UpdateJob, ValidateSchedule
 
 SCHEDULES = Listing(ListSchedules, "schedules", "after", "jobID", LIST_MAX)
 

@@ -14,10 +14,10 @@ import click
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from bedrockjobs import logs
+from bedrockjobs.base.config import Settings
+from bedrockjobs.base.duration import WORDS, duration_text, seconds_of
 from bedrockjobs.cli.options import MAIN_SECTION, SectionedCommand, SectionedOption
-from bedrockjobs.config import Settings
-from bedrockjobs.duration import WORDS, duration_text, seconds_of
+from bedrockjobs.observe import logs
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import DEFAULT_PORT
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.wire import RawJSON, moment_of, stamp
 from bedrockjobs.cli.output import FORMS, Form, Record, printable, raw_record, text_of
 from bedrockjobs.commands import Command, Reply, Status
-from bedrockjobs.config import DEFAULT_PORT
-from bedrockjobs.errors import CommandError
-from bedrockjobs.wire import RawJSON, moment_of, stamp
 
 if TYPE_CHECKING:
     from bedrockjobs.client import Answer, Client

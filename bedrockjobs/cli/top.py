@@ -1,6 +1,6 @@
 """``bedrockjobs top``: the queue as it is now, drawn anew each second.
 
-What is drawn is in ``bedrockjobs.cli.frame``; here it is gathered.
+What is drawn is in ``bedrockjobs.cli.top_view``; here it is gathered.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bedrockjobs.cli.frame import Picture, drawn
+from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.cli.looks import look
 from bedrockjobs.cli.output import text_of, write_one
 from bedrockjobs.cli.session import (
@@ -23,9 +23,9 @@ from bedrockjobs.cli.session import (
     records_in,
     talks,
 )
+from bedrockjobs.cli.top_view import Picture, drawn
 from bedrockjobs.cli.values import Duration
 from bedrockjobs.cli.worker import workers
-from bedrockjobs.clock import SystemClock
 from bedrockjobs.commands import ListRuns, Status
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import IO, Any
 
 import click
 
-from bedrockjobs import duration
-from bedrockjobs.config import DURATION_S_MAX, WORKER_CHARS_MAX
-from bedrockjobs.duration import duration_text, seconds_of
+from bedrockjobs.base import duration
+from bedrockjobs.base.config import DURATION_S_MAX, WORKER_CHARS_MAX
+from bedrockjobs.base.duration import duration_text, seconds_of
 
 __all__ = [
     "FILE_BYTES_MAX", "Duration", "Modifier", "Moment", "TextOrFile", "Words", "current_user",

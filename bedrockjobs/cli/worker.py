@@ -9,7 +9,10 @@ from contextlib import contextmanager
 
 import click
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.complete import worker_names
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
@@ -24,10 +27,7 @@ from bedrockjobs.cli.session import (
     talks,
 )
 from bedrockjobs.cli.values import Duration
-from bedrockjobs.clock import SystemClock
 from bedrockjobs.commands import DrainWorker, ListWorkers
-from bedrockjobs.duration import duration_text
-from bedrockjobs.wire import RawJSON
 
 LIST_COLUMNS = ("name", "status", "runs", "slots", "host", "pid", "names", "heartbeat", "version")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bedrockjobs.config import DEFAULT_PORT
+from bedrockjobs.base.config import DEFAULT_PORT
 
 SERVER_VARIABLE = "BEDROCKJOBS_SERVER"
 """The environment variable that names the server where the caller does not."""

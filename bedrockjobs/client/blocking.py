@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
+from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.client.address import AnyAddress, UnixAddress, addresses_of
 from bedrockjobs.client.exchange import (
     ANSWER_BYTES_MAX,
@@ -25,7 +26,6 @@ from bedrockjobs.client.exchange import (
     request_bytes,
 )
 from bedrockjobs.client.tries import NOT_DONE, TRIES_MAX, Route, Tries
-from bedrockjobs.clock import SystemClock
 from bedrockjobs.commands import Command, Reply
 
 CONNECT_S = 5.0

@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from bedrockjobs.base.config import WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.base.errors import error_for
 from bedrockjobs.client.address import AnyAddress
 from bedrockjobs.commands import Command, Query, Reply
-from bedrockjobs.config import WAIT_MS_DEFAULT, WAIT_MS_MAX
-from bedrockjobs.errors import error_for
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
 """Size of one answer: twice what a server lets a connection leave unread, so that its own limit counts."""

@@ -11,10 +11,10 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from bedrockjobs.base.errors import ServerFault, TimedOut, Unavailable
 from bedrockjobs.client.address import AnyAddress
 from bedrockjobs.client.exchange import ConnectionLost, ServerUnreachable, UnreadableAnswer
 from bedrockjobs.commands import Command
-from bedrockjobs.errors import ServerFault, TimedOut, Unavailable
 
 TRIES_MAX = 6
 """Tries at each address. With the pauses between them they span a server's restart, about three seconds."""

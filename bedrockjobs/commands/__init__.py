@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bedrockjobs.base.errors import UnknownCommand
 from bedrockjobs.commands.base import Command, Empty, Parameters, Reply
 from bedrockjobs.commands.control import (
     AdvanceClock,
@@ -60,7 +61,6 @@ from bedrockjobs.commands.server import (
     StatusReply,
 )
 from bedrockjobs.commands.take import ChildReply, GetJob, GetJobs, JobReply, JobsReply, QueryJob
-from bedrockjobs.errors import UnknownCommand
 
 ALL: tuple[type[Command[Any]], ...] = (
     CreateJob, CreateJobs, GetJob, GetJobs, QueryJob, UpdateJob, FinishJob, FinishJobs, RetryJob, FailJob,

@@ -2,7 +2,7 @@
 
 A command is declared once, as a class whose name is its verb. The raw parser, the HTTP route, the OpenAPI
 description, the clients, ``bedrockjobs call`` and the reference page are derived from the class. What a
-command *does* is in ``bedrockjobs.handlers``.
+command *does* is in ``bedrockjobs.engine.handlers``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from bedrockjobs import jsontext
-from bedrockjobs.config import JSON_DEPTH_MAX
-from bedrockjobs.errors import BadArguments
-from bedrockjobs.wire import Escaped, RawJSON, Spliced, Whole, Wire, command_error, wire_name
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import JSON_DEPTH_MAX
+from bedrockjobs.base.errors import BadArguments
+from bedrockjobs.base.wire import Escaped, RawJSON, Spliced, Whole, Wire, command_error, wire_name
 
-Where = Literal["writer", "reader", "desk", "at once"]
+Where = Literal["writer", "reader", "presence", "at once"]
 
 
 def _is_spliced(annotation: Any) -> bool:

@@ -6,11 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from bedrockjobs.commands.base import Command, Reply, Where
-from bedrockjobs.commands.jobs import JobSpec
-from bedrockjobs.commands.runs import Limit
-from bedrockjobs.commands.take import Pattern
-from bedrockjobs.config import (
+from bedrockjobs.base.config import (
     DURATION_S_MAX,
     NAME_CHARS_MAX,
     REASON_CHARS_MAX,
@@ -18,7 +14,11 @@ from bedrockjobs.config import (
     SCHEDULES_PER_SYNC_MAX,
     WORKER_CHARS_MAX,
 )
-from bedrockjobs.wire import Boolean, JobID, Name, Spliced, Timestamp, Whole, json_list
+from bedrockjobs.base.wire import Boolean, JobID, Name, Spliced, Timestamp, Whole, json_list
+from bedrockjobs.commands.base import Command, Reply, Where
+from bedrockjobs.commands.jobs import JobSpec
+from bedrockjobs.commands.runs import Limit
+from bedrockjobs.commands.take import Pattern
 
 
 class PauseJobs(Command[Reply]):
@@ -244,6 +244,6 @@ class AdvanceClock(Command[AdvanceReply]):
     """Move the clock of a server that was started with --test-clock."""
 
     reply: ClassVar[type[Reply]] = AdvanceReply
-    where: ClassVar[Where] = "desk"
+    where: ClassVar[Where] = "presence"
     seconds: Whole | None = Field(None, ge=0, le=DURATION_S_MAX, description="By how much.")
     to: Timestamp | None = Field(None, description="Or to when; a moment that has passed changes nothing.")

@@ -6,10 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from bedrockjobs.commands.base import Command, Parameters, Reply
-from bedrockjobs.commands.options import JobOptions
-from bedrockjobs.commands.take import JobReply, Pattern, TakeOptions
-from bedrockjobs.config import (
+from bedrockjobs.base.config import (
     DELAY_S_MAX,
     ERROR_CHARS_MAX,
     IF_MATCH_CHARS_MAX,
@@ -18,7 +15,7 @@ from bedrockjobs.config import (
     PRIORITIES,
     PRIORITY_DEFAULT,
 )
-from bedrockjobs.wire import (
+from bedrockjobs.base.wire import (
     Boolean,
     JobID,
     JobIDs,
@@ -34,6 +31,9 @@ from bedrockjobs.wire import (
     json_list,
     refused,
 )
+from bedrockjobs.commands.base import Command, Parameters, Reply
+from bedrockjobs.commands.options import JobOptions
+from bedrockjobs.commands.take import JobReply, Pattern, TakeOptions
 
 RUN_ID = "Run that sends this; refused with 405 if it is no longer the job's current run."
 

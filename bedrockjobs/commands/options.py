@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from bedrockjobs import duration, jsontext
-from bedrockjobs.commands.base import Parameters
-from bedrockjobs.config import (
+from bedrockjobs.base import duration, jsontext
+from bedrockjobs.base.config import (
     ARGV_MAX,
     DURATION_S_MAX,
     HISTORY_MAX,
@@ -22,7 +21,8 @@ from bedrockjobs.config import (
     TAG_CHARS_MAX,
     TAGS_MAX,
 )
-from bedrockjobs.wire import Whole, wire_name
+from bedrockjobs.base.wire import Whole, wire_name
+from bedrockjobs.commands.base import Parameters
 
 
 def _duration(value: Any) -> int:

@@ -7,10 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from bedrockjobs import jsontext
-from bedrockjobs.commands.base import Command, Reply, Where
-from bedrockjobs.commands.take import Pattern, Patterns
-from bedrockjobs.config import (
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import (
     LIST_MAX,
     NAME_CHARS_MAX,
     OUTPUT_LINES_PER_APPEND_MAX,
@@ -18,7 +16,9 @@ from bedrockjobs.config import (
     RUNS_PER_HEARTBEAT_MAX,
     WORKER_CHARS_MAX,
 )
-from bedrockjobs.wire import Boolean, JobID, JobIDs, Name, Whole
+from bedrockjobs.base.wire import Boolean, JobID, JobIDs, Name, Whole
+from bedrockjobs.commands.base import Command, Reply, Where
+from bedrockjobs.commands.take import Pattern, Patterns
 
 RunStatus = Literal["running", "success", "fail", "timeout", "frozen", "terminated", "killed"]
 
@@ -43,7 +43,7 @@ class Heartbeat(Command[HeartbeatReply]):
     """Keep runs alive; with `Connection: wait` it is answered when one must stop, or when it runs out."""
 
     reply: ClassVar[type[Reply]] = HeartbeatReply
-    where: ClassVar[Where] = "desk"
+    where: ClassVar[Where] = "presence"
     repeatable: ClassVar[bool] = True
     worker: str = Field(min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker.")
     run_ids: Annotated[JobIDs, Field(max_length=RUNS_PER_HEARTBEAT_MAX)] = Field(
@@ -225,7 +225,7 @@ class ListWorkers(Command[WorkersReply]):
     """List the workers that are alive."""
 
     reply: ClassVar[type[Reply]] = WorkersReply
-    where: ClassVar[Where] = "desk"
+    where: ClassVar[Where] = "presence"
     repeatable: ClassVar[bool] = True
 
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from bedrockjobs.base.config import JOBS_PER_GET_MAX, QUERY_CHARS_MAX
+from bedrockjobs.base.wire import JobID, Whole
 from bedrockjobs.commands.base import Command, Reply, Where
 from bedrockjobs.commands.take import JobsReply, Pattern, Patterns
-from bedrockjobs.config import JOBS_PER_GET_MAX, QUERY_CHARS_MAX
-from bedrockjobs.wire import JobID, Whole
 
 State = Literal["QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED"]
 

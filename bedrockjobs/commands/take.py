@@ -7,16 +7,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from bedrockjobs import jsontext
-from bedrockjobs.commands.base import Command, Parameters, Reply
-from bedrockjobs.config import (
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import (
     JOBS_PER_GET_MAX,
     NAME_CHARS_MAX,
     PATTERN_CHARS_MAX,
     PATTERNS_MAX,
     WORKER_CHARS_MAX,
 )
-from bedrockjobs.wire import Boolean, JobID, Priority, Whole, refused
+from bedrockjobs.base.wire import Boolean, JobID, Priority, Whole, refused
+from bedrockjobs.commands.base import Command, Parameters, Reply
 
 
 def _patterns(value: Any) -> Any:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from bedrockjobs.base.jsontext import members, parse
 from bedrockjobs.commands import ListJobs
-from bedrockjobs.jsontext import members, parse
 from bedrockjobs.pages.site import Pages, Site, cursor
 
 JOBS_SHOWN = 200

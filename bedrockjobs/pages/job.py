@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import PRIORITIES
+from bedrockjobs.base.errors import NotFound
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
-from bedrockjobs.config import PRIORITIES
-from bedrockjobs.errors import NotFound
 from bedrockjobs.pages.run import tail
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.words import option_text

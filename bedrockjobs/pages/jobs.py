@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from aiohttp import web
 from pydantic import TypeAdapter, ValidationError
 
+from bedrockjobs.base.config import NAME_CHARS_MAX, PRIORITIES
+from bedrockjobs.base.errors import BadArguments
+from bedrockjobs.base.jsontext import dump
+from bedrockjobs.base.wire import Timestamp, stamp_ms
 from bedrockjobs.commands import ListJobs
-from bedrockjobs.config import NAME_CHARS_MAX, PRIORITIES
-from bedrockjobs.errors import BadArguments
-from bedrockjobs.jsontext import dump
 from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor
 from bedrockjobs.views.find import Moment
-from bedrockjobs.wire import Timestamp, stamp_ms
 
 _STAMP: TypeAdapter[str] = TypeAdapter(Timestamp)
 

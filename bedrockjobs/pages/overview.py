@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from bedrockjobs.errors import BadArguments
-from bedrockjobs.jsontext import dump
+from bedrockjobs.base.errors import BadArguments
+from bedrockjobs.base.jsontext import dump
+from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.pages.site import HEADERS, Pages, Site
 from bedrockjobs.pages.words import counted, lasted, number, short
-from bedrockjobs.wire import moment_of, stamp, stamp_ms
 
 RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}
 """What charts show: the seconds they go back, and the seconds of one of their steps (60, 144, 168 steps)."""

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from bedrockjobs.base.config import LIST_MAX
+from bedrockjobs.base.errors import BadArguments
+from bedrockjobs.base.jsontext import members
 from bedrockjobs.commands import QueryRun, ReadOutput
-from bedrockjobs.config import LIST_MAX
-from bedrockjobs.errors import BadArguments
-from bedrockjobs.jsontext import members
 from bedrockjobs.pages.site import HEADERS, Pages, Site
 
 LINES_SHOWN = 500

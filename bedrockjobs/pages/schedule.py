@@ -7,19 +7,13 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from bedrockjobs.commands import (
-    ListRuns,
-    ListSchedules,
-    ListTicks,
-    QueryJob,
-    ValidateSchedule,
-)
-from bedrockjobs.errors import NotFound
+from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.wire import moment_of
+from bedrockjobs.commands import ListRuns, ListSchedules, ListTicks, QueryJob, ValidateSchedule
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.ticking import exactly, next_ticks, stamps, state_of, why_paused, zone_of
 from bedrockjobs.pages.words import option_text
 from bedrockjobs.schedule.cron.zones import find_zone
-from bedrockjobs.wire import moment_of
 
 NEXT_SHOWN = 10
 """Next ticks that are shown."""

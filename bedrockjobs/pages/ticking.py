@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.commands import ExplainJob, ListRuns, ListTicks
 from bedrockjobs.pages.site import Site
 from bedrockjobs.schedule import cron
-from bedrockjobs.wire import moment_of, stamp
 
 TICKS_SHOWN = 30
 """Ticks of a schedule that are shown as cells."""

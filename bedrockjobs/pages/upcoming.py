@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from bedrockjobs.base.errors import BadArguments
+from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import ListSchedules
-from bedrockjobs.errors import BadArguments
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.ticking import next_ticks
 from bedrockjobs.views.find import ScheduleAhead
 from bedrockjobs.views.validate import words_of
-from bedrockjobs.wire import moment_of, stamp, stamp_ms
 
 AHEAD = timedelta(hours=24)
 """How far ahead ticks are shown."""

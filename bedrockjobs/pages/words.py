@@ -12,10 +12,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.jsontext import dump
+from bedrockjobs.base.wire import moment_of, wire_name
 from bedrockjobs.commands.options import Duration, JobOptions
-from bedrockjobs.duration import duration_text
-from bedrockjobs.jsontext import dump
-from bedrockjobs.wire import moment_of, wire_name
 
 SHAPES = {
     "QUEUED": ("ring", "plain"),

@@ -6,8 +6,8 @@ from fnmatch import fnmatchcase
 
 from aiohttp import web
 
+from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.commands import ListRuns, ListWorkers
-from bedrockjobs.config import LIST_MAX
 from bedrockjobs.pages.site import Pages, Site
 
 ROWS = 50

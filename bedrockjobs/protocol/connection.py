@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+from bedrockjobs.base.errors import CommandError, NotFound, TimedOut, Unavailable
 from bedrockjobs.commands import Command, command_named
-from bedrockjobs.dispatcher import Entry, Outcome
-from bedrockjobs.errors import CommandError, NotFound, TimedOut, Unavailable
-from bedrockjobs.handlers.turn import Answer
+from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.submission import Outcome, Submission
 from bedrockjobs.protocol import raw
 from bedrockjobs.protocol.connections import Connections
 
@@ -30,7 +30,7 @@ HTTPFactory = Callable[[], asyncio.Protocol]
 class _Slot:
     """The place of one request in the order of answers."""
 
-    __slots__ = ("closes", "data", "entry", "held", "outcome", "waits")
+    __slots__ = ("closes", "data", "held", "outcome", "submission", "waits")
 
     def __init__(self, closes: bool) -> None:
         self.closes = closes
@@ -38,7 +38,7 @@ class _Slot:
         self.held: Command[Any] | None = None
         """A read that begins when all before it is done, so that it sees what they did."""
         self.data: bytes | None = None
-        self.entry: Entry | None = None
+        self.submission: Submission | None = None
         self.outcome: Outcome | None = None
 
 
@@ -70,7 +70,7 @@ class RawConnection(asyncio.Protocol):
         """Belong to ``connections``; ``http`` makes the protocol that takes an HTTP connection over."""
         self._connections = connections
         self._http = http
-        self._parser = raw.RawParser(connections.settings, connections.heads)
+        self._parser = raw.RawParser(connections.settings, connections.requests)
         self._pipelined_max = connections.settings.pipelined_max
         self._ahead_bytes_max = connections.settings.body_bytes_max
         self._slots: deque[_Slot] = deque()
@@ -130,8 +130,8 @@ class RawConnection(asyncio.Protocol):
             self._parser.feed(bytes(self._sniffed))
             self._sniffed = None
         for slot in self._slots:
-            if slot.waits and slot.entry is not None:
-                self._connections.service.leave(slot.entry)
+            if slot.waits and slot.submission is not None:
+                self._connections.service.leave(slot.submission)
         self._advance()
         return True
 
@@ -142,8 +142,8 @@ class RawConnection(asyncio.Protocol):
         self._transport = None
         self._connections.dismiss(self, self._address)
         for slot in self._slots:
-            if slot.entry is not None and slot.data is None:
-                self._connections.service.leave(slot.entry)
+            if slot.submission is not None and slot.data is None:
+                self._connections.service.leave(slot.submission)
             elif slot.outcome is not None:
                 self._unsent.append(slot.outcome)
         self._slots.clear()
@@ -277,7 +277,7 @@ class RawConnection(asyncio.Protocol):
                 self._fill_forgotten(slot)
                 return
             slot.waits = command.waiting
-            elsewhere = command.where in ("reader", "desk")
+            elsewhere = command.where in ("reader", "presence")
             if slot.waits or elsewhere:
                 self._blocker = slot
             if elsewhere and len(self._slots) > 1:
@@ -295,23 +295,26 @@ class RawConnection(asyncio.Protocol):
         """Return the command of a request; raises CommandError."""
         command = command_named(request.verb).read_raw(request.headers, request.body)
         if command.asked_again:
-            self._connections.heads.remember(request, command)
+            self._connections.requests.remember(request, command)
         return command
 
     def _submit(self, slot: _Slot, command: Command[Any]) -> None:
         service = self._connections.service
-        slot.entry = service.submit(command, partial(self._answered, slot))
-        if self._eof and slot.waits and slot.entry is not None:
-            service.leave(slot.entry)
+        slot.submission = service.submit(command, partial(self._answered, slot))
+        if self._eof and slot.waits and slot.submission is not None:
+            service.leave(slot.submission)
 
     def _answered(self, slot: _Slot, outcome: Outcome) -> bool:
         """Take the outcome of a command; return False if its client cannot get it."""
         if self._transport is None or self._transport.is_closing():
             return False
-        entry, slot.entry = slot.entry, None  # the two hold each other, which only the collector would undo
+        submission, slot.submission = (
+            slot.submission,
+            None,
+        )  # the two hold each other, which only the collector would undo
         if slot is self._blocker:
             self._blocker = None
-            if entry is not None and entry.waiter is not None and self._eof and _hands_out(outcome):
+            if submission is not None and submission.waiter is not None and self._eof and _hands_out(outcome):
                 # It waited, and its client has said that it will not: the job goes back.
                 self._fill(slot, _nothing(cast(Answer, outcome)))
                 self._advance()

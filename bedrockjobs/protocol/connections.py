@@ -10,10 +10,10 @@ from collections import Counter
 from contextlib import suppress
 from typing import Protocol
 
-from bedrockjobs.clock import Clock
-from bedrockjobs.config import Settings
-from bedrockjobs.protocol.raw import Heads
-from bedrockjobs.service import Service
+from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.config import Settings
+from bedrockjobs.engine.service import Service
+from bedrockjobs.protocol.raw import RequestCache
 
 SWEEP_S = 0.5
 """Time between two looks at the deadlines: how late a slow client is closed."""
@@ -44,7 +44,7 @@ class Connections:
         self.service = service
         self.clock = clock
         self.settings = settings
-        self.heads = Heads()
+        self.requests = RequestCache()
         """What the raw protocol's repeated requests mean."""
         self.open: set[Connection] = set()
         self._timed: set[Connection] = set()

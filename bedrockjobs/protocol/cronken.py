@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import LEASE_S_DEFAULT, LIST_MAX
+from bedrockjobs.base.errors import BadArguments, NotFound
 from bedrockjobs.commands import (
     CreateJob,
     DeleteJob,
@@ -25,12 +27,10 @@ from bedrockjobs.commands import (
     UpdateJob,
     ValidateSchedule,
 )
-from bedrockjobs.config import LEASE_S_DEFAULT, LIST_MAX
-from bedrockjobs.errors import BadArguments, NotFound
+from bedrockjobs.engine.service import Service
 from bedrockjobs.imports import cronken
 from bedrockjobs.imports.cronken import FirstDay
 from bedrockjobs.imports.found import Found, Unreadable
-from bedrockjobs.service import Service
 
 ALL = "all"
 """The name by which Cronken pauses and resumes every job."""

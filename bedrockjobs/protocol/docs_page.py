@@ -15,9 +15,9 @@ from html import escape
 from typing import Any
 from urllib.parse import urlencode
 
-from bedrockjobs import jsontext
-from bedrockjobs.config import DEFAULT_PORT
-from bedrockjobs.protocol.pages_of_lists import PAGED
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import DEFAULT_PORT
+from bedrockjobs.protocol.paging import PAGED
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "CreateJob": {"name": "mail/welcome", "data": {"to": "ada@example.org"}},

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 from zoneinfo import available_timezones
 
-from bedrockjobs.config import (
+from bedrockjobs.base.config import (
     DURATION_S_MAX,
     NAME_CHARS_MAX,
     PATTERN_CHARS_MAX,

@@ -15,10 +15,9 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 from pydantic import ValidationError
 
-from bedrockjobs import jsontext
-from bedrockjobs.commands import COMMANDS, Command, CreateJob, QueryJob, UpdateJob
-from bedrockjobs.config import Settings
-from bedrockjobs.errors import (
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import Settings
+from bedrockjobs.base.errors import (
     BadArguments,
     BadRequest,
     CommandError,
@@ -28,15 +27,16 @@ from bedrockjobs.errors import (
     TooLarge,
     UnknownCommand,
 )
-from bedrockjobs.handlers.turn import Answer, entity_tag
+from bedrockjobs.base.wire import command_error
+from bedrockjobs.commands import COMMANDS, Command, CreateJob, QueryJob, UpdateJob
+from bedrockjobs.engine.handlers.context import Answer, entity_tag
+from bedrockjobs.engine.service import VERSION, Service
 from bedrockjobs.protocol import cronken, sse
 from bedrockjobs.protocol.compression import compress
 from bedrockjobs.protocol.docs_page import POLICY, DocsPage
+from bedrockjobs.protocol.host_check import Origins
 from bedrockjobs.protocol.openapi import describe, is_read
-from bedrockjobs.protocol.origins import Origins
-from bedrockjobs.protocol.pages_of_lists import next_page
-from bedrockjobs.service import VERSION, Service
-from bedrockjobs.wire import command_error
+from bedrockjobs.protocol.paging import next_page
 
 HTTP_STATUS = {
     400: 400, 401: 400, 402: 400, 403: 403, 404: 404, 405: 409, 412: 412, 413: 413, 429: 429, 430: 404,

@@ -17,8 +17,8 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from bedrockjobs.config import Settings
-from bedrockjobs.errors import BadRequest
+from bedrockjobs.base.config import Settings
+from bedrockjobs.base.errors import BadRequest
 from bedrockjobs.protocol.connection import RawConnection
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.http import HTTPFront, problem

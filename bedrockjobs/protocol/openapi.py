@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from bedrockjobs.base.config import JOBS_PER_CREATE_MAX, KEY_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
+from bedrockjobs.base.wire import WHOLE_MAX
 from bedrockjobs.commands import (
     COMMANDS,
     Command,
@@ -26,11 +28,9 @@ from bedrockjobs.commands import (
 )
 from bedrockjobs.commands.jobs import FinishSpec, JobSpec
 from bedrockjobs.commands.options import Fetch
-from bedrockjobs.config import JOBS_PER_CREATE_MAX, KEY_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.protocol import grammar, openapi_cronken, schemas
 from bedrockjobs.protocol.grammar import Schema, ref
-from bedrockjobs.protocol.pages_of_lists import PAGED
-from bedrockjobs.wire import WHOLE_MAX
+from bedrockjobs.protocol.paging import PAGED
 
 _PROBLEM: Schema = {
     "type": "object",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bedrockjobs.config import DURATION_S_MAX
+from bedrockjobs.base.config import DURATION_S_MAX
 from bedrockjobs.protocol.grammar import Schema, digits, ref
 
 

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from bedrockjobs.config import HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX, Settings
-from bedrockjobs.errors import BadRequest, CommandError, TooLarge
-from bedrockjobs.wire import Escaped
+from bedrockjobs.base.config import HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX, Settings
+from bedrockjobs.base.errors import BadRequest, CommandError, TooLarge
+from bedrockjobs.base.wire import Escaped
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _BACKSLASH = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -36,8 +36,8 @@ class Request:
     """What ``headers`` were read as, where that is remembered."""
 
 
-class Heads:
-    """Requests without a body by their heads, with the commands they were read as."""
+class RequestCache:
+    """Requests without a body by their requests, with the commands they were read as."""
 
     def __init__(self) -> None:
         """Remember nothing yet."""
@@ -60,9 +60,9 @@ class RawParser:
     the request at that place; ``broken`` tells that nothing can be read after it.
     """
 
-    def __init__(self, settings: Settings, heads: Heads | None = None) -> None:
+    def __init__(self, settings: Settings, requests: RequestCache | None = None) -> None:
         """Read with the limits of ``settings``; ``heads`` are those of all connections."""
-        self._heads = heads or Heads()
+        self._requests = requests or RequestCache()
         self._bytes_max = settings.body_bytes_max
         self._headers_max = settings.headers_max
         self._buffer = bytearray()
@@ -129,7 +129,7 @@ class RawParser:
         head = bytes(buffer[: found.start()])
         del buffer[: found.end()]
         self._searched = 0
-        known = self._heads.known.get(head)
+        known = self._requests.known.get(head)
         if known is not None:
             self._request, self._body_left = known, 0
             return True

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bedrockjobs.commands import AdvanceClock, GetJob, GetJobs, JobSpec, Parameters, TriggerJob, UpdateJob
-from bedrockjobs.commands.runs import StopRun
-from bedrockjobs.config import (
+from bedrockjobs.base.config import (
     ARGV_MAX,
     DELAY_S_MAX,
     JOBS_PER_CREATE_MAX,
@@ -24,8 +22,10 @@ from bedrockjobs.config import (
     TAG_CHARS_MAX,
     TAGS_MAX,
 )
+from bedrockjobs.base.wire import JOB_ID_MAX, WHOLE_MAX
+from bedrockjobs.commands import AdvanceClock, GetJob, GetJobs, JobSpec, Parameters, TriggerJob, UpdateJob
+from bedrockjobs.commands.runs import StopRun
 from bedrockjobs.protocol.grammar import Schema, digits, ref, text_of
-from bedrockjobs.wire import JOB_ID_MAX, WHOLE_MAX
 
 _NOTES = ("title", "description", "default", "examples")
 

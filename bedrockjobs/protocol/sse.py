@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from bedrockjobs.base.errors import BadArguments, CommandError, TooMany
 from bedrockjobs.commands import Command, Events, ReadOutput
-from bedrockjobs.errors import BadArguments, CommandError, TooMany
 from bedrockjobs.views import Views, render
 
 STREAMS_MAX = 1_000

@@ -13,9 +13,9 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from bedrockjobs.config import REPEAT_MODIFIERS_MAX, Compatibility
+from bedrockjobs.base.config import REPEAT_MODIFIERS_MAX, Compatibility
+from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.schedule import cron
-from bedrockjobs.wire import moment_of, stamp
 
 Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from bedrockjobs.job.rows import Job, Names
 from bedrockjobs.store.records import Records
-from bedrockjobs.store.rows import JobRow, Names
 
 
 class Transaction(Protocol):
@@ -38,19 +38,19 @@ class Transaction(Protocol):
         """Return a runID that no run has or had, counting up from 1."""
         ...
 
-    def insert(self, row: JobRow) -> None:
+    def insert(self, row: Job) -> None:
         """Add a job."""
         ...
 
-    def job(self, job_id: int) -> JobRow | None:
+    def job(self, job_id: int) -> Job | None:
         """Return a job, or None."""
         ...
 
-    def save(self, row: JobRow) -> None:
+    def save(self, row: Job) -> None:
         """Write what can change in a job: all but created, jobID and parentJobID."""
         ...
 
-    def claim(self, row: JobRow) -> None:
+    def claim(self, row: Job) -> None:
         """Write lastRun, attempt and runID of a job that becomes RUNNING."""
         ...
 
@@ -74,7 +74,7 @@ class Transaction(Protocol):
         priority: int | None,
         accepts: Sequence[str] = (),
         worker: str | None = None,
-    ) -> JobRow | None:
+    ) -> Job | None:
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID.
 
         ``mocked`` lets mocked jobs in as well, ``accepts`` those that bring a command of these kinds,
@@ -87,23 +87,23 @@ class Transaction(Protocol):
         """Return the job that runs under a lock."""
         ...
 
-    def expired(self, now: str, limit: int) -> list[JobRow]:
+    def expired(self, now: str, limit: int) -> list[Job]:
         """Return jobs whose ``expires`` has passed, the oldest first."""
         ...
 
-    def repeating(self) -> list[JobRow]:
+    def repeating(self) -> list[Job]:
         """Return all jobs with a repeat, by name."""
         ...
 
-    def named(self, name: str, limit: int) -> list[JobRow]:
+    def named(self, name: str, limit: int) -> list[Job]:
         """Return the first jobs of a name, by jobID, whatever their state."""
         ...
 
-    def bound_of_name(self, name: str) -> list[JobRow]:
+    def bound_of_name(self, name: str) -> list[Job]:
         """Return the jobs of a name that are bound to a worker."""
         ...
 
-    def count_ahead(self, row: JobRow, now: str, limit: int) -> int:
+    def count_ahead(self, row: Job, now: str, limit: int) -> int:
         """Return how many due jobs of its lane and name come before a job, up to ``limit``."""
         ...
 
@@ -123,11 +123,11 @@ class Transaction(Protocol):
         """Return a stamp before which no further matching job becomes due, None if there is none at all."""
         ...
 
-    def first_of_name(self, name: str, *, mocked: bool) -> JobRow | None:
+    def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
         """Return the oldest job of a name in any state, mocked or real."""
         ...
 
-    def children(self, job_id: int) -> list[JobRow]:
+    def children(self, job_id: int) -> list[Job]:
         """Return the children of a job by jobID."""
         ...
 

@@ -15,22 +15,22 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bedrockjobs import jsontext
-from bedrockjobs.errors import CommandError
-from bedrockjobs.lifecycle import STATES
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.wire import JobID, JSONObject, Name, Priority, Timestamp, command_error
+from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE
+from bedrockjobs.job.lifecycle import STATES
+from bedrockjobs.job.rows import Job
 from bedrockjobs.schedule.repeat import parse_repeat, parse_retry_after
 from bedrockjobs.store import schema
 from bedrockjobs.store.backup import CopyError, open_read_only
-from bedrockjobs.store.lanes import MOCK_LANE, OPEN_LANE
-from bedrockjobs.store.rows import JobRow
 from bedrockjobs.store.statements import STATEMENTS
-from bedrockjobs.wire import JobID, JSONObject, Name, Priority, Timestamp, command_error
 
 COLUMNS = (
     "created", "jobID", "state", "name", "nextRun", "lastRun", "repeat", "data", "priority", "parentJobID",
     "retryAfter",
 )  # fmt: skip
-"""Bedrock's columns, in its order, which is also the order of ``JobRow``."""
+"""Bedrock's columns, in its order, which is also the order of ``Job``."""
 
 COUNTED_ID_MAX = 2**48
 """Below it jobIDs were counted, and ours go on behind them; the original draws them from 63 bits today."""
@@ -181,7 +181,7 @@ def _text(value: bytes) -> str | bytes:
         return value
 
 
-def _job_row(values: tuple[Any, ...]) -> JobRow:
+def _job_row(values: tuple[Any, ...]) -> Job:
     """Return a row of the old table as one of ours; raises BadRow."""
     given = dict(zip(COLUMNS, values, strict=True))
     judged = {key: _judged(key, given[key]) for key in _JUDGES}
@@ -189,7 +189,7 @@ def _job_row(values: tuple[Any, ...]) -> JobRow:
         raise BadRow(f"state: expected one of {', '.join(STATES)}, got {given['state']!r}")
     if judged["jobID"] == 0:
         raise BadRow("jobID: expected a number above 0")
-    return JobRow(
+    return Job(
         created=judged["created"],
         job_id=judged["jobID"],
         state=given["state"],

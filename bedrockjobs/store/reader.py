@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import aiosqlite
 
-from bedrockjobs import jsontext
-from bedrockjobs.clock import SystemClock
-from bedrockjobs.config import ANSWER_BYTES_MAX, Settings
-from bedrockjobs.errors import BadArguments, BadQuery, TimedOut, TooMany
-from bedrockjobs.store.rows import JobRow
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import ANSWER_BYTES_MAX, Settings
+from bedrockjobs.base.errors import BadArguments, BadQuery, TimedOut, TooMany
+from bedrockjobs.job.rows import Job
 from bedrockjobs.store.statements import METRICS, STATEMENTS, VIEWS
 
 _monotonic = SystemClock().monotonic
@@ -201,11 +201,11 @@ class Reader:
             raise self._too_large()
         return names, page.rows
 
-    async def jobs(self, after: int, state: str | None, name: str | None, limit: int) -> list[JobRow]:
+    async def jobs(self, after: int, state: str | None, name: str | None, limit: int) -> list[Job]:
         """Return a page of jobs by jobID; raises TimedOut where filters find too little in ``query_s``."""
         parameters = (after, state, name, limit)
         _, page = await self._scans.read(STATEMENTS["list_jobs"], parameters, limit, ANSWER_BYTES_MAX)
-        return [JobRow._make(row) for row in page.rows]
+        return [Job._make(row) for row in page.rows]
 
     async def view(
         self,

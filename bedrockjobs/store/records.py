@@ -9,8 +9,9 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from bedrockjobs.config import TICK_ROWS_MAX
-from bedrockjobs.store.rows import PauseRow, RunRow, TickRow, glob
+from bedrockjobs.base.config import TICK_ROWS_MAX
+from bedrockjobs.base.glob import glob
+from bedrockjobs.job.rows import PauseRow, RunRow, TickRow
 from bedrockjobs.store.statements import RECORDS as SQL
 
 TRIM_EVERY = 10

@@ -13,18 +13,18 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from bedrockjobs.config import Durability, Settings
+from bedrockjobs.base.config import Durability, Settings
+from bedrockjobs.job.rows import Job
 from bedrockjobs.store import schema
-from bedrockjobs.store.ready import Ready
-from bedrockjobs.store.recent import RecentRows
+from bedrockjobs.store.ready_queue import ReadyQueue
 from bedrockjobs.store.records import Records
-from bedrockjobs.store.rows import JobRow
+from bedrockjobs.store.row_cache import RowCache
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
 log = logging.getLogger(__name__)
 
-_REST = JobRow._fields.index("priority") + 1
-_PLAIN = JobRow("", 0, "", "", "")[_REST:]
+_REST = Job._fields.index("priority") + 1
+_PLAIN = Job("", 0, "", "", "")[_REST:]
 """What follows the priority in the row of a job that nothing special was asked for."""
 
 
@@ -51,14 +51,18 @@ class SQLiteStore:
         self._wal: int | None = None
         if self.durability == "claims-lazy" and self.path != ":memory:":
             self._wal = os.open(f"{self.path}-wal", os.O_RDONLY)
-        self._recent = RecentRows()
+        self._recent = RowCache()
         self.records = Records(self._db)
         """The tables beside jobs."""
-        self.ready = Ready(self._db, self.job, self.records, settings)
+        self.ready = ReadyQueue(self._db, self.job, self.records, settings)
         """The queued jobs."""
         self.first_due, self.soonest = self.ready.first_due, self.ready.soonest
         self.lock_holder, self.reopen = self.ready.lock_holder, self.ready.reopen
-        self._heads, self._holders, self._every = self.ready.heads, self.ready.holders, self.ready.every.rows
+        self._patterns, self._holders, self._all_hosts = (
+            self.ready.patterns,
+            self.ready.holders,
+            self.ready.all_hosts.rows,
+        )
         self._next_expiry: str | None = None
         self._next_job_id = self._saved_job_id = self._highest_job_id = 0
         self._next_run_id = self._saved_run_id = 0
@@ -157,14 +161,14 @@ class SQLiteStore:
         """Undo the transaction, if it is still open."""
         if self._db.in_transaction:
             self._execute("ROLLBACK")
-        self.ready.freed.clear()
+        self.ready.newly_ready.clear()
         self._recent.clear()
-        self._heads.forget()
+        self._patterns.forget()
         self._load()
 
     def savepoint(self) -> None:
         """Begin a part that can be undone by itself."""
-        self._heads.advanced = False
+        self._patterns.advanced = False
         self._ids_before = (self._next_job_id, self._next_run_id)
         self._execute("SAVEPOINT part")
 
@@ -177,13 +181,13 @@ class SQLiteStore:
         self._execute("ROLLBACK TO part")
         self._execute("RELEASE part")
         self._next_job_id, self._next_run_id = self._ids_before
-        self.ready.freed.clear()
+        self.ready.newly_ready.clear()
         self._recent.clear()
         self._crash_patterns = None
         self.records.forget()
         self.ready.load()
-        if self._heads.advanced:
-            self._heads.forget()
+        if self._patterns.advanced:
+            self._patterns.forget()
 
     def _load(self) -> None:
         self._next_job_id = self._saved_job_id = int(self._meta("nextJobID"))
@@ -215,7 +219,7 @@ class SQLiteStore:
         self._next_run_id += 1
         return self._next_run_id - 1
 
-    def insert(self, row: JobRow) -> None:
+    def insert(self, row: Job) -> None:
         """Add a job."""
         self._must_sync = True
         self._families = self._families or row.parent_job_id != 0
@@ -229,22 +233,22 @@ class SQLiteStore:
         self._recent.keep(row)
         self._place(row)
 
-    def _place(self, row: JobRow) -> None:
-        if row.lane or row.job_id in self._holders or row.job_id in self._every:
+    def _place(self, row: Job) -> None:
+        if row.lane or row.job_id in self._holders or row.job_id in self._all_hosts:
             self.ready.note_lock(row)
-            self.ready.every.note(row)
+            self.ready.all_hosts.note(row)
         if row.queued:
             self.ready.add(row)
 
-    def job(self, job_id: int) -> JobRow | None:
+    def job(self, job_id: int) -> Job | None:
         """Return a job, or None."""
         row = self._recent.get(job_id)
         if row is None:
             found = self._execute(SQL["job_by_id"], (job_id,)).fetchone()
-            row = None if found is None else JobRow._make(found)
+            row = None if found is None else Job._make(found)
         return row
 
-    def save(self, row: JobRow) -> None:
+    def save(self, row: Job) -> None:
         """Write what can change in a job."""
         # A lost take of a RUNQUEUED job is repeated after retryAfter, as a lost delivery is.
         self._must_sync = self._must_sync or row.state != "RUNQUEUED"
@@ -260,7 +264,7 @@ class SQLiteStore:
             self._note_expiry(row.expires)
         self._place(row)
 
-    def claim(self, row: JobRow) -> None:
+    def claim(self, row: Job) -> None:
         """Write lastRun, attempt and runID of a job that becomes RUNNING."""
         self._must_sync = True
         self._execute(SQL["claim_job"], (row.last_run, row.attempt, row.run_id, row.job_id))
@@ -296,27 +300,27 @@ class SQLiteStore:
         """Return a stamp before which no job expires; None: none does."""
         return self._next_expiry
 
-    def expired(self, now: str, limit: int) -> list[JobRow]:
+    def expired(self, now: str, limit: int) -> list[Job]:
         """Return jobs whose ``expires`` has passed, the oldest first."""
-        return [JobRow._make(row) for row in self._execute(SQL["expired"], (now, limit))]
+        return [Job._make(row) for row in self._execute(SQL["expired"], (now, limit))]
 
     def look_for_expiry(self) -> None:
         """Find out when the next job expires, after those of ``expired`` have been dealt with."""
         self._next_expiry = self._execute(SQL["next_expiry"]).fetchone()[0]
 
-    def repeating(self) -> list[JobRow]:
+    def repeating(self) -> list[Job]:
         """Return all jobs with a repeat, by name."""
-        return [JobRow._make(row) for row in self._execute(SQL["repeating"])]
+        return [Job._make(row) for row in self._execute(SQL["repeating"])]
 
-    def named(self, name: str, limit: int) -> list[JobRow]:
+    def named(self, name: str, limit: int) -> list[Job]:
         """Return the first jobs of a name, by jobID, whatever their state."""
-        return [JobRow._make(row) for row in self._execute(SQL["named"], (name, limit))]
+        return [Job._make(row) for row in self._execute(SQL["named"], (name, limit))]
 
-    def bound_of_name(self, name: str) -> list[JobRow]:
+    def bound_of_name(self, name: str) -> list[Job]:
         """Return the jobs of a name that are bound to a worker."""
-        return [JobRow._make(row) for row in self._execute(SQL["bound_of_name"], (name,))]
+        return [Job._make(row) for row in self._execute(SQL["bound_of_name"], (name,))]
 
-    def count_ahead(self, row: JobRow, now: str, limit: int) -> int:
+    def count_ahead(self, row: Job, now: str, limit: int) -> int:
         """Return how many due jobs of its lane and name come before a job, up to ``limit``."""
         found = self._execute(
             SQL["count_ahead"], (row.lane, row.name, now, row.priority, row.next_run, row.job_id, limit)
@@ -332,16 +336,16 @@ class SQLiteStore:
         found = self._execute(SQL["get_meta"], ("seen",)).fetchone()
         return str(found[0]) if found else ""
 
-    def first_of_name(self, name: str, *, mocked: bool) -> JobRow | None:
+    def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
         """Return the oldest job of a name in any state, mocked or real."""
         found = self._execute(SQL["first_of_name"], (name, int(mocked))).fetchone()
         return None if found is None else self.job(found[0])
 
-    def children(self, job_id: int) -> list[JobRow]:
+    def children(self, job_id: int) -> list[Job]:
         """Return the children of a job by jobID."""
         if not self._families:
             return []
-        return [JobRow._make(row) for row in self._execute(SQL["children_of"], (job_id,))]
+        return [Job._make(row) for row in self._execute(SQL["children_of"], (job_id,))]
 
     def has_children(self, job_id: int) -> bool:
         """Tell whether a job has children."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bedrockjobs.config import PRIORITIES
+from bedrockjobs.base.config import PRIORITIES
 
 COLUMNS = (
     "created, jobID, state, name, nextRun, lastRun, repeat, data, priority, parentJobID, retryAfter,"

@@ -12,8 +12,11 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from bedrockjobs.bells import Bells, Topic
-from bedrockjobs.clock import Clock
+from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.config import ANSWER_BYTES_MAX, NAME_CHARS_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
+from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.glob import literal_prefix
+from bedrockjobs.base.wire import JOB_ID_MAX, moment_of, stamp, stamp_ms
 from bedrockjobs.commands import (
     Command,
     Events,
@@ -26,23 +29,14 @@ from bedrockjobs.commands import (
     ReadOutput,
     ValidateSchedule,
 )
-from bedrockjobs.config import (
-    ANSWER_BYTES_MAX,
-    NAME_CHARS_MAX,
-    WAIT_MS_DEFAULT,
-    WAIT_MS_MAX,
-    Settings,
-)
-from bedrockjobs.desk import Desk
-from bedrockjobs.errors import NotFound
-from bedrockjobs.handlers.turn import Answer, render_with_state
+from bedrockjobs.engine.handlers.context import Answer, render_with_state
+from bedrockjobs.engine.notifier import Notifier, Topic
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.reader import Page, Reader
-from bedrockjobs.store.rows import literal_prefix
-from bedrockjobs.tally import Tally
 from bedrockjobs.views import render
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.validate import validated, words_of
-from bedrockjobs.wire import JOB_ID_MAX, moment_of, stamp, stamp_ms
 
 _P = TypeVar("_P")
 
@@ -89,15 +83,21 @@ class Views:
     """Answers to the commands that only look."""
 
     def __init__(
-        self, reader: Reader, bells: Bells, desk: Desk, tally: Tally, clock: Clock, settings: Settings
+        self,
+        reader: Reader,
+        notifier: Notifier,
+        presence: WorkerRegistry,
+        stats: Stats,
+        clock: Clock,
+        settings: Settings,
     ) -> None:
-        """Read from ``reader``, and from ``desk`` and ``tally`` what no table has; wait for ``bells``."""
+        """Read from ``reader``, and from ``desk`` and ``stats`` what no table has; wait for ``notifier``."""
         self._reader = reader
         self.find = Finder(reader)
         """How a person finds jobs."""
-        self._desk = desk
-        self._tally = tally
-        self._bells = bells
+        self._presence = presence
+        self._stats = stats
+        self._notifier = notifier
         self._clock = clock
         self._settings = settings
         self._answers: dict[type[Command[Any]], Callable[[Any], Awaitable[str]]] = {
@@ -113,7 +113,7 @@ class Views:
     @property
     def ended(self) -> bool:
         """Tell whether the server drains, so that nothing is waited for."""
-        return self._bells.ended
+        return self._notifier.ended
 
     async def answer(self, command: Command[Any]) -> Answer:
         """Answer a command whose ``where`` is ``reader``; raises CommandError. Cancelling ends its wait."""
@@ -173,9 +173,9 @@ class Views:
         wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (min(wait_ms, WAIT_MS_MAX) / 1000 if command.waiting else 0)
-        with self._bells.listen(topic) as bell:
+        with self._notifier.listen(topic) as subscription:
             page = await look(again)
-            while not found(page) and await bell.wait(deadline - loop.time()):
+            while not found(page) and await subscription.wait(deadline - loop.time()):
                 page = await look(True)
             return page
 
@@ -208,7 +208,7 @@ class Views:
         if found["pauses"]:  # then it takes a look at the names
             oldest = min((stamp for _, stamp in await self.queue_heads() if stamp), default="")
         found["oldest_ready"] = oldest if oldest and oldest <= str(given["now"]) else ""
-        found["workers"] = len(self._desk.workers)
+        found["workers"] = len(self._presence.workers)
         return found
 
     async def queue_heads(self) -> list[tuple[str, str | None]]:
@@ -224,7 +224,7 @@ class Views:
         ``wait_ms``: how long a job had been due when it was taken, on average; None where none was.
         """
         rows = (await self._reader.view("minutes", {"since": since}, MINUTES_MAX)).rows
-        unwritten = self._tally.open
+        unwritten = self._stats.open
         rows = [*rows, (unwritten.minute, *unwritten.counts())] if unwritten.minute >= since else rows
         step = max(bucket_s // 60, 1) * 60
         sums: dict[int, list[int]] = {}

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Literal, NamedTuple
 
-from bedrockjobs.config import NAME_CHARS_MAX
+from bedrockjobs.base.config import NAME_CHARS_MAX
+from bedrockjobs.base.glob import literal_prefix
+from bedrockjobs.base.wire import JOB_ID_MAX
+from bedrockjobs.job.rows import Job
 from bedrockjobs.store.reader import Reader
-from bedrockjobs.store.rows import JobRow, literal_prefix
-from bedrockjobs.wire import JOB_ID_MAX
 
 FIND_S = 0.05
 """Time after which a search looks at no further stretch: half of what a page may take."""
@@ -35,7 +36,7 @@ SCHEDULES_LOOKED_AT = 10_000
 _HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
 _ASIDE = frozenset({"FAILED", "PAUSED"})
 _FOUND_FROM = 2
-_JOB_ID = JobRow._fields.index("job_id")
+_JOB_ID = Job._fields.index("job_id")
 
 
 Moment = Literal["created", "next", "last"]
@@ -45,7 +46,7 @@ Moment = Literal["created", "next", "last"]
 class Found(NamedTuple):
     """Jobs, the newest first; the jobID down to which was looked; whether there are none below it."""
 
-    jobs: list[JobRow]
+    jobs: list[Job]
     reached: int
     ended: bool
 
@@ -108,7 +109,7 @@ class Finder:
         }
         statement = await self._statement(state, pattern, given)
         found = await self._search(statement, given, _JOB_ID, limit, within_s)
-        return Found([JobRow._make(row) for row in found.rows], found.reached, found.ended)
+        return Found([Job._make(row) for row in found.rows], found.reached, found.ended)
 
     async def failed_runs(self, *, before: int | None = None, pattern: str | None = None, limit: int) -> Rows:
         """Return runs below ``before`` that failed, were lost or took too long.
@@ -187,10 +188,10 @@ class Finder:
         page = await self._reader.view("names", {"low": prefix, "high": prefix + _HIGHEST}, limit)
         return [row[0] for row in page.rows]
 
-    async def children(self, job_id: int, after: int, limit: int) -> tuple[list[JobRow], bool]:
+    async def children(self, job_id: int, after: int, limit: int) -> tuple[list[Job], bool]:
         """Return a page of a job's children by jobID, and whether there are more."""
         page = await self._reader.view("children", {"jobID": job_id, "after": after}, limit)
-        return [JobRow._make(row) for row in page.rows], page.more
+        return [Job._make(row) for row in page.rows], page.more
 
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
         """Return the newest events of a job (as in EventReply), the newest first."""

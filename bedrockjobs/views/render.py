@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from bedrockjobs.base.jsontext import quoted
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands.base import Reply
 from bedrockjobs.commands.control import EventReply, ScheduleReply, TickReply
 from bedrockjobs.commands.runs import OutputLine, RunReply
-from bedrockjobs.jsontext import quoted
-from bedrockjobs.wire import wire_name
 
 Write = Callable[[Any], str]
 

@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import NamedTuple
 
-from bedrockjobs import jsontext
-from bedrockjobs.config import Compatibility
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import Compatibility
+from bedrockjobs.base.wire import stamp
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.schedule.repeat import complaint, next_run, parse_repeat
-from bedrockjobs.wire import stamp
 
 TICKS_SHOWN = 5
 """Next ticks in an answer."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import ALL, Command, Reply
 from bedrockjobs.commands.base import Parameters
 from bedrockjobs.commands.options import OPTIONS
-from bedrockjobs.wire import wire_name
 from docs.generator import NOTE
 from docs.generator.markdown import code, table
 from docs.generator.refusals import REFUSALS

@@ -7,9 +7,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import bedrockjobs
+from bedrockjobs.base.errors import ERRORS, CommandError
 from bedrockjobs.cli.session import EXIT_BY_CODE, FAILED
 from bedrockjobs.client.tries import NOT_DONE
-from bedrockjobs.errors import ERRORS, CommandError
 from bedrockjobs.protocol.http import HTTP_STATUS
 from docs.generator import NOTE
 from docs.generator.markdown import code, table

@@ -8,10 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
-from bedrockjobs import config
+from bedrockjobs.base import config
+from bedrockjobs.base.config import Settings
 from bedrockjobs.cli.serve import option_name, variable_name
 from bedrockjobs.cli.values import duration_text
-from bedrockjobs.config import Settings
 from docs.generator import NOTE
 from docs.generator.markdown import code, size, table
 

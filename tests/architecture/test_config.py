@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs import config
-from bedrockjobs.config import Settings
+from bedrockjobs.base import config
+from bedrockjobs.base.config import Settings
 
 TESTS = Path(__file__).parents[1]
 TREE = ast.parse(Path(config.__file__).read_text())

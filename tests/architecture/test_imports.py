@@ -95,7 +95,7 @@ def test_the_search_for_sql_finds_it() -> None:
 
 @pytest.mark.parametrize("path", SERVER + WORKER, ids=name)
 def test_sqlite_is_imported_where_it_is_spoken_or_its_errors_are_understood(path: Path) -> None:
-    allowed = ("bedrockjobs/store/", "bedrockjobs/dispatcher/", "bedrockjobs/cli/", *SPEAKS_SQL)
+    allowed = ("bedrockjobs/store/", "bedrockjobs/engine/", "bedrockjobs/cli/", *SPEAKS_SQL)
     allowed += ("bedrockjobs/server.py",)
     if not name(path).startswith(allowed):
         assert "sqlite3" not in _imports(path)
@@ -147,7 +147,7 @@ NOT_THE_SERVER = ("bedrockjobs/client/", "bedrockjobs/cli/")
 
 @pytest.mark.parametrize("path", SERVER, ids=name)
 def test_the_time_is_asked_of_the_clock_alone(path: Path) -> None:
-    if name(path) == "bedrockjobs/clock.py":
+    if name(path) == "bedrockjobs/base/clock.py":
         assert set(_clock_calls(path)) == {"datetime.now", "time.monotonic"}
     elif name(path).startswith(NOT_THE_SERVER):
         assert set(_clock_calls(path)) <= {"time.monotonic", "time.sleep"}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bedrockjobs.config import PRIORITIES
+from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.store import schema
 from bedrockjobs.store.statements import RECORDS, STATEMENTS
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bedrockjobs.config import ERROR_CHARS_MAX
+from bedrockjobs.base.config import ERROR_CHARS_MAX
 from tests.conformance.scenario import (
     ABSENT,
     create,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bedrockjobs.config import Compatibility
+from bedrockjobs.base.config import Compatibility
 from tests.conformance.engine import ENGINES, Engine
 
 

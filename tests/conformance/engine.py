@@ -12,14 +12,14 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from bedrockjobs.clock import ManualClock
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.config import Compatibility, Settings
+from bedrockjobs.base.errors import CommandError
 from bedrockjobs.commands import Command, ListJobs
-from bedrockjobs.config import Compatibility, Settings
-from bedrockjobs.errors import CommandError
-from bedrockjobs.handlers.dispatch import perform
-from bedrockjobs.handlers.take import nothing
-from bedrockjobs.handlers.turn import Answer, Turn, render_with_state
-from bedrockjobs.store.rows import JobRow
+from bedrockjobs.engine.handlers.context import Answer, Context, render_with_state
+from bedrockjobs.engine.handlers.dispatch import perform
+from bedrockjobs.engine.handlers.take import nothing
+from bedrockjobs.job.rows import Job
 from bedrockjobs.store.sqlite import SQLiteStore
 from bedrockjobs.store.statements import STATEMENTS
 from tests.model import Model, Outcome
@@ -76,10 +76,10 @@ class SQLiteEngine:
         """Do a command now."""
         if isinstance(command, ListJobs):
             page = (command.after, command.state, command.name, command.limit)
-            rows = [JobRow._make(row) for row in self.store._db.execute(STATEMENTS["list_jobs"], page)]
+            rows = [Job._make(row) for row in self.store._db.execute(STATEMENTS["list_jobs"], page)]
             return Outcome(200, "OK", {"jobs": [json.loads(render_with_state(row)) for row in rows]})
         self.store.begin()
-        outcome = perform(Turn(self.store, self.clock.now(), self.compatibility), command)
+        outcome = perform(Context(self.store, self.clock.now(), self.compatibility), command)
         if isinstance(outcome, Answer) and outcome.waits_for is not None:
             try:
                 outcome = nothing(outcome.waits_for)

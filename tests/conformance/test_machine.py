@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bedrockjobs import commands as c
-from bedrockjobs.config import Compatibility, Settings
-from bedrockjobs.errors import CommandError
+from bedrockjobs.base.config import Compatibility, Settings
+from bedrockjobs.base.errors import CommandError
 from bedrockjobs.store.sqlite import SQLiteStore
 from tests.conformance.engine import ModelEngine, SQLiteEngine
 from tests.model import Outcome

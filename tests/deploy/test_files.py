@@ -16,13 +16,13 @@ from bedrock_worker.cli import main as worker_program
 from prometheus_client import CollectorRegistry, ProcessCollector
 from ruamel.yaml import YAML
 
-from bedrockjobs import logs
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import Settings
 from bedrockjobs.cli import main as program
-from bedrockjobs.clock import SystemClock
-from bedrockjobs.config import Settings
-from bedrockjobs.desk import Desk
-from bedrockjobs.meters import Meters
-from bedrockjobs.metrics import Metrics
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.observe import logs
+from bedrockjobs.observe.measurements import Measurements
+from bedrockjobs.observe.prometheus import Metrics
 from bedrockjobs.store.reader import Page
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -47,8 +47,8 @@ def test_every_file_is_judged_here() -> None:
     assert set(FILES) == {
         "container/Containerfile", "container/compose.yaml", "grafana/bedrockjobs.json",
         "kubernetes/bedrockjobs.yaml", "litestream/litestream.yml", "prometheus/alerts.yaml",
-        "prometheus/scrape.yaml", "systemd/bedrock-worker@.service", "systemd/bedrockjobs.service",
-        "systemd/bedrockjobs.socket", "systemd/litestream-bedrockjobs.service", "systemd/mail.env",
+        "prometheus/scrape.yaml", "systemd/bedrock-worker@.service", "systemd/bedrockjobs.engine.service",
+        "systemd/bedrockjobs.socket", "systemd/litestream-bedrockjobs.engine.service", "systemd/mail.env",
     }  # fmt: skip
 
 
@@ -84,12 +84,19 @@ class _Work:
 async def known() -> dict[str, set[str]]:
     """Return the labels of each series that a server has, by its name."""
     reads: Any = _Reads()
-    clock, meters = SystemClock(), Meters()
-    meters.ticked("fired", 1, 0)
-    meters.started("schedule", 0)
-    meters.ended("success", 0)
+    clock, measurements = SystemClock(), Measurements()
+    measurements.ticked("fired", 1, 0)
+    measurements.started("schedule", 0)
+    measurements.ended("success", 0)
     metrics = Metrics(
-        reads, reads, _Work(), Desk(), meters, lambda: {"created": 1}, clock, Settings(database="jobs.db")
+        reads,
+        reads,
+        _Work(),
+        WorkerRegistry(),
+        measurements,
+        lambda: {"created": 1},
+        clock,
+        Settings(database="jobs.db"),
     )
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -241,7 +248,7 @@ def test_systemd_reads_the_units(tmp_path: Path) -> None:
 
 
 def test_the_servers_unit_is_told_apart_by_what_the_server_does() -> None:
-    settings = settings_of(DEPLOY / "systemd/bedrockjobs.service")
+    settings = settings_of(DEPLOY / "systemd/bedrockjobs.engine.service")
     assert settings["Type"] == ["notify"]
     assert int(settings["WatchdogSec"][0]) >= 10
     default = Settings.model_fields
@@ -253,7 +260,7 @@ def test_the_servers_unit_is_told_apart_by_what_the_server_does() -> None:
 
 
 def test_the_programs_take_the_options_that_the_units_give_them() -> None:
-    (line,) = settings_of(DEPLOY / "systemd/bedrockjobs.service")["ExecStart"]
+    (line,) = settings_of(DEPLOY / "systemd/bedrockjobs.engine.service")["ExecStart"]
     path, command, *arguments = line.replace("${STATE_DIRECTORY}", "/var/lib/bedrockjobs").split()
     assert Path(path).name == "bedrockjobs"
     parse(program.commands[command], arguments)
@@ -269,7 +276,7 @@ def parse(command: Any, arguments: list[str]) -> None:
 
 
 def test_the_variables_are_those_of_the_programs() -> None:
-    for line in settings_of(DEPLOY / "systemd/bedrockjobs.service")["Environment"]:
+    for line in settings_of(DEPLOY / "systemd/bedrockjobs.engine.service")["Environment"]:
         assert line.partition("=")[0] in SERVER_VARIABLES
     names = set(settings_of(DEPLOY / "systemd/mail.env"))
     assert names - {"COMMAND"} <= WORKER_VARIABLES
@@ -368,10 +375,10 @@ def test_kubernetes_gives_no_pod_variables_that_look_like_ours() -> None:
 def test_litestream_copies_the_database_of_the_unit() -> None:
     (found,) = yaml("litestream/litestream.yml")
     (database,) = found["dbs"]
-    (line,) = settings_of(DEPLOY / "systemd/bedrockjobs.service")["ExecStart"]
+    (line,) = settings_of(DEPLOY / "systemd/bedrockjobs.engine.service")["ExecStart"]
     assert line.endswith(f"${{STATE_DIRECTORY}}/{Path(database['path']).name}")
     assert database["replica"]["type"] == "s3"
-    unit = settings_of(DEPLOY / "systemd/litestream-bedrockjobs.service")
+    unit = settings_of(DEPLOY / "systemd/litestream-bedrockjobs.engine.service")
     assert unit["ReadWritePaths"] == [str(Path(database["path"]).parent)]
 
 

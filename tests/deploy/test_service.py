@@ -16,10 +16,10 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bedrockjobs import logs
 from bedrockjobs.client import Client
 from bedrockjobs.commands import Ping
-from bedrockjobs.service import VERSION
+from bedrockjobs.engine.service import VERSION
+from bedrockjobs.observe import logs
 from tests.conftest import Live
 
 ROOT = Path(__file__).parents[2]

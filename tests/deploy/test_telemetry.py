@@ -16,10 +16,10 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from bedrockjobs import telemetry
+from bedrockjobs.base.config import Settings
 from bedrockjobs.client import AsyncClient
 from bedrockjobs.commands import AppendOutput, CreateJob, FailJob, FinishJob, GetJob
-from bedrockjobs.config import Settings
+from bedrockjobs.observe import telemetry
 from bedrockjobs.server import Server
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

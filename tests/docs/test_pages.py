@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs import lifecycle
+from bedrockjobs.base.config import Settings
+from bedrockjobs.base.errors import ERRORS
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.cli import main as bedrockjobs
 from bedrockjobs.cli.serve import option_name, variable_name
 from bedrockjobs.commands import ALL, Command
-from bedrockjobs.config import Settings
-from bedrockjobs.errors import ERRORS
-from bedrockjobs.wire import wire_name
+from bedrockjobs.job import lifecycle
 from docs.generate import rendered
 from docs.generator import tags
 from docs.generator.errors import reasons_of_code
@@ -86,7 +86,7 @@ def test_every_setting_and_constant_is_documented() -> None:
         assert field.description
         assert f"| `{option_name(name)}` | `{variable_name(name)}` |" in text
     constants = {name for name, _, _ in constants_of_config()}
-    source = (ROOT / "bedrockjobs/config.py").read_text()
+    source = (ROOT / "bedrockjobs/base/config.py").read_text()
     assert constants == set(re.findall(r"^([A-Z][A-Z_]+) = ", source, re.MULTILINE)), "one has no reason"
     assert all(f"| `{name}` |" in text for name in constants)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.config import Settings
+from bedrockjobs.base.config import Settings
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import Reader
 from bedrockjobs.store.statements import VIEWS

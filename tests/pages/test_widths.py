@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
-from bedrockjobs.config import NAME_CHARS_MAX, WORKER_CHARS_MAX
+from bedrockjobs.base.config import NAME_CHARS_MAX, WORKER_CHARS_MAX
 from tests.pages.looking import Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from aiohttp import web
 
-from bedrockjobs.config import KEY_CHARS_MAX
+from bedrockjobs.base.config import KEY_CHARS_MAX
 from bedrockjobs.protocol.compression import GZIP_BYTES_MIN, takes_gzip
 from bedrockjobs.protocol.http import HTTPFront
 from tests.conftest import Live

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bedrockjobs.config import IF_MATCH_CHARS_MAX
+from bedrockjobs.base.config import IF_MATCH_CHARS_MAX
 from tests.conftest import Live
 from tests.protocol.talk import Talk
 

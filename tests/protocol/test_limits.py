@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.clock import SystemClock
-from bedrockjobs.config import (
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import (
     ANSWER_BYTES_MAX,
     CRASH_PATTERNS_MAX,
     CRASHED_PER_TAKE_MAX,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from bedrockjobs.base.config import JOBS_PER_CREATE_MAX, NAME_CHARS_MAX
+from bedrockjobs.base.errors import ERRORS, CommandError
 from bedrockjobs.commands import COMMANDS
-from bedrockjobs.config import JOBS_PER_CREATE_MAX, NAME_CHARS_MAX
-from bedrockjobs.errors import ERRORS, CommandError
 from bedrockjobs.protocol import grammar
 from bedrockjobs.protocol.http import HTTP_STATUS
 from bedrockjobs.protocol.openapi import PROBLEMS, describe

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock
 from tests.conftest import Live, Serve
 from tests.protocol.talk import Reply, Talk
 

@@ -14,16 +14,16 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bedrockjobs.bells import Bells
-from bedrockjobs.clock import SystemClock
-from bedrockjobs.config import LIST_MAX, Settings
-from bedrockjobs.desk import Desk
-from bedrockjobs.errors import CommandError
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import LIST_MAX, Settings
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol import sse
 from bedrockjobs.protocol.http import problem
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import Reader
-from bedrockjobs.tally import Tally
 from bedrockjobs.views import EVENTS, Views, output_topic
 
 AT = "2026-11-21 03:00:00"
@@ -74,11 +74,11 @@ class Site:
     """A small application with nothing but the streams."""
 
     def __init__(
-        self, path: Path, bells: Bells, client: aiohttp.ClientSession, stack: AsyncExitStack
+        self, path: Path, notifier: Notifier, client: aiohttp.ClientSession, stack: AsyncExitStack
     ) -> None:
         """Write to the database at ``path``; ask with ``client``."""
         self.db = sqlite3.connect(path, isolation_level=None)
-        self.bells = bells
+        self.notifier = notifier
         self.client = client
         self._stack = stack
 
@@ -106,22 +106,22 @@ class Site:
     def line(self, seq: int, line: str, run_id: int = 5) -> None:
         """Add a line of output and ring."""
         self.db.execute("INSERT INTO output VALUES (?, ?, ?, 'out', ?)", (run_id, seq, AT, line))
-        self.bells.ring(output_topic(run_id))
+        self.notifier.notify(output_topic(run_id))
 
     def end(self, status: str = "success", run_id: int = 5) -> None:
         """End a run and ring."""
         self.db.execute("UPDATE runs SET status = ? WHERE runID = ?", (status, run_id))
-        self.bells.ring(output_topic(run_id))
+        self.notifier.notify(output_topic(run_id))
 
     def event(self, seq: int, kind: str = "paused", name: str = "") -> None:
         """Add an event and ring."""
         self.db.execute("INSERT INTO events (seq, at, kind, name) VALUES (?, ?, ?, ?)", (seq, AT, kind, name))
-        self.bells.ring(EVENTS)
+        self.notifier.notify(EVENTS)
 
     async def listeners(self, count: int) -> None:
         """Wait until so many topics are listened to."""
         async with asyncio.timeout(DEADLINE_S):
-            while len(self.bells) != count:
+            while len(self.notifier) != count:
                 await asyncio.sleep(0.001)
 
 
@@ -151,10 +151,12 @@ async def start(tmp_path: Path) -> AsyncIterator[Open]:
             reader = Reader(str(path), settings)
             await reader.open()
             stack.push_async_callback(reader.close)
-            bells = Bells()
+            notifier = Notifier()
             app = web.Application(middlewares=[_refuse])
             app.add_routes(
-                sse.routes(Views(reader, bells, Desk(), Tally(), SystemClock(), settings), **options)
+                sse.routes(
+                    Views(reader, notifier, WorkerRegistry(), Stats(), SystemClock(), settings), **options
+                )
             )
             runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
             await runner.setup()
@@ -165,7 +167,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Open]:
             client = await stack.enter_async_context(
                 aiohttp.ClientSession(f"http://127.0.0.1:{base[1]}", timeout=aiohttp.ClientTimeout(60))
             )
-            site = Site(path, bells, client, stack)
+            site = Site(path, notifier, client, stack)
             stack.callback(site.db.close)
             return site
 
@@ -322,7 +324,7 @@ async def test_a_drain_ends_the_streams(site: Site) -> None:
     output = await site.stream("/runs/5/output")
     events = await site.stream("/events")
     await site.listeners(2)
-    site.bells.end()
+    site.notifier.end()
     for stream in (output, events):
         while (block := await stream.block()) is not None:
             assert "event" not in block
@@ -358,7 +360,7 @@ async def test_a_run_that_goes_while_it_is_followed_ends_its_stream(site: Site) 
     stream = await site.stream("/runs/5/output")
     await site.listeners(1)
     site.db.execute("DELETE FROM runs")
-    site.bells.ring(output_topic(5))
+    site.notifier.notify(output_topic(5))
     assert await stream.block() == {"": "0", "id": "0"}
     assert await stream.block() is None
     gone = await site.get("/runs/5/output", **STREAM)

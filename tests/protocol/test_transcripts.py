@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.clock import ManualClock
+from bedrockjobs.base.clock import ManualClock
 from tests.conftest import Serve
 from tests.protocol.talk import Reply
 from tests.protocol.transcript import FOLDER, compatibility, difference, play, read

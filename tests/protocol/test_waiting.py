@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.config import WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.base.config import WAIT_MS_DEFAULT, WAIT_MS_MAX
 from tests.conftest import Live, Serve
 from tests.protocol.talk import Talk, post, request
 

@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from bedrockjobs.handlers import families
-from bedrockjobs.store.ready import Ready
-from bedrockjobs.store.rows import JobRow
+from bedrockjobs.engine.handlers import families
+from bedrockjobs.job.rows import Job
+from bedrockjobs.store.ready_queue import Ready
 from bedrockjobs.store.sqlite import SQLiteStore
 
 DROPPED = 0.02
@@ -58,7 +58,7 @@ def blind_take(seed: int) -> None:
     """Give out jobs that run already."""
     first_due, dice = Ready.first_due, random.Random(seed)
 
-    def blind(self: Ready, *args: Any, **options: Any) -> JobRow | None:
+    def blind(self: Ready, *args: Any, **options: Any) -> Job | None:
         if dice.random() < BLIND:
             row = self._execute("SELECT jobID FROM jobs WHERE state = 'RUNNING' LIMIT 1").fetchone()
             if row is not None:

@@ -9,18 +9,18 @@ import sys
 from collections.abc import Callable
 
 from bedrockjobs.cli import main
-from bedrockjobs.handlers import ticks
-from bedrockjobs.handlers.turn import Turn
-from bedrockjobs.store.rows import JobRow
+from bedrockjobs.engine.handlers import ticks
+from bedrockjobs.engine.handlers.context import Context
+from bedrockjobs.job.rows import Job
 
 EVERY = 3
 """Which of the ends of runs has the fault."""
 
 
-def _after_run(change: Callable[[JobRow, JobRow], JobRow]) -> None:
+def _after_run(change: Callable[[Job, Job], Job]) -> None:
     after_run, ends = ticks.after_run, 0
 
-    def wrong(turn: Turn, row: JobRow) -> JobRow:
+    def wrong(turn: Context, row: Job) -> Job:
         nonlocal ends
         ends += 1
         after = after_run(turn, row)

@@ -93,7 +93,7 @@ def _fork(order: dict[str, Any]) -> int:
 
 
 def _serve(order: dict[str, Any]) -> int:
-    from bedrockjobs.config import Settings
+    from bedrockjobs.base.config import Settings
     from bedrockjobs.server import run
     from tests.reliability.faults import FAULTS
 

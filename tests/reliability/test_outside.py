@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from bedrockjobs.base.config import Settings
 from bedrockjobs.commands import CreateJob, GetJob
-from bedrockjobs.config import Settings
-from bedrockjobs.dispatcher import Outcome
+from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.server import Server
 from tests.history import Ledger, judge
 from tests.reliability.recorded import Recorded, look

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.clock import ManualClock
-from bedrockjobs.config import Settings
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.config import Settings
 from bedrockjobs.server import Server
 from tests.conftest import START
 from tests.runs.rig import Site

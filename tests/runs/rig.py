@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bedrockjobs.clock import ManualClock
-from bedrockjobs.config import Settings
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.config import Settings
 from bedrockjobs.server import Server
 from tests.conftest import START, Live
 from tests.protocol.talk import Reply, Talk, post, request

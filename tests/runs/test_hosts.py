@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.dispatcher.keeper import SETTLE_S
+from bedrockjobs.engine.maintenance import SETTLE_S
 from tests.runs.rig import Site
 
 TICK, NEXT, THIRD = "2026-11-21 04:00:00", "2026-11-21 05:00:00", "2026-11-21 06:00:00"

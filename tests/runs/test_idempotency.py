@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bedrockjobs.config import KEY_CHARS_MAX, KEYS_KEPT_S
+from bedrockjobs.base.config import KEY_CHARS_MAX, KEYS_KEPT_S
 from tests.runs.rig import Site
 
 

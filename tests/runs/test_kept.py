@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bedrockjobs.config import (
+from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
     HISTORY_DEFAULT,
     KEYS_KEPT_S,
@@ -12,7 +12,7 @@ from bedrockjobs.config import (
     RUNS_KEPT_MAX,
     STATS_KEPT_S,
 )
-from bedrockjobs.dispatcher.keeper import CLEANED_MAX
+from bedrockjobs.engine.maintenance import CLEANED_MAX
 from bedrockjobs.store.records import COUNTED_MAX
 from tests.runs.rig import Site
 
@@ -120,12 +120,12 @@ async def test_the_history_of_a_job_outlives_it(site: Site) -> None:
 async def clean(site: Site, seconds: float) -> None:
     """Let the wall clock move, and then the time of the server's next look for what is old."""
     site.clock.advance(seconds)
-    site.server.dispatcher._keeper._clean_at = site.clock.monotonic()
+    site.server.dispatcher._maintenance._clean_at = site.clock.monotonic()
     await site.rest()
 
 
 async def test_old_events_go(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bedrockjobs.dispatcher.keeper.EVENTS_KEPT_MAX", 10)
+    monkeypatch.setattr("bedrockjobs.engine.maintenance.EVENTS_KEPT_MAX", 10)
     assert EVENTS_KEPT_MAX > 10
     for number in range(20):
         await site.ok("PauseJobs", name=f"n{number}")
@@ -207,7 +207,7 @@ async def test_nor_do_very_many_names(site: Site, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_runs_of_very_many_names_go_after_all(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bedrockjobs.dispatcher.keeper.RUNS_KEPT_MAX", 10)
+    monkeypatch.setattr("bedrockjobs.engine.maintenance.RUNS_KEPT_MAX", 10)
     assert RUNS_KEPT_MAX > 10
     await site.create("running")
     running = await site.take("running")
@@ -233,7 +233,7 @@ async def test_the_ledger_of_a_job_that_is_gone_goes_too(site: Site) -> None:
 async def test_one_look_deletes_so_many_and_the_next_goes_on(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bedrockjobs.dispatcher.keeper.CLEANED_MAX", 4)
+    monkeypatch.setattr("bedrockjobs.engine.maintenance.CLEANED_MAX", 4)
     assert CLEANED_MAX > 4
     await site.ok("CreateJobs", jobs=[{"name": "a", "idempotencyKey": f"k{n}"} for n in range(10)])
     left = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bedrockjobs.config import LEASE_S_DEFAULT, LOST_RUNS_MAX, RUNS_PER_HEARTBEAT_MAX
-from bedrockjobs.desk import BEATS_PER_LEASE
+from bedrockjobs.base.config import LEASE_S_DEFAULT, LOST_RUNS_MAX, RUNS_PER_HEARTBEAT_MAX
+from bedrockjobs.engine.workers import BEATS_PER_LEASE
 from tests.runs.rig import Site
 
 LEASE = LEASE_S_DEFAULT
@@ -307,7 +307,7 @@ async def test_a_waiting_heartbeat_is_answered_within_its_lease(
 ) -> None:
     """Whatever it asks for: one whose answer is lost must cost no run."""
     assert BEATS_PER_LEASE >= 2
-    monkeypatch.setattr("bedrockjobs.desk.BEATS_PER_LEASE", 10_000)
+    monkeypatch.setattr("bedrockjobs.engine.workers.BEATS_PER_LEASE", 10_000)
     await site.create("a", lease=9)
     job = await site.leased("a")
     for run_ids in ([job["runID"]], []):

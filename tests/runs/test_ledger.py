@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from bedrockjobs.base.config import CATCHUP_MAX, TICK_ROWS_MAX
 from bedrockjobs.commands import GetJob
-from bedrockjobs.config import CATCHUP_MAX, TICK_ROWS_MAX
 from tests.runs.rig import Site
 
 

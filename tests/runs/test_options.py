@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.commands.options import OPTIONS
-from bedrockjobs.commands.take import JobReply
-from bedrockjobs.config import (
+from bedrockjobs.base.config import (
     ARGV_MAX,
     DURATION_S_MAX,
     HISTORY_MAX,
@@ -17,7 +15,9 @@ from bedrockjobs.config import (
     TAG_CHARS_MAX,
     TAGS_MAX,
 )
-from bedrockjobs.wire import wire_name
+from bedrockjobs.base.wire import wire_name
+from bedrockjobs.commands.options import OPTIONS
+from bedrockjobs.commands.take import JobReply
 from tests.runs.conftest import Open
 from tests.runs.rig import Site
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.config import (
+from bedrockjobs.base.config import (
     LIST_MAX,
     OUTPUT_KEPT_S,
     OUTPUT_LINE_CHARS_MAX,
@@ -326,7 +326,7 @@ async def test_a_stream_of_events_is_resumed(site: Site) -> None:
 async def test_a_client_that_counts_on_over_the_limit_meets_no_gap(
     site: Site, run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bedrockjobs.handlers.control.OUTPUT_LINES_PER_RUN_MAX", 3)
+    monkeypatch.setattr("bedrockjobs.engine.handlers.control.OUTPUT_LINES_PER_RUN_MAX", 3)
     assert await append(site, 1, *"abcde") == 3
     assert await append(site, 6, "f") == 3
     assert numbered(await read(site)) == [(1, "a"), (2, "b"), (3, "c")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bedrockjobs.config import PAUSES_MAX, REASON_CHARS_MAX
+from bedrockjobs.base.config import PAUSES_MAX, REASON_CHARS_MAX
 from tests.runs.rig import Site
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.clock import ManualClock
-from bedrockjobs.config import LEASE_S_DEFAULT, Settings
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.config import LEASE_S_DEFAULT, Settings
 from bedrockjobs.server import Server
 from tests.conftest import START
 from tests.runs.rig import Site, moment

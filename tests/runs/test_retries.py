@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bedrockjobs.config import BACKOFF_S_DEFAULT, BACKOFF_S_MAX_DEFAULT
+from bedrockjobs.base.config import BACKOFF_S_DEFAULT, BACKOFF_S_MAX_DEFAULT
 from tests.runs.conftest import Open
 from tests.runs.rig import Site, between
 

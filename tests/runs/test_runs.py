@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bedrockjobs.commands import Command, GetJob, TriggerJob, UpdateJob
-from bedrockjobs.dispatcher.batch import SERVED_AT_ONCE_MAX
-from bedrockjobs.handlers.turn import Answer
+from bedrockjobs.engine.batch import SERVED_AT_ONCE_MAX
+from bedrockjobs.engine.handlers.context import Answer
 from tests.protocol.talk import request
 from tests.runs.rig import LONG_MS, Site
 
@@ -413,7 +413,7 @@ async def test_the_fence_holds_after_a_take_that_nobody_got(site: Site) -> None:
 async def test_all_who_wait_are_served_though_one_transaction_serves_so_many(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bedrockjobs.dispatcher.batch.SERVED_AT_ONCE_MAX", 2)
+    monkeypatch.setattr("bedrockjobs.engine.batch.SERVED_AT_ONCE_MAX", 2)
     assert SERVED_AT_ONCE_MAX > 2
     await site.ok("CreateJobs", jobs=[{"name": "a", "firstRun": "2026-11-21 03:31:00"}] * 5)
     talks = [await site.asking("a", f"w{number}") for number in range(5)]

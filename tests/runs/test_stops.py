@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.config import LEASE_S_DEFAULT
+from bedrockjobs.base.config import LEASE_S_DEFAULT
 from tests.runs.rig import Site
 
 WAYS = [("TerminateRun", "TERM", "terminated"), ("KillRun", "KILL", "killed")]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.config import SCHEDULES_PER_SYNC_MAX
+from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
 from tests.runs.rig import Site
 
 HOURLY, DAILY = "CRON 0 * * * *", "CRON 0 0 * * *"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bedrockjobs.config import GRACE_S_DEFAULT, LEASE_S_DEFAULT, TAKE_BACK_S
+from bedrockjobs.base.config import GRACE_S_DEFAULT, LEASE_S_DEFAULT, TAKE_BACK_S
 from tests.runs.rig import Site, between
 
 TERM, KILL = [{"runID": 1, "signal": "TERM"}], [{"runID": 1, "signal": "KILL"}]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.desk import LISTED_MAX
+from bedrockjobs.engine.workers import LISTED_MAX
 from tests.runs.rig import Site
 
 

@@ -12,12 +12,12 @@ import click
 import pytest
 from cli_fake import FakeServer, fake_server, run
 
+from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
+from bedrockjobs.base.errors import WrongState
+from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli import apply as apply_module
 from bedrockjobs.cli.difference import attributes_changed
-from bedrockjobs.config import SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.definitions import definition_of, read
-from bedrockjobs.errors import WrongState
-from bedrockjobs.wire import RawJSON
 
 DIFFERENCE = {"added": ["a"], "changed": ["b"], "removed": ["old"], "unchanged": ["c", "d"]}
 JOBS = {"jobs": [{"jobID": 7, "name": "b", "repeat": "CRON @hourly", "priority": 500, "retries": 2}]}

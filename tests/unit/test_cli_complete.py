@@ -9,10 +9,10 @@ import pytest
 from cli_fake import FakeServer, fake_server
 from click.shell_completion import ShellComplete
 
+from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.cli import complete, main
 from bedrockjobs.client import Answer, ServerUnreachable
 from bedrockjobs.commands import Command
-from bedrockjobs.errors import Unavailable
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from cli_fake import run
 
+from bedrockjobs.base.config import Settings
 from bedrockjobs.cli.database import size_text
-from bedrockjobs.config import Settings
+from bedrockjobs.job.rows import Job
 from bedrockjobs.store import backup as copying
 from bedrockjobs.store import bedrock_import, schema
 from bedrockjobs.store.bedrock_import import COLUMNS
 from bedrockjobs.store.lock import DatabaseLock
-from bedrockjobs.store.rows import JobRow
 from bedrockjobs.store.sqlite import SQLiteStore
 
 STAMP = "2026-11-21 03:29:56"
@@ -46,7 +46,7 @@ def add_jobs(store: SQLiteStore, count: int) -> None:
     """Add jobs in one commit."""
     store.begin()
     for _ in range(count):
-        store.insert(JobRow(STAMP, store.new_job_id(), "QUEUED", "foo", STAMP, data=f'{{"a":"{"x" * 500}"}}'))
+        store.insert(Job(STAMP, store.new_job_id(), "QUEUED", "foo", STAMP, data=f'{{"a":"{"x" * 500}"}}'))
     store.commit()
 
 

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from cli_fake import FakeServer, fake_server, run
 
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import Settings
+from bedrockjobs.base.wire import stamp
 from bedrockjobs.cli import doctor as module
 from bedrockjobs.cli import main
 from bedrockjobs.cli.doctor import doctor
-from bedrockjobs.clock import SystemClock
-from bedrockjobs.config import Settings
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.lock import DatabaseLock
 from bedrockjobs.store.sqlite import SQLiteStore
-from bedrockjobs.wire import stamp
 
 Found = list[dict[str, str]]
 

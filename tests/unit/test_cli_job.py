@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 from cli_fake import FakeServer, fake_server, run
 
-from bedrockjobs.cli import explain, job
-from bedrockjobs.cli.options import SECTIONS
-from bedrockjobs.client import Answer, ConnectionLost, ServerUnreachable
-from bedrockjobs.commands import Command
-from bedrockjobs.commands.options import JobOptions
-from bedrockjobs.errors import (
+from bedrockjobs.base.errors import (
     BadArguments,
     Forbidden,
     NotFound,
@@ -23,6 +18,11 @@ from bedrockjobs.errors import (
     Unavailable,
     WrongState,
 )
+from bedrockjobs.cli import explain, job
+from bedrockjobs.cli.options import SECTIONS
+from bedrockjobs.client import Answer, ConnectionLost, ServerUnreachable
+from bedrockjobs.commands import Command
+from bedrockjobs.commands.options import JobOptions
 
 JOB = '{"created":"2026-11-21 03:29:56","data":{"value":1.0},"jobID":7,"name":"foo","state":"QUEUED"}'
 

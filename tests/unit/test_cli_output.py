@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.output import (
     as_json,
     printable,
@@ -20,7 +21,6 @@ from bedrockjobs.cli.output import (
     write_many,
     write_one,
 )
-from bedrockjobs.wire import RawJSON
 
 JOB = raw_record(
     '{"jobID":7,"state":"QUEUED","name":"foo","data":{"b":2.50,"a":[1, -0.0]},"nextRun":"2026-11-21"}'

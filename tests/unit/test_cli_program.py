@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from cli_fake import FakeServer, fake_server, run
 
+from bedrockjobs.base.errors import BadQuery
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.client import Answer, ServerUnreachable
 from bedrockjobs.commands import COMMANDS, Command
-from bedrockjobs.errors import BadQuery
-from bedrockjobs.wire import wire_name
 
 ROWS = '{"headers":["jobID","name","data","name"],"rows":[[1,"foo",{"a":1.0},null],[2,"42",{},"x"]]}'
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from cli_fake import FakeServer, fake_server, run
 
+from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.cli import follow
 from bedrockjobs.client import Answer, ServerUnreachable
 from bedrockjobs.commands import Command
-from bedrockjobs.errors import NotFound, WrongState
 
 RUN = {
     "runID": 3, "jobID": 7, "name": "backup", "attempt": 1, "cause": "schedule", "status": "fail",

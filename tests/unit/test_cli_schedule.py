@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from cli_fake import FakeServer, fake_server, run
 
+from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.cli.pages import literal
 from bedrockjobs.cli.schedule import repeat_of, split_repeat
 from bedrockjobs.commands import Command
-from bedrockjobs.errors import NotFound, WrongState
 
 REPEAT = "CRON TZ=Europe/Berlin 0 9 * * *"
 SCHEDULE = {

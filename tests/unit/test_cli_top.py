@@ -11,15 +11,15 @@ import pytest
 from cli_fake import FakeServer, fake_server, run
 from rich.console import Console
 
+from bedrockjobs.base.clock import ManualClock, SystemClock
+from bedrockjobs.base.errors import BadQuery
+from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli import top
-from bedrockjobs.cli.frame import Picture, drawn, progress_text
 from bedrockjobs.cli.output import Record
 from bedrockjobs.cli.session import Failure, Session
+from bedrockjobs.cli.top_view import Picture, drawn, progress_text
 from bedrockjobs.client import Answer, ServerUnreachable
-from bedrockjobs.clock import ManualClock, SystemClock
 from bedrockjobs.commands import Command
-from bedrockjobs.errors import BadQuery
-from bedrockjobs.wire import RawJSON
 
 STATUS = {"version": "1.0", "started": "2026-11-21 08:00:00", "now": "2026-11-21 09:30:00"}
 STATES = {

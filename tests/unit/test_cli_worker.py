@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from cli_fake import FakeServer, fake_server, run
 
+from bedrockjobs.base.clock import ManualClock, SystemClock
+from bedrockjobs.base.errors import NotFound
 from bedrockjobs.cli import worker
-from bedrockjobs.clock import ManualClock, SystemClock
-from bedrockjobs.errors import NotFound
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 import bedrockjobs
+from bedrockjobs.base.config import Settings
+from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, UnexpectedAnswer
 from bedrockjobs.client import (
     Address,
     AsyncClient,
@@ -37,8 +39,6 @@ from bedrockjobs.commands import (
     Status,
     ThenReply,
 )
-from bedrockjobs.config import Settings
-from bedrockjobs.errors import BadArguments, NotFound, Unavailable, UnexpectedAnswer
 from bedrockjobs.server import Server
 from tests.worker.fake_server import DEADLINE_S, FakeServer
 

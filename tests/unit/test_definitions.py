@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from bedrockjobs import definitions
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import SyncSchedules
 from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.definitions import BadDefinitions, Format, format_of, read, toml_entry
-from bedrockjobs.wire import wire_name
 
 TOML = """
 source = "reports"

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import Settings
+from bedrockjobs.base.errors import CommandError, NotFound, ServerFault, Unavailable
 from bedrockjobs.commands import Command, CreateJob, GetJob, QueryJob
-from bedrockjobs.config import Settings
-from bedrockjobs.dispatcher import Dispatcher, Outcome
-from bedrockjobs.errors import CommandError, NotFound, ServerFault, Unavailable
-from bedrockjobs.handlers import failing
-from bedrockjobs.handlers.dispatch import HANDLERS
-from bedrockjobs.handlers.turn import Answer
+from bedrockjobs.engine.dispatcher import Dispatcher
+from bedrockjobs.engine.handlers import failing
+from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.handlers.dispatch import HANDLERS
+from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.store.sqlite import SQLiteStore
 
 
@@ -241,7 +242,7 @@ async def test_what_follows_a_commit_may_fail_and_all_are_answered(
     def bad(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(bench.dispatcher._batch._desk, "opened", bad)
+    monkeypatch.setattr(bench.dispatcher._batch._presence, "opened", bad)
     await bench.ask(CreateJob(name="a"))
     assert '"runID":1' in body(await bench.ask(GetJob(name="a", worker="w")))
     assert body(await bench.ask(CreateJob(name="b"))) == '{"jobID":2}'
@@ -275,7 +276,7 @@ async def test_one_job_whose_time_cannot_be_kept_hurts_no_other(
 
 async def test_a_stopping_server_does_not_spin(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     await bench.ask(CreateJob(name="a"))
-    monkeypatch.setattr(bench.dispatcher._keeper, "sleep_s", lambda: 0.0)
+    monkeypatch.setattr(bench.dispatcher._maintenance, "sleep_s", lambda: 0.0)
     assert bench.dispatcher._sleep_s() < 1
     bench.dispatcher._draining = True
     assert bench.dispatcher._sleep_s() > 1, "what time asks for is left to the next server"

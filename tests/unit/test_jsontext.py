@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs import jsontext
-from bedrockjobs.config import JSON_DEPTH_MAX
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import JSON_DEPTH_MAX
 
 scalars = st.one_of(
     st.none(),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs import logs
+from bedrockjobs.observe import logs
 
 log = logging.getLogger("bedrockjobs.test")
 

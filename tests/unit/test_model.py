@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bedrockjobs.base.config import Compatibility
 from bedrockjobs.commands import Command, command_named
-from bedrockjobs.config import Compatibility
 from tests import model_data, model_repeat
 from tests.model import Model, Outcome, Row
 
@@ -270,7 +270,7 @@ def test_a_model_answers_with_equal_outcomes() -> None:
 @pytest.mark.parametrize("name", MODEL_FILES)
 def test_the_model_is_independent(name: str) -> None:
     """A model that shared code with the server would share its faults."""
-    allowed = {"bedrockjobs", "bedrockjobs.commands", "bedrockjobs.commands.take", "bedrockjobs.config"}
+    allowed = {"bedrockjobs", "bedrockjobs.commands", "bedrockjobs.commands.take", "bedrockjobs.base.config"}
     allowed.add("bedrockjobs.schedule.cron")  # has oracles of its own
     tree = ast.parse((Path(__file__).parents[1] / name).read_text())
     named = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.config import HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX, Settings
-from bedrockjobs.errors import BadRequest, NotFound, TooLarge
+from bedrockjobs.base.config import HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX, Settings
+from bedrockjobs.base.errors import BadRequest, NotFound, TooLarge
 from bedrockjobs.protocol import raw
 
 SMALL = Settings(body_bytes_max=1_024, headers_max=8)
@@ -227,8 +227,8 @@ def test_refusals() -> None:
 
 
 def test_a_remembered_head_means_what_it_meant() -> None:
-    heads = raw.Heads()
-    parser = raw.RawParser(SMALL, heads)
+    requests = raw.RequestCache()
+    parser = raw.RawParser(SMALL, requests)
     parser.feed(b"Ping\nContent-Length: 2\n\nab" + b"GetJob\nname: x\n\n" * 2)
     with_body, first, second = (parser.next_request() for _ in range(3))
     assert with_body is not None
@@ -236,8 +236,8 @@ def test_a_remembered_head_means_what_it_meant() -> None:
     assert first == second
     assert first is not second
     command = object()
-    heads.remember(with_body, command)
-    heads.remember(first, command)
+    requests.remember(with_body, command)
+    requests.remember(first, command)
     parser.feed(b"Ping\nContent-Length: 2\n\nab" + b"GetJob\nname: x\n\nPing\n\n")
     again, known, other = (parser.next_request() for _ in range(3))
     assert again == with_body
@@ -250,12 +250,12 @@ def test_a_remembered_head_means_what_it_meant() -> None:
 
 
 def test_few_and_short_heads_are_remembered() -> None:
-    heads = raw.Heads()
+    requests = raw.RequestCache()
     for number in range(HEADS_REMEMBERED_MAX + 1):
-        heads.remember(raw.Request("GetJob", {}, head=b"%d" % number), None)
-    assert len(heads.known) == HEADS_REMEMBERED_MAX
-    assert b"0" not in heads.known
-    heads.remember(raw.Request("GetJob", {}, head=b"x" * (HEAD_REMEMBERED_BYTES_MAX + 1)), None)
-    assert b"1" in heads.known
-    heads.remember(raw.Request("GetJob", {}, head=b"x" * HEAD_REMEMBERED_BYTES_MAX), None)
-    assert b"1" not in heads.known
+        requests.remember(raw.Request("GetJob", {}, head=b"%d" % number), None)
+    assert len(requests.known) == HEADS_REMEMBERED_MAX
+    assert b"0" not in requests.known
+    requests.remember(raw.Request("GetJob", {}, head=b"x" * (HEAD_REMEMBERED_BYTES_MAX + 1)), None)
+    assert b"1" in requests.known
+    requests.remember(raw.Request("GetJob", {}, head=b"x" * HEAD_REMEMBERED_BYTES_MAX), None)
+    assert b"1" not in requests.known

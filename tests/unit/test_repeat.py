@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.config import REPEAT_MODIFIERS_MAX
+from bedrockjobs.base.config import REPEAT_MODIFIERS_MAX
 from bedrockjobs.schedule.repeat import complaint, later, next_run, parse_repeat, parse_retry_after
 
 SCHEDULED, STARTED, FINISHED = "2026-11-21 13:00:00", "2026-11-21 13:15:00", "2026-11-21 13:45:00"

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.store.rows import JobRow, glob, literal_prefix, names_from
+from bedrockjobs.base.glob import glob, literal_prefix
+from bedrockjobs.job.rows import Job, names_from
 
 _plain = sqlite3.connect(":memory:")
 
@@ -81,7 +82,7 @@ def test_the_same_names_are_one_key() -> None:
     [("QUEUED", True), ("RUNQUEUED", True), ("RUNNING", False), ("PAUSED", False), ("FAILED", False)],
 )
 def test_which_rows_are_queued(state: str, queued: bool) -> None:
-    row = JobRow("2026-01-01 00:00:00", 1, state, "a", "2026-01-01 00:00:00")
+    row = Job("2026-01-01 00:00:00", 1, state, "a", "2026-01-01 00:00:00")
     assert row.queued is queued
     assert not row.mocked
     assert row._replace(lane="mock").mocked

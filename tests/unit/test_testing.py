@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from bedrockjobs.base.errors import NotFound
 from bedrockjobs.client import Client, ServerUnreachable
 from bedrockjobs.commands import CreateJob, FailJob, FinishJob, GetJob, ListTicks, Ping, QueryJob, Status
-from bedrockjobs.errors import NotFound
 from bedrockjobs.testing import START, ServerUnderTest
 
 TOP = Path(__file__).parents[2]

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.bells import Bells
-from bedrockjobs.clock import ManualClock
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
+from bedrockjobs.base.errors import BadArguments, BadQuery, CommandError, NotFound, TimedOut, TooMany
 from bedrockjobs.commands import (
     ALL,
     Command,
@@ -30,14 +31,13 @@ from bedrockjobs.commands import (
 )
 from bedrockjobs.commands.control import EventReply, ScheduleReply, TickReply
 from bedrockjobs.commands.runs import OutputLine, RunReply
-from bedrockjobs.config import ANSWER_BYTES_MAX, LIST_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
-from bedrockjobs.desk import Desk
-from bedrockjobs.errors import BadArguments, BadQuery, CommandError, NotFound, TimedOut, TooMany
+from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.observe.stats import Minute, Stats
 from bedrockjobs.store import reader as reading
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import Reader
 from bedrockjobs.store.statements import _read
-from bedrockjobs.tally import Minute, Tally
 from bedrockjobs.views import COUNTED_MAX, EVENTS, Views, output_topic
 from bedrockjobs.views.render import keys_of
 
@@ -58,11 +58,11 @@ class Table:
         """Write to the database at ``path``, read it by ``reader``."""
         self.db = sqlite3.connect(path, isolation_level=None)
         self.reader = reader
-        self.bells = Bells()
+        self.notifier = Notifier()
         self.clock = ManualClock(NOW)
-        self.tally = Tally()
-        self.desk = Desk(self.clock)
-        self.views = Views(reader, self.bells, self.desk, self.tally, self.clock, settings)
+        self.stats = Stats()
+        self.presence = WorkerRegistry(self.clock)
+        self.views = Views(reader, self.notifier, self.presence, self.stats, self.clock, settings)
 
     def add(self, table: str, **values: Any) -> None:
         """Add a row."""
@@ -101,7 +101,7 @@ class Table:
 
     async def waiting(self, count: int = 1) -> None:
         """Wait until so many commands have read and found nothing."""
-        listening = self.bells._listening.values
+        listening = self.notifier._listening.values
         async with asyncio.timeout(10):
             while sum(len(rung._waiters) for rungs in listening() for rung in rungs) != count:
                 await asyncio.sleep(0)
@@ -174,7 +174,7 @@ async def test_an_unknown_run_is_not_found(table: Table) -> None:
             await table.views.answer(command)
         assert caught.value.status_line == "404 No run with this runID"
         assert caught.value.detail == "there is no run 9"
-    assert len(table.bells) == 0
+    assert len(table.notifier) == 0
 
 
 async def test_a_waiting_reader_gets_the_next_line(table: Table) -> None:
@@ -182,12 +182,12 @@ async def test_a_waiting_reader_gets_the_next_line(table: Table) -> None:
     table.line(5, 1)
     wait = asyncio.ensure_future(table.ask(ReadOutput(run_id=5, after=1, connection="wait", timeout=LONG_MS)))
     await table.waiting()
-    table.bells.ring(output_topic(5))  # a ring alone, say of a rolled back commit, is no line
-    table.bells.ring(output_topic(6))
+    table.notifier.notify(output_topic(5))  # a ring alone, say of a rolled back commit, is no line
+    table.notifier.notify(output_topic(6))
     table.line(5, 2, "new")
-    table.bells.ring(output_topic(5))
+    table.notifier.notify(output_topic(5))
     assert [line["line"] for line in (await wait)["lines"]] == ["new"]
-    assert len(table.bells) == 0
+    assert len(table.notifier) == 0
 
 
 async def test_a_waiting_reader_hears_of_the_end(table: Table) -> None:
@@ -195,7 +195,7 @@ async def test_a_waiting_reader_hears_of_the_end(table: Table) -> None:
     wait = asyncio.ensure_future(table.ask(ReadOutput(run_id=5, connection="WAIT", timeout=LONG_MS)))
     await table.waiting()
     table.db.execute("UPDATE runs SET status = 'killed' WHERE runID = 5")
-    table.bells.ring(output_topic(5))
+    table.notifier.notify(output_topic(5))
     assert await wait == {"lines": [], "status": "killed", "ended": True}
 
 
@@ -223,7 +223,7 @@ async def test_a_wait_lasts_as_long_as_it_may(
         asked.append(timeout_s)
         return False
 
-    monkeypatch.setattr("bedrockjobs.bells.Bell.wait", wait)
+    monkeypatch.setattr("bedrockjobs.engine.notifier.Subscription.wait", wait)
     await table.views.answer(Events(connection="wait", timeout=timeout))
     assert asked == [pytest.approx(expected / 1000, abs=1)]
 
@@ -233,7 +233,7 @@ async def test_a_drain_ends_every_wait_and_begins_none(table: Table) -> None:
     command = ReadOutput(run_id=5, connection="wait", timeout=LONG_MS)
     waits = [asyncio.ensure_future(table.ask(command)) for _ in range(3)]
     await table.waiting(3)
-    table.bells.end()
+    table.notifier.end()
     async with asyncio.timeout(10):
         for wait in waits:
             assert (await wait)["lines"] == []
@@ -248,7 +248,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(table: Table) -> No
     wait.cancel()
     with pytest.raises(asyncio.CancelledError):
         await wait
-    assert len(table.bells) == 0
+    assert len(table.notifier) == 0
     assert (await table.ask(QueryRun(run_id=5)))["status"] == "running", "the connection still reads"
 
 
@@ -286,9 +286,9 @@ async def test_a_wait_for_an_event_of_a_kind_goes_on_where_it_looked(table: Tabl
     )
     await table.waiting()
     table.event(2, "resumed")
-    table.bells.ring(EVENTS)
+    table.notifier.notify(EVENTS)
     table.event(3, "lost")
-    table.bells.ring(EVENTS)
+    table.notifier.notify(EVENTS)
     page = await wait
     assert [row[0] for row in page.events] == [3]
     assert page.reached == 3
@@ -305,7 +305,7 @@ async def test_only_what_comes_from_now_on(table: Table) -> None:
     wait = asyncio.ensure_future(table.ask(Events(after=-1, connection="wait", timeout=LONG_MS)))
     await table.waiting()
     table.event(2)
-    table.bells.ring(EVENTS)
+    table.notifier.notify(EVENTS)
     assert [event["seq"] for event in (await wait)["events"]] == [2]
 
 
@@ -538,7 +538,7 @@ async def test_very_many_reads_are_refused_but_not_to_those_let_in(
     ]
     await table.waiting(most)
     table.line(5, 1)
-    table.bells.ring(output_topic(5))
+    table.notifier.notify(output_topic(5))
     more = [asyncio.ensure_future(table.ask(QueryRun(run_id=5))) for _ in range(most + 1)]
     answers = await asyncio.gather(*waits, *more, return_exceptions=True)
     assert all(isinstance(answer, dict) for answer in answers[:most]), "who waits is not refused"
@@ -631,7 +631,7 @@ async def test_an_overview(table: Table) -> None:
         job(table, state=state)
     table.run(1, status="running")
     table.run(2)
-    table.desk.met("w")
+    table.presence.met("w")
     assert await table.views.overview() == {
         "ready": (2, False), "later": (1, False), "running": (1, False), "paused": (2, False),
         "failed": (1, False), "schedules": 1, "pauses": 0, "workers": 1,
@@ -661,7 +661,7 @@ async def test_minutes_in_buckets(table: Table) -> None:
     for minute, created in (("03:00", 1), ("03:01", 2), ("03:05", 4)):
         counts = {"taken": 1, "finished": 1, "failed": 0, "retried": 0, "lost": 0, "waits": 2, "waitMs": 30}
         table.add("stats", minute=f"2026-11-21 {minute}:00", created=created, **counts)
-    table.tally.open = Minute("2026-11-21 03:06:00", created=8)
+    table.stats.open = Minute("2026-11-21 03:06:00", created=8)
     found = await table.views.stats("2026-11-21 03:00:00", 300)
     assert [(row["minute"], row["created"], row["wait_ms"]) for row in found] == [
         ("2026-11-21 03:00:00", 3, 15.0), ("2026-11-21 03:05:00", 12, 15.0),

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
 
 DEADLINE_S = 15.0
 """How long a test waits for something that should happen at once."""

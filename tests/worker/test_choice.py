@@ -12,9 +12,9 @@ from bedrock_worker.agent import Agent
 from bedrock_worker.choice import NO_COMMAND
 from bedrock_worker.rules import NO_RULE
 
-from bedrockjobs.clock import SystemClock
-from bedrockjobs.config import GRACE_S_DEFAULT
-from bedrockjobs.wire import stamp_ms
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import GRACE_S_DEFAULT
+from bedrockjobs.base.wire import stamp_ms
 from tests.worker.conftest import options_for, until
 from tests.worker.test_program import exit_status, logged, program
 

@@ -19,7 +19,7 @@ from bedrock_worker.functions import cron, declared_in, job
 from bedrock_worker.module import GRACE_S, RUN_TIMEOUT_S, BadModule, Module, load
 from click.testing import CliRunner
 
-from bedrockjobs.config import PATTERN_CHARS_MAX
+from bedrockjobs.base.config import PATTERN_CHARS_MAX
 from bedrockjobs.schedule.cron import next_tick, split_zone
 
 HEAD = "from bedrock_worker.functions import Fail, Job, Retry, cron, job\n"

@@ -11,8 +11,8 @@ from bedrock_worker.heartbeat import Heartbeats
 from bedrock_worker.options import Options
 from bedrock_worker.report import Link
 
+from bedrockjobs.base.config import HEARTBEAT_S
 from bedrockjobs.commands.runs import HeartbeatReply
-from bedrockjobs.config import HEARTBEAT_S
 from tests.worker.conftest import gone, until
 
 UNKNOWN = "430 Unrecognized command"

@@ -9,7 +9,7 @@ import pytest
 from bedrock_worker.lines import CUT
 from bedrock_worker.progress import progress_of
 
-from bedrockjobs.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
+from bedrockjobs.base.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
 from tests.worker.conftest import until
 
 WAIT = 'until [ -e "$0/go" ]; do sleep 0.01; done'

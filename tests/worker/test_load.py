@@ -18,7 +18,7 @@ from bedrock_worker.load import (
     mark_of,
 )
 
-from bedrockjobs.clock import ManualClock
+from bedrockjobs.base.clock import ManualClock
 
 
 class Machine:

@@ -14,7 +14,7 @@ from bedrock_worker.cli import main
 from bedrock_worker.options import seconds_of, variables_of, worker_name
 from click.testing import CliRunner
 
-from bedrockjobs.config import PATTERN_CHARS_MAX, PATTERNS_MAX
+from bedrockjobs.base.config import PATTERN_CHARS_MAX, PATTERNS_MAX
 from tests.worker.conftest import ended
 from tests.worker.fake_server import DEADLINE_S
 

@@ -10,6 +10,8 @@ import pytest
 from bedrock_worker.agent import Agent
 from bedrock_worker.options import Options
 
+from bedrockjobs.base.config import Settings
+from bedrockjobs.base.errors import NotFound
 from bedrockjobs.client import AsyncClient, addresses_of
 from bedrockjobs.commands import (
     CreateJob,
@@ -22,8 +24,6 @@ from bedrockjobs.commands import (
     ReadOutput,
     Status,
 )
-from bedrockjobs.config import Settings
-from bedrockjobs.errors import NotFound
 from bedrockjobs.server import Server
 from tests.worker.fake_server import DEADLINE_S
 

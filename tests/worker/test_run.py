@@ -14,8 +14,8 @@ import pytest
 from bedrock_worker.outcome import result_of
 from bedrock_worker.process import PROGRAM_CHARS_MAX, Child
 
-from bedrockjobs import jsontext
-from bedrockjobs.config import DATA_BYTES_MAX, ERROR_CHARS_MAX
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import DATA_BYTES_MAX, ERROR_CHARS_MAX
 from tests.worker.conftest import ended
 from tests.worker.fake_server import DEADLINE_S
 

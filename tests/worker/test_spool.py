@@ -10,7 +10,7 @@ import pytest
 from bedrock_worker import spool
 from bedrock_worker.spool import RUN_LINES_MAX, Line, Spool
 
-from bedrockjobs.config import OUTPUT_LINES_PER_RUN_MAX
+from bedrockjobs.base.config import OUTPUT_LINES_PER_RUN_MAX
 
 
 @pytest.fixture

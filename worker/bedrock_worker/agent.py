@@ -22,8 +22,8 @@ from bedrock_worker.report import Link, Reporter, insist
 from bedrock_worker.run import Run
 from bedrock_worker.taken import Job, jobs_of
 from bedrock_worker.watch import Watch
+from bedrockjobs.base.errors import CommandError, NotFound
 from bedrockjobs.client import AsyncClient, backoff_s
-from bedrockjobs.errors import CommandError, NotFound
 
 OK, REFUSED, UNAVAILABLE = 0, 1, 69
 """Exit statuses; 69 is EX_UNAVAILABLE of sysexits.h."""

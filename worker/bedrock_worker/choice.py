@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bedrock_worker.glob import glob
 from bedrock_worker.mask import Mask
 from bedrock_worker.module import Function, Module, load
 from bedrock_worker.options import Options
@@ -18,7 +17,8 @@ from bedrock_worker.process import Prepare
 from bedrock_worker.rules import NO_RULE, Refused, Rule, Rules
 from bedrock_worker.rules_file import read_rules
 from bedrock_worker.taken import Job
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.glob import glob
 
 SHELL = "/bin/sh"
 """What runs the ``cmd`` of a job."""

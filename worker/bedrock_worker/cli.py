@@ -23,9 +23,9 @@ from bedrock_worker.options import (
     variables_of,
     worker_name,
 )
+from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX
+from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client import SERVER_VARIABLE, addresses_of
-from bedrockjobs.config import DEFAULT_PORT, JOBS_PER_GET_MAX
-from bedrockjobs.errors import CommandError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from yarl import URL
 
 from bedrock_worker.call import job_given
+from bedrockjobs.base.wire import command_error
 from bedrockjobs.commands.options import Fetch
-from bedrockjobs.wire import command_error
 
 ARGV = (sys.executable, "-X", "utf8", "-m", "bedrock_worker.fetch")
 """The command that a worker runs for a job with ``url``."""

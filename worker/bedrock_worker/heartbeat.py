@@ -15,11 +15,11 @@ from typing import Protocol
 from bedrock_worker.log import event
 from bedrock_worker.options import VERSION, Options
 from bedrock_worker.report import Link
+from bedrockjobs.base.config import HEARTBEAT_S
+from bedrockjobs.base.errors import CommandError, UnknownCommand
 from bedrockjobs.client import AsyncClient
 from bedrockjobs.commands import Heartbeat
 from bedrockjobs.commands.runs import HeartbeatReply
-from bedrockjobs.config import HEARTBEAT_S
-from bedrockjobs.errors import CommandError, UnknownCommand
 
 AGAIN_S = 2.0
 """Time to the next beat after one that was not answered."""

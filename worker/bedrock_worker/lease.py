@@ -10,7 +10,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-from bedrockjobs.config import HEARTBEAT_S, LEASE_S_DEFAULT
+from bedrockjobs.base.config import HEARTBEAT_S, LEASE_S_DEFAULT
 
 TERM_BEFORE_S = 10.0
 """How long before the end of the lease the command is asked to end; a third of a lease under 30 s."""

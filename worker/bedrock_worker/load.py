@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from bedrockjobs.clock import Clock, SystemClock
+from bedrockjobs.base.clock import Clock, SystemClock
 
 GROW_S = 5.0
 """Time after which one more slot is tried while the load is below the limit."""

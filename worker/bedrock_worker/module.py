@@ -18,14 +18,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from bedrock_worker.functions import Declared, declared_in
-from bedrock_worker.glob import glob, is_plain
-from bedrockjobs import duration
+from bedrockjobs.base import duration
+from bedrockjobs.base.config import PATTERN_CHARS_MAX
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.glob import glob, is_plain
+from bedrockjobs.base.wire import command_error, wire_name
 from bedrockjobs.commands import JobSpec, SyncSchedules
 from bedrockjobs.commands.options import JobOptions
-from bedrockjobs.config import PATTERN_CHARS_MAX
-from bedrockjobs.errors import CommandError
 from bedrockjobs.schedule import cron
-from bedrockjobs.wire import command_error, wire_name
 
 RUN_TIMEOUT_S, GRACE_S = 300, 60
 """Time that a run of a ``@cron`` function may take, and then to end, unless it says otherwise: as in FTL."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from bedrockjobs.base.config import PATTERN_CHARS_MAX, PATTERNS_MAX, WORKER_CHARS_MAX
 from bedrockjobs.client import AnyAddress
 from bedrockjobs.commands import GetJobs
-from bedrockjobs.config import PATTERN_CHARS_MAX, PATTERNS_MAX, WORKER_CHARS_MAX
 
 PULL_WAIT_MS = 60_000
 """How long one question for jobs waits: short enough that a dead peer is noticed within two minutes."""

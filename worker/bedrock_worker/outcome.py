@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bedrock_worker.taken import Job
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import DATA_BYTES_MAX, DELAY_S_MAX, ERROR_CHARS_MAX
 from bedrockjobs.commands import FailJob, FinishJob, RetryJob
-from bedrockjobs.config import DATA_BYTES_MAX, DELAY_S_MAX, ERROR_CHARS_MAX
 
 FINISH, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE = 0, 75, 100, 101
 """The exit statuses that mean something of their own; 75 is EX_TEMPFAIL of sysexits.h."""

@@ -15,10 +15,10 @@ from bedrock_worker.lines import CUT
 from bedrock_worker.log import event
 from bedrock_worker.report import Link, insist
 from bedrock_worker.spool import Line, Spool
+from bedrockjobs.base.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
+from bedrockjobs.base.errors import CommandError, NotFound, UnknownCommand, WrongState
 from bedrockjobs.client import AsyncClient
 from bedrockjobs.commands import AppendOutput
-from bedrockjobs.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
-from bedrockjobs.errors import CommandError, NotFound, UnknownCommand, WrongState
 
 GATHER_S = 0.5
 """How long lines are gathered for one batch: with the time on the way they are at most 1 s behind."""

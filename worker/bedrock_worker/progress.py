@@ -13,10 +13,10 @@ from contextlib import suppress
 from bedrock_worker.log import event, printable
 from bedrock_worker.report import Link, insist
 from bedrock_worker.taken import Job
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client import AsyncClient
 from bedrockjobs.commands import UpdateJob
-from bedrockjobs.errors import CommandError
 
 PAUSE_S = 1.0
 """Time between two reports of progress: nobody reads faster, and each is a commit."""

@@ -8,9 +8,7 @@ from typing import TypeVar
 
 from bedrock_worker.log import event
 from bedrock_worker.outcome import Report
-from bedrockjobs.client import AsyncClient, ConnectionLost, backoff_s
-from bedrockjobs.commands import Command, FailJob, FinishJob, Reply
-from bedrockjobs.errors import (
+from bedrockjobs.base.errors import (
     CommandError,
     NotFound,
     ServerFault,
@@ -19,6 +17,8 @@ from bedrockjobs.errors import (
     Unavailable,
     WrongState,
 )
+from bedrockjobs.client import AsyncClient, ConnectionLost, backoff_s
+from bedrockjobs.commands import Command, FailJob, FinishJob, Reply
 
 TRY_LATER = (ServerFault, Unavailable, TimedOut, TooMany)
 """Refusals that say nothing about the command: the same may succeed later."""

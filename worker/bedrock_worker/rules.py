@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bedrock_worker.glob import glob
 from bedrock_worker.limits import Limits
 from bedrock_worker.mask import SECRET_CHARS_MIN
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.glob import glob
 
 NO_RULE = "no rule"
 """Why a job fails for good that no rule is for."""

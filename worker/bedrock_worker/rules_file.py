@@ -18,8 +18,8 @@ from pydantic_core import PydanticCustomError
 
 from bedrock_worker.limits import LIMITS, NICE_MAX, Limits
 from bedrock_worker.rules import PLACEHOLDER, Rule, Rules, Secret
-from bedrockjobs import duration
-from bedrockjobs.config import ARGV_MAX, PATTERN_CHARS_MAX, PATTERNS_MAX
+from bedrockjobs.base import duration
+from bedrockjobs.base.config import ARGV_MAX, PATTERN_CHARS_MAX, PATTERNS_MAX
 
 FILE_BYTES_MAX = 1024 * 1024
 """Size of a rules file: a thousand times the largest sensible one."""

@@ -20,9 +20,9 @@ from bedrock_worker.process import NEVER, CannotStart, Child
 from bedrock_worker.rules import Refused
 from bedrock_worker.taken import Job
 from bedrock_worker.watch import Watch
-from bedrockjobs.clock import SystemClock
-from bedrockjobs.config import GRACE_S_DEFAULT
-from bedrockjobs.wire import stamp_ms
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import GRACE_S_DEFAULT
+from bedrockjobs.base.wire import stamp_ms
 
 TAIL_LINES = 10
 """Last lines of output that a failed job keeps with its error."""

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import cast
 
-from bedrockjobs.config import OUTPUT_LINES_PER_RUN_MAX
+from bedrockjobs.base.config import OUTPUT_LINES_PER_RUN_MAX
 
 MEMORY_BYTES_MAX = 131_072
 """Size of the lines of one run kept in memory; further ones go to a file."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from bedrockjobs import jsontext
+from bedrockjobs.base import jsontext
 from bedrockjobs.commands import JobReply
 
 

@@ -1,0 +1,101 @@
+"""Name patterns: SQLite's GLOB, defined once for the server, the worker, the command line and the pages.
+
+``*`` is any text, ``?`` one character, ``[a-z]`` one of a set and ``[^a-z]`` one outside it; case counts, and
+there is no escape but a set. A set without an end matches nothing. A match takes time proportional to the
+length of the pattern times that of the name, whatever they are. A test compares it with SQLite's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from bedrockjobs.base.config import PATTERNS_COMPILED_MAX
+
+_WILD = frozenset("*?[")
+_NOTHING = r"(?!)"
+
+
+def glob(name: str, pattern: str) -> bool:
+    """Tell whether a name matches a pattern."""
+    return _matcher(pattern)(name)
+
+
+def is_plain(pattern: str) -> bool:
+    """Tell whether a pattern matches itself alone."""
+    return _WILD.isdisjoint(pattern)
+
+
+def literal_prefix(pattern: str) -> str:
+    """Return the part of a pattern before its first special character."""
+    for at, character in enumerate(pattern):
+        if character in _WILD:
+            return pattern[:at]
+    return pattern
+
+
+@lru_cache(maxsize=PATTERNS_COMPILED_MAX)
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    prefix = literal_prefix(pattern)
+    rest = pattern[len(prefix) :]
+    if not rest:
+        return prefix.__eq__
+    if rest == "*":
+        return lambda name: name.startswith(prefix)
+    match = re.compile(_regex(pattern), re.DOTALL).fullmatch
+    return lambda name: match(name) is not None
+
+
+def _regex(pattern: str) -> str:
+    """Return the regular expression of a pattern.
+
+    What stands between two stars is sought from the left and, once found, never sought again (an atomic
+    group): that loses no match, and no name makes it try all combinations.
+    """
+    parts = [""]
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        at += 1
+        if character == "*":
+            parts.append("")
+        elif character == "?":
+            parts[-1] += "."
+        elif character == "[":
+            one, at = _set(pattern, at)
+            parts[-1] += one
+        else:
+            parts[-1] += re.escape(character)
+    first, *middle = parts
+    if not middle:
+        return first
+    *middle, last = middle
+    return first + "".join(f"(?>.*?{part})" for part in middle if part) + f".*{last}"
+
+
+def _set(pattern: str, at: int) -> tuple[str, int]:
+    """Read a set that begins behind its bracket; return its regular expression and where it ends."""
+    outside = pattern[at : at + 1] == "^"
+    at += outside
+    ranges: list[str] = []
+    before = ""  # the character that a hyphen would make the low end of a range
+    if pattern[at : at + 1] == "]":
+        ranges.append(re.escape("]"))
+        at += 1
+    while at < len(pattern) and pattern[at] != "]":
+        character = pattern[at]
+        if character == "-" and before and pattern[at + 1 : at + 2] not in ("", "]"):
+            if before <= pattern[at + 1]:  # a range that runs backwards holds nothing but its low end
+                ranges.append(f"{re.escape(before)}-{re.escape(pattern[at + 1])}")
+            before = ""
+            at += 2
+        else:
+            ranges.append(re.escape(character))
+            before = character
+            at += 1
+    if at >= len(pattern):
+        return _NOTHING, len(pattern)
+    if not ranges:
+        return ("." if outside else _NOTHING), at + 1
+    return f"[{'^' if outside else ''}{''.join(ranges)}]", at + 1

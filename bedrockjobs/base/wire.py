@@ -1,0 +1,321 @@
+"""The base of everything that travels: names, value types, and how a fault in a value is worded.
+
+Names are snake_case in Python and Bedrock's camelCase on the wire (``job_id`` and ``jobID``). The value
+types take a header's text as well as a JSON value, and are stricter than Bedrock's.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Annotated, Any
+
+from dateutil import parser as dateutil_parser
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import (
+    DATA_BYTES_MAX,
+    JSON_DEPTH_MAX,
+    NAME_CHARS_MAX,
+    PRIORITIES,
+    REPEAT_CHARS_MAX,
+)
+from bedrockjobs.base.errors import BY_CODE, BadArguments, CommandError
+
+JOB_ID_MAX = 2**63 - 1
+
+WHOLE_MAX = 10**18 - 1
+"""The largest whole number that is taken: all of its digits fit into 64 bits."""
+
+
+def wire_name(name: str) -> str:
+    """Return the wire name of a field: ``parent_job_id`` -> ``parentJobID``."""
+    return re.sub(r"Id(?=s?(?:[A-Z]|$))", "ID", to_camel(name))
+
+
+class Wire(BaseModel):
+    """Anything that travels: snake_case here, Bedrock's camelCase on the wire."""
+
+    model_config = ConfigDict(alias_generator=wire_name, populate_by_name=True, frozen=True, extra="ignore")
+
+
+class Spliced:
+    """Marks a field whose value stays JSON text: cut out of a request, and put into one, unparsed."""
+
+
+class RawJSON(str):
+    """The text of a JSON value as it stood inside a larger JSON text."""
+
+    __slots__ = ()
+
+
+class Escaped(str):
+    """A raw header's value with its backslashes undone; ``sent`` is the text as it was sent."""
+
+    sent: str
+
+    def __new__(cls, value: str, sent: str) -> Escaped:
+        """Return the value, remembering how it was sent."""
+        self = super().__new__(cls, value)
+        self.sent = sent
+        return self
+
+    def json_text(self) -> str:
+        """Return the value, or the text as sent where only that is JSON."""
+        for text in (str(self), self.sent):
+            try:
+                jsontext.parse(text)
+            except ValueError:
+                continue
+            return text
+        return str(self)
+
+
+# --- moments -------------------------------------------------------------------------------------------
+
+
+def stamp(moment: datetime) -> str:
+    """Return a moment as the database and the wire have it: ``2026-11-21 03:29:56``."""
+    return moment.isoformat(" ", "seconds")[:19]
+
+
+def stamp_ms(moment: datetime) -> str:
+    """Return a moment with milliseconds: ``2026-11-21 03:29:56.332``."""
+    return moment.isoformat(" ", "milliseconds")[:23]
+
+
+def moment_of(text: str) -> datetime:
+    """Return the aware UTC datetime of a stored stamp."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+_PLAIN_STAMP = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d{3})?)?")
+
+
+@lru_cache(maxsize=1024)
+def _stored_stamp(text: str) -> str:
+    if _PLAIN_STAMP.fullmatch(text):
+        datetime.fromisoformat(text)  # raises for 31 February
+        return text if len(text) > 10 else f"{text} 00:00:00"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # What the text leaves out comes from the default; two defaults that disagree show that it did.
+        one, other = (dateutil_parser.parse(text, default=default) for default in _DEFAULTS)
+    if one != other:
+        raise ValueError("the year, the month or the day is missing")
+    moment = one.astimezone(UTC) if one.tzinfo else one
+    return stamp_ms(moment) if moment.microsecond else stamp(moment)
+
+
+_DEFAULTS = (datetime(2000, 1, 1), datetime(2005, 6, 15))
+
+
+def _timestamp(value: Any) -> str:
+    """Return a date as it is stored.
+
+    Differs from Bedrock: firstRun and nextRun are text there that nobody checks.
+    """
+    if isinstance(value, datetime):
+        moment = value.astimezone(UTC) if value.tzinfo else value
+        return stamp_ms(moment) if moment.microsecond else stamp(moment)
+    if isinstance(value, str) and len(value) <= 100:
+        try:
+            return _stored_stamp(value.strip())
+        except (ValueError, OverflowError, Warning):
+            pass
+    raise PydanticCustomError(
+        "expected", "a date like 2026-11-21 03:29:56 (UTC) or ISO 8601 with a zone, from year 1 to 9999"
+    )
+
+
+# --- scalars -------------------------------------------------------------------------------------------
+
+_DIGITS = re.compile(r"0|[1-9][0-9]{0,18}")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+
+
+def _job_id(value: Any) -> int:
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= JOB_ID_MAX:
+        return value
+    raise PydanticCustomError("expected", "digits, a whole number from 0 to 2^63-1")
+
+
+def _job_ids(value: Any) -> list[int]:
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("["):
+            try:
+                value = jsontext.parse(text)
+            except ValueError:
+                raise PydanticCustomError("expected", "a comma list or a JSON array of jobIDs") from None
+        else:
+            value = [part.strip() for part in text.split(",")]
+    if isinstance(value, int):
+        value = [value]
+    if not isinstance(value, (list, tuple)):
+        raise PydanticCustomError("expected", "a comma list or a JSON array of jobIDs")
+    return [_job_id(item) for item in value]
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value):
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= WHOLE_MAX:
+        return value
+    raise PydanticCustomError("expected", "a whole number of at most 18 digits")
+
+
+_PRIORITIES_EXPECTED = f"one of {', '.join(map(str, sorted(PRIORITIES)))}"
+
+_BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, (int, str)):
+        found = _BOOLEANS.get(str(value).lower())
+        if found is not None:
+            return found
+    raise PydanticCustomError("expected", "true or false")
+
+
+def _only_true(value: Any) -> bool:
+    """Count nothing but ``true`` as true, as Bedrock does for ``unique``; ``1`` is false."""
+    if value in ("true", "false", "1", "0") or (isinstance(value, int) and value in (0, 1)):
+        return value is True or value == "true"
+    raise PydanticCustomError("expected", "true or false")
+
+
+def _priority(value: Any) -> int:
+    """Return a priority class.
+
+    Differs from Bedrock: ``abc`` counts as 0 there.
+    """
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value in PRIORITIES:
+        return value
+    raise refused("Invalid priority value", _PRIORITIES_EXPECTED)
+
+
+def checked_priority(value: Any) -> int:
+    """Return a generic ``priority`` as one of ours; raises BadArguments as for jobPriority."""
+    try:
+        return _priority(value)
+    except PydanticCustomError:
+        raise BadArguments("Invalid priority value", f"priority: expected {_PRIORITIES_EXPECTED}") from None
+
+
+def _name(value: Any) -> Any:
+    if isinstance(value, str) and not value.isprintable() and _CONTROL.search(value):
+        raise PydanticCustomError("expected", "no control characters but the tab")
+    return value
+
+
+# --- JSON ----------------------------------------------------------------------------------------------
+
+
+def refused(reason: str, expected: str, code: int = 402) -> PydanticCustomError:
+    """Return the error of a value that has its own words in Bedrock's status line."""
+    return PydanticCustomError(
+        "refused", "{expected}", {"reason": reason, "expected": expected, "code": code}
+    )
+
+
+def _json_object(value: Any) -> str:
+    """Return the text of a JSON object, given as text, as a part of a larger JSON text, or as a mapping.
+
+    Differs from Bedrock: truncated JSON is stored there and spoils every later GetJob of the pattern; 100,000
+    levels end it; UpdateJob and FailJob take anything.
+    """
+    if isinstance(value, dict):
+        value = jsontext.dump(value)
+    if isinstance(value, RawJSON):
+        if value.startswith('"'):
+            value = jsontext.parse(value)
+        elif value.startswith("[") and not jsontext.parse(value):
+            value = "{}"  # an empty array of PHP
+    if not isinstance(value, str):
+        raise refused("Data is not a valid JSON Object", "a JSON object")
+    if len(value) > DATA_BYTES_MAX // 4 and len(value.encode()) > DATA_BYTES_MAX:
+        raise refused("Data is not a valid JSON Object", f"a JSON object of at most {DATA_BYTES_MAX} bytes")
+    try:
+        jsontext.check_object(value)
+    except ValueError as error:
+        raise refused("Data is not a valid JSON Object", f"a JSON object: {error}") from None
+    return str(value)
+
+
+def json_list(value: Any, *, empty: bool = False) -> list[RawJSON]:
+    """Return the texts of the elements of a JSON array, which must be objects; none only with ``empty``."""
+    if isinstance(value, (list, tuple)):
+        value = (
+            f"[{','.join(item.wire() if hasattr(item, 'wire') else jsontext.dump(item) for item in value)}]"
+        )
+    try:
+        levels = JSON_DEPTH_MAX + jsontext.ENVELOPE_LEVELS
+        if not isinstance(value, str) or not isinstance(jsontext.parse(value, levels=levels), list):
+            raise ValueError("not a JSON array")  # noqa: TRY004, TRY301
+    except ValueError as error:
+        raise refused("Invalid JSON", f"a JSON array of objects: {error}", code=401) from None
+    found = [RawJSON(text) for text in jsontext.elements(value)]
+    if not (found or empty) or not all(text.startswith("{") for text in found):
+        raise refused("Invalid JSON", "a JSON array of at least one object", code=401)
+    return found
+
+
+_OBJECT_SCHEMA = {"type": "object", "additionalProperties": True}
+_STAMP_SCHEMA = {"type": "string", "examples": ["2026-11-21 03:29:56", "2026-11-21T04:29:56+01:00"]}
+
+Name = Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX), BeforeValidator(_name)]
+JobID = Annotated[int, Field(ge=0, le=JOB_ID_MAX), BeforeValidator(_job_id)]
+JobIDs = Annotated[
+    list[int], BeforeValidator(_job_ids), WithJsonSchema({"type": "array", "items": {"type": "integer"}})
+]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Boolean = Annotated[bool, BeforeValidator(_boolean)]
+OnlyTrue = Annotated[bool, BeforeValidator(_only_true)]
+Priority = Annotated[
+    int, BeforeValidator(_priority), WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)})
+]
+Timestamp = Annotated[str, BeforeValidator(_timestamp), WithJsonSchema(_STAMP_SCHEMA)]
+Modifiers = Annotated[str, Field(max_length=REPEAT_CHARS_MAX)]
+JSONObject = Annotated[Any, Spliced(), BeforeValidator(_json_object), WithJsonSchema(_OBJECT_SCHEMA)]
+"""A JSON object: a mapping or its text going in, always its text (str) coming out."""
+
+
+def command_error(error: ValidationError) -> CommandError:
+    """Return a validation failure in Bedrock's words: ``402 Missing name``, ``402 Malformed jobID``."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    name = next((str(part) for part in reversed(first["loc"]) if isinstance(part, str)), where)
+    context = first.get("ctx", {})
+    expected = f"{where}: expected {_expectation(first['type'], first['msg'], context)}"
+    if first["type"] == "refused":
+        return BY_CODE[context["code"]](context["reason"], expected)
+    if first["type"] == "extra_forbidden":
+        return BadArguments(f"Unknown attribute {name[:100]}", f"{where[:200]}: there is no such attribute")
+    empty = first["type"] == "string_too_short" and context.get("min_length") == 1
+    word = "Missing" if first["type"] == "missing" or empty else "Malformed"
+    return BadArguments(f"{word} {name}", expected if word == "Malformed" else f"{where} is required")
+
+
+def _expectation(kind: str, message: str, context: dict[str, Any]) -> str:
+    if kind in ("expected", "refused"):
+        return message
+    if kind == "string_too_long":
+        return f"at most {context['max_length']} characters"
+    if kind == "string_pattern_mismatch":
+        return f"a text that matches {context['pattern']}"
+    if kind == "too_long":
+        parts = "elements" if context.get("field_type") in ("List", "Tuple", "Set", "Dict") else "characters"
+        return f"at most {context['max_length']} {parts}"
+    return message.removeprefix("Input should be ").removeprefix("Value error, ")

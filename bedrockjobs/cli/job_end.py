@@ -1,0 +1,161 @@
+"""``bedrockjobs job finish|retry|fail|cancel|delete``: how a job's run, or the job itself, ends.
+
+The server decides what is allowed; here its answer is put into words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bedrockjobs.base.errors import NotFound
+from bedrockjobs.cli.job import DATA_HELP, PRIORITY
+from bedrockjobs.cli.output import Record, write_many, write_one
+from bedrockjobs.cli.session import Failure, Refusal, Session, built, pass_session, talks
+from bedrockjobs.cli.values import Duration, TextOrFile
+from bedrockjobs.commands import CancelJob, Command, DeleteJob, FailJob, FinishJob, RetryJob
+
+NO_PARENT = "without a parent"
+"""Words of the server's 404 for the cancelling of a job that is nobody's child."""
+
+_id_argument = click.argument("job_id", metavar="ID")
+_run_option = click.option(
+    "--run", metavar="RUNID", help="Refuse if this is no longer the job's current run."
+)
+_data_option = click.option("--data", type=TextOrFile(), help=f"New data: a {DATA_HELP}")
+_exit_code_option = click.option("--exit-code", metavar="NUMBER", help="Exit status of the command that ran.")
+
+
+def _end(session: Session, command: Command[Any], job_id: str, outcome: str) -> None:
+    session.ask(command)
+    write_one(_outcome(job_id, outcome), session.form, f"{outcome.capitalize()} job {job_id}.")
+
+
+def _outcome(job_id: str, outcome: str) -> Record:
+    return {"jobID": int(job_id), "outcome": outcome}
+
+
+@click.command()
+@_id_argument
+@_data_option
+@_exit_code_option
+@_run_option
+@talks
+@pass_session
+def finish(session: Session, job_id: str, data: str | None, exit_code: str | None, run: str | None) -> None:
+    """End a run well: the job repeats, waits for its children, or is over."""
+    given = {"jobID": job_id, "data": data, "exitCode": exit_code, "runID": run}
+    _end(session, built(FinishJob, given), job_id, "finished")
+
+
+@click.command()
+@_id_argument
+@click.option("--delay", type=Duration(whole=True), help="How long to wait: 90s, 5m; nothing if left out.")
+@click.option("--next-run", metavar="TIME", help="When to run again: UTC, or ISO 8601 with a zone.")
+@_data_option
+@click.option("--name", help="New name.")
+@click.option("--priority", type=PRIORITY, help="New priority.")
+@click.option("--ignore-repeat", is_flag=True, help="Use --delay or --next-run although the job repeats.")
+@click.option("--revive", is_flag=True, help="Also queue a FAILED job again.")
+@click.option("--returned", is_flag=True, help="Hand it back as if it had never been taken.")
+@_run_option
+@talks
+@pass_session
+def retry(session: Session, /, job_id: str, delay: float | None, run: str | None, **given: Any) -> None:
+    """Queue a running job again."""
+    command = built(
+        RetryJob,
+        {
+            "jobID": job_id,
+            "delay": None if delay is None else int(delay),
+            "nextRun": given["next_run"],
+            "data": given["data"],
+            "name": given["name"],
+            "jobPriority": given["priority"],
+            "ignoreRepeat": given["ignore_repeat"] or None,
+            "revive": given["revive"] or None,
+            "returned": given["returned"] or None,
+            "runID": run,
+        },
+    )
+    _end(session, command, job_id, "returned" if given["returned"] else "queued")
+
+
+@click.command()
+@_id_argument
+@click.option("--error", type=TextOrFile(), help="What went wrong; @file and - (stdin) are read.")
+@_data_option
+@_exit_code_option
+@click.option("--final", is_flag=True, help="Fail for good although retries are left.")
+@_run_option
+@talks
+@pass_session
+def fail(session: Session, /, job_id: str, error: str | None, run: str | None, **given: Any) -> None:
+    """End a run badly: the job stays as FAILED."""
+    command = built(
+        FailJob,
+        {
+            "jobID": job_id,
+            "error": error,
+            "data": given["data"],
+            "exitCode": given["exit_code"],
+            "final": given["final"] or None,
+            "runID": run,
+        },
+    )
+    _end(session, command, job_id, "failed")
+
+
+@click.command()
+@_id_argument
+@click.option("--delete", "deletes", is_flag=True, help="Delete a job that is nobody's child.")
+@talks
+@pass_session
+def cancel(session: Session, job_id: str, deletes: bool) -> None:
+    """Cancel a child job that has not run.
+
+    A job without a parent cannot be cancelled: `job delete` is meant, or --delete.
+    """
+    try:
+        _end(session, built(CancelJob, {"jobID": job_id}), job_id, "cancelled")
+    except Refusal as refusal:
+        if not isinstance(refusal.error, NotFound) or NO_PARENT not in refusal.error.reason.lower():
+            raise
+        if not deletes:
+            hint = f"only children are cancelled; `bedrockjobs job delete {job_id}` or --delete removes it"
+            raise Failure(f"{refusal.error.status_line}: {hint}", refusal.exit_code) from None
+        _end(session, built(DeleteJob, {"jobID": job_id}), job_id, "deleted")
+
+
+@click.command()
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@talks
+@pass_session
+def delete(session: Session, job_ids: tuple[str, ...]) -> None:
+    """Remove jobs that are neither RUNNING nor PAUSED.
+
+    Each is removed for itself; the exit status is that of the first that was refused.
+    """
+    commands = [built(DeleteJob, {"jobID": job_id}) for job_id in job_ids]
+    deleted: list[Record] = []
+    first: Refusal | None = None
+    try:
+        for job_id, command in zip(job_ids, commands, strict=True):
+            try:
+                session.ask(command)
+            except Refusal as refusal:
+                Failure(f"Job {job_id}: {refusal.message}").show()
+                first = first or refusal
+            else:
+                deleted.append(_outcome(job_id, "deleted"))
+    finally:  # what was removed is told even where the server went away in between
+        if len(job_ids) == 1 and deleted:
+            write_one(deleted[0], session.form, f"Deleted job {job_ids[0]}.")
+        elif len(job_ids) > 1:
+            write_many(deleted, session.form)
+    if first is not None:
+        click.get_current_context().exit(first.exit_code)
+
+
+COMMANDS = (finish, retry, fail, cancel, delete)

@@ -1,0 +1,119 @@
+"""``bedrockjobs schedule pause|resume|trigger``: what a person decides about what runs when."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.cli.complete import schedule_names
+from bedrockjobs.cli.options import by_option, until_option
+from bedrockjobs.cli.output import Record, printable, write_many, write_one
+from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.time_text import local_text
+from bedrockjobs.commands import ListJobs, PauseJobs, ResumeJobs, TriggerJob
+
+EVERYTHING = "*"
+
+_pattern_argument = click.argument(
+    "pattern", metavar="[NAME|GLOB]", required=False, shell_complete=schedule_names
+)
+
+
+def _pattern(pattern: str | None, everything: bool) -> str:
+    """Return the pattern that is meant; everything is never meant by leaving something out."""
+    if everything and pattern is not None:
+        raise click.UsageError("give a name or --all, not both")
+    if everything:
+        return EVERYTHING
+    if not pattern:
+        raise click.UsageError("give a name or a pattern like 'report*', or --all")
+    return pattern
+
+
+@click.command()
+@_pattern_argument
+@click.option("--all", "everything", is_flag=True, help="Pause everything.")
+@click.option("--reason", default="", help="Why, for others to read.")
+@until_option
+@by_option
+@talks
+@pass_session
+def pause(
+    session: Session,
+    /,
+    pattern: str | None,
+    everything: bool,
+    reason: str,
+    until: str | timedelta | None,
+    by: str,
+) -> None:
+    """Let no job of this name be taken: schedules and others whose name matches.
+
+    Runs in progress go on. Pausing the same pattern again changes its reason and its end.
+    """
+    name = _pattern(pattern, everything)
+    end = session.moment(until)
+    command = built(PauseJobs, {"name": name, "reason": reason or None, "until": end, "by": by or None})
+    session.ask(command)
+    assert isinstance(command, PauseJobs)
+    what = "everything" if name == EVERYTHING else name
+    how = f" until {local_text(command.until)}" if command.until else f"; `{resume_command(name)}` ends it"
+    write_one(
+        {"name": name, "outcome": "paused", "until": command.until}, session.form, f"Paused {what}{how}."
+    )
+    matching = built(ListJobs, {"name": name, "limit": 1})
+    if name != EVERYTHING and not records_in(session.record(matching)["jobs"]):
+        click.echo("No job has such a name at the moment.", err=True)
+
+
+def resume_command(pattern: str) -> str:
+    """Return what to type to take back the pause of a pattern."""
+    # Whoever made the pause chose its pattern: it must not bring a command of its own into somebody's shell.
+    quoted = "'" + pattern.replace("'", "'\"'\"'") + "'"
+    return "bedrockjobs schedule resume " + ("--all" if pattern == EVERYTHING else quoted)
+
+
+@click.command()
+@_pattern_argument
+@click.option("--all", "everything", is_flag=True, help="Resume everything, whatever pattern paused it.")
+@by_option
+@talks
+@pass_session
+def resume(session: Session, /, pattern: str | None, everything: bool, by: str) -> None:
+    """Take back a pause, by the pattern it was made with.
+
+    Ticks that passed meanwhile are skipped.
+    """
+    name = _pattern(pattern, everything)
+    reply = session.record(built(ResumeJobs, {"name": name, "by": by or None}))
+    resumed = jsontext.parse(reply["resumed"])
+    records: list[Record] = [{"name": each, "outcome": "resumed"} for each in resumed]
+    if session.form == "table":
+        click.echo(printable(f"Resumed {', '.join(resumed)}.") if resumed else "Nothing was paused.")
+    else:
+        write_many(records, session.form)
+
+
+@click.command()
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=schedule_names)
+@click.option("--job", "job_id", metavar="ID", help="The job instead of its name.")
+@by_option
+@talks
+@pass_session
+def trigger(session: Session, /, name: str | None, job_id: str | None, by: str) -> None:
+    """Run a job now, a schedule or another, also a paused one.
+
+    A schedule's own next run is kept. A job that is running runs once more at its end.
+    """
+    if (name is None) == (job_id is None):
+        raise click.UsageError("give the name of a job, or --job ID")
+    reply = session.record(built(TriggerJob, {"name": name, "jobID": job_id, "by": by or None}))
+    job = reply["jobID"]
+    pending = reply.get("pending") == "true"
+    said = f"Job {job} is running; it runs once more at its end." if pending else f"Job {job} is due now."
+    write_one(reply, session.form, said)
+
+
+COMMANDS = (pause, resume, trigger)

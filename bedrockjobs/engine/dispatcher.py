@@ -1,0 +1,397 @@
+"""Commands go in one queue; all that is there goes into one transaction; answers follow its commit.
+
+The event loop does the statements, which take microseconds and stay in memory. A thread of its own does the
+commit, which waits for the disk: meanwhile the loop reads the requests of the next transaction. So the two
+never compete for the interpreter, which cost throughput when a thread did both. Nothing
+here knows of protocols or SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from queue import SimpleQueue
+from typing import Any
+
+from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.config import Settings
+from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
+from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
+from bedrockjobs.commands import Command
+from bedrockjobs.engine.batch import Batch, empty
+from bedrockjobs.engine.handlers.context import Answer, Taken
+from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission
+from bedrockjobs.engine.waiting import Waiter, Waiting
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.observe.stats import Stats
+from bedrockjobs.store.sqlite import SQLiteStore
+
+log = logging.getLogger(__name__)
+
+WAKE_LATE_S = 0.001
+"""How much later than a job's nextRun the dispatcher wakes: stamps are cut to milliseconds."""
+
+SLEEP_S_MAX = 60.0
+"""The longest sleep while somebody waits: a changed system clock is noticed after that."""
+
+ROOM_LOOK_S = 0.5
+"""Time between two looks whether a disk that was full has room again."""
+
+PUT_BACK_TRIES_MAX = 1_000
+"""How often it is tried to put a job back while the database refuses, ``busy_s`` apart."""
+
+BUSY_LOOK_S = 0.02
+"""Time between two tries to begin while another process keeps the database locked."""
+
+
+class Dispatcher:
+    """The queue, the transactions and the waiters of one database."""
+
+    def __init__(
+        self,
+        store: SQLiteStore,
+        clock: Clock,
+        settings: Settings,
+        on_failure: Callable[[Exception], None],
+        *,
+        presence: WorkerRegistry | None = None,
+        notifier: Notifier | None = None,
+        stats: Stats | None = None,
+    ) -> None:
+        """Serve ``store``; ``on_failure`` is called when the disk no longer keeps what it promised."""
+        presence = presence or WorkerRegistry(clock, clock)
+        presence.on_news = self.poke
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._waiting = Waiting()
+        stats = stats or Stats()
+        self._measurements = stats.measurements
+        self._batch = Batch(
+            store,
+            self._waiting,
+            clock,
+            settings,
+            presence,
+            Notifier() if notifier is None else notifier,
+            stats,
+        )
+        self._maintenance = self._batch.maintenance
+        self._gathered: deque[Submission] = deque()
+        self._again: deque[list[Submission]] = deque()
+        self._open = False
+        self._scheduled = False
+        self._draining = False
+        self._broken = False
+        self._idle: asyncio.Future[None] | None = None
+        self._look_for_room = 0.0
+        self._busy_since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._commits: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._commit_all, name="commit", daemon=True)
+        self.pending = 0
+        """Commands that were submitted and not yet answered, without those that wait for a job."""
+        self.commands = 0
+        """Commands done since the start."""
+        self.commits = 0
+        """Transactions with commands committed since the start."""
+
+    def start(self) -> None:
+        """Start the thread that commits."""
+        self._thread.start()
+        self._schedule()
+
+    @property
+    def waiting(self) -> int:
+        """Return how many GetJobs wait."""
+        return len(self._waiting)
+
+    def submit(self, command: Command[Any], deliver: Callable[[Outcome], bool]) -> Submission:
+        """Queue a command; raises Unavailable when the queue is full or the server stops."""
+        if self._draining:
+            raise Unavailable("Server is stopping", "try again in a moment")
+        if self.pending >= self._settings.pending_max:
+            raise Unavailable("Too many commands are waiting", "try again in a moment")
+        submission = Submission(command, deliver)
+        self.pending += 1
+        self._gathered.append(submission)
+        if not self._open and not self._scheduled:
+            self._schedule()
+        return submission
+
+    def leave(self, submission: Submission) -> None:
+        """Let a waiting GetJob end: it is answered at once, with 404 unless a job is on its way to it."""
+        submission.gone = True
+        self._send(CancelWait(submission))
+
+    def put_back(self, taken: Sequence[Taken]) -> None:
+        """Undo takes whose answer did not reach anybody."""
+        self._send(ReturnJobs(taken))
+
+    def poke(self) -> None:
+        """Look at the clock and at the presence: something changed there."""
+        self._wake()
+
+    def next_moment(self) -> datetime | None:
+        """Return the next moment at which a job becomes due or time is over for something."""
+        found = [stamp for stamp in (self._waiting.next_due(), self._maintenance.next_stamp()) if stamp]
+        due = self._store.ready.soonest_of_all(stamp_ms(self._clock.now()))
+        if due is not None:
+            found.append(due)
+        return moment_of(min(found)) if found else None
+
+    async def settle(self) -> None:
+        """Do what the clock brings, and wait until all that was asked so far is done."""
+        self._wake()
+        await self._until_idle()
+
+    async def drain(self) -> None:
+        """Refuse new commands, finish what is queued, answer the waiters, and end the thread."""
+        self._draining = True
+        self._batch.may_wait = False
+        await self._until_idle()
+        self._answer(self._waiting.everyone())
+        await self._until_idle()  # what these answers could not deliver goes back
+        if self._timer is not None:
+            self._timer.cancel()
+        self._commits.put(None)
+        await asyncio.to_thread(self._thread.join)
+        if not self._broken:
+            with suppress(sqlite3.Error):  # without it, ticks since the last write count as passed unserved
+                self._store.begin()
+                self._store.set_seen(stamp(self._clock.now()))
+                self._store.commit()
+
+    async def _until_idle(self) -> None:
+        while not self._broken and (self._open or self._gathered or self._again):
+            self._idle = self._loop.create_future()
+            await self._idle
+
+    # --- one transaction after another -------------------------------------------------------------------
+
+    def _send(self, submission: Submission) -> None:
+        self._gathered.append(submission)
+        if not self._open:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        """Begin a transaction after this turn of the loop, so that all requests it brings share it."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        """Begin a transaction with all that is there, unless one is open."""
+        self._scheduled = False
+        if self._open:
+            return
+        if self._again:
+            submissions = self._again.popleft()
+        else:
+            gathered = self._gathered
+            submissions = [gathered.popleft() for _ in range(min(len(gathered), self._settings.batch_max))]
+        if not submissions and not self._somebody_is_due():
+            self._rest()
+            return
+        self._open = True
+        try:
+            if not self._begin(submissions):
+                return
+            outcomes = self._batch.run(submissions)
+            if not self._store.changed:
+                self._store.commit()  # nothing to write: the disk is not asked
+                self._committed(submissions, outcomes, None)
+                return
+        except Exception as error:
+            self._failed(submissions, error)
+            return
+        self._commits.put(lambda: self._commit(submissions, outcomes))
+
+    def _begin(self, submissions: list[Submission]) -> bool:
+        """Begin a transaction; return False where another process has the database, to try again later."""
+        try:
+            self._store.begin()
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                raise
+            now = self._clock.monotonic()
+            if self._busy_since is None:
+                self._busy_since = now
+            self._open = False
+            if now - self._busy_since >= self._settings.busy_s:
+                self._busy_since = None
+                self._refuse(submissions, error)
+            elif submissions:
+                self._again.appendleft(submissions)
+            self._scheduled = True
+            self._loop.call_later(BUSY_LOOK_S, self._next)
+            return False
+        self._busy_since = None
+        return True
+
+    def _commit_all(self) -> None:
+        """Commit what comes; the body of the thread."""
+        while (commit := self._commits.get()) is not None:
+            commit()
+
+    def _commit(self, submissions: list[Submission], outcomes: list[tuple[Submission, Outcome]]) -> None:
+        failure: Exception | None = None
+        begun = self._clock.monotonic()
+        try:
+            self._store.commit()
+        except Exception as error:
+            failure = error
+        took_s = self._clock.monotonic() - begun
+        self._loop.call_soon_threadsafe(self._committed, submissions, outcomes, failure, took_s)
+
+    def _committed(
+        self,
+        submissions: list[Submission],
+        outcomes: list[tuple[Submission, Outcome]],
+        failure: Exception | None,
+        took_s: float | None = None,
+    ) -> None:
+        """Go on after a commit; ``took_s`` is how long it waited for the disk, None where it did not."""
+        if failure is not None:
+            self._failed(submissions, failure)
+            return
+        if took_s is not None:
+            self._measurements.committed(took_s, len(submissions))
+        self.commits += bool(submissions)
+        self.commands += len(submissions)
+        if self._store.tight and self._clock.monotonic() >= self._look_for_room:
+            self._look_for_room = self._clock.monotonic() + ROOM_LOOK_S
+            self._store.take_ballast()
+        self.pending -= self._batch.accept()
+        self._open = False
+        self._deliver(outcomes)
+        self._answer_overdue()
+        self._schedule()  # not at once: first the answers go out
+
+    def _deliver(self, outcomes: list[tuple[Submission, Outcome]]) -> None:
+        for submission, outcome in outcomes:
+            if submission.command is not None and submission.waiter is None:
+                self.pending -= 1
+            delivered = False
+            try:
+                delivered = submission.deliver(outcome)
+            except Exception:
+                log.exception("an answer could not be delivered")
+            submission.waiter = None  # the two hold each other
+            if not delivered and isinstance(outcome, Answer) and outcome.taken:
+                self.put_back(outcome.taken)
+
+    def _failed(self, submissions: list[Submission], error: Exception) -> None:
+        """Undo a transaction, and do each of its commands in its own, so that one hurts nobody else."""
+        if isinstance(error, sqlite3.Error):
+            if "FSYNC" in error.sqlite_errorname:
+                # After a failed fsync nobody knows what is on disk; a new start finds out.
+                self._give_up(error)
+                return
+            log.error("the database refused: %s (%s)", error, error.sqlite_errorname)
+        else:
+            log.error("a command failed", exc_info=error)
+        try:
+            self._batch.undo()
+            self._store.rollback()
+            if isinstance(error, sqlite3.Error) and error.sqlite_errorname == "SQLITE_FULL":
+                self._store.make_room()
+        except Exception as second:
+            self._give_up(second)
+            return
+        self._open = False
+        if len(submissions) > 1:
+            self._again.extendleft([submission] for submission in reversed(submissions))
+        else:
+            self._refuse(submissions, error)
+        if submissions or self._gathered or self._again:
+            self._schedule()
+        else:  # what time asked for failed: not again at once
+            self._sleep(self._settings.busy_s)
+
+    def _refuse(self, submissions: list[Submission], error: Exception) -> None:
+        """Tell who asked that nothing was done; what nobody asked for is tried again later."""
+        for submission in submissions:
+            if not isinstance(submission, ReturnJobs):
+                continue
+            submission.tries += 1
+            if submission.tries < PUT_BACK_TRIES_MAX:
+                self._loop.call_later(self._settings.busy_s, self._send, submission)
+            else:
+                ids = ", ".join(str(taken.before.job_id) for taken in submission.taken)
+                log.error("jobs %s stay RUNNING: they could not be put back", ids)
+        self._deliver([(submission, _refusal(error)) for submission in submissions])
+
+    def _give_up(self, error: Exception) -> None:
+        """Do nothing any more: the transaction stays open, and what waits stays unanswered."""
+        self._draining = self._broken = True
+        self._on_failure(error)
+
+    # --- time --------------------------------------------------------------------------------------------
+
+    def _rest(self) -> None:
+        """Nothing is to be done now: answer whose wait is over, and sleep until the next moment counts."""
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+        self._answer_overdue()
+        self._sleep(self._sleep_s())
+
+    def _sleep(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._wake)
+
+    def _wake(self) -> None:
+        if not self._open:  # else its commit may fail, and undo that somebody began to wait
+            self._answer_overdue()
+        self._next()
+
+    def _answer_overdue(self) -> None:
+        """Answer those whose wait is over; also asked after each commit, as there may never be a rest."""
+        if self._waiting:
+            self._answer(self._waiting.overdue(self._clock.monotonic()))
+
+    def _answer(self, waiters: list[Waiter]) -> None:
+        gone = [waiter for waiter in waiters if self._waiting.remove(waiter)]
+        self._deliver([(waiter.submission, empty(waiter.request)) for waiter in gone])
+
+    def _sleep_s(self) -> float:
+        sleep = SLEEP_S_MAX
+        if not self._draining:
+            sleep = min(sleep, self._maintenance.sleep_s() + WAKE_LATE_S)
+        due = self._waiting.next_due()
+        if due:
+            until = (moment_of(due) - self._clock.now()).total_seconds()
+            sleep = min(sleep, until + WAKE_LATE_S)
+        deadline = self._waiting.next_deadline()
+        if deadline is not None:
+            sleep = min(sleep, deadline - self._clock.monotonic())
+        return max(sleep, 0.0)
+
+    def _somebody_is_due(self) -> bool:
+        due = self._waiting.next_due()
+        if due is not None and (not due or moment_of(due) <= self._clock.now()):
+            return True
+        return not self._draining and self._maintenance.due()
+
+
+def _refusal(error: Exception) -> CommandError:
+    """Return what a client is told when its transaction failed; nothing of it was committed."""
+    if isinstance(error, sqlite3.OperationalError):
+        name = error.sqlite_errorname
+        if name == "SQLITE_FULL":
+            return Unavailable("Disk full", "nothing was done; the database cannot grow")
+        if name.startswith("SQLITE_IOERR"):
+            return Unavailable("Disk error", "nothing was done; the disk refused to be read or written")
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return Unavailable("Database busy", "nothing was done; another process keeps the database locked")
+    return ServerFault(detail="nothing was done; the server's log tells more")

@@ -1,0 +1,193 @@
+"""QueryJob, UpdateJob, CancelJob, DeleteJob, RequeueJobs and the crash list."""
+
+from __future__ import annotations
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import CRASH_PATTERNS_MAX
+from bedrockjobs.base.errors import BadArguments, Changed, NotFound, TooMany, WrongState
+from bedrockjobs.commands import (
+    CancelJob,
+    ClearCrashedBedrockJobs,
+    CrashBedrockJob,
+    DeleteJob,
+    QueryJob,
+    RequeueJobs,
+    UpdateJob,
+)
+from bedrockjobs.engine.handlers import families, runs, ticks
+from bedrockjobs.engine.handlers.context import Answer, Context, entity_tag, render_with_state
+from bedrockjobs.engine.handlers.create import check_combination, check_options, check_repeat, keep_mark
+from bedrockjobs.engine.handlers.end import check_run, existing
+from bedrockjobs.engine.handlers.job_options import ENDED, has_option, placed, with_options, written
+from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.engine.handlers.take import with_due_before
+from bedrockjobs.engine.handlers.trigger import next_run_of, with_next_tick
+from bedrockjobs.job import lifecycle
+from bedrockjobs.job.lanes import OPEN_LANE
+from bedrockjobs.job.rows import Job
+
+AS_CREATED: dict[str, str | None] = {
+    **ENDED, **dict.fromkeys(("before", "trigger", "pending", "tick")),
+}  # fmt: skip
+"""What a job that is queued as if it were new must not remember."""
+
+
+@handles(QueryJob)
+def query_job(context: Context, command: QueryJob) -> Answer:
+    """Show a job with its state."""
+    return Answer(render_with_state(existing(context, command.job_id)))
+
+
+def _check_tag(row: Job, wanted: str | None) -> None:
+    if wanted is None or wanted.strip() == "*":
+        return
+    tag = entity_tag(render_with_state(row))
+    if tag not in [part.strip() for part in wanted.split(",")]:
+        raise Changed(detail=f"ifMatch: the job is now {tag}")
+
+
+@handles(UpdateJob)
+def update_job(context: Context, command: UpdateJob) -> Answer:
+    """Change a job in any state."""
+    changes = (command.data, command.repeat, command.job_priority, command.next_run, command.progress)
+    options = command.chosen()
+    if all(change is None for change in changes) and not command.should_clear_repeat and not options:
+        raise BadArguments(
+            "Missing data", "expected data, repeat, jobPriority, nextRun, shouldClearRepeat or an option"
+        )
+    if command.repeat:
+        check_repeat(context, command.repeat)
+    row = existing(context, command.job_id)
+    check_run(row, command.run_id)
+    _check_tag(row, command.if_match)
+    changed = row
+    if command.data is not None:
+        changed = changed._replace(data=keep_mark(command.data, row))
+    if command.job_priority is not None:
+        changed = changed._replace(priority=command.job_priority)
+    if command.should_clear_repeat:
+        changed = changed._replace(repeat="")
+    elif command.repeat:
+        changed = _with_repeat(context, changed, command.repeat, explicit=command.next_run is not None)
+    if command.next_run is not None:
+        changed = changed._replace(next_run=command.next_run)
+    if changed.next_run != row.next_run and '"before"' in row.options:
+        changed = with_due_before(changed)
+    if options:
+        changed = with_options(
+            changed, {key: None if text == "null" else text for key, text in options.items()}
+        )
+    if command.next_run is not None and has_option(changed, "tick"):
+        changed = with_options(changed, {"tick": None})
+    if changed != row:
+        check_options(changed, row.retry_after)
+        changed = written(row, changed)
+    if command.progress is not None:
+        _set_progress(context, row, command.progress)
+    if changed != row:
+        context.tx.save(changed)
+    return Answer()
+
+
+def _set_progress(context: Context, row: Job, progress: str) -> None:
+    if not row.run_id:
+        raise WrongState("No run in progress", f"progress: job {row.job_id} has no run that a worker opened")
+    context.tx.records.set_progress(row.run_id, progress)
+    context.topics.add(("output", row.run_id))
+
+
+def _with_repeat(context: Context, row: Job, repeat: str, *, explicit: bool) -> Job:
+    """Return the row with another repeat and the nextRun that follows from it, unless that is given."""
+    check_combination(context, repeat, row)
+    changed = row._replace(repeat=repeat)
+    # A RUNQUEUED job's nextRun tells when it is lost.
+    if explicit or row.state == "RUNQUEUED" or repeat.lower() == row.repeat.lower():
+        return changed
+    if ticks.is_schedule(changed):
+        return with_next_tick(context, changed)
+    found = next_run_of(context, changed._replace(lane=OPEN_LANE))
+    if found is None:
+        raise BadArguments("Malformed repeat", "repeat: expected a date before the year 10000")
+    return changed._replace(next_run=found.next_run)
+
+
+@handles(CancelJob)
+def cancel_job(context: Context, command: CancelJob) -> Answer:
+    """Cancel a child that has not run; on one that runs or has ended nothing happens.
+
+    Differs from Bedrock: cancelling a child twice does not queue a running parent.
+    """
+    row = existing(context, command.job_id)
+    if context.tx.has_children(row.job_id):
+        raise NotFound("Invalid jobID - Cannot cancel a job with children", "jobID: expected a child")
+    if not row.parent_job_id:
+        raise NotFound(
+            "Invalid jobID - Cannot cancel a job without a parent", "jobID: expected a child; see DeleteJob"
+        )
+    if lifecycle.allows("cancel", row.state):
+        runs.close(context, row, "frozen", error="The job was cancelled")
+        context.tx.save(row._replace(state="CANCELLED", run_id=0))
+        families.resume_parent(context, row.parent_job_id)
+    return Answer()
+
+
+@handles(DeleteJob)
+def delete_job(context: Context, command: DeleteJob) -> Answer:
+    """Remove a job that is neither RUNNING nor PAUSED."""
+    row = existing(context, command.job_id)
+    if not lifecycle.allows("delete", row.state):
+        reason = (
+            "Can't delete a RUNNING job"
+            if row.state == "RUNNING"
+            else "Can't delete a parent jobs with children running"
+        )
+        raise WrongState(reason, f"jobID: the job is {row.state}")
+    runs.close(context, row, "frozen", error="The job was deleted")
+    context.tx.delete(row.job_id)
+    if ticks.is_schedule(row):
+        context.tx.records.delete_ticks(row.job_id)
+        context.note("deleted", name=row.name, job_id=row.job_id)
+    families.cancel_unstarted_children(context, row)
+    families.resume_parent(context, row.parent_job_id)
+    return Answer()
+
+
+@handles(RequeueJobs)
+def requeue_jobs(context: Context, command: RequeueJobs) -> Answer:
+    """Queue jobs of any state again, as when they were created; unknown ids are ignored."""
+    for job_id in dict.fromkeys(command.job_ids):
+        row = context.tx.job(job_id)
+        if row is None:
+            continue
+        data = row.data
+        if command.decrement_failures and '"retryAfterCount"' in data:
+            count = jsontext.members(data).get("retryAfterCount", "0")
+            if count.isdecimal():
+                data = jsontext.with_members(data, {"retryAfterCount": str(max(int(count) - 1, 0))})
+        runs.close(context, row, "frozen", error="The job was requeued")
+        changed = row._replace(
+            state="QUEUED", next_run=row.created, name=command.name or row.name, data=data, run_id=0
+        )
+        if row.options != "{}":
+            changed = with_options(changed, AS_CREATED)
+        context.tx.save(placed(changed, context.now_ms))
+    return Answer()
+
+
+@handles(CrashBedrockJob)
+def crash_bedrock_job(context: Context, command: CrashBedrockJob) -> Answer:
+    """Put patterns on the crash list: jobs whose names match are failed instead of handed out."""
+    patterns = dict.fromkeys((*context.tx.crash_patterns(), *command.names))
+    if len(patterns) > CRASH_PATTERNS_MAX:
+        raise TooMany("Too many patterns", f"names: expected at most {CRASH_PATTERNS_MAX} in all")
+    context.tx.set_crash_patterns(tuple(patterns))
+    return Answer()
+
+
+@handles(ClearCrashedBedrockJobs)
+def clear_crashed_bedrock_jobs(context: Context, command: ClearCrashedBedrockJobs) -> Answer:
+    """Take patterns off the crash list, all of them if none is named."""
+    gone = set(command.names) if command.names else None
+    kept = () if gone is None else tuple(p for p in context.tx.crash_patterns() if p not in gone)
+    context.tx.set_crash_patterns(kept)
+    return Answer()

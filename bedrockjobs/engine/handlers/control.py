@@ -1,0 +1,190 @@
+"""What people ask for: pause, resume, trigger, stop, drain; and the output that runs send."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import LIST_MAX, OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_RUN_MAX, PAUSES_MAX
+from bedrockjobs.base.errors import BadArguments, NotFound, TooMany, WrongState
+from bedrockjobs.commands import (
+    AppendOutput,
+    DrainWorker,
+    KillRun,
+    PauseJobs,
+    ResumeJobs,
+    TerminateRun,
+    TriggerJob,
+)
+from bedrockjobs.engine.handlers import runs, ticks
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.end import existing
+from bedrockjobs.engine.handlers.job_options import has_option, with_options
+from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.engine.handlers.trigger import pass_over, triggered
+from bedrockjobs.job.rows import Job, PauseRow
+
+
+@handles(PauseJobs)
+def pause_jobs(context: Context, command: PauseJobs) -> Answer:
+    """Let no job be taken whose name matches."""
+    records = context.tx.records
+    known = {pause.pattern for pause in records.pauses()}
+    if command.name not in known and len(known) >= PAUSES_MAX:
+        raise TooMany("Too many pauses", f"name: expected at most {PAUSES_MAX} patterns in all")
+    if command.until is not None and command.until <= context.now_ms:
+        raise BadArguments("Malformed until", "until: expected a moment that is still to come")
+    until = command.until or ""
+    records.put_pause(PauseRow(command.name, command.by, command.reason, context.now, until))
+    context.tx.reopen()
+    context.note("paused", name=command.name, by=command.by, detail=command.reason)
+    return Answer()
+
+
+@handles(ResumeJobs)
+def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
+    """Take back what was said of a pattern; answers the patterns that are paused no more."""
+    pauses = context.tx.records.pauses()
+    gone = [pause for pause in pauses if command.name in ("*", pause.pattern)]
+    if not gone and command.name != "*":
+        raise NotFound("Not paused", f"name: the pattern {command.name} is not paused")
+    resume(context, gone, by=command.by)
+    return Answer(jsontext.dump({"resumed": [pause.pattern for pause in gone]}))
+
+
+def resume(context: Context, gone: list[PauseRow], *, by: str = "") -> None:
+    """End some pauses; schedules that they held go on with their next tick."""
+    records = context.tx.records
+    held = [
+        row
+        for row in context.tx.repeating()
+        if row.state == "QUEUED" and ticks.is_schedule(row) and records.pause_of(row.name) is not None
+    ]
+    for pause in gone:
+        records.delete_pause(pause.pattern)
+        context.note("resumed", name=pause.pattern, by=by)
+    for row in held:
+        if records.pause_of(row.name) is None:
+            pass_over(context, row, "paused")
+    context.tx.reopen()
+
+
+@handles(TriggerJob)
+def trigger_job(context: Context, command: TriggerJob) -> Answer:
+    """Run a job now, or once more at the end of its present run."""
+    row = _one_job(context, command)
+    pending = row.state in ("RUNNING", "RUNQUEUED")
+    if has_option(row, "removed"):
+        raise WrongState("Can only trigger QUEUED and running jobs", "jobID: it was removed from its source")
+    if pending:
+        context.tx.save(with_options(row, {"pending": "true"}))
+    elif row.state == "QUEUED":
+        if not has_option(row, "trigger") or has_option(row, "cause"):
+            context.tx.save(triggered(context, row))
+    else:
+        raise WrongState("Can only trigger QUEUED and running jobs", f"jobID: the job is {row.state}")
+    context.note("triggered", name=row.name, job_id=row.job_id, by=command.by)
+    return Answer(jsontext.dump({"jobID": row.job_id, "pending": pending}))
+
+
+def _one_job(context: Context, command: TriggerJob) -> Job:
+    if command.job_id is not None:
+        return existing(context, command.job_id)
+    if command.name is None:
+        raise BadArguments("Missing jobID", "jobID: expected it, or a name")
+    every = context.tx.named(command.name, LIST_MAX)
+    found = [row for row in every if not has_option(row, "boundTo")]
+    if not found:
+        raise NotFound("No job with this name", f"name: there is no job {command.name}")
+    if len(found) > 1:
+        raise WrongState("Several jobs have this name", "name: expected a jobID where a name is not unique")
+    return found[0]
+
+
+@handles(TerminateRun)
+def terminate_run(context: Context, command: TerminateRun) -> Answer:
+    """Let workers send SIGTERM."""
+    return _stop(context, command, "TERM")
+
+
+@handles(KillRun)
+def kill_run(context: Context, command: KillRun) -> Answer:
+    """Let workers send SIGKILL."""
+    return _stop(context, command, "KILL")
+
+
+def _stop(context: Context, command: TerminateRun | KillRun, signal: str) -> Answer:
+    records = context.tx.records
+    if command.run_id is not None:
+        ids = [command.run_id]
+    elif command.job_id is not None:
+        ids = [existing(context, command.job_id).run_id]
+    elif command.name is not None:
+        ids = [row.run_id for row in context.tx.named(command.name, LIST_MAX)]
+    else:
+        raise BadArguments("Missing runID", "runID: expected it, or a jobID, or a name")
+    found = [records.run(run_id) for run_id in ids if run_id]
+    if command.run_id is not None and not any(found):
+        raise NotFound("No run with this runID", f"runID: there is no run {command.run_id}")
+    alive = [run for run in found if run is not None and run.status == "running"]
+    if not alive:
+        if command.run_id is not None:
+            raise WrongState("Run is over", f"runID: run {command.run_id} is over")
+        raise NotFound("No run in progress", "expected a job that a worker is running")
+    for run in alive:
+        if not run.stop.startswith("KILL"):
+            runs.stop(context, run.run_id, signal)
+        context.note(
+            "stop",
+            name=run.name,
+            job_id=run.job_id,
+            run_id=run.run_id,
+            by=command.by,
+            detail=f"{signal} {command.reason}".strip(),
+        )
+    return Answer()
+
+
+@handles(DrainWorker)
+def drain_worker(context: Context, command: DrainWorker) -> Answer:
+    """Let a worker take no more jobs, or take them again."""
+    records = context.tx.records
+    drained = command.worker in records.drains()
+    if command.undo and drained:
+        records.delete_drain(command.worker)
+        context.note("undrained", name=command.worker, by=command.by)
+    elif not command.undo and not drained:
+        if command.worker not in context.presence.workers:
+            raise NotFound("No such worker", f"worker: {command.worker} is not there; see ListWorkers")
+        records.put_drain(command.worker, command.by, context.now)
+        context.note("drained", name=command.worker, by=command.by)
+    context.after.append(partial(context.presence.drained, records.drains()))
+    return Answer()
+
+
+@handles(AppendOutput)
+def append_output(context: Context, command: AppendOutput) -> Answer:
+    """Add lines to a run's output; answers the number of the last line that is kept."""
+    records = context.tx.records
+    run = records.run(command.run_id)
+    if run is None:
+        raise NotFound("No run with this runID", f"runID: there is no run {command.run_id}")
+    if run.status != "running":
+        raise WrongState("Run is over", f"runID: run {command.run_id} is over")
+    last = records.last_seq(command.run_id)
+    if command.seq > last + 1 and last < OUTPUT_LINES_PER_RUN_MAX:
+        raise WrongState("Gap in output", f"seq: expected {last + 1}")
+    fresh = command.lines[last + 1 - command.seq :][: OUTPUT_LINES_PER_RUN_MAX - last]
+    lines = [
+        (number, context.now_ms, stream, text[:OUTPUT_LINE_CHARS_MAX])
+        for number, (stream, text) in enumerate(map(_line, fresh), start=last + 1)
+    ]
+    if lines:
+        records.append(command.run_id, lines)
+        context.topics.add(("output", command.run_id))
+    return Answer(f'{{"seq":{last + len(lines)}}}')
+
+
+def _line(line: Any) -> tuple[str, str]:
+    return ("out", line) if isinstance(line, str) else (line.get("stream", "out"), line["line"])

@@ -1,0 +1,230 @@
+"""CreateJob and CreateJobs."""
+
+from __future__ import annotations
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import DATA_BYTES_MAX, KEYS_KEPT_S
+from bedrockjobs.base.errors import BadArguments, NotFound, WrongState
+from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
+from bedrockjobs.commands.options import JobOptions
+from bedrockjobs.engine.handlers import ticks
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.job_options import after_seconds, has_option, placed, with_options, written
+from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.engine.handlers.trigger import with_next_tick
+from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, OWN_COMMANDS
+from bedrockjobs.job.rows import Job
+from bedrockjobs.schedule import repeat as repeats
+
+_OPTION_FIELDS = frozenset(JobOptions.model_fields)
+
+
+@handles(CreateJob)
+def create_job(context: Context, command: CreateJob) -> Answer:
+    """Create a job; answers its jobID."""
+    return Answer(f'{{"jobID":{_create(context, command)}}}')
+
+
+@handles(CreateJobs)
+def create_jobs(context: Context, command: CreateJobs) -> Answer:
+    """Create all jobs or none; answers their jobIDs in order."""
+    created = [str(_create(context, spec)) for spec in command.jobs]
+    return Answer(f'{{"jobIDs":[{",".join(created)}]}}')
+
+
+def _create(context: Context, spec: JobSpec) -> int:
+    if spec.idempotency_key is None:
+        return create(context, spec)
+    since = after_seconds(context.now_ms, -KEYS_KEPT_S)
+    known = context.tx.records.job_of_key(spec.idempotency_key, since)
+    if known is None:
+        known = create(context, spec)
+        context.tx.records.put_key(spec.idempotency_key, known, context.now_ms)
+    return known
+
+
+def create(context: Context, spec: JobSpec, source: str = "") -> int:
+    """Create a job, or update the one of its name; returns the jobID."""
+    priority = spec.wanted_priority
+    if spec.repeat:
+        check_repeat(context, spec.repeat, spec.first_run)
+    if spec.retry_after:
+        _check_retry_after(context, spec)
+    parent = context.tx.job(spec.parent_job_id) if spec.parent_job_id else None
+    mocked = spec.mock_request or is_mock_data(spec.data) or (parent is not None and parent.mocked)
+    if spec.unique:
+        existing = context.tx.first_of_name(spec.name, mocked=mocked)
+        if existing is not None:
+            _update_unique(context, spec, existing, priority)
+            return existing.job_id
+    state = "QUEUED"
+    if spec.parent_job_id:
+        state = _state_of_child(spec, parent)
+    data: str = spec.data
+    chosen = bool(source) or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set)
+    row = Job(
+        context.now,
+        0 if chosen else context.tx.new_job_id(),
+        state,
+        spec.name,
+        spec.first_run or (first_run(context, spec.repeat) if spec.repeat else context.now_ms),
+        "",
+        spec.repeat,
+        mark_mocked(data) if mocked else data,
+        priority,
+        spec.parent_job_id,
+        spec.retry_after,
+        lane=MOCK_LANE if mocked else OPEN_LANE,
+    )
+    if chosen:
+        checked = _with_options(row, spec, source)  # a job that is refused has no number
+        row = checked._replace(job_id=context.tx.new_job_id())
+        if ticks.is_schedule(row) and spec.first_run is None:
+            row = ticks.with_tick(row, row.next_run)
+    context.tx.insert(row)
+    return row.job_id
+
+
+def _with_options(row: Job, spec: JobOptions, source: str = "") -> Job:
+    changes: dict[str, str | None] = {
+        key: None if text == "null" else text for key, text in spec.chosen().items()
+    }
+    if source:
+        changes["source"] = jsontext.quoted(source)
+        changes["defined"] = None if row.data == "{}" else row.data
+    changed = with_options(row, changes)
+    check_options(changed, row.retry_after)
+    return placed(changed)
+
+
+def check_options(row: Job, retry_after: str) -> None:
+    """Refuse options that do not go together."""
+    own = [key for key in OWN_COMMANDS if has_option(row, key)]
+    if len(own) > 1:
+        raise BadArguments(f"Malformed {own[1]}", f"{own[1]}: expected nothing together with {own[0]}")
+    if has_option(row, "hosts"):
+        if not ticks.is_schedule(row):
+            raise BadArguments("Malformed hosts", "hosts: expected a schedule, repeat: CRON ...")
+        if has_option(row, "lock"):
+            raise BadArguments("Malformed hosts", "hosts: expected nothing together with lock")
+    if retry_after and has_option(row, "lock"):
+        raise BadArguments("Malformed lock", "lock: expected nothing together with retryAfter; see lease")
+
+
+def _state_of_child(spec: JobSpec, parent: Job | None) -> str:
+    if parent is None:
+        raise NotFound("parentJobID does not exist", f"parentJobID: there is no job {spec.parent_job_id}")
+    if parent.parent_job_id:
+        raise WrongState("Cannot create grandchildren", f"parentJobID: job {parent.job_id} is a child itself")
+    if parent.state not in ("RUNNING", "RUNQUEUED", "PAUSED"):
+        raise WrongState(
+            "Can only create child job when parent is RUNNING, RUNQUEUED or PAUSED",
+            f"parentJobID: job {parent.job_id} is {parent.state}",
+        )
+    if spec.repeat:
+        _refuse_repeating_child()
+    return "QUEUED" if parent.state == "PAUSED" else "PAUSED"
+
+
+def _refuse_repeating_child() -> None:
+    """Differs from Bedrock: a child that repeats keeps its parent PAUSED there for ever."""
+    raise BadArguments("Child jobs cannot repeat", "repeat: expected nothing together with parentJobID")
+
+
+def _update_unique(context: Context, spec: JobSpec, existing: Job, priority: int) -> None:
+    """Give the existing job what the new one asks for; its nextRun stays."""
+    if existing.parent_job_id != spec.parent_job_id:
+        raise NotFound(
+            "Mismatched parentJobID",
+            f"parentJobID: the existing job {existing.job_id} has parent {existing.parent_job_id or 'none'}",
+        )
+    if not spec.overwrite:
+        return
+    given = mark_mocked(spec.data) if existing.mocked else spec.data
+    ours = repeats.is_cron(spec.repeat) or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set)
+    if context.compatibility == "current" and given == existing.data and not ours:
+        return
+    if spec.repeat:
+        check_combination(context, spec.repeat, existing)
+    data = jsontext.merge_patch(existing.data, given)
+    if len(data.encode()) > DATA_BYTES_MAX:
+        raise BadArguments(
+            "Data is not a valid JSON Object", f"data: merged it is over {DATA_BYTES_MAX} bytes"
+        )
+    changed = existing._replace(repeat=spec.repeat, data=data, priority=priority)
+    changed = _with_options(changed, spec)
+    if ticks.is_schedule(changed) and spec.repeat != existing.repeat and existing.state == "QUEUED":
+        changed = with_next_tick(context, changed)
+    context.tx.save(written(existing, changed))
+
+
+def first_run(context: Context, repeat: str) -> str:
+    """Return when a job that names no time runs first: now, or at the first tick of its schedule."""
+    if not repeats.is_cron(repeat):
+        return context.now_ms
+    return repeats.next_run(repeat, scheduled="", started="", finished=context.now_ms) or context.now_ms
+
+
+def check_repeat(context: Context, text: str, scheduled: str | None = None) -> None:
+    """Refuse a repeat that cannot be read, or that gives no date after a run ``scheduled`` then, or now.
+
+    Differs from Bedrock: some repeats can be stored there that make every FinishJob fail.
+    """
+    try:
+        found = repeats.next_run(
+            text,
+            scheduled=scheduled or context.now,
+            started=context.now,
+            finished=context.now,
+            compatibility=context.compatibility,
+        )
+    except ValueError as error:
+        raise BadArguments("Malformed repeat", repeats.complaint(error)) from None
+    if found is None:
+        raise BadArguments("Malformed repeat", "repeat: expected a date before the year 10000")
+
+
+def _check_retry_after(context: Context, spec: JobSpec) -> None:
+    try:
+        found = repeats.later(context.now_ms, repeats.parse_retry_after(spec.retry_after))
+    except ValueError as error:
+        raise BadArguments("Malformed retryAfter", f"retryAfter: expected {error}") from None
+    if found is None:
+        raise BadArguments("Malformed retryAfter", "retryAfter: expected a date before the year 10000")
+    if spec.repeat and (context.compatibility == "document" or repeats.is_cron(spec.repeat)):
+        _refuse_both()
+    if context.compatibility == "document" and spec.unique:
+        raise WrongState("Cannot use retryAfter with unique", "retryAfter: expected nothing with unique")
+
+
+def _refuse_both() -> None:
+    raise BadArguments("Cannot use retryAfter with repeat", "retryAfter: expected nothing with repeat")
+
+
+def check_combination(context: Context, repeat: str, row: Job) -> None:
+    """Refuse a new repeat for a job that cannot have one."""
+    if row.parent_job_id:
+        _refuse_repeating_child()
+    if row.retry_after and (context.compatibility == "document" or repeats.is_cron(repeat)):
+        _refuse_both()
+
+
+def is_mock_data(data: str) -> bool:
+    """Tell whether data carries a mocked job's mark: a member ``mockRequest``, not null and not false."""
+    if '"mockRequest"' not in data:
+        return False
+    return jsontext.members(data).get("mockRequest", "null") not in ("null", "false")
+
+
+def mark_mocked(data: str) -> str:
+    """Return data with the mark of a mocked job."""
+    return data if is_mock_data(data) else jsontext.with_members(data, {"mockRequest": "true"})
+
+
+def keep_mark(data: str, row: Job) -> str:
+    """Return new data for a job with the job's own mark, whatever the new data says."""
+    if row.mocked:
+        return mark_mocked(data)
+    if '"mockRequest"' in data and "mockRequest" in jsontext.members(data):
+        return jsontext.with_members(data, {"mockRequest": None})
+    return data

@@ -1,0 +1,30 @@
+"""Which function does which command: each says so itself, with ``@handles(TheCommand)``.
+
+What a handler is given first depends on where its command runs (``Command.where``): a command of the writer
+gets the ``Context`` of the open transaction, one of the reader the ``Views``, any other the ``Service``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from bedrockjobs.commands import Command
+
+Handler = Callable[..., Any]
+H = TypeVar("H", bound=Handler)
+
+HANDLERS: dict[type[Command[Any]], Handler] = {}
+"""The handler of each command, once its module is imported."""
+
+
+def handles(kind: type[Command[Any]]) -> Callable[[H], H]:
+    """Make the function below the handler of a command; raises ValueError where it has one already."""
+
+    def register(handler: H) -> H:
+        if kind in HANDLERS:
+            raise ValueError(f"{kind.__name__} is handled by {HANDLERS[kind].__qualname__} already")
+        HANDLERS[kind] = handler
+        return handler
+
+    return register

@@ -1,0 +1,96 @@
+"""Tells who waits for something that it may be there now: new output of a run, a new event.
+
+A bell says nothing of what happened: whoever hears it reads again. It knows no commands and no tables, and
+is used on the event loop alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+Topic = tuple[str, int]
+"""What is waited for: ``("output", runID)``, or ``("events", 0)``."""
+
+
+class Subscription:
+    """One listener to a topic; it hears every ring from the moment it is entered as a context."""
+
+    def __init__(self, notifier: Notifier, topic: Topic) -> None:
+        """Prepare to listen; made by ``Notifier.listen``."""
+        self._notifier = notifier
+        self._topic = topic
+        self._rung = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        """Begin to listen: before what is waited for is read, so that no ring is missed in between."""
+        self._notifier.admit(self._topic, self._rung)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Listen no longer."""
+        self._notifier.dismiss(self._topic, self._rung)
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait for a ring that this bell has not told of yet; return False where the time is over.
+
+        It also returns False, and at once, when the server drains.
+        """
+        if self._notifier.ended or timeout_s <= 0:
+            return False
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._rung.wait()
+        except TimeoutError:
+            return False
+        self._rung.clear()
+        return not self._notifier.ended
+
+
+class Notifier:
+    """All subscriptions of a server; a topic takes memory while somebody listens to it."""
+
+    def __init__(self) -> None:
+        """Begin without listeners."""
+        self._listening: dict[Topic, set[asyncio.Event]] = {}
+        self.ended = False
+        """Whether the server drains, so that nobody waits any more."""
+
+    def __len__(self) -> int:
+        """Return how many topics are listened to."""
+        return len(self._listening)
+
+    def notify(self, topic: Topic) -> None:
+        """Wake everybody who listens to a topic; after the commit that made something of it."""
+        for rung in self._listening.get(topic, ()):
+            rung.set()
+
+    def listen(self, topic: Topic) -> Subscription:
+        """Return a bell to be entered as a context, then read, then waited for."""
+        return Subscription(self, topic)
+
+    async def wait(self, topic: Topic, timeout_s: float) -> bool:
+        """Wait for the next ring from now on; return False where there was none in time."""
+        with self.listen(topic) as subscription:
+            return await subscription.wait(timeout_s)
+
+    def end(self) -> None:
+        """Wake everybody, and let nobody wait from now on: the server drains."""
+        self.ended = True
+        for listening in self._listening.values():
+            for rung in listening:
+                rung.set()
+
+    def admit(self, topic: Topic, rung: asyncio.Event) -> None:
+        """Set ``rung`` with each ring of a topic; for ``Subscription``."""
+        self._listening.setdefault(topic, set()).add(rung)
+
+    def dismiss(self, topic: Topic, rung: asyncio.Event) -> None:
+        """Leave ``rung`` alone; the last listener frees the topic."""
+        listening = self._listening[topic]
+        listening.discard(rung)
+        if not listening:
+            del self._listening[topic]

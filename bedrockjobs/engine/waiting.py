@@ -1,0 +1,202 @@
+"""The GetJobs that wait: who can be served by a job, who is next, and when a job becomes due for somebody.
+
+Waiters that ask for the same jobs form a group. A group is filed under its exact names or under the fixed
+beginning of its patterns, so that a job finds its groups without looking at the others. Only the writer
+thread touches this; it knows nothing of rows, SQL or sockets.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from heapq import heappop, heappush
+from typing import Any
+
+from bedrockjobs.base.glob import literal_prefix
+from bedrockjobs.engine.handlers.context import TakeRequest
+from bedrockjobs.job.rows import Job, Names
+
+GroupKey = tuple[Names, bool, int | None, tuple[str, ...], str | None]
+"""What a group asks for: names, mocked, priority, accepts, and the worker where it stands alone."""
+
+
+class Waiter:
+    """One GetJob that waits."""
+
+    __slots__ = ("deadline", "group", "request", "seq", "submission")
+
+    def __init__(self, submission: Any, request: TakeRequest, seq: int, deadline: float) -> None:
+        """Wait for ``request`` until ``deadline`` (monotonic seconds); ``seq`` orders waiters by age."""
+        self.submission = submission
+        self.request = request
+        self.seq = seq
+        self.deadline = deadline
+        self.group: Group | None = None
+
+
+class Group:
+    """Waiters that ask for the same jobs, the oldest first."""
+
+    __slots__ = ("due", "held", "key", "request", "waiters")
+
+    def __init__(self, key: GroupKey, request: TakeRequest, *, held: bool) -> None:
+        """Begin without waiters; those of a group that is ``held`` are not served."""
+        self.key = key
+        self.request = request
+        self.held = held
+        self.waiters: dict[int, Waiter] = {}
+        self.due: str | None = None
+        """A stamp before which no job becomes due for the group; None: none is queued."""
+
+    def oldest(self) -> Waiter:
+        """Return the waiter that is served first."""
+        return next(iter(self.waiters.values()))
+
+
+class Waiting:
+    """All waiters."""
+
+    def __init__(self) -> None:
+        """Begin without waiters."""
+        self._groups: dict[GroupKey, Group] = {}
+        self._held: frozenset[str] = frozenset()
+        self._alone: frozenset[str] = frozenset()
+        self._by_name: defaultdict[str, list[Group]] = defaultdict(list)
+        self._by_prefix: defaultdict[int, defaultdict[str, list[Group]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        self._due: list[tuple[str, int, Group]] = []
+        self._deadlines: list[tuple[float, int, Waiter]] = []
+        self._tie = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return self._count
+
+    def add(self, waiter: Waiter) -> Group:
+        """Let a waiter wait; return its group, which may need a new ``due``."""
+        request = waiter.request
+        held, key = request.worker in self._held, self._key(request)
+        group = self._groups.get(key)
+        if group is None:
+            shared = request if request.worker == key[-1] else replace(request, worker=None)
+            group = self._groups[key] = Group(key, shared, held=held)
+            for groups in self._files(group):
+                groups.append(group)
+        group.waiters[waiter.seq] = waiter
+        waiter.group = group
+        self._count += 1
+        heappush(self._deadlines, (waiter.deadline, waiter.seq, waiter))
+        return group
+
+    def _key(self, request: TakeRequest) -> GroupKey:
+        alone = request.worker in self._held or request.worker in self._alone
+        worker = request.worker if alone else None
+        return request.names, request.mocked, request.priority, request.accepts, worker
+
+    def sort_out(self, held: frozenset[str], alone: frozenset[str]) -> None:
+        """Serve no ``held`` worker from now on; an ``alone`` one may be served what others are not."""
+        changed = (self._held ^ held) | (self._alone ^ alone)
+        moved = [waiter for waiter in self.everyone() if waiter.request.worker in changed]
+        for waiter in moved:
+            self.remove(waiter)
+        self._held, self._alone = held, alone
+        self.restore(moved)
+
+    def restore(self, waiters: list[Waiter]) -> None:
+        """Let waiters that were taken out wait again, at their old places."""
+        for group in {id(group): group for group in map(self.add, waiters)}.values():
+            group.waiters = dict(sorted(group.waiters.items()))
+            self.note_due(group, "")
+
+    def remove(self, waiter: Waiter) -> bool:
+        """Take a waiter out; return False if it did not wait any more."""
+        group, waiter.group = waiter.group, None
+        if group is None:
+            return False
+        del group.waiters[waiter.seq]
+        self._count -= 1
+        if not group.waiters:
+            del self._groups[group.key]
+            for groups in self._files(group):
+                groups.remove(group)
+            group.due = None
+            self._drop_empty_files(group)
+        return True
+
+    def _files(self, group: Group) -> Iterator[list[Group]]:
+        if group.held:
+            return
+        names = group.request.names
+        for name in names.exact:
+            yield self._by_name[name]
+        for prefix in {literal_prefix(pattern) for pattern in names.patterns}:
+            yield self._by_prefix[len(prefix)][prefix]
+
+    def _drop_empty_files(self, group: Group) -> None:
+        names = group.request.names
+        for name in names.exact:
+            if not self._by_name[name]:
+                del self._by_name[name]
+        for prefix in {literal_prefix(pattern) for pattern in names.patterns}:
+            files = self._by_prefix[len(prefix)]
+            if not files[prefix]:
+                del files[prefix]
+            if not files:
+                del self._by_prefix[len(prefix)]
+
+    def groups_for(self, row: Job) -> list[Group]:
+        """Return the groups that a job would serve."""
+        found = list(self._by_name.get(row.name, ()))
+        for length, files in self._by_prefix.items():
+            found += files.get(row.name[:length], ())
+        return [group for group in found if group.request.fits(row)]
+
+    def note_due(self, group: Group, stamp: str) -> None:
+        """Note that a job may become due for a group at ``stamp``."""
+        if not group.held and (group.due is None or stamp < group.due):
+            group.due = stamp
+            self._tie += 1
+            heappush(self._due, (stamp, self._tie, group))
+
+    def note_all_due(self) -> None:
+        """Note that a job may be due for anybody."""
+        for group in self._groups.values():
+            self.note_due(group, "")
+
+    def due_groups(self, now: str) -> list[Group]:
+        """Return the groups for which a job may be due at the stamp ``now``; each must be noted anew."""
+        found = []
+        while self._due and self._due[0][0] <= now:
+            stamp, _, group = heappop(self._due)
+            if group.due == stamp and group.waiters:
+                group.due = None
+                found.append(group)
+        return found
+
+    def next_due(self) -> str | None:
+        """Return the soonest stamp at which a job may become due for somebody."""
+        while self._due and (self._due[0][2].due != self._due[0][0] or not self._due[0][2].waiters):
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def overdue(self, now: float) -> list[Waiter]:
+        """Return the waiters whose wait has run out at monotonic ``now``; they still have to be removed."""
+        found = []
+        while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].group is None):
+            _, _, waiter = heappop(self._deadlines)
+            if waiter.group is not None:
+                found.append(waiter)
+        return found
+
+    def next_deadline(self) -> float | None:
+        """Return when the next wait runs out, in monotonic seconds."""
+        while self._deadlines and self._deadlines[0][2].group is None:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def everyone(self) -> list[Waiter]:
+        """Return all waiters."""
+        return [waiter for group in self._groups.values() for waiter in group.waiters.values()]

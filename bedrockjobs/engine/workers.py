@@ -1,0 +1,283 @@
+"""Who works on what, as far as it lives in memory: the workers, their leases, and what they must stop.
+
+A lease is counted in real time and is not on disk: a starting server gives every open run a full new one.
+The registry learns of runs when their transaction is on disk, and tells maintenance which leases are over. It
+knows no rows and no sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import Clock, SystemClock
+from bedrockjobs.base.config import LEASE_S_DEFAULT, WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.commands import Heartbeat
+
+LISTED_MAX = 100
+"""Workers that an event about one of them lists: an event of each of very many must not list them all."""
+
+BEATS_PER_LEASE = 3
+"""A waiting heartbeat is answered after this part of a lease, so that one that is lost costs no run."""
+
+
+@dataclass(slots=True)
+class OpenRun:
+    """A run in progress."""
+
+    run_id: int
+    job_id: int
+    worker: str
+    lease_s: int
+    """Seconds it may be without a heartbeat; 0: as long as it likes."""
+    until: float = 0.0
+    """When its lease is over, in monotonic seconds."""
+    stop: str = ""
+    """TERM or KILL, once it must stop."""
+    told: str = ""
+    """What its worker has been told of that."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """A worker that is alive."""
+
+    name: str
+    joined: str
+    heartbeat: str
+    until: float
+    """When it counts as gone, in monotonic seconds."""
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    asked: dict[tuple[str, ...], float] = field(default_factory=dict)
+    """The names it asks for, and until when each of its requests counts."""
+    accepts: tuple[str, ...] = ()
+    slots: int = 0
+    quiet: bool = False
+    runs: set[int] = field(default_factory=set)
+
+    @property
+    def names(self) -> list[str]:
+        """Return all the names it asks for."""
+        return sorted({name for names in self.asked for name in names})
+
+
+class WorkerRegistry:
+    """The workers of one server and their open runs; belongs to the event loop."""
+
+    def __init__(self, clock: Clock | None = None, lease_clock: Clock | None = None) -> None:
+        """Show times of ``clock``, and count leases in the monotonic seconds of ``lease_clock``."""
+        self._clock = clock or SystemClock()
+        self._leases = lease_clock or SystemClock()
+        self.workers: dict[str, Worker] = {}
+        self.runs: dict[int, OpenRun] = {}
+        self.drains: frozenset[str] = frozenset()
+        self.news: list[tuple[str, str, str]] = []
+        """Workers that came and went, as events for the next transaction: kind, name, who is there now."""
+        self.on_news: Callable[[], None] = lambda: None
+        self._changed: dict[str, set[asyncio.Future[None]]] = {}
+        self._ended = False
+        self._look_at = inf
+
+    # --- runs --------------------------------------------------------------------------------------------
+
+    def opened(self, run: OpenRun) -> None:
+        """Note a run that is on disk; its lease begins."""
+        run.until = self._leases.monotonic() + run.lease_s
+        self.runs[run.run_id] = run
+        if run.lease_s:
+            self._look_at = min(self._look_at, run.until)
+        if run.worker in self.workers:
+            self.workers[run.worker].runs.add(run.run_id)
+
+    def closed(self, run_id: int) -> None:
+        """Note the end of a run."""
+        run = self.runs.pop(run_id, None)
+        if run is not None:
+            if run.worker in self.workers:
+                self.workers[run.worker].runs.discard(run_id)
+            self._wake(run.worker)  # also one that counts as gone: it may be waiting to hear of it
+
+    def stop(self, run_id: int, signal: str) -> None:
+        """Let the worker of a run hear of a signal."""
+        run = self.runs.get(run_id)
+        if run is not None:
+            run.stop = signal
+            self._wake(run.worker)
+
+    def overdue(self) -> list[int]:
+        """Return the runs whose lease is over, and let go of workers that were silent for too long."""
+        now = self._leases.monotonic()
+        for name in [worker.name for worker in self.workers.values() if worker.until <= now]:
+            self.leave(name)
+        found = [run.run_id for run in self.runs.values() if run.lease_s and run.until <= now]
+        moments = [run.until for run in self.runs.values() if run.lease_s]
+        moments += [worker.until for worker in self.workers.values()]
+        self._look_at = min(moments, default=inf)
+        return found
+
+    def sleep_s(self) -> float:
+        """Return the seconds until it is time to ask who is ``overdue``; infinite where nobody can be."""
+        return max(self._look_at - self._leases.monotonic(), 0.0)
+
+    # --- workers -----------------------------------------------------------------------------------------
+
+    def met(
+        self,
+        name: str,
+        *,
+        host: str = "",
+        pid: int = 0,
+        names: Iterable[str] = (),
+        accepts: Iterable[str] = (),
+        wait_s: float = 0.0,
+    ) -> Worker:
+        """Note that a worker is alive, and for ``wait_s`` seconds busy with waiting for an answer."""
+        now = self._clock.now().isoformat(" ", "seconds")[:19]
+        until = self._leases.monotonic() + LEASE_S_DEFAULT + wait_s
+        worker = self.workers.get(name)
+        if worker is None:
+            worker = self.workers[name] = Worker(name, now, now, until)
+            worker.runs = {run.run_id for run in self.runs.values() if run.worker == name}
+            self._look_at = min(self._look_at, until)
+            self._tell("worker joined", worker)
+        worker.heartbeat, worker.until = now, max(until, worker.until)
+        worker.host, worker.pid = host or worker.host, pid or worker.pid
+        worker.accepts = tuple(accepts) or worker.accepts
+        if asked := tuple(names):
+            worker.asked[asked] = until
+            if len(worker.asked) > 1:
+                now_s = self._leases.monotonic()
+                worker.asked = {names: end for names, end in worker.asked.items() if end > now_s}
+        return worker
+
+    def leave(self, name: str) -> None:
+        """Note that a worker ended."""
+        worker = self.workers.pop(name, None)
+        if worker is not None:
+            self._tell("worker left", worker)
+
+    def _tell(self, kind: str, worker: Worker) -> None:
+        names = sorted(self.workers)
+        more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
+        there = f"{len(names)} worker(s) now running [{' '.join(names[:LISTED_MAX])}{more}]"
+        self.news.append((kind, worker.name, there))
+        self.on_news()
+
+    def drained(self, drains: frozenset[str]) -> None:
+        """Note which workers are drained."""
+        for name in self.drains ^ drains:
+            self._wake(name)
+        self.drains = drains
+
+    def status_of(self, worker: Worker) -> str:
+        """Return whether a worker takes jobs."""
+        if worker.name in self.drains:
+            return "draining" if worker.runs else "drained"
+        return "quiet" if worker.quiet else "active"
+
+    def listing(self) -> str:
+        """Return the live workers by name, as ListWorkers answers."""
+        rows = [
+            {
+                "name": worker.name,
+                "host": worker.host,
+                "pid": worker.pid,
+                "version": worker.version,
+                "names": worker.names,
+                "accepts": list(worker.accepts),
+                "slots": worker.slots,
+                "joined": worker.joined,
+                "heartbeat": worker.heartbeat,
+                "status": self.status_of(worker),
+                "runIDs": sorted(worker.runs),
+            }
+            for _, worker in sorted(self.workers.items())
+        ]
+        return jsontext.dump({"workers": rows})
+
+    # --- heartbeats --------------------------------------------------------------------------------------
+
+    async def heartbeat(self, command: Heartbeat) -> str:
+        """Renew leases; return what must stop, at once where that is news or nobody waits."""
+        wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
+        wait_s = min(wait_ms, WAIT_MS_MAX) / 1000 if command.waiting and not command.leaving else 0.0
+        leases = [
+            run.lease_s for run in map(self.runs.get, command.run_ids) if run is not None and run.lease_s
+        ]
+        wait_s = min(wait_s, min(leases, default=LEASE_S_DEFAULT) / BEATS_PER_LEASE)
+        worker = self.met(command.worker, host=command.host, pid=command.pid, names=command.names or ())
+        worker.version, worker.slots = command.version or worker.version, command.slots or worker.slots
+        worker.quiet = command.quiet
+        for run_id in command.run_ids:
+            run = self.runs.get(run_id)
+            if run is not None and run.worker == command.worker:
+                run.until = self._leases.monotonic() + run.lease_s
+        if command.leaving:
+            self.leave(command.worker)
+        quiet = command.worker in self.drains
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while (
+                    wait_s > 0
+                    and not self._ended
+                    and not self._is_news(command)
+                    and quiet == (command.worker in self.drains)
+                ):
+                    await self._change(command.worker)
+        return self._answer(command)
+
+    def standing(self, command: Heartbeat) -> str:
+        """Return what must stop as things stand, to one who waits no longer; it renews nothing."""
+        return jsontext.dump({"stop": self._stops(command), "quiet": command.worker in self.drains})
+
+    def _signal(self, command: Heartbeat, run_id: int) -> str:
+        run = self.runs.get(run_id)
+        return "LOST" if run is None or run.worker != command.worker else run.stop
+
+    def _is_news(self, command: Heartbeat) -> bool:
+        """Tell whether something must stop that the worker has not been told of."""
+        for run_id in command.run_ids:
+            signal = self._signal(command, run_id)
+            if signal == "LOST" or (signal and self.runs[run_id].told != signal):
+                return True
+        return False
+
+    def _stops(self, command: Heartbeat) -> list[dict[str, Any]]:
+        signals = [(run_id, self._signal(command, run_id)) for run_id in command.run_ids]
+        return [{"runID": run_id, "signal": signal} for run_id, signal in signals if signal]
+
+    def _answer(self, command: Heartbeat) -> str:
+        for stop in self._stops(command):
+            if stop["signal"] != "LOST":
+                self.runs[stop["runID"]].told = stop["signal"]
+        return self.standing(command)
+
+    async def _change(self, worker: str) -> None:
+        """Wait until something changed for a worker."""
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._changed.setdefault(worker, set())
+        waiting.add(changed)
+        try:
+            await changed
+        finally:
+            waiting.discard(changed)
+            if not waiting:
+                self._changed.pop(worker, None)
+
+    def _wake(self, worker: str) -> None:
+        for changed in self._changed.get(worker, ()):
+            if not changed.done():
+                changed.set_result(None)
+
+    def end(self) -> None:
+        """Let every waiting heartbeat be answered: the server stops."""
+        self._ended = True
+        for worker in list(self._changed):
+            self._wake(worker)

@@ -1,5 +1,0 @@
-"""What each command does: ``handler(turn, command) -> Answer``. No SQL, no sockets, no await.
-
-A handler that refuses raises a CommandError before its first write; the few that may write first are
-named in ``dispatch.WRITES_BEFORE_REFUSING``.
-"""

@@ -1,0 +1,110 @@
+"""What is measured since the start: commits, waits and lengths of runs, ticks; in memory, for ``/metrics``.
+
+Whoever does something that is measured says so once it is on disk: a few additions, no lock, no clock. It
+knows no rows, no SQL and nothing of who reads it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+"""Bounds for the length of a commit: half a millisecond on a good disk, seconds on one in trouble."""
+
+BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000)
+"""Bounds for the commands in one commit; ``batch_max`` is 1,000 unless somebody changed it."""
+
+WAIT_S = (0.01, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400)
+"""Bounds for how long a job had been due when its run began."""
+
+RUN_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400)
+"""Bounds for the length of a run."""
+
+LATE_S = (0, 1, 2, 5, 10, 30, 60, 300, 900, 3_600)
+"""Bounds for the whole seconds between a tick and its run."""
+
+
+class EndedRun(NamedTuple):
+    """A run that ended, as it is told to whoever follows runs; times are stamps, as in the tables."""
+
+    run_id: int
+    job_id: int
+    name: str
+    attempt: int
+    cause: str
+    worker: str
+    started: str
+    ended: str
+    status: str
+    exit_code: int | None
+    error: str
+    traceparent: str
+    """The W3C trace context that its job was created with; empty without one."""
+
+
+class Histogram:
+    """Values counted by the first bound that is not below them."""
+
+    __slots__ = ("_counts", "bounds", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        """Count up to each of ``bounds``, which ascend, and beyond the last."""
+        self.bounds = bounds
+        self.sum = 0.0
+        self._counts = [0] * (len(bounds) + 1)
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self._counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def up_to(self) -> Iterator[tuple[float, int]]:
+        """Yield each bound with how many values were not above it; the last bound is infinite."""
+        count = 0
+        for bound, more in zip((*self.bounds, float("inf")), self._counts, strict=True):
+            count += more
+            yield bound, count
+
+
+class Measurements:
+    """The measurements of one server; belongs to the event loop."""
+
+    def __init__(self) -> None:
+        """Begin with nothing measured."""
+        self.commit_s = Histogram(COMMIT_S)
+        self.batch = Histogram(BATCH)
+        self.wait_s = Histogram(WAIT_S)
+        self.run_s = Histogram(RUN_S)
+        self.late_s = Histogram(LATE_S)
+        self.runs_started: Counter[str] = Counter()
+        """Runs by cause."""
+        self.runs_ended: Counter[str] = Counter()
+        """Runs by the status they ended with."""
+        self.ticks: Counter[str] = Counter()
+        """Ticks of schedules by outcome."""
+        self.on_run: Callable[[EndedRun], None] | None = None
+        """Who is told of each run that ended, if anybody is."""
+
+    def committed(self, seconds: float, commands: int) -> None:
+        """Note a commit that waited for the disk, and the commands that shared it."""
+        self.commit_s.add(seconds)
+        self.batch.add(commands)
+
+    def started(self, cause: str, wait_s: float) -> None:
+        """Note a run that began, and how long its job had been due."""
+        self.runs_started[cause] += 1
+        self.wait_s.add(max(wait_s, 0.0))
+
+    def ended(self, status: str, seconds: float) -> None:
+        """Note a run that ended."""
+        self.runs_ended[status] += 1
+        self.run_s.add(max(seconds, 0.0))
+
+    def ticked(self, outcome: str, count: int, late_s: int) -> None:
+        """Note ticks of a schedule; those that were skipped have no lateness."""
+        self.ticks[outcome] += count
+        if outcome != "skipped":
+            self.late_s.add(late_s)

@@ -1,0 +1,361 @@
+"""``GET /metrics`` in the words of Prometheus, and ``GET /healthz``, also of one schedule.
+
+All is read when somebody asks: what is in memory at no cost, the queue by the bounded statements of
+``store/metrics.sql``, off the event loop. Nothing is done where jobs are created and taken but what
+``measurements.Measurements`` adds up. It writes nothing and knows no writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily as Counts
+from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import Clock, SystemClock
+from bedrockjobs.base.config import Settings
+from bedrockjobs.base.errors import CommandError, NotFound
+from bedrockjobs.base.wire import moment_of, stamp_ms
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.observe.measurements import Histogram, Measurements
+from bedrockjobs.store.reader import Reader
+from bedrockjobs.views import Views
+
+PREFIXES_MAX = 50
+"""Beginnings of names that have series of their own, counted lane by lane; the rest is ``other``."""
+
+COUNTED_MAX = 10_000
+"""Jobs of one prefix that are counted; a gauge that shows so many means at least so many."""
+
+SCHEDULES_MAX = 100
+"""Schedules of one name that a health check looks at."""
+
+FRESH_S = 1.0
+"""How long a look at the queue serves all who ask: many scrapers cost what one costs."""
+
+OTHER = "other"
+
+STATUSES = ("active", "quiet", "draining", "drained")
+"""What a worker may be, each with a series, so that a rule can tell 0 from nothing known."""
+
+UNHEALTHY_SKIPS = ("no worker", "server down", "too late")
+"""Reasons of a skipped tick that are somebody's fault; a pause or a run in progress is not."""
+
+
+class Work(Protocol):
+    """What is asked of the dispatcher."""
+
+    pending: int
+    commands: int
+    commits: int
+
+    @property
+    def waiting(self) -> int:
+        """Return how many GetJobs wait."""
+        ...
+
+
+class Part(NamedTuple):
+    """The queued jobs of one prefix."""
+
+    ready: int
+    later: int
+    oldest: str
+    """The lowest nextRun, due or not; empty where there is none."""
+
+
+NOTHING = Part(0, 0, "")
+
+
+def together(one: Part, other: Part) -> Part:
+    """Return two parts of the queue as one."""
+    oldest = min(filter(None, (one.oldest, other.oldest)), default="")
+    return Part(one.ready + other.ready, one.later + other.later, oldest)
+
+
+class Queue(NamedTuple):
+    """What one look at the queue found."""
+
+    now: str
+    parts: Mapping[str, Part]
+    failed: int
+    schedules: int
+    oldest: str
+    """When the oldest ready job became due; empty where none is ready."""
+
+
+class Metrics:
+    """The metrics of one server."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        views: Views,
+        work: Work,
+        presence: WorkerRegistry,
+        measurements: Measurements,
+        totals: Callable[[], Mapping[str, int]],
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        """Read all of these; ``totals`` are the jobs that were created, taken and so on since the start."""
+        self._reader = reader
+        self._work = work
+        self._presence = presence
+        self._measurements = measurements
+        self._totals = totals
+        self._clock = clock
+        self._settings = settings
+        self._monotonic = SystemClock().monotonic
+        self._found: Queue | None = None
+        self._found_at = 0.0
+        self._turn = asyncio.Lock()
+        self.views = views
+        self.connections: Callable[[], int] = lambda: 0
+        """Tells how many connections are open."""
+
+    async def scrape(self) -> list[Metric]:
+        """Return all metrics; where the queue could not be read in time, without it."""
+        queue = await self._queue()
+        found = [*self._server(), *self._measured(), *self._files()]
+        was_read = int(queue is not None)
+        found.append(gauge("queue_read_ok", "Whether the queue could be read in time.", was_read))
+        if queue is not None:
+            found += self._of_queue(queue)
+        return found
+
+    # --- the queue ---------------------------------------------------------------------------------------
+
+    async def _queue(self) -> Queue | None:
+        async with self._turn:
+            if self._found is None or self._monotonic() - self._found_at >= FRESH_S:
+                try:
+                    self._found = await self._look()
+                except CommandError:
+                    self._found = None
+                self._found_at = self._monotonic()
+            return self._found
+
+    async def _look(self) -> Queue:
+        now = stamp_ms(self._clock.now())
+        given = {"now": now, "prefixes": PREFIXES_MAX, "counted": COUNTED_MAX}
+        spans = await self._reader.view("queue_prefixes", given, PREFIXES_MAX + 1, scans=True)
+        heads = await self.views.queue_heads()
+        overview = await self.views.overview()
+        parts: dict[str, Part] = {}
+        for prefix, counts in spans.rows:
+            ready, later, oldest = jsontext.parse(counts)
+            key = OTHER if prefix is None else prefix
+            # What is paused keeps nobody waiting; only the heads tell it apart.
+            found = Part(int(ready), int(later), "" if overview["pauses"] else oldest or "")
+            parts[key] = together(parts.get(key, NOTHING), found)
+        for prefix, oldest in heads:
+            key = prefix if prefix in parts else OTHER
+            parts[key] = together(parts.get(key, NOTHING), Part(0, 0, oldest or ""))
+        return Queue(now, parts, overview["failed"][0], overview["schedules"], overview["oldest_ready"])
+
+    @staticmethod
+    def _of_queue(queue: Queue) -> Iterable[Metric]:
+        jobs = Gauge(
+            "bedrockjobs_jobs",
+            f"Queued jobs by prefix of their name: ready, or later. {COUNTED_MAX} means at least so many.",
+            labels=("state", "prefix"),
+        )
+        age = Gauge(
+            "bedrockjobs_oldest_ready_seconds",
+            "How long the oldest ready job of a prefix has been due that nobody paused.",
+            labels=("prefix",),
+        )
+        for prefix, part in queue.parts.items():
+            jobs.add_metric(("ready", prefix), part.ready)
+            jobs.add_metric(("later", prefix), part.later)
+            age.add_metric((prefix,), seconds_between(part.oldest, queue.now))
+        yield jobs
+        yield age
+        age_of_all = seconds_between(queue.oldest, queue.now)
+        yield gauge("queue_latency_seconds", "The same of all jobs.", age_of_all)
+        yield gauge("jobs_failed", f"FAILED jobs. {COUNTED_MAX} means at least so many.", queue.failed)
+        yield gauge("repeating_jobs", "Jobs that repeat, schedules among them.", queue.schedules)
+
+    # --- what is in memory -------------------------------------------------------------------------------
+
+    def _server(self) -> Iterable[Metric]:
+        build = {"version": version("bedrockjobs"), "durability": self._settings.durability}
+        yield gauge("build_info", "What runs here.", 1, **build)
+        yield gauge("draining", "Whether the server stops.", int(self.views.ended))
+        yield gauge("connections", "Open connections of both protocols.", self.connections())
+        yield gauge("long_polls", "GetJobs that wait for a job.", self._work.waiting)
+        yield gauge("commands_pending", "Commands that wait for the writer.", self._work.pending)
+        yield counts("commands", "Commands done by the writer.", self._work.commands)
+        yield counts("commits", "Transactions with commands.", self._work.commits)
+        yield gauge("runs_open", "Runs of workers in progress.", len(self._presence.runs))
+        workers = Counter(dict.fromkeys(STATUSES, 0))
+        workers.update(self._presence.status_of(worker) for worker in self._presence.workers.values())
+        yield by_label(Gauge, "workers", "Live workers.", "status", workers)
+        jobs = self._totals()
+        yield by_label(Counts, "jobs_done", "What was done with jobs since the start.", "what", jobs)
+
+    def _measured(self) -> Iterable[Metric]:
+        measurements = self._measurements
+        yield by_label(Counts, "runs_started", "Runs by cause.", "cause", measurements.runs_started)
+        yield by_label(Counts, "runs_ended", "Runs by how they ended.", "status", measurements.runs_ended)
+        yield by_label(Counts, "ticks", "Ticks of schedules by outcome.", "outcome", measurements.ticks)
+        lost, retries = measurements.runs_ended["frozen"], measurements.runs_started["retry"]
+        yield counts("runs_lost", "Runs whose lease ran out.", lost)
+        yield counts("retries", "Runs that tried a failed job again.", retries)
+        yield histogram("commit_seconds", "How long a commit waited for the disk.", measurements.commit_s)
+        yield histogram("commit_commands", "Commands that shared a commit.", measurements.batch)
+        yield histogram(
+            "run_wait_seconds", "How long a job had been due when its run began.", measurements.wait_s
+        )
+        yield histogram("run_seconds", "How long runs took.", measurements.run_s)
+        yield histogram("tick_late_seconds", "How late the run of a tick began.", measurements.late_s)
+
+    def _files(self) -> Iterable[Metric]:
+        path = self._settings.database_path()
+        yield gauge("database_bytes", "Size of the database.", size_of(path))
+        wal = size_of(path.with_name(f"{path.name}-wal"))
+        yield gauge("wal_bytes", "Size of the write-ahead log, which is grown at start.", wal)
+        try:
+            free = shutil.disk_usage(path.resolve().parent).free
+        except OSError:
+            return
+        yield gauge("disk_free_bytes", "Room on the disk of the database.", free)
+
+    # --- health ------------------------------------------------------------------------------------------
+
+    async def health(self, name: str) -> tuple[bool, str]:
+        """Return whether all schedules of a name are well, and why; raises NotFound."""
+        page = await self._reader.view("health_of_schedule", {"name": name}, SCHEDULES_MAX)
+        if not page.rows:
+            raise NotFound("No such schedule", f"schedule: there is none named {name}")
+        reasons = [reason for row in page.rows if (reason := _complaint(*row))]
+        if reasons:
+            return False, reasons[0]
+        run_id, status, ended = page.rows[-1][2:5]
+        return True, f"run {run_id} ended {ended}: {status}" if run_id else "no run has ended yet"
+
+
+def _complaint(
+    job_id: int,
+    state: str,
+    run_id: int,
+    status: str,
+    ended: str,
+    exit_code: int | None,
+    tick: str,
+    outcome: str,
+    reason: str,
+) -> str:
+    """Return what is wrong with a schedule; empty where nothing is."""
+    if state in ("FAILED", "CANCELLED"):
+        return f"job {job_id} is {state}: it has no further ticks"
+    if outcome == "skipped" and reason in UNHEALTHY_SKIPS and tick > ended[:19]:
+        return f"the tick of {tick} was skipped: {reason}"
+    if run_id and status != "success":
+        code = "" if exit_code is None else f", exit status {exit_code}"
+        return f"run {run_id} ended {ended}: {status}{code}"
+    return ""
+
+
+# --- words of Prometheus ---------------------------------------------------------------------------------
+
+
+def gauge(name: str, words: str, value: float, **labels: str) -> Metric:
+    """Return a gauge with one value."""
+    found = Gauge(f"bedrockjobs_{name}", words, labels=tuple(labels))
+    found.add_metric(tuple(labels.values()), value)
+    return found
+
+
+def counts(name: str, words: str, value: float) -> Metric:
+    """Return a counter with one value."""
+    return Counts(f"bedrockjobs_{name}", words, value=value)
+
+
+def by_label(
+    kind: type[Gauge] | type[Counts], name: str, words: str, label: str, values: Mapping[str, int]
+) -> Metric:
+    """Return a metric with a value for each value of a label."""
+    found = kind(f"bedrockjobs_{name}", words, labels=(label,))
+    for key, value in sorted(values.items()):
+        found.add_metric((key,), value)
+    return found
+
+
+def histogram(name: str, words: str, measured: Histogram) -> Metric:
+    """Return a histogram."""
+    buckets = [("+Inf" if bound == float("inf") else str(bound), count) for bound, count in measured.up_to()]
+    found = HistogramMetricFamily(f"bedrockjobs_{name}", words)
+    found.add_metric((), buckets, sum_value=measured.sum)
+    return found
+
+
+def seconds_between(oldest: str, now: str) -> float:
+    """Return the seconds from a stamp to a later one; 0 where it is empty or not later."""
+    if not oldest or oldest > now:
+        return 0.0
+    return (moment_of(now) - moment_of(oldest)).total_seconds()
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a file, 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+class _Scraped:
+    """A collector of what has been collected."""
+
+    def __init__(self, found: list[Metric]) -> None:
+        self._found = found
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield it."""
+        yield from self._found
+
+
+# --- the routes ------------------------------------------------------------------------------------------
+
+
+def routes(metrics: Metrics, connections: Callable[[], int]) -> list[web.RouteDef]:
+    """Return the routes; ``connections`` tells how many are open. Their handlers raise CommandError."""
+    metrics.connections = connections
+
+    async def scrape(request: web.Request) -> web.Response:
+        registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=registry)
+        registry.register(_Scraped(await metrics.scrape()))
+        encode, media = choose_encoder(request.headers.get("Accept", ""))
+        headers = {"Content-Type": media, "Cache-Control": "no-store", "Server": "bedrockjobs"}
+        return web.Response(body=encode(registry), headers=headers)
+
+    async def healthz(request: web.Request) -> web.Response:
+        name = request.query.get("schedule")
+        if name is None:
+            well, reason = not metrics.views.ended, "stopping" if metrics.views.ended else "serving"
+        else:
+            well, reason = await metrics.health(name)
+        body = {"status": "ok" if well else "failing", "reason": reason}
+        if name is not None:
+            body["schedule"] = name
+        headers = {"Cache-Control": "no-store", "Server": "bedrockjobs"}
+        return web.json_response(body, status=200 if well else 503, headers=headers, dumps=jsontext.dump)
+
+    return [
+        web.get("/metrics", scrape, allow_head=False),
+        web.get("/healthz", healthz, allow_head=False),
+    ]

@@ -1,0 +1,58 @@
+"""Who may ask over HTTP: a page of another site must not reach a server through somebody's browser.
+
+A page that a foreign name leads to this machine (DNS rebinding) is told by its ``Host``, a page of another
+site by its ``Origin``. It knows nothing of commands.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from bedrockjobs.base.errors import Forbidden
+
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+
+
+class Origins:
+    """The names under which one server is asked."""
+
+    def __init__(self, *, local_only: bool, names: str) -> None:
+        """With ``local_only`` requests must name this machine, or one of ``names``, a comma list of hosts.
+
+        ``names`` are also the hosts of a proxy, whose pages may send what changes something.
+        """
+        self._local_only = local_only
+        self._names = frozenset(name.strip().lower() for name in names.split(",") if name.strip())
+
+    def check(self, request: web.Request) -> None:
+        """Raise Forbidden for a request that a page of another site may have sent."""
+        host = _hostname(f"//{request.headers.get('Host', '')}")
+        if (
+            self._local_only
+            and host is not None
+            and host not in _LOCAL_NAMES | self._names
+            and not _over_unix(request)  # which no browser opens
+        ):
+            known = " or ".join(sorted(self._names)) or "localhost; see --public-hosts"
+            raise Forbidden("Foreign host", f"Host: expected {known}, not {host[:100]}")
+        origin = request.headers.get("Origin")
+        if not origin or request.method in _SAFE_METHODS or origin.partition("://")[2] == request.host:
+            return
+        if _hostname(origin) not in self._names:
+            raise Forbidden("Foreign origin", f"Origin: expected {request.host}, not {origin[:100]}")
+
+
+def _over_unix(request: web.Request) -> bool:
+    transport = request.transport
+    return transport is not None and not isinstance(transport.get_extra_info("sockname"), tuple)
+
+
+def _hostname(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return url  # no name of this machine

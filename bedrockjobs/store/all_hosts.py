@@ -1,0 +1,64 @@
+"""The queued schedules that run on all hosts: the server itself makes jobs of them when they are due.
+
+Kept in memory whole, as a server has few of them; no SQL here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bedrockjobs.job.lanes import EVERY_LANE
+from bedrockjobs.job.rows import Job
+
+
+class AllHostsSchedules:
+    """The rows by jobID, and when the next one is due."""
+
+    def __init__(self, is_paused: Callable[[str], bool]) -> None:
+        """Begin without any; ``closed`` tells whether a name is paused."""
+        self.rows: dict[int, Job] = {}
+        self._is_paused = is_paused
+        self._next: str | None = None
+        self._known = False
+
+    def load(self, rows: list[Job]) -> None:
+        """Begin anew with these."""
+        self.rows.clear()
+        self.rows.update((row.job_id, row) for row in rows)
+        self._known = False
+
+    def note(self, row: Job) -> None:
+        """Note a job that was written, which may be one of them or one no more."""
+        if row.lane == EVERY_LANE and row.state == "QUEUED":
+            self.rows[row.job_id] = row
+            self._known = False
+        else:
+            self.set_aside(row.job_id)
+
+    def set_aside(self, job_id: int) -> None:
+        """Look no more at one of them, until it is written again."""
+        if self.rows.pop(job_id, None) is not None:
+            self._known = False
+
+    def reopen(self) -> None:
+        """Note that what is paused has changed."""
+        self._known = False
+
+    @property
+    def next(self) -> str | None:
+        """Return when the next of them is due."""
+        if not self._known:
+            self._known = True
+            rows = self.rows.values()
+            self._next = min((row.next_run for row in rows if not self._waits(row)), default=None)
+        return self._next
+
+    def due(self, now: str) -> list[Job]:
+        """Return those that are due, the oldest first."""
+        if self.next is None or self.next > now:
+            return []
+        rows = [row for row in self.rows.values() if row.next_run <= now and not self._waits(row)]
+        return sorted(rows, key=lambda row: (row.next_run, row.job_id))
+
+    def _waits(self, row: Job) -> bool:
+        return self._is_paused(row.name) and '"trigger"' not in row.options

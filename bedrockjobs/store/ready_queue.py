@@ -1,0 +1,356 @@
+"""Which of the queued jobs is the next to be taken: lanes, locks and pauses, by names and priorities.
+
+What is kept in memory follows from the tables and is loaded anew after a rollback. Statements go over the
+writing connection; who waits, and what a take does, is not known here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+
+from bedrockjobs.base.config import PRIORITIES, Settings
+from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE, Lane, parse_lane
+from bedrockjobs.job.rows import Job, Names, names_from
+from bedrockjobs.store.all_hosts import AllHostsSchedules
+from bedrockjobs.store.pattern_index import Group, PatternIndex
+from bedrockjobs.store.records import Records
+from bedrockjobs.store.statements import STATEMENTS as SQL
+
+GROUPS_FREED_MAX = 100
+"""Names and priorities under one lock that are looked at when it is free again; beyond, all who wait are."""
+
+
+class ReadyQueue:
+    """The queued jobs of one database, by who is next."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        job: Callable[[int], Job | None],
+        records: Records,
+        settings: Settings,
+    ) -> None:
+        """Look in the database of the writer's ``connection``; ``job`` returns a row."""
+        self._execute = connection.execute
+        self.job = job
+        self._records = records
+        self.patterns = PatternIndex(self, settings.patterns_cached_max, settings.groups_remembered_max)
+        """What is remembered of patterns."""
+        self._special: dict[str, Lane] = {}
+        self._locked: dict[str, dict[str, None]] = {}
+        self._lanes_of_lock: dict[str, dict[str, None]] = {}
+        self._bound: dict[str, dict[str, Lane]] = {}
+        self.bound: frozenset[str] = frozenset()
+        """Workers for which jobs are queued that nobody else may take."""
+        self.all_hosts = AllHostsSchedules(self.is_paused)
+        """The schedules that run on all hosts."""
+        self._locks: dict[str, set[int]] = {}
+        self.holders: dict[int, str] = {}
+        """The locks that are held, by jobID."""
+        self.newly_ready: list[Job] = []
+        """Jobs that became ready, now or for later, since the list was last cleared."""
+        self.wake_all = False
+        """Whether a pause ended, so that anybody who waits may be served."""
+
+    def load(self) -> None:
+        """Read which lanes are in use, and who holds their locks."""
+        self.wake_all = False
+        self._locks.clear()
+        self.holders.clear()
+        for lane, job_id in self._execute(SQL["holding"]):
+            if lock := parse_lane(lane).lock:
+                self._hold(lock, job_id)
+        self._special, self._bound, self.bound = {}, {}, frozenset()
+        self._locked, self._lanes_of_lock = {}, {}
+        lane = OPEN_LANE
+        while found := self._execute(SQL["next_lane"], (lane,)).fetchone():
+            lane = found[0]
+            self._open_lane(lane)
+        rows = [self.job(job_id) for job_id, _ in self._execute(SQL["queued_in_lane"], (EVERY_LANE,))]
+        self.all_hosts.load([row for row in rows if row is not None])
+
+    def add(self, row: Job) -> None:
+        """Note a job that was queued."""
+        lane = row.lane
+        if lane:
+            self._open_lane(lane)
+            lane = found_in(lane)
+        self.patterns.offer(row, lane)
+        self.newly_ready.append(row)
+
+    def _open_lane(self, lane: str) -> None:
+        if lane in (MOCK_LANE, EVERY_LANE) or lane in self._special:
+            return
+        parts = parse_lane(lane)
+        if parts.lock:
+            self._locked.setdefault(found_in(lane), {})[lane] = None
+            self._lanes_of_lock.setdefault(parts.lock, {})[lane] = None
+        elif not parts.worker:
+            self._special[lane] = parts
+        elif parts.worker in self._bound:
+            self._bound[parts.worker][lane] = parts
+        else:
+            self._bound[parts.worker] = {lane: parts}
+            self.bound = frozenset(self._bound)
+
+    def drop(self, job_id: int) -> None:
+        """Note a job that is gone."""
+        if job_id in self.holders:
+            self._release(job_id)
+        self.all_hosts.set_aside(job_id)
+
+    # --- locks -------------------------------------------------------------------------------------------
+
+    def note_lock(self, row: Job) -> None:
+        """Note whether a job that was written holds its lane's lock."""
+        lock = parse_lane(row.lane).lock
+        if lock and row.state == "RUNNING":
+            if self.holders.get(row.job_id, lock) != lock:
+                self._release(row.job_id)
+            self._hold(lock, row.job_id)
+        elif row.job_id in self.holders:
+            self._release(row.job_id)
+
+    def _hold(self, lock: str, job_id: int) -> None:
+        self.holders[job_id] = lock
+        self._locks.setdefault(lock, set()).add(job_id)
+
+    def _release(self, job_id: int) -> None:
+        """Let go of a lock: the jobs that waited for it are ready, unless it was set on two running ones."""
+        lock = self.holders.pop(job_id)
+        self._locks[lock].discard(job_id)
+        if self._locks[lock]:
+            return
+        del self._locks[lock]
+        self.patterns.unlock(lock)
+        everything = names_from("*", None)
+        assert everything is not None
+        for lane in self._lanes_of_lock.get(lock, ()):
+            found = self.groups(lane, everything, GROUPS_FREED_MAX)
+            if found is None:
+                self.wake_all = True
+                return
+            rows = [self.job(first) for _, _, _, first in found]
+            self.newly_ready += [row for row in rows if row is not None]
+
+    def held_lock(self, lane: str) -> str:
+        """Return the lock of a lane if somebody holds it, else an empty text."""
+        lock = parse_lane(lane).lock
+        return lock if lock in self._locks else ""
+
+    def lock_holder(self, lock: str) -> int | None:
+        """Return the job that runs under a lock."""
+        return min(self._locks.get(lock, ()), default=None)
+
+    def reopen(self) -> None:
+        """What is paused has changed: forget what was remembered of names, and serve those who wait."""
+        self.patterns.forget()
+        self.all_hosts.reopen()
+        self.wake_all = True
+
+    # --- who is next -------------------------------------------------------------------------------------
+
+    def is_paused(self, name: str) -> bool:
+        """Tell whether a name is paused."""
+        return self._records.pause_of(name) is not None
+
+    def first_due(
+        self,
+        names: Names,
+        now: str,
+        *,
+        mocked: bool,
+        priority: int | None,
+        accepts: Sequence[str] = (),
+        worker: str | None = None,
+    ) -> Job | None:
+        """Return the due job to take."""
+        if not mocked and not self._special and not self._locked and not self._bound:
+            if priority is None and names.single is not None and not self._records.pauses():
+                return self._found("due_by_name", (OPEN_LANE, names.single, now))  # most takes, at once
+            return self._first_due(names, OPEN_LANE, now, priority)
+        lanes = self._lanes(mocked, accepts, worker)
+        found = [self._first_due(names, lane, now, priority) for lane in lanes]
+        rows = [row for row in found if row is not None]
+        return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
+
+    def _lanes(self, mocked: bool, accepts: Sequence[str], worker: str | None) -> Iterator[str]:
+        yield OPEN_LANE
+        if mocked:
+            yield MOCK_LANE
+        for lane, parts in list(self._special.items()):
+            if not parts.own or parts.own in accepts:
+                if self._in_use(lane):
+                    yield lane
+                else:
+                    del self._special[lane]
+        for lane in list(self._locked):
+            own = lane.removeprefix("now").strip().partition(" ")[0]
+            if own == "lock" or own in accepts:
+                yield lane
+        bound = None if worker is None else self._bound.get(worker)
+        if bound is not None and worker is not None:
+            for lane in [lane for lane in bound if not self._in_use(lane)]:
+                del bound[lane]
+            if not bound:
+                del self._bound[worker]
+                self.bound = frozenset(self._bound)
+            yield from [lane for lane, parts in bound.items() if not parts.own or parts.own in accepts]
+
+    def _in_use(self, lane: str) -> bool:
+        return self._execute(SQL["lane_in_use"], (lane,)).fetchone() is not None
+
+    def _first_due(self, names: Names, lane: str, now: str, priority: int | None) -> Job | None:
+        paused = bool(self._records.pauses()) and not parse_lane(lane).now
+        if paused and names.single is not None and self.is_paused(names.single):
+            return None
+        if lane in self._locked:
+            return self._first_unlocked(names, lane, now, PRIORITIES if priority is None else (priority,))
+        if names.single is not None:
+            if priority is None:
+                return self._found("due_by_name", (lane, names.single, now))
+            return self._found("due_by_name_of_priority", (lane, names.single, now, priority))
+        if names.everything and not paused:
+            if priority is None:
+                return self._found("due_of_any", (lane, now))
+            return self._found("due_of_any_of_priority", (lane, now, priority))
+        priorities = PRIORITIES if priority is None else (priority,)
+        if parse_lane(lane).worker or self.patterns.is_wide(names, lane):
+            # Lanes of workers are many with few jobs each: nothing is remembered of them.
+            return self._look_through(names, lane, now, priorities, paused)
+        return self.patterns.first_due(names, lane, now, priorities)
+
+    def _first_unlocked(self, names: Names, lane: str, now: str, priorities: tuple[int, ...]) -> Job | None:
+        """Return the first due job of all lanes with locks that are found in ``lane``."""
+        if not self.patterns.is_wide(names, lane):
+            return self.patterns.first_due(names, lane, now, priorities)
+        free = [one for one in self._locked[lane] if not self.held_lock(one)]
+        paused = bool(self._records.pauses()) and not lane.startswith("now")
+        found = [self._look_through(names, one, now, priorities, paused) for one in free]
+        rows = [row for row in found if row is not None]
+        return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
+
+    def _found(self, statement: str, parameters: tuple[str | int, ...]) -> Job | None:
+        """Return the job that a statement finds the jobID of."""
+        found = self._execute(SQL[statement], parameters).fetchone()
+        return None if found is None else self.job(found[0])
+
+    def _look_through(
+        self, names: Names, lane: str, now: str, priorities: tuple[int, ...], paused: bool
+    ) -> Job | None:
+        """Walk the due jobs in order; with very many matching names one is found soon."""
+        for priority in priorities:
+            for job_id, name in self._execute(SQL["due_in_order"], (lane, now, priority)):
+                if names.match(name) and not (paused and self.is_paused(name)):
+                    return self.job(job_id)
+        return None
+
+    def soonest(
+        self,
+        names: Names,
+        now: str,
+        *,
+        mocked: bool,
+        accepts: Sequence[str] = (),
+        worker: str | None = None,
+    ) -> str | None:
+        """Return a stamp before which no further matching job becomes due."""
+        if not mocked and not self._special and not self._locked and not self._bound:
+            return self._soonest(names, OPEN_LANE, now)
+        found = [self._soonest(names, lane, now) for lane in self._lanes(mocked, accepts, worker)]
+        return min((stamp for stamp in found if stamp is not None), default=None)
+
+    def soonest_of_all(self, now: str) -> str | None:
+        """Return when the next job of any lane becomes due."""
+        lanes = [OPEN_LANE, MOCK_LANE, EVERY_LANE, *self._special]
+        lanes += [lane for bound in self._bound.values() for lane in bound]
+        lanes += [lane for locked in self._locked.values() for lane in locked]
+        found = [self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0] for lane in lanes]
+        return min((stamp for stamp in found if stamp is not None), default=None)
+
+    def _soonest(self, names: Names, lane: str, now: str) -> str | None:
+        stamp: str | None
+        if lane in self._locked:
+            if not self.patterns.is_wide(names, lane):
+                return self.patterns.soonest(names, lane, now)
+            found = [self._soonest(names, one, now) for one in self._locked[lane]]
+            return min((stamp for stamp in found if stamp is not None), default=None)
+        if names.single is not None:
+            stamp = self._execute(SQL["soonest_by_name"], (lane, names.single, now)).fetchone()[0]
+        elif names.everything or _is_narrow(lane) or self.patterns.is_wide(names, lane):
+            stamp = self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0]
+        else:
+            stamp = self.patterns.soonest(names, lane, now)
+        return stamp
+
+    # --- Seeks: what PatternIndex asks -------------------------------------------------------------------
+
+    def head(self, lane: str, name: str, priority: int) -> tuple[str, int] | None:
+        """Return nextRun and jobID of the first job of a group, due or not."""
+        found: tuple[str, int] | None
+        found = self._execute(SQL["head_of_group"], (lane, name, priority)).fetchone()
+        if found is None and (lock := parse_lane(lane).lock) and not self._in_use(lane):
+            self._close_lane(lane, lock)
+        return found
+
+    def _close_lane(self, lane: str, lock: str) -> None:
+        """Forget a lane with a lock in which nothing is queued."""
+        for lanes in (self._locked.get(found_in(lane), {}), self._lanes_of_lock.get(lock, {})):
+            lanes.pop(lane, None)
+        if not self._lanes_of_lock.get(lock):
+            self._lanes_of_lock.pop(lock, None)
+        if not self._locked.get(found_in(lane)):
+            self._locked.pop(found_in(lane), None)
+
+    def heads_of(self, lane: str, names: Names, limit: int) -> list[tuple[Group, int, str, int]] | None:
+        """Return the head of every group of a lane, or of all lanes with locks that are found in it."""
+        if lane not in self._locked:
+            plain = self.groups(lane, names, limit)
+            return None if plain is None else [*plain]
+        heads: list[tuple[Group, int, str, int]] = []
+        for one in list(self._locked[lane]):
+            found = self.groups(one, names, limit - len(heads))
+            if found is None:
+                return None
+            heads += [((one, name), *rest) for name, *rest in found]  # type: ignore[misc]
+            if not found and not self._in_use(one):
+                self._close_lane(one, parse_lane(one).lock)
+        return heads
+
+    def groups(self, lane: str, names: Names, limit: int) -> list[tuple[str, int, str, int]] | None:
+        """Return the head of every group that ``names`` match, None where they are more than ``limit``."""
+        found: list[tuple[str, int, str, int]] = []
+        if names.exact:
+            for name in names.exact:
+                group = self._execute(SQL["next_group_of_name"], (lane, name, PRIORITIES[0] + 1)).fetchone()
+                while group is not None:
+                    found.append(group)
+                    group = self._execute(SQL["next_group_of_name"], (lane, name, group[1])).fetchone()
+            return found
+        prefix = names.prefix()
+        group = self._execute(SQL["first_group"], (lane, prefix)).fetchone()
+        while group is not None and group[0].startswith(prefix):
+            name = group[0]
+            if names.match(name):
+                while group is not None:
+                    found.append(group)
+                    group = self._execute(SQL["next_group_of_name"], (lane, name, group[1])).fetchone()
+                if len(found) > limit:
+                    return None
+            group = self._execute(SQL["next_group"], (lane, name)).fetchone()
+        return found
+
+
+@lru_cache(maxsize=4_096)
+def found_in(lane: str) -> str:
+    """Return the lane in which jobs of a lane are looked for: all locks share one."""
+    parts = parse_lane(lane)
+    return f"{parts._replace(lock='')} lock".strip() if parts.lock else lane
+
+
+def _is_narrow(lane: str) -> bool:
+    """Tell whether a lane is one of very many with few jobs each, of which nothing is remembered."""
+    parts = parse_lane(lane)
+    return bool(parts.lock or parts.worker)

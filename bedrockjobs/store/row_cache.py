@@ -1,0 +1,36 @@
+"""The rows that were written last, kept in memory.
+
+Most jobs are taken soon after they were created, and ended soon after they were taken. Reading a row costs
+as much as finding it, so what the only writer has just written it does not read again.
+"""
+
+from __future__ import annotations
+
+from bedrockjobs.base.config import RECENT_DATA_CHARS_MAX, RECENT_ROWS_MAX
+from bedrockjobs.job.rows import Job
+
+
+class RowCache:
+    """Rows by jobID, as the open transaction has them."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._rows: dict[int, Job] = {}
+        self.get = self._rows.get
+        """Return a row that is kept, or None."""
+        self.clear = self._rows.clear
+        """Forget all rows; after a rollback they are wrong."""
+
+    def keep(self, row: Job) -> None:
+        """Keep a row that was written, in place of what was kept of it; the oldest one makes room."""
+        rows = self._rows
+        if len(row.data) > RECENT_DATA_CHARS_MAX:
+            rows.pop(row.job_id, None)
+            return
+        if len(rows) >= RECENT_ROWS_MAX and row.job_id not in rows:
+            del rows[next(iter(rows))]
+        rows[row.job_id] = row
+
+    def drop(self, job_id: int) -> None:
+        """Forget a row that was deleted."""
+        self._rows.pop(job_id, None)

@@ -1,0 +1,60 @@
+"""Moments and spans as people read them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from bedrockjobs.cli.time_text import countdown_text, local_text, rough_text, took_text
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Live in another time zone."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("zone", "stamp", "text"),
+    [
+        ("UTC", "2026-11-23 08:00:00", "2026-11-23 08:00 UTC"),
+        ("UTC", "2026-11-23 08:00:05.250", "2026-11-23 08:00:05 UTC"),
+        ("Europe/Berlin", "2026-11-23 08:00:00", "2026-11-23 09:00 CET (08:00 UTC)"),
+        ("Europe/Berlin", "2026-07-01 08:00:30", "2026-07-01 10:00:30 CEST (08:00:30 UTC)"),
+        ("America/New_York", "2026-11-23 02:00:00", "2026-11-22 21:00 EST (2026-11-23 02:00 UTC)"),
+        ("Asia/Tokyo", "9999-12-31 23:59:59", "never"),
+        ("UTC", "", ""),
+    ],
+    indirect=["zone"],
+)
+def test_local_time_stands_before_utc(zone: str, stamp: str, text: str) -> None:
+    assert local_text(stamp) == text
+
+
+@pytest.mark.parametrize(
+    ("then", "text"),
+    [
+        ("2026-11-21 12:00:00", "due"),
+        ("2026-11-21 12:00:12", "in 12s"),
+        ("2026-11-21 13:30:05", "in 1h30m"),
+        ("2026-11-23 12:00:01", "in 2d"),
+        ("2026-11-21 11:59:00", "due since 1m"),
+        ("9999-12-31 23:59:59", "never"),
+        ("", ""),
+    ],
+)
+def test_a_countdown(then: str, text: str) -> None:
+    assert countdown_text("2026-11-21 12:00:00", then) == text
+
+
+def test_how_long_something_took() -> None:
+    assert took_text("2026-11-21 12:00:00.250", "2026-11-21 12:00:01.500") == "1.2s"
+    assert took_text("2026-11-21 12:00:00", "2026-11-21 13:30:00.400") == "1h30m"
+    assert took_text("2026-11-21 12:00:00", "") == ""
+    assert rough_text(93_784) == "1d2h"

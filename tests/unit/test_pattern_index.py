@@ -1,0 +1,328 @@
+"""The next job of a pattern, against a plain sorted search, over random histories with rollbacks."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bedrockjobs.base.config import PRIORITIES, Settings
+from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE
+from bedrockjobs.job.rows import Job, Names, names_from
+from bedrockjobs.store.all_hosts import AllHostsSchedules
+from bedrockjobs.store.ready_queue import GROUPS_FREED_MAX
+from bedrockjobs.store.sqlite import SQLiteStore
+
+NOW = "2026-01-01 00:00:05"
+NAMES = ["a", "b", "a/1", "a/2", "a/12", "b/1", "ab", "A/1", "c", "é/1"]
+PATTERNS = [
+    ("a", None),
+    ("a,b,zz", None),
+    ("a/1,b/1,c,ab", None),
+    ("*", None),
+    ("a/*", None),
+    ("a*", None),
+    ("*1", None),
+    ("[ab]/?", None),
+    ("?/[^2]", None),
+    ("é*", None),
+    (None, ("a/*", "c")),
+    (None, ("*2", "b", "a?")),
+]
+
+stamps = st.integers(0, 9).map(lambda second: f"2026-01-01 00:00:0{second}")
+jobs = st.tuples(st.sampled_from(NAMES), st.sampled_from(PRIORITIES), stamps, st.booleans())
+takes = st.tuples(
+    st.sampled_from(PATTERNS), st.booleans(), st.sampled_from([None, None, None, *PRIORITIES]), st.booleans()
+)
+steps = st.one_of(
+    st.tuples(st.just("insert"), jobs),
+    st.tuples(st.just("insert"), jobs),
+    st.tuples(st.just("take"), takes),
+    st.tuples(st.just("take"), takes),
+    st.tuples(st.just("change"), st.tuples(st.integers(0, 40), jobs)),
+    st.tuples(st.just("delete"), st.integers(0, 40)),
+    st.tuples(st.sampled_from(["commit", "rollback", "savepoint", "undo"]), st.none()),
+)
+
+_plain = sqlite3.connect(":memory:")
+
+
+def matches(names: Names, name: str) -> bool:
+    """Match with SQLite's own GLOB, whatever the store does."""
+    if names.exact:
+        return name in names.exact
+    return any(_plain.execute("SELECT ? GLOB ?", (name, each)).fetchone()[0] for each in names.patterns)
+
+
+@dataclass
+class Plain:
+    """The rows in a dictionary, and the obvious search."""
+
+    rows: dict[int, Job] = field(default_factory=dict)
+
+    def candidates(self, names: Names, mocked: bool, priority: int | None) -> list[Job]:
+        found = [
+            row
+            for row in self.rows.values()
+            if row.queued
+            and (mocked or not row.mocked)
+            and (priority is None or row.priority == priority)
+            and matches(names, row.name)
+        ]
+        return sorted(found, key=lambda row: (-row.priority, row.next_run, row.job_id))
+
+    def first_due(self, names: Names, mocked: bool, priority: int | None) -> Job | None:
+        return next((row for row in self.candidates(names, mocked, priority) if row.next_run <= NOW), None)
+
+
+class Both:
+    """The store and the plain rows, with what a rollback or an undo brings back."""
+
+    def __init__(self, groups_max: int, patterns_max: int) -> None:
+        self.store = SQLiteStore(
+            ":memory:", Settings(groups_remembered_max=groups_max, patterns_cached_max=patterns_max)
+        )
+        self.plain = Plain()
+        self.before: dict[int, Job] = {}
+        self.at_savepoint: dict[int, Job] | None = None
+        self.store.begin()
+
+    def insert(self, name: str, priority: int, next_run: str, mocked: bool) -> None:
+        row = Job(
+            created=NOW,
+            job_id=self.store.new_job_id(),
+            state="QUEUED",
+            name=name,
+            next_run=next_run,
+            priority=priority,
+            lane=MOCK_LANE if mocked else OPEN_LANE,
+        )
+        self.store.insert(row)
+        self.plain.rows[row.job_id] = row
+
+    def take(
+        self, asked: tuple[str | None, tuple[str, ...] | None], mocked: bool, priority: int | None
+    ) -> bool:
+        names = names_from(*asked)
+        assert names is not None
+        row = self.store.first_due(names, NOW, mocked=mocked, priority=priority)
+        assert row == self.plain.first_due(names, mocked, priority)
+        if row is None:
+            self.check_soonest(names, mocked, priority)
+            return False
+        taken = row._replace(state="RUNNING", last_run=NOW, attempt=row.attempt + 1)
+        self.store.claim(taken)
+        self.plain.rows[row.job_id] = taken
+        return True
+
+    def check_soonest(self, names: Names, mocked: bool, priority: int | None) -> None:
+        soonest = self.store.soonest(names, NOW, mocked=mocked)
+        later = [row.next_run for row in self.plain.candidates(names, mocked, priority)]
+        if later:
+            assert soonest is not None
+            assert NOW < soonest <= min(later)
+
+    def change(self, job_id: int, name: str, priority: int, next_run: str, running: bool) -> None:
+        row = self.plain.rows.get(job_id)
+        if row is None:
+            return
+        state = "RUNNING" if running else "QUEUED"
+        row = row._replace(name=name, priority=priority, next_run=next_run, state=state)
+        self.store.save(row)
+        self.plain.rows[job_id] = row
+
+    def delete(self, job_id: int) -> None:
+        if self.plain.rows.pop(job_id, None) is not None:
+            self.store.delete(job_id)
+
+    def end(self, how: str) -> None:
+        if self.at_savepoint is not None:
+            self.store.release()
+            self.at_savepoint = None
+        if how == "commit":
+            self.store.commit()
+            self.before = dict(self.plain.rows)
+        else:
+            self.store.rollback()
+            self.plain.rows = dict(self.before)
+        self.store.begin()
+
+    def savepoint(self) -> None:
+        if self.at_savepoint is None:
+            self.store.savepoint()
+            self.at_savepoint = dict(self.plain.rows)
+
+    def undo(self) -> None:
+        if self.at_savepoint is not None:
+            self.store.undo()
+            self.plain.rows, self.at_savepoint = self.at_savepoint, None
+
+    def step(self, kind: str, what: object) -> None:
+        match kind, what:
+            case "insert", (str(name), int(priority), str(next_run), bool(mocked)):
+                self.insert(name, priority, next_run, mocked)
+            case "take", (tuple(asked), bool(mocked), priority, bool(everything)):
+                while self.take(asked, mocked, priority) and everything:  # type: ignore[arg-type]
+                    pass
+            case "change", (int(job_id), (str(name), int(priority), str(next_run), bool(running))):
+                self.change(job_id, name, priority, next_run, running)
+            case "delete", int(job_id):
+                self.delete(job_id)
+            case (("commit" | "rollback"), _):
+                self.end(kind)
+            case "savepoint", _:
+                self.savepoint()
+            case "undo", _:
+                self.undo()
+            case _:
+                raise AssertionError(kind)
+        self.store.ready.newly_ready.clear()
+
+
+@given(st.lists(steps, max_size=60), st.sampled_from([1, 2, 5, 20_000]), st.sampled_from([1, 2, 256]))
+@settings(max_examples=250, deadline=None)
+def test_the_store_finds_what_a_plain_search_finds(
+    history: list[tuple[str, object]], groups_max: int, patterns_max: int
+) -> None:
+    both = Both(groups_max, patterns_max)
+    try:
+        for kind, what in history:
+            both.step(kind, what)
+        for asked in PATTERNS:  # what is left, in order, by every pattern
+            while both.take(asked, True, None):
+                pass
+    finally:
+        both.store.close()
+
+
+def test_more_groups_than_are_remembered_are_looked_through() -> None:
+    both = Both(groups_max=3, patterns_max=256)
+    for name in NAMES:
+        both.insert(name, 500, NOW, False)
+    names = names_from("*1", None)
+    assert names is not None
+    assert both.store.first_due(names, NOW, mocked=False, priority=None) is not None
+    assert both.store._patterns.is_wide(names, OPEN_LANE)
+    assert [both.take(("*1", None), False, None) for _ in range(4)] == [True, True, True, True]
+    assert not both.take(("*1", None), False, None)
+    both.store.close()
+
+
+def test_a_pattern_becomes_wide_when_too_many_names_come() -> None:
+    both = Both(groups_max=3, patterns_max=256)
+    names = names_from("*[1-9]", None)
+    assert names is not None
+    for number in range(1, 6):
+        both.insert(f"n{number}", 500, NOW, False)
+        assert both.store._patterns.is_wide(names, OPEN_LANE) is (number > 3)
+    assert [both.take(("*[1-9]", None), False, None) for _ in range(6)] == [True] * 5 + [False]
+    both.store.close()
+
+
+def test_patterns_are_forgotten_the_least_used_first() -> None:
+    both = Both(groups_max=20_000, patterns_max=2)
+    both.insert("a/1", 500, NOW, False)
+    for asked in ("a/?", "a/*", "[a]/1", "a/?", "?/1"):
+        names = names_from(asked, None)
+        assert names is not None
+        assert both.store.first_due(names, NOW, mocked=False, priority=None) is not None
+        assert len(both.store._patterns._patterns) <= 2
+    both.store.close()
+
+
+def locked(jobs: int, locks: int, held: int = 0) -> SQLiteStore:
+    """Return a store with due jobs of as many names, spread over locks, of which the first ones are held."""
+    store = SQLiteStore(":memory:", Settings())
+    store.begin()
+    for number in range(jobs):
+        row = Job(
+            created=NOW, job_id=store.new_job_id(), state="QUEUED", name=f"n{number}", next_run=NOW,
+            priority=500, lane=f"lock l{number % locks}",
+        )  # fmt: skip
+        store.insert(row)
+        if number < held:
+            store.save(row._replace(state="RUNNING"))
+    store.ready.newly_ready.clear()
+    return store
+
+
+def statements(store: SQLiteStore, act: Callable[[], object]) -> int:
+    """Count the statements of an act."""
+    found: list[str] = []
+    store._db.set_trace_callback(found.append)
+    act()
+    store._db.set_trace_callback(None)
+    return len(found)
+
+
+@pytest.mark.parametrize("pattern", ["nothing", "nothing*", "*"])
+@pytest.mark.parametrize("held", [0, 500])
+def test_a_take_does_not_look_into_the_lane_of_each_lock(pattern: str, held: int) -> None:
+    store = locked(500, 500, held)
+    names = names_from(pattern, None)
+    assert names is not None
+
+    def take() -> object:
+        store.first_due(names, NOW, mocked=False, priority=None)
+        return store.soonest(names, NOW, mocked=False)
+
+    take()  # from now on it is remembered what matches
+    assert statements(store, take) < 50
+    store.insert(Job(created=NOW, job_id=1000, state="QUEUED", name="nothing", next_run=NOW, priority=500))
+    row = store.first_due(names, NOW, mocked=False, priority=1000)
+    assert row is None
+    row = store.first_due(names, NOW, mocked=False, priority=None)
+    assert row is not None
+    store.close()
+
+
+def test_many_jobs_that_wait_under_one_lock_cost_others_nothing() -> None:
+    store = locked(2_000, 1)
+    names = names_from("nothing", None)
+    assert names is not None
+
+    def take() -> object:
+        return store.first_due(names, NOW, mocked=False, priority=None)
+
+    take()
+    assert statements(store, take) < 50
+    store.close()
+
+
+def test_a_lock_that_is_free_again_does_not_offer_all_that_waited() -> None:
+    store = locked(2_000, 1, held=1)
+    assert statements(store, lambda: store.delete(1)) < 3 * GROUPS_FREED_MAX
+    assert store.ready.wake_all, "all who wait are looked at instead"
+    assert len(store.ready.newly_ready) <= GROUPS_FREED_MAX
+    names = names_from("n1999", None)
+    assert names is not None
+    row = store.first_due(names, NOW, mocked=False, priority=None)
+    assert row is not None
+    assert row.name == "n1999"
+    store.close()
+
+
+def test_when_the_next_of_very_many_is_due_is_looked_up_once() -> None:
+    rows = [
+        Job(created=NOW, job_id=number, state="QUEUED", name="s", next_run=NOW, priority=500, lane=EVERY_LANE)
+        for number in range(1, 4)
+    ]
+    asked: list[str] = []
+
+    def is_paused(name: str) -> bool:
+        asked.append(name)
+        return False
+
+    every = AllHostsSchedules(is_paused)
+    every.load(rows)
+    for row in rows:
+        every.note(row._replace(next_run="2026-01-01 00:00:09"))
+    assert asked == [], "only who asks pays"
+    assert every.next == "2026-01-01 00:00:09"
+    assert every.next == "2026-01-01 00:00:09"
+    assert len(asked) == 3

@@ -1,0 +1,81 @@
+"""The rows kept in memory: never more than their limits, and never another state than the table's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bedrockjobs.base.config import RECENT_DATA_CHARS_MAX, RECENT_ROWS_MAX, Settings
+from bedrockjobs.job.rows import Job
+from bedrockjobs.store.row_cache import RowCache
+from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.store.statements import STATEMENTS
+
+AT = "2026-11-21 03:29:56"
+
+
+def row(job_id: int, data: str = "{}") -> Job:
+    return Job(AT, job_id, "QUEUED", "foo", AT, data=data)
+
+
+def test_the_oldest_row_makes_room() -> None:
+    rows = RowCache()
+    for job_id in range(RECENT_ROWS_MAX):
+        rows.keep(row(job_id))
+    rows.keep(row(5, '{"new":1}'))
+    assert rows.get(0) is not None
+    rows.keep(row(RECENT_ROWS_MAX))
+    assert rows.get(0) is None
+    assert rows.get(5) == row(5, '{"new":1}')
+
+
+def test_a_row_with_much_data_is_not_kept() -> None:
+    rows = RowCache()
+    rows.keep(row(1, "x" * RECENT_DATA_CHARS_MAX))
+    assert rows.get(1) is not None
+    rows.keep(row(1, "x" * (RECENT_DATA_CHARS_MAX + 1)))
+    assert rows.get(1) is None
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SQLiteStore]:
+    store = SQLiteStore(tmp_path / "jobs.db", Settings(wal_bytes=0, ballast_bytes=0))
+    store.begin()
+    store.insert(row(1))
+    store.commit()
+    store.begin()
+    yield store
+    store.close()
+
+
+def stored(store: SQLiteStore) -> list[Job]:
+    return [Job._make(found) for found in store._execute(STATEMENTS["job_by_id"], (1,))]
+
+
+def test_each_write_is_kept(store: SQLiteStore) -> None:
+    store.claim(row(1)._replace(state="RUNNING", last_run=AT, attempt=1))
+    assert [store.job(1)] == stored(store)
+    store.save(row(1)._replace(state="QUEUED", name="bar", attempt=1))
+    assert [store.job(1)] == stored(store)
+    store.delete(1)
+    assert store.job(1) is None
+    assert stored(store) == []
+
+
+def test_a_plain_delete_is_kept(store: SQLiteStore) -> None:
+    store.claim(row(1)._replace(state="RUNNING", last_run=AT, attempt=1))
+    assert store.delete_plain(1)
+    assert store.job(1) is None
+
+
+def test_what_is_undone_is_not_kept(store: SQLiteStore) -> None:
+    store.savepoint()
+    store.save(row(1)._replace(name="bar"))
+    store.undo()
+    assert store.job(1) == row(1)
+    store.save(row(1)._replace(name="bar"))
+    store.rollback()
+    store.begin()
+    assert store.job(1) == row(1)
