@@ -26,7 +26,8 @@ CREATE TABLE jobs (
     runID       INTEGER NOT NULL DEFAULT 0,     -- the current run, if a worker opened one; fences late answers
     expires     TEXT    NOT NULL DEFAULT '',    -- when the current run is over whatever the worker says
     lane        TEXT    NOT NULL DEFAULT '',    -- '': any worker may take it; else who may, see bedrockjobs/job/lanes.py
-    options     TEXT    NOT NULL DEFAULT '{}'   -- a JSON object with all that is not hot: error, retries, ...
+    options     TEXT    NOT NULL DEFAULT '{}',  -- what a user gave beside the above: a JSON object, retries, cmd, ...
+    memory      TEXT    NOT NULL DEFAULT '{}'   -- what the server notes: a JSON object, see bedrockjobs/job/memory.py
 ) STRICT;
 
 -- A take by name: the first entry of each (lane, name, priority) is the next job of that name.

@@ -20,18 +20,20 @@ from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, StandingClock, SystemClock
 from bedrockjobs.base.config import Settings
 from bedrockjobs.engine.dispatcher import Dispatcher
+from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.service import VERSION, Service
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics
+from bedrockjobs.observe.measurements import Measurements
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.listener import Listener, is_loopback
 from bedrockjobs.store.lock import DatabaseLock, Owned
 from bedrockjobs.store.reader import Reader
 from bedrockjobs.store.schema import SchemaError
-from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.views import Views
 
 log = logging.getLogger(__name__)
@@ -131,30 +133,33 @@ class Server:
 
     async def _open(self, path: Path) -> None:
         try:
-            self._store = SQLiteStore(path, self.settings)
+            self._engine = SQLiteEngine(path, self.settings, self.clock)
         except (sqlite3.Error, SchemaError) as error:
             raise StartError(f"database: {path}: {error}", EXIT_FAILURE) from None
         self._reader = Reader(str(path), self.settings)
         await self._reader.open()
-        notifier, presence, stats = Notifier(), WorkerRegistry(self.clock, self._lease_clock), Stats()
+        notifier, workers = Notifier(), WorkerRegistry(self.clock, self._lease_clock)
+        stats, measurements = Stats(), Measurements()
+        listeners = Listeners([workers, stats, measurements, notifier])
         self.dispatcher = Dispatcher(
-            self._store,
+            self._engine,
             self.clock,
             self.settings,
             self._fail,
-            presence=presence,
-            notifier=notifier,
-            stats=stats,
+            workers=workers,
+            minutes=stats,
+            listeners=listeners,
+            on_commit=measurements.committed,
         )
-        views = Views(self._reader, notifier, presence, stats, self.clock, self.settings)
-        self.service = Service(self.dispatcher, views, presence, notifier, self.clock, self.settings)
+        views = Views(self._reader, notifier, workers, stats, self.clock, self.settings)
+        self.service = Service(self.dispatcher, views, workers, notifier, self.clock, self.settings)
         service = self.service
         look = metrics.Metrics(
             self._reader,
             views,
             self.dispatcher,
-            presence,
-            stats.measurements,
+            workers,
+            measurements,
             stats.since_start,
             self.clock,
             self.settings,
@@ -169,14 +174,14 @@ class Server:
         )
         self._telemetry = telemetry.connect(VERSION)
         if self._telemetry is not None:
-            stats.measurements.on_run = self._telemetry.run_ended
+            listeners.add(self._telemetry)
         self.dispatcher.start()
         try:
             await self._listener.open()
         except OSError as error:
             await self.dispatcher.drain()
             await self._reader.close()
-            self._store.close()
+            self._engine.close()
             raise StartError(f"cannot listen: {error}", EXIT_FAILURE) from None
         assert self._lock is not None
         self._lock.describe(f"the server with pid {os.getpid()} on {self.where()}")
@@ -209,7 +214,7 @@ class Server:
         await self._connections.close()
         await self._listener.close()
         await self._reader.close()
-        self._store.close()
+        self._engine.close()
         assert self._lock is not None
         self._lock.release()
         if self._telemetry is not None:

@@ -22,7 +22,7 @@ from results import table, verdict, write_machine, write_section
 
 from bedrockjobs.base.config import PRIORITIES, Settings
 from bedrockjobs.job.rows import Job, Names, names_from
-from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.store.sqlite import SQLiteEngine
 
 BAR_US = 50.0
 """The statement time of one take, median."""
@@ -90,7 +90,7 @@ def _time(number: int) -> str:
 
 def build(path: Path, backlog: Backlog, size: int) -> None:
     """Make the database, its indexes last, which is quicker."""
-    SQLiteStore(path, Settings()).close()
+    SQLiteEngine(path, Settings()).close()
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA synchronous = OFF")
     indexes = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql <> ''").fetchall()
@@ -134,12 +134,12 @@ class Figure:
     """The first use, in which the writer builds what it remembers of the pattern."""
 
 
-def measure(store: SQLiteStore, patterns: list[str], takes: int) -> Figure:
+def measure(store: SQLiteEngine, patterns: list[str], takes: int) -> Figure:
     """Take jobs by the patterns in turn; what was taken is put back when there is no more."""
     asked = [names for pattern in patterns if (names := names_from(pattern, None)) is not None]
     store.begin()
     begun = time.perf_counter()
-    store.first_due(asked[0], NOW, mocked=False, priority=None)
+    store.unit.first_due(asked[0], NOW, mocked=False, priority=None)
     first_ms = (time.perf_counter() - begun) * 1000
     took: list[float] = []
     taken: list[Job] = []
@@ -149,7 +149,7 @@ def measure(store: SQLiteStore, patterns: list[str], takes: int) -> Figure:
         us = _take(store, names, taken)
         if us is None and taken:
             for row in taken:
-                store.save(row)
+                store.unit.save(row)
             taken.clear()
             us = _take(store, names, taken)
         took.append(us if us is not None else _miss(store, names))
@@ -161,33 +161,33 @@ def measure(store: SQLiteStore, patterns: list[str], takes: int) -> Figure:
     return Figure(statistics.median(took), took[len(took) * 99 // 100], first_ms)
 
 
-def _take(store: SQLiteStore, names: Names, taken: list[Job]) -> float | None:
+def _take(store: SQLiteEngine, names: Names, taken: list[Job]) -> float | None:
     begun = time.perf_counter()
-    row = store.first_due(names, NOW, mocked=False, priority=None)
+    row = store.unit.first_due(names, NOW, mocked=False, priority=None)
     if row is None:
         return None
-    store.claim(row._replace(state="RUNNING", last_run=NOW, attempt=row.attempt + 1))
+    store.unit.claim(row._replace(state="RUNNING", last_run=NOW, attempt=row.attempt + 1))
     ended = time.perf_counter()
     taken.append(row)
     return (ended - begun) * 1e6
 
 
-def _miss(store: SQLiteStore, names: Names) -> float:
+def _miss(store: SQLiteEngine, names: Names) -> float:
     begun = time.perf_counter()
-    store.first_due(names, NOW, mocked=False, priority=None)
+    store.unit.first_due(names, NOW, mocked=False, priority=None)
     return (time.perf_counter() - begun) * 1e6
 
 
-def cheapest(store: SQLiteStore, takes: int, size: int) -> float:
+def cheapest(store: SQLiteEngine, takes: int, size: int) -> float:
     """Return the median microseconds of a take whose jobID is known."""
     took = []
     store.begin()
     for number in range(takes):
         job_id = 1 + number * 7_919 % size
         begun = time.perf_counter()
-        row = store.job(job_id)
+        row = store.unit.job(job_id)
         assert row is not None
-        store.claim(row._replace(state="RUNNING", last_run=NOW, attempt=row.attempt + 1))
+        store.unit.claim(row._replace(state="RUNNING", last_run=NOW, attempt=row.attempt + 1))
         took.append((time.perf_counter() - begun) * 1e6)
     store.rollback()
     return statistics.median(took)
@@ -200,7 +200,7 @@ def lines_of(folder: Path, backlog: Backlog, size: int, takes: int) -> tuple[Lin
     """Measure one backlog; return its lines of both tables, and the medians by kind of pattern."""
     path = folder / "jobs.db"
     build(path, backlog, size)
-    store = SQLiteStore(path, Settings())
+    store = SQLiteEngine(path, Settings())
     base = cheapest(store, min(takes, size), size)
     figures = {kind: measure(store, some, takes) for kind, some in patterns_of(backlog, size).items()}
     store.close()

@@ -24,6 +24,9 @@ PRIORITY_DEFAULT = 500
 NAME_CHARS_MAX = 255
 """Length of a job's name, as in Bedrock."""
 
+DECODED_ROWS_MAX = 512
+"""Texts of options, and of memory, kept as read: those of the jobs at work; at most 64 KiB each."""
+
 PATTERNS_COMPILED_MAX = 1_024
 """Name patterns kept ready to match: more than workers ask for, pauses hold or a rules file has."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -87,6 +87,14 @@ def stamp(moment: datetime) -> str:
 def stamp_ms(moment: datetime) -> str:
     """Return a moment with milliseconds: ``2026-11-21 03:29:56.332``."""
     return moment.isoformat(" ", "milliseconds")[:23]
+
+
+def after_seconds(moment: str, seconds: float) -> str:
+    """Return the stamp some seconds after another; the end of time where there is no such date."""
+    try:
+        return stamp_ms(moment_of(moment) + timedelta(seconds=seconds)).removesuffix(".000")
+    except OverflowError:
+        return "9999-12-31 23:59:59"
 
 
 def moment_of(text: str) -> datetime:

@@ -130,9 +130,9 @@ def _migrate(session: Session, path: Path) -> None:
     if not path.is_file():
         raise CopyError(f"there is no database {path}; `bedrockjobs serve` makes one")
     with _owned(path), closing(open_for_writing(path)) as connection:
-        before, after = schema.apply(connection)
+        before, after, told = schema.apply(connection)
     did = f"{path} is at schema version {after} already." if before == after else (
-        f"Brought {path} from schema version {before} to {after}."
+        " ".join((f"Brought {path} from schema version {before} to {after}.", *told))
     )  # fmt: skip
     write_one({"database": str(path), "before": before, "after": after}, session.form, did)
 

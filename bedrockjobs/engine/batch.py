@@ -1,31 +1,28 @@
-"""What happens inside one transaction: commands in order, and those who wait served by what they free.
+"""What happens inside one transaction: commands in order, and those who wait served by what they make ready.
 
-All of it is synchronous and in memory or in the open transaction, so that it can be undone as a whole.
+All of it is synchronous, and in memory or in the open transaction, so that it can be undone as a whole.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
-from bedrockjobs.base.errors import CommandError, Unavailable
-from bedrockjobs.base.wire import moment_of
-from bedrockjobs.commands import Command, CreateJob, CreateJobs, FailJob, FinishJob, FinishJobs, RetryJob
+from bedrockjobs.base.errors import ServerFault, Unavailable
+from bedrockjobs.commands import CreateJob, CreateJobs
+from bedrockjobs.engine.events import DrainsChanged, Listeners
 from bedrockjobs.engine.handlers import take
-from bedrockjobs.engine.handlers.context import Answer, Context, Taken, TakeRequest
-from bedrockjobs.engine.handlers.dispatch import perform
-from bedrockjobs.engine.maintenance import Maintenance
-from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.handlers.context import Answer, Context, TakeRequest
+from bedrockjobs.engine.maintenance import Done, Maintenance
 from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission
-from bedrockjobs.engine.waiting import Waiter, Waiting
+from bedrockjobs.engine.unit import perform, unit
+from bedrockjobs.engine.waiting import Group, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.observe.stats import Stats
-from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.job.rows import Job
+from bedrockjobs.store.base import Engine, StoreError, Unit
 
 log = logging.getLogger(__name__)
 
@@ -33,243 +30,208 @@ SERVED_AT_ONCE_MAX = 200
 """Waiters that one transaction serves because time has passed: the loop must not stand still for long."""
 
 
+class Work:
+    """What one transaction did, until it is on disk or undone."""
+
+    __slots__ = ("careful", "context", "done", "outcomes")
+
+    def __init__(self, context: Context, *, careful: bool) -> None:
+        """Begin; ``careful`` work undoes each thing that fails, the usual one is undone as a whole."""
+        self.context = context
+        self.careful = careful
+        self.outcomes: list[tuple[Submission, Outcome]] = []
+        """The answers that follow the commit."""
+        self.done = Done()
+
+
 class Batch:
     """Runs the commands of one transaction after another."""
 
     def __init__(
         self,
-        store: SQLiteStore,
+        engine: Engine,
         waiting: Waiting,
         clock: Clock,
         settings: Settings,
-        presence: WorkerRegistry,
-        notifier: Notifier,
-        stats: Stats,
+        workers: WorkerRegistry,
+        listeners: Listeners,
+        maintenance: Maintenance,
     ) -> None:
-        """Work on ``store`` and ``waiting``, at the time of ``clock``."""
-        self.maintenance = Maintenance(store, presence, stats, clock)
-        self._stats = stats
-        self._presence = presence
-        self._notifier = notifier
-        self._turn: Context | None = None
-        self._store = store
+        """Work on ``engine`` and ``waiting``, at the time of ``clock``."""
+        self._engine = engine
         self._waiting = waiting
         self._clock = clock
         self._settings = settings
+        self._workers = workers
+        self._listeners = listeners
+        self._maintenance = maintenance
         self._seq = 0
-        self._outcomes: list[tuple[Submission, Outcome]] = []
-        self._parked: list[Waiter] = []
-        self._served: list[Waiter] = []
-        self._done: list[Command[Any]] = []
-        self._takes: list[Sequence[Taken]] = []
-        """What is counted once it is on disk: noted here, as it is far from the processor's hand by then."""
-        self._known: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
-        """The workers that are drained, and those for which jobs of their own are queued."""
         self.may_wait = True
         """Whether a GetJob may begin to wait; not while the server stops."""
 
-    def run(self, submissions: list[Submission]) -> list[tuple[Submission, Outcome]]:
-        """Do commands in the open transaction; return the outcomes that follow its commit."""
-        self._outcomes = []
-        self._parked = []
-        self._served = []
-        self._done, self._takes = [], []
-        store, ready = self._store, self._store.ready
-        self._turn = context = Context(
-            store,
-            self._clock.now(),
+    def run(self, open_unit: Unit, submissions: Sequence[Submission], *, careful: bool) -> Work:
+        """Do commands in the open transaction; raises where the whole of it has to be undone."""
+        maintenance = self._maintenance
+        context = Context(
+            open_unit,
             self._settings.compatibility,
-            presence=self._presence,
-            measurements=self._stats.measurements,
-            since=self.maintenance.since,
-            seen=self.maintenance.seen,
+            self._workers,
+            since=maintenance.since,
+            seen=maintenance.seen,
+            parts=(self._waiting,),
         )
-        if self.maintenance.due():
-            self.maintenance.act(context)
-            self._serve_freed(context)
+        work = Work(context, careful=careful)
+        if open_unit.read_anew:
+            context.emit(DrainsChanged(open_unit.records.drains()))
+        if maintenance.due():
+            maintenance.act(context, work.done)
+        self._serve_ready(work)
         for submission in submissions:
-            if submission.command is None:
-                self._internal(context, submission)
-            elif store.tight and isinstance(submission.command, (CreateJob, CreateJobs)):
-                self._outcomes.append(
-                    (submission, Unavailable("Disk full", "runs can be ended, not created"))
-                )
-            else:
-                outcome = perform(context, submission.command)
-                if isinstance(outcome, Answer):
-                    self._done.append(submission.command)
-                    if outcome.taken:
-                        self._takes.append(outcome.taken)
-                if isinstance(outcome, Answer) and outcome.waits_for is not None:
-                    self._park(context, submission, outcome.waits_for)
-                else:
-                    self._outcomes.append((submission, outcome))
-            if ready.newly_ready or ready.wake_all:
-                self._serve_freed(context)
+            self._do(work, submission)
+            self._serve_ready(work)
         if self._waiting:
-            self._sort_out()
-            self._serve_due(context)
-        if store.changed:
-            self.maintenance.note_alive(context)
-        return self._outcomes
+            self._regroup(open_unit)
+            self._serve_due(work)
+        if open_unit.changed:
+            maintenance.note_alive(context, work.done)
+        return work
 
-    def _serve_freed(self, context: Context) -> None:
-        ready = self._store.ready
-        if self._waiting:
-            self._sort_out()
-            if ready.wake_all:
-                self._waiting.note_all_due()
-            if ready.newly_ready:
-                self._serve(context)
-        ready.wake_all = False
-        ready.newly_ready.clear()
-
-    def _sort_out(self) -> None:
-        """Tell those who wait whom no job may go to, and for whom there are jobs of their own."""
-        known = (self._store.records.drains(), self._store.ready.bound)
-        if known != self._known:
-            self._known = known
-            self._waiting.sort_out(*known)
-
-    def accept(self) -> int:
-        """The last run is committed: forget how to undo it; return how many commands began to wait in it."""
-        if self._turn is not None:
-            acts: list[Callable[[], object]] = [*self._turn.after, partial(self._count, self._turn)]
-            acts += [partial(self._notifier.notify, topic) for topic in self._turn.topics]
-            for act in acts:
-                try:
-                    act()
-                except Exception:  # it is on disk: whoever asked gets the answer whatever happens here
-                    log.exception("what follows a commit could not be done")
-            self._turn = None
-        parked = len(self._parked)
-        self._parked = []
-        self._served = []
-        return parked
-
-    def _count(self, context: Context) -> None:
-        """Count what was done, and how long the job of one take had been due."""
-        minute = self._stats.open
-        minute.lost += context.lost
-        minute.retried += context.retried
-        kinds = Counter(map(type, self._done))
-        minute.created += kinds.get(CreateJob, 0)
-        minute.finished += kinds.get(FinishJob, 0)
-        minute.retried += kinds.get(RetryJob, 0)
-        minute.failed += kinds.get(FailJob, 0)
-        if CreateJobs in kinds or FinishJobs in kinds:
-            lists = [command for command in self._done if isinstance(command, (CreateJobs, FinishJobs))]
-            minute.created += sum(len(command.jobs) for command in lists if isinstance(command, CreateJobs))
-            minute.finished += sum(len(command.jobs) for command in lists if isinstance(command, FinishJobs))
-        takes = self._takes
-        if takes:
-            minute.taken += sum(map(len, takes))
-            minute.waits += 1
-            due = moment_of(takes[0][0].before.next_run)
-            minute.wait_ms += max(int((context.moment - due).total_seconds() * 1_000), 0)
+    def accept(self, work: Work) -> int:
+        """Tell what was done, which is on disk now; return how many commands began to wait in it."""
+        self._maintenance.committed(work.done)
+        self._listeners.tell(work.context.events)
+        return self._waiting.committed()
 
     def undo(self) -> None:
-        """Let those wait again who were served, and those no longer who began to wait."""
-        for waiter in self._parked:
-            self._waiting.remove(waiter)
-            waiter.submission.waiter = None
-        parked = set(self._parked)
-        self._waiting.restore([waiter for waiter in self._served if waiter not in parked])
-        self._turn = None
-        self._parked = []
-        self._served = []
+        """Undo in memory what the last run did to those who wait."""
+        self._waiting.forget()
 
-    def _internal(self, context: Context, submission: Submission) -> None:
+    def _do(self, work: Work, submission: Submission) -> None:
+        command = submission.command
+        if command is None:
+            self._internal(work, submission)
+        elif self._engine.tight and isinstance(command, (CreateJob, CreateJobs)):
+            work.outcomes.append((submission, Unavailable("Disk full", "runs can be ended, not created")))
+        else:
+            try:
+                outcome = perform(work.context, command, careful=work.careful)
+            except StoreError:
+                raise
+            except Exception:
+                if not work.careful:
+                    raise
+                log.exception("%s failed", type(command).__name__)
+                outcome = ServerFault(detail="nothing was done; the server's log tells more")
+            if isinstance(outcome, Answer) and outcome.waits_for is not None:
+                self._park(work, submission, outcome.waits_for)
+            else:
+                work.outcomes.append((submission, outcome))
+
+    def _internal(self, work: Work, submission: Submission) -> None:
         if isinstance(submission, ReturnJobs):
-            take.put_back(context, submission.taken)
+            take.put_back(work.context, submission.taken)
         elif isinstance(submission, CancelWait):
             waiter = submission.left.waiter
             if waiter is not None and self._waiting.remove(waiter):
-                self._served.append(waiter)
-                self._outcomes.append((waiter.submission, empty(waiter.request)))
+                work.outcomes.append((waiter.submission, take.nothing(waiter.request)))
 
-    def _park(self, context: Context, submission: Submission, request: TakeRequest) -> None:
+    def _park(self, work: Work, submission: Submission, request: TakeRequest) -> None:
         """Let a command wait for a job, or answer it at once where it may not."""
         assert submission.command is not None
-        wait_ms = submission.command.timeout if submission.command.timeout is not None else WAIT_MS_DEFAULT
+        timeout = submission.command.timeout
+        wait_ms = WAIT_MS_DEFAULT if timeout is None else timeout
         if submission.gone or wait_ms <= 0 or not self.may_wait:
-            self._outcomes.append((submission, empty(request)))
+            work.outcomes.append((submission, take.nothing(request)))
             return
         self._seq += 1
         deadline = self._clock.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
         submission.waiter = waiter = Waiter(submission, request, self._seq, deadline)
         group = self._waiting.add(waiter)
-        self._parked.append(waiter)
         if len(group.waiters) == 1:
-            soonest = self._soonest(context, request)
-            if soonest is not None:
-                self._waiting.note_due(group, soonest)
+            self._note_soonest(work, group)
 
-    @staticmethod
-    def _soonest(context: Context, request: TakeRequest) -> str | None:
-        return context.tx.soonest(
-            request.names,
-            context.now_ms,
-            mocked=request.mocked,
-            accepts=request.accepts,
-            worker=request.worker,
-        )
+    # --- serving those who wait --------------------------------------------------------------------------
 
-    def _serve(self, context: Context) -> None:
+    def _regroup(self, open_unit: Unit) -> None:
+        """Tell those who wait whom no job may go to, and for whom there are jobs of their own."""
+        self._waiting.regroup(open_unit.records.drains(), open_unit.workers_with_own_jobs())
+
+    def _serve_ready(self, work: Work) -> None:
         """Hand jobs that became ready to those who have waited longest for them."""
-        for row in self._store.ready.newly_ready:  # grows: a taken retryAfter job will be ready again
-            groups = self._waiting.groups_for(row)
-            if row.next_run > context.now_ms:
-                for group in groups:
-                    self._waiting.note_due(group, row.next_run)
-                continue
-            while groups:
-                waiter = min((group.oldest() for group in groups), key=lambda waiter: waiter.seq)
-                answer = take.take(context, waiter.request)
-                if answer is None:
-                    break
-                self._hand_over(waiter, answer)
-                if any(taken.before.job_id == row.job_id for taken in answer.taken):
-                    break
-                groups = [group for group in groups if group.waiters]
+        open_unit = work.context.unit
+        ready, wake_all = open_unit.became_ready(), open_unit.must_wake_all()
+        if not self._waiting or not (ready or wake_all):
+            return
+        self._regroup(open_unit)
+        if wake_all:
+            self._waiting.note_all_due()
+        while ready:
+            for job in ready:
+                self._serve_job(work, job)
+            ready = open_unit.became_ready()  # a taken retryAfter job will be ready again
 
-    def _serve_due(self, context: Context) -> None:
+    def _serve_job(self, work: Work, job: Job) -> None:
+        groups = self._waiting.groups_for(job)
+        if job.next_run > work.context.now_ms:
+            for group in groups:
+                self._waiting.note_due(group, job.next_run)
+            return
+        while groups:
+            answer = self._serve_oldest(work, groups)
+            if answer is None or any(taken.before.job_id == job.job_id for taken in answer.taken):
+                break
+            groups = [group for group in groups if group.waiters]
+
+    def _serve_due(self, work: Work) -> None:
         """Hand out jobs that have become due since the last transaction."""
-        groups = self._waiting.due_groups(context.now_ms)
+        groups = self._waiting.due_groups(work.context.now_ms)
         served = 0
         while groups:
             if served >= SERVED_AT_ONCE_MAX:  # the rest in the next transaction, which follows at once
                 for later in groups:
                     self._waiting.note_due(later, "")
                 break
-            waiter = min((group.oldest() for group in groups), key=lambda waiter: waiter.seq)
-            answer = take.take(context, waiter.request)
-            if answer is not None:
-                self._hand_over(waiter, answer)
+            group = min(groups, key=lambda group: group.oldest().seq)
+            if self._serve_oldest(work, [group]) is not None:
                 served += 1
                 groups = [group for group in groups if group.waiters]
-                continue
-            group = waiter.group
-            assert group is not None
-            groups.remove(group)
-            soonest = self._soonest(context, group.request)
-            if soonest is not None:
-                self._waiting.note_due(group, soonest)
-        for row in self._store.ready.newly_ready:
-            for group in self._waiting.groups_for(row):
-                self._waiting.note_due(group, row.next_run)
-        self._store.ready.newly_ready.clear()
+            else:
+                groups.remove(group)
+                if group.waiters:
+                    self._note_soonest(work, group)
+        for job in work.context.unit.became_ready():
+            for group in self._waiting.groups_for(job):
+                self._waiting.note_due(group, job.next_run)
 
-    def _hand_over(self, waiter: Waiter, answer: Answer) -> None:
+    def _serve_oldest(self, work: Work, groups: Sequence[Group]) -> Answer | None:
+        """Take for whoever has waited longest in some groups; None where there is nothing to take."""
+        waiter = min((group.oldest() for group in groups), key=lambda waiter: waiter.seq)
+        act = partial(take.take, work.context, waiter.request)
+        outcome: Outcome | None
+        try:
+            outcome = unit(work.context, act) if work.careful else act()
+        except StoreError:
+            raise
+        except Exception:
+            if not work.careful:
+                raise
+            log.exception("a waiting command could not be served")
+            outcome = ServerFault(detail="nothing was done; the server's log tells more")
+        if outcome is None:
+            return None
         self._waiting.remove(waiter)
-        self._served.append(waiter)
-        self._takes.append(answer.taken)
-        self._outcomes.append((waiter.submission, answer))
+        work.outcomes.append((waiter.submission, outcome))
+        return outcome if isinstance(outcome, Answer) else None
 
-
-def empty(request: TakeRequest) -> Outcome:
-    """Return what a request is told for which there is no job."""
-    try:
-        return take.nothing(request)
-    except CommandError as error:
-        return error
+    def _note_soonest(self, work: Work, group: Group) -> None:
+        """Note when a job may become due for a group."""
+        request = group.request
+        soonest = work.context.unit.soonest(
+            request.names,
+            work.context.now_ms,
+            mocked=request.mocked,
+            accepts=request.accepts,
+            worker=request.worker,
+        )
+        if soonest is not None:
+            self._waiting.note_due(group, soonest)

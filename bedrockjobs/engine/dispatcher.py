@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -24,22 +24,24 @@ from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import Command
-from bedrockjobs.engine.batch import Batch, empty
+from bedrockjobs.engine.batch import Batch, Work
+from bedrockjobs.engine.events import Listeners
+from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Taken
-from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.handlers.registry import plan_of
+from bedrockjobs.engine.maintenance import Maintenance, Minutes
 from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission
 from bedrockjobs.engine.waiting import Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.observe.stats import Stats
-from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.store.base import Engine, StoreBroken, StoreBusy, StoreError, StoreFull, Unit
 
 log = logging.getLogger(__name__)
 
 WAKE_LATE_S = 0.001
 """How much later than a job's nextRun the dispatcher wakes: stamps are cut to milliseconds."""
 
-SLEEP_S_MAX = 60.0
-"""The longest sleep while somebody waits: a changed system clock is noticed after that."""
+SLEEP_S_MAX = 1.0
+"""The longest sleep: a change of the file by others, and of the system's clock, is noticed after that."""
 
 ROOM_LOOK_S = 0.5
 """Time between two looks whether a disk that was full has room again."""
@@ -56,42 +58,40 @@ class Dispatcher:
 
     def __init__(
         self,
-        store: SQLiteStore,
+        engine: Engine,
         clock: Clock,
         settings: Settings,
         on_failure: Callable[[Exception], None],
         *,
-        presence: WorkerRegistry | None = None,
-        notifier: Notifier | None = None,
-        stats: Stats | None = None,
+        workers: WorkerRegistry,
+        minutes: Minutes,
+        listeners: Listeners,
+        on_commit: Callable[[float, int], object] = lambda seconds, commands: None,
     ) -> None:
-        """Serve ``store``; ``on_failure`` is called when the disk no longer keeps what it promised."""
-        presence = presence or WorkerRegistry(clock, clock)
-        presence.on_news = self.poke
-        self._store = store
+        """Serve ``engine``; ``listeners`` hear what is on disk, ``minutes`` counts it.
+
+        ``on_failure`` is called when the disk no longer keeps what it promised, ``on_commit`` with the
+        seconds that each commit waited for the disk and the commands that shared it.
+        """
+        workers.on_news = self.poke
+        self._engine = engine
         self._clock = clock
         self._settings = settings
         self._on_failure = on_failure
+        self._on_commit = on_commit
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
-        stats = stats or Stats()
-        self._measurements = stats.measurements
-        self._batch = Batch(
-            store,
-            self._waiting,
-            clock,
-            settings,
-            presence,
-            Notifier() if notifier is None else notifier,
-            stats,
-        )
-        self._maintenance = self._batch.maintenance
+        self._maintenance = Maintenance(engine, workers, minutes, clock)
+        self._batch = Batch(engine, self._waiting, clock, settings, workers, listeners, self._maintenance)
         self._gathered: deque[Submission] = deque()
         self._again: deque[list[Submission]] = deque()
+        """Submissions of a transaction that was undone, each to be done with care in its own."""
         self._open = False
         self._scheduled = False
         self._draining = False
         self._broken = False
+        self._look_outside = False
+        """Whether it is time to ask if somebody else changed the database."""
         self._idle: asyncio.Future[None] | None = None
         self._look_for_room = 0.0
         self._busy_since: float | None = None
@@ -144,7 +144,7 @@ class Dispatcher:
     def next_moment(self) -> datetime | None:
         """Return the next moment at which a job becomes due or time is over for something."""
         found = [stamp for stamp in (self._waiting.next_due(), self._maintenance.next_stamp()) if stamp]
-        due = self._store.ready.soonest_of_all(stamp_ms(self._clock.now()))
+        due = self._engine.soonest_of_all(stamp_ms(self._clock.now()))
         if due is not None:
             found.append(due)
         return moment_of(min(found)) if found else None
@@ -166,10 +166,9 @@ class Dispatcher:
         self._commits.put(None)
         await asyncio.to_thread(self._thread.join)
         if not self._broken:
-            with suppress(sqlite3.Error):  # without it, ticks since the last write count as passed unserved
-                self._store.begin()
-                self._store.set_seen(stamp(self._clock.now()))
-                self._store.commit()
+            with suppress(StoreError):  # without it, ticks since the last write count as passed unserved
+                self._engine.begin().set_seen(stamp(self._clock.now()))
+                self._engine.commit()
 
     async def _until_idle(self) -> None:
         while not self._broken and (self._open or self._gathered or self._again):
@@ -194,35 +193,35 @@ class Dispatcher:
         self._scheduled = False
         if self._open:
             return
-        if self._again:
+        careful = bool(self._again)
+        if careful:
             submissions = self._again.popleft()
         else:
             gathered = self._gathered
             submissions = [gathered.popleft() for _ in range(min(len(gathered), self._settings.batch_max))]
-        if not submissions and not self._somebody_is_due():
+        if not submissions and not careful and not self._something_is_due():
             self._rest()
             return
         self._open = True
         try:
-            if not self._begin(submissions):
+            unit = self._begin(submissions, careful=careful)
+            if unit is None:
                 return
-            outcomes = self._batch.run(submissions)
-            if not self._store.changed:
-                self._store.commit()  # nothing to write: the disk is not asked
-                self._committed(submissions, outcomes, None)
+            work = self._batch.run(unit, submissions, careful=careful)
+            if not unit.changed:
+                self._engine.commit()  # nothing to write: the disk is not asked
+                self._committed(submissions, work, None)
                 return
         except Exception as error:
-            self._failed(submissions, error)
+            self._failed(submissions, error, careful=careful)
             return
-        self._commits.put(lambda: self._commit(submissions, outcomes))
+        self._commits.put(lambda: self._commit(submissions, work))
 
-    def _begin(self, submissions: list[Submission]) -> bool:
-        """Begin a transaction; return False where another process has the database, to try again later."""
+    def _begin(self, submissions: list[Submission], *, careful: bool) -> Unit | None:
+        """Begin a transaction; return None where another process has the database, to try again later."""
         try:
-            self._store.begin()
-        except sqlite3.OperationalError as error:
-            if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
-                raise
+            unit = self._engine.begin(plan_of(one.command) for one in submissions if one.command is not None)
+        except StoreBusy as error:
             now = self._clock.monotonic()
             if self._busy_since is None:
                 self._busy_since = now
@@ -230,50 +229,47 @@ class Dispatcher:
             if now - self._busy_since >= self._settings.busy_s:
                 self._busy_since = None
                 self._refuse(submissions, error)
-            elif submissions:
+            elif careful:
                 self._again.appendleft(submissions)
+            else:
+                self._gathered.extendleft(reversed(submissions))
             self._scheduled = True
             self._loop.call_later(BUSY_LOOK_S, self._next)
-            return False
+            return None
         self._busy_since = None
-        return True
+        return unit
 
     def _commit_all(self) -> None:
         """Commit what comes; the body of the thread."""
         while (commit := self._commits.get()) is not None:
             commit()
 
-    def _commit(self, submissions: list[Submission], outcomes: list[tuple[Submission, Outcome]]) -> None:
+    def _commit(self, submissions: list[Submission], work: Work) -> None:
         failure: Exception | None = None
         begun = self._clock.monotonic()
         try:
-            self._store.commit()
+            self._engine.commit()
         except Exception as error:
             failure = error
         took_s = self._clock.monotonic() - begun
-        self._loop.call_soon_threadsafe(self._committed, submissions, outcomes, failure, took_s)
+        if failure is None:
+            self._loop.call_soon_threadsafe(self._committed, submissions, work, took_s)
+        else:
+            # No care of single acts helps where the commit itself failed.
+            self._loop.call_soon_threadsafe(partial(self._failed, submissions, failure, careful=True))
 
-    def _committed(
-        self,
-        submissions: list[Submission],
-        outcomes: list[tuple[Submission, Outcome]],
-        failure: Exception | None,
-        took_s: float | None = None,
-    ) -> None:
+    def _committed(self, submissions: list[Submission], work: Work, took_s: float | None) -> None:
         """Go on after a commit; ``took_s`` is how long it waited for the disk, None where it did not."""
-        if failure is not None:
-            self._failed(submissions, failure)
-            return
         if took_s is not None:
-            self._measurements.committed(took_s, len(submissions))
+            self._on_commit(took_s, len(submissions))
         self.commits += bool(submissions)
         self.commands += len(submissions)
-        if self._store.tight and self._clock.monotonic() >= self._look_for_room:
+        if self._engine.tight and self._clock.monotonic() >= self._look_for_room:
             self._look_for_room = self._clock.monotonic() + ROOM_LOOK_S
-            self._store.take_ballast()
-        self.pending -= self._batch.accept()
+            self._engine.look_for_room()
+        self.pending -= self._batch.accept(work)
         self._open = False
-        self._deliver(outcomes)
+        self._deliver(work.outcomes)
         self._answer_overdue()
         self._schedule()  # not at once: first the answers go out
 
@@ -290,29 +286,32 @@ class Dispatcher:
             if not delivered and isinstance(outcome, Answer) and outcome.taken:
                 self.put_back(outcome.taken)
 
-    def _failed(self, submissions: list[Submission], error: Exception) -> None:
-        """Undo a transaction, and do each of its commands in its own, so that one hurts nobody else."""
-        if isinstance(error, sqlite3.Error):
-            if "FSYNC" in error.sqlite_errorname:
-                # After a failed fsync nobody knows what is on disk; a new start finds out.
-                self._give_up(error)
-                return
-            log.error("the database refused: %s (%s)", error, error.sqlite_errorname)
+    def _failed(self, submissions: list[Submission], error: Exception, *, careful: bool) -> None:
+        """Undo a transaction, and do each of its commands with care in its own: one hurts nobody else."""
+        fault = self._engine.fault(error)
+        if isinstance(fault, StoreBroken):
+            # After a failed sync nobody knows what is on disk; a new start finds out.
+            self._give_up(fault)
+            return
+        if fault is not None:
+            log.error("the database refused: %s", fault)
         else:
-            log.error("a command failed", exc_info=error)
+            log.error("a transaction failed", exc_info=error)
         try:
             self._batch.undo()
-            self._store.rollback()
-            if isinstance(error, sqlite3.Error) and error.sqlite_errorname == "SQLITE_FULL":
-                self._store.make_room()
+            self._engine.rollback()
+            if isinstance(fault, StoreFull):
+                self._engine.make_room()
         except Exception as second:
             self._give_up(second)
             return
         self._open = False
         if len(submissions) > 1:
             self._again.extendleft([submission] for submission in reversed(submissions))
+        elif fault is None and not careful:
+            self._again.appendleft(submissions)
         else:
-            self._refuse(submissions, error)
+            self._refuse(submissions, fault or error)
         if submissions or self._gathered or self._again:
             self._schedule()
         else:  # what time asked for failed: not again at once
@@ -351,6 +350,7 @@ class Dispatcher:
         self._timer = self._loop.call_later(seconds, self._wake)
 
     def _wake(self) -> None:
+        self._look_outside = True
         if not self._open:  # else its commit may fail, and undo that somebody began to wait
             self._answer_overdue()
         self._next()
@@ -362,7 +362,8 @@ class Dispatcher:
 
     def _answer(self, waiters: list[Waiter]) -> None:
         gone = [waiter for waiter in waiters if self._waiting.remove(waiter)]
-        self._deliver([(waiter.submission, empty(waiter.request)) for waiter in gone])
+        self._waiting.committed()  # no transaction is open that could undo it
+        self._deliver([(waiter.submission, take.nothing(waiter.request)) for waiter in gone])
 
     def _sleep_s(self) -> float:
         sleep = SLEEP_S_MAX
@@ -377,21 +378,20 @@ class Dispatcher:
             sleep = min(sleep, deadline - self._clock.monotonic())
         return max(sleep, 0.0)
 
-    def _somebody_is_due(self) -> bool:
+    def _something_is_due(self) -> bool:
         due = self._waiting.next_due()
         if due is not None and (not due or moment_of(due) <= self._clock.now()):
             return True
-        return not self._draining and self._maintenance.due()
+        if self._draining:
+            return False
+        if self._maintenance.due():
+            return True
+        look, self._look_outside = self._look_outside, False
+        return look and self._engine.changed_outside()
 
 
 def _refusal(error: Exception) -> CommandError:
     """Return what a client is told when its transaction failed; nothing of it was committed."""
-    if isinstance(error, sqlite3.OperationalError):
-        name = error.sqlite_errorname
-        if name == "SQLITE_FULL":
-            return Unavailable("Disk full", "nothing was done; the database cannot grow")
-        if name.startswith("SQLITE_IOERR"):
-            return Unavailable("Disk error", "nothing was done; the disk refused to be read or written")
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return Unavailable("Database busy", "nothing was done; another process keeps the database locked")
+    if isinstance(error, StoreError):
+        return Unavailable(error.reason, error.detail)
     return ServerFault(detail="nothing was done; the server's log tells more")

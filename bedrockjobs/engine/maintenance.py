@@ -1,26 +1,28 @@
-"""What time alone changes, done inside the transactions: leases, deadlines, pauses that end, what is old.
+"""What time alone asks for, done inside the transactions: leases, deadlines, pauses that end, what is old.
 
-Nothing is remembered here that the tables and the workers' registry do not know: after a failed transaction
-all of it is simply looked at again.
+Each thing is a unit of its own. One that fails hurts nobody else: it is told in the log and in an event once,
+and tried again later and later. What has to be remembered of a transaction is a ``Done``, which counts when
+the transaction is on disk.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import EVENTS_KEPT_MAX, KEYS_KEPT_S, OUTPUT_KEPT_S, RUNS_KEPT_MAX, STATS_KEPT_S
-from bedrockjobs.base.wire import moment_of, stamp_ms
+from bedrockjobs.base.wire import after_seconds, moment_of, stamp_ms
+from bedrockjobs.engine.events import DrainsChanged, RunRestored
 from bedrockjobs.engine.handlers import control, failing, hosts, ticks
-from bedrockjobs.engine.handlers import trigger as again
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.engine.handlers.job_options import after_seconds, word
-from bedrockjobs.engine.workers import OpenRun, WorkerRegistry
-from bedrockjobs.observe.stats import Stats
-from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.engine.handlers.trigger import pass_over
+from bedrockjobs.engine.unit import unit
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.rows import Job, PauseRow
+from bedrockjobs.store.base import Engine, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -30,38 +32,73 @@ AT_ONCE_MAX = 100
 CLEAN_S = 3_600
 """Time between two looks for what is too old to be kept."""
 
+CLEAN_MORE_S = 1
+"""Time to the next look where there was more than one transaction should delete."""
+
 SETTLE_S = 15.0
 """Time for workers to come back after a restart, before schedules on all hosts fire; over HEARTBEAT_S."""
 
 SEEN_S = 10.0
 """Time between two notes that the server is alive, which go with other writes."""
 
-OUTPUT_RUNS_MAX = 1_000
-"""Runs with output, and ledgers, that one look goes through."""
+TRY_AGAIN_S = 2.0
+"""Time before something that failed is tried again; doubled with each failure."""
 
-CLEANED_MAX = 10_000
-"""Rows of one kind that one look deletes: its transaction must be short."""
+TRY_AGAIN_S_MAX = 600.0
+"""The longest of these times."""
+
+FAILURES_MAX = 1_000
+"""Things that fail of which it is remembered how often; beyond, they count from one again."""
+
+
+class Minutes(Protocol):
+    """The counts of the present minute."""
+
+    def closing(self, minute: str) -> Sequence[int] | None:
+        """Return the counts to be written as another minute begins; None where there are none."""
+        ...
+
+    def begin(self, minute: str) -> None:
+        """Begin a minute."""
+        ...
+
+
+@dataclass(slots=True)
+class Done:
+    """What a transaction did that counts when it is on disk."""
+
+    started: bool = False
+    news: int = 0
+    """How many of the workers' news were written."""
+    clean_in_s: float | None = None
+    minute: str | None = None
+    """The minute that began."""
 
 
 class Maintenance:
     """Keeps the time of one server."""
 
-    def __init__(self, store: SQLiteStore, presence: WorkerRegistry, stats: Stats, clock: Clock) -> None:
-        """Keep the time of ``store`` and ``desk`` by ``clock``; write the minutes of ``stats``."""
-        self._store = store
-        self.stats = stats
-        self._presence = presence
+    def __init__(self, engine: Engine, workers: WorkerRegistry, minutes: Minutes, clock: Clock) -> None:
+        """Keep the time of ``engine`` and ``workers`` by ``clock``; write what ``minutes`` counted."""
+        self._engine = engine
+        self._workers = workers
+        self._minutes = minutes
+        self._minute = ""
         self._clock = clock
         self.since = stamp_ms(clock.now())
         """When this server started."""
-        self.seen = store.seen()
+        self.seen = engine.seen()
         """When the one before was last known to be alive."""
         self._seen_at = clock.monotonic()
         self._settled_at = clock.monotonic() + (SETTLE_S if self.seen else 0)
         """When the workers of the server before this one have said that they are there."""
         self._clean_at = clock.monotonic() + CLEAN_S
-        self._cleaned = self._ledgers = 0
+        self._failures: dict[Hashable, int] = {}
+        self._not_before: dict[Hashable, float] = {}
+        """When something that failed, and that no table postpones, is tried again, in monotonic seconds."""
         self._started = False
+
+    # --- when --------------------------------------------------------------------------------------------
 
     def due(self) -> bool:
         """Tell whether there is something to do."""
@@ -69,120 +106,168 @@ class Maintenance:
 
     def sleep_s(self) -> float:
         """Return the seconds until there is something to do."""
-        if not self._started or self._presence.news:
+        if not self._started or self._workers.news:
             return 0.0
-        sleep = min(self._presence.sleep_s(), self._clean_at - self._clock.monotonic())
-        if self._store.ready.all_hosts.next is not None:
-            unsettled = self._settled_at - self._clock.monotonic()
-            sleep = min(sleep, unsettled) if unsettled > 0 else sleep
+        now = self._clock.monotonic()
+        sleep = min(self._workers.sleep_s(), self._clean_at - now)
+        if self._engine.next_on_all_hosts() is not None and self._settled_at > now:
+            sleep = min(sleep, self._settled_at - now)
         soonest = self.next_stamp()
         if soonest is not None:
-            sleep = min(sleep, (moment_of(soonest) - self._clock.now()).total_seconds())
+            until = (moment_of(soonest) - self._clock.now()).total_seconds()
+            if until <= 0 and self._not_before:  # it may be what failed
+                until = max(until, min(self._not_before.values()) - now)
+            sleep = min(sleep, until)
         return sleep
 
     def next_stamp(self) -> str | None:
         """Return the next date that matters to a job or a pause."""
-        moments = [pause.until for pause in self._store.records.pauses() if pause.until]
-        if self._store.next_expiry is not None:
-            moments.append(self._store.next_expiry)
-        every = self._store.ready.all_hosts.next
-        if every is not None and self._clock.monotonic() >= self._settled_at:
-            moments.append(every)
-        return min(moments, default=None)
+        moments = [self._engine.next_moment()]
+        if self._clock.monotonic() >= self._settled_at:
+            moments.append(self._engine.next_on_all_hosts())
+        return min((moment for moment in moments if moment is not None), default=None)
 
-    def act(self, context: Context) -> None:
+    # --- what --------------------------------------------------------------------------------------------
+
+    def act(self, context: Context, done: Done) -> None:
         """Do what is due, in the open transaction."""
+        now = self._clock.monotonic()
         if not self._started:
             self._start(context)
-        for run_id in self._presence.overdue():
-            if not self._tried(context, partial(failing.lease_over, context, run_id)):
-                context.after.append(partial(self._presence.closed, run_id))
-        self._expire(context)
-        ended = [
-            pause for pause in context.tx.records.pauses() if pause.until and pause.until <= context.now_ms
-        ]
-        if ended:
-            control.resume(context, ended)
-        if self._presence.news:
-            self._write_news(context)
-        if self._clock.monotonic() >= self._settled_at:
-            for row in self._store.ready.all_hosts.due(context.now_ms)[:AT_ONCE_MAX]:
-                if not self._tried(context, partial(hosts.fire, context, row)):
-                    self._store.ready.all_hosts.set_aside(row.job_id)
-        if self._clock.monotonic() >= self._clean_at:
-            self._clean(context)
+            done.started = True
+        for run_id in self._workers.overdue():
+            self._try(
+                context,
+                ("run", run_id),
+                partial(failing.lease_over, context, run_id),
+                partial(self._workers.postpone, run_id),
+            )
+        for job in context.unit.expired(context.now_ms, AT_ONCE_MAX):
+            self._try(
+                context,
+                ("expiry", job.job_id),
+                partial(failing.time_over, context, job),
+                partial(_expire_later, context, job),
+            )
+        self._end_pauses(context)
+        if self._workers.news:
+            done.news = self._write_news(context)
+        if now >= self._settled_at:
+            for job in context.unit.due_on_all_hosts(context.now_ms)[:AT_ONCE_MAX]:
+                fire = partial(hosts.fire, context, job)
+                self._try(
+                    context,
+                    ("tick", job.job_id),
+                    partial(failing.unless_broken, context, job, fire),
+                    partial(_fire_later, context, job),
+                )
+        if now >= self._clean_at:
+            done.clean_in_s = self._clean(context)
 
-    def _tried(self, context: Context, act: Callable[[], None]) -> bool:
-        """Do one thing; where it fails, undo and log it, so that nothing else fails with it."""
-        newly_ready, after = list(self._store.ready.newly_ready), len(context.after)
-        self._store.savepoint()
+    def _try(
+        self, context: Context, key: Hashable, act: Callable[[], object], later: Callable[[float], object]
+    ) -> None:
+        """Do one thing; where it fails, let it be done ``later``, after some seconds."""
         try:
-            act()
-        except Exception:
-            log.exception("what time asked for could not be done")
-            self._store.undo()
-            self._store.ready.newly_ready[:] = newly_ready
-            del context.after[after:]
-            return False
-        self._store.release()
-        return True
-
-    def note_alive(self, context: Context) -> None:
-        """Note that the server is alive and what the last minute was, where something is written anyway."""
-        minute = f"{context.now[:16]}:00"
-        if minute != self.stats.open.minute:
-            if any(self.stats.open.counts()):
-                context.tx.records.add_minute(self.stats.open.minute, self.stats.open.counts())
-            context.after.append(lambda: self.stats.begin(minute))
-        if self._clock.monotonic() >= self._seen_at:
-            self._store.set_seen(context.now)
-            self._seen_at = self._clock.monotonic() + SEEN_S
+            unit(context, act)
+        except StoreError:
+            raise
+        except Exception as error:
+            failures = self._failures.get(key, 0) + 1
+            if len(self._failures) >= FAILURES_MAX:
+                self._failures.clear()
+            self._failures[key] = failures
+            delay_s = min(TRY_AGAIN_S * 2 ** (failures - 1), TRY_AGAIN_S_MAX)
+            if failures == 1:
+                log.exception("what time asked for could not be done: %s", key)
+                what, number = key if isinstance(key, tuple) else (key, 0)
+                context.note(
+                    "maintenance failed", job_id=0 if what == "run" else int(number),
+                    run_id=int(number) if what == "run" else 0, detail=f"{what}: {error}",
+                )  # fmt: skip
+            later(delay_s)
+        else:
+            self._failures.pop(key, None)
 
     def _start(self, context: Context) -> None:
         """Give open runs a new lease; let schedules pass over what they missed, where they want that."""
         context.note("server started")
-        for run_id, job_id, worker, lease, stop in context.tx.records.open_runs():
-            run = OpenRun(run_id, job_id, worker, lease, stop=stop.split()[0] if stop else "")
-            context.after.append(lambda run=run: self._presence.opened(run))  # type: ignore[misc]
-        context.after.append(lambda: self._presence.drained(context.tx.records.drains()))
-        for row in context.tx.repeating():
-            if row.state == "QUEUED" and ticks.is_schedule(row) and word(row, "catchup", "once") == "skip":
-                again.pass_over(context, row, "server down")
-        context.after.append(self._set_started)
+        for run_id, job_id, worker, lease_s, stop in context.unit.records.open_runs():
+            context.emit(RunRestored(run_id, job_id, worker, lease_s, stop))
+        context.emit(DrainsChanged(context.unit.records.drains()))
+        for job in context.unit.repeating():
+            if job.state == "QUEUED" and job.options.catchup == "skip" and ticks.is_schedule(job):
+                skip = partial(pass_over, context, job, "server down")
+                self._try(
+                    context,
+                    ("start", job.job_id),
+                    partial(failing.unless_broken, context, job, skip),
+                    lambda _: None,  # its take looks at the missed ticks once more
+                )
 
-    def _set_started(self) -> None:
-        self._started = True
+    def _end_pauses(self, context: Context) -> None:
+        now = self._clock.monotonic()
+        pauses = context.unit.records.pauses()
+        for pause in pauses:
+            if not pause.until or pause.until > context.now_ms:
+                continue
+            key = f"pause {pause.pattern}"
+            if self._not_before.get(key, 0.0) > now:
+                continue
+            self._not_before.pop(key, None)
+            self._try(
+                context, key, partial(control.resume, context, [pause]), partial(self._postpone_end, pause)
+            )
 
-    def _expire(self, context: Context) -> None:
-        soonest = self._store.next_expiry
-        if soonest is None or soonest > context.now_ms:
-            return
-        for row in context.tx.expired(context.now_ms, AT_ONCE_MAX):
-            if not self._tried(context, partial(failing.time_over, context, row)):
-                context.tx.save(row._replace(expires=""))
-        self._store.look_for_expiry()
+    def _postpone_end(self, pause: PauseRow, delay_s: float) -> None:
+        self._not_before[f"pause {pause.pattern}"] = self._clock.monotonic() + delay_s
 
-    def _write_news(self, context: Context) -> None:
-        news = list(self._presence.news)
+    def _write_news(self, context: Context) -> int:
+        news = list(self._workers.news)
         for kind, worker, there in news:
             context.note(kind, name=worker, detail=there)
-        context.after.append(lambda: self._forget(len(news)))
+        return len(news)
 
-    def _forget(self, count: int) -> None:
-        del self._presence.news[:count]
+    def _clean(self, context: Context) -> float:
+        """Forget some of what is too old; return the seconds to the next look."""
+        more = False
 
-    def _clean(self, context: Context) -> None:
-        """Forget what is too old."""
-        records = context.tx.records
-        records.drop_keys(after_seconds(context.now_ms, -KEYS_KEPT_S), CLEANED_MAX)
-        records.drop_runs(RUNS_KEPT_MAX, CLEANED_MAX)
-        self._ledgers = records.drop_orphan_ticks(self._ledgers, OUTPUT_RUNS_MAX)
-        records.drop_events(EVENTS_KEPT_MAX)
-        records.drop_minutes(after_seconds(context.now, -STATS_KEPT_S))
-        ended_before = stamp_ms(context.moment - timedelta(seconds=OUTPUT_KEPT_S))
-        self._cleaned = records.drop_output(ended_before, self._cleaned, OUTPUT_RUNS_MAX)
-        again = CLEAN_S if not (self._cleaned or self._ledgers) else 1
-        context.after.append(lambda: self._clean_in(again))
+        def clean() -> None:
+            nonlocal more
+            more = context.unit.records.drop_old(context.moment)
 
-    def _clean_in(self, seconds: float) -> None:
-        self._clean_at = self._clock.monotonic() + seconds
+        self._try(context, "cleaning", clean, lambda _: None)
+        return CLEAN_MORE_S if more else CLEAN_S
+
+    def note_alive(self, context: Context, done: Done) -> None:
+        """Note that the server is alive and what the last minute was, where something is written anyway."""
+        minute = f"{context.now[:16]}:00"
+        if minute != self._minute:
+            counts = self._minutes.closing(minute)
+            if counts is not None:
+                context.unit.records.add_minute(self._minute, counts)
+            done.minute = minute
+        if self._clock.monotonic() >= self._seen_at:
+            context.unit.set_seen(context.now)
+            self._seen_at = self._clock.monotonic() + SEEN_S
+
+    def committed(self, done: Done) -> None:
+        """Note that what was done is on disk."""
+        if done.started:
+            self._started = True
+        if done.news:
+            self._workers.told(done.news)
+        if done.clean_in_s is not None:
+            self._clean_at = self._clock.monotonic() + done.clean_in_s
+        if done.minute is not None:
+            self._minute = done.minute
+            self._minutes.begin(done.minute)
+
+
+def _expire_later(context: Context, job: Job, delay_s: float) -> None:
+    context.save(job._replace(expires=after_seconds(context.now_ms, delay_s)))
+
+
+def _fire_later(context: Context, job: Job, delay_s: float) -> None:
+    later = job.noting(tick=ticks.tick_of(job))
+    context.save(later._replace(next_run=after_seconds(context.now_ms, delay_s)))

@@ -1,21 +1,32 @@
 """Tells who waits for something that it may be there now: new output of a run, a new event.
 
-A bell says nothing of what happened: whoever hears it reads again. It knows no commands and no tables, and
-is used on the event loop alone.
+A notification says nothing of what happened: whoever gets it reads again. It knows no commands and no tables,
+and is used on the event loop alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from bedrockjobs.engine.events import Noted, OutputChanged, RunEnded, RunForgotten
 
 Topic = tuple[str, int]
-"""What is waited for: ``("output", runID)``, or ``("events", 0)``."""
+"""What is waited for: ``("output", runID)``, or ``EVENTS``."""
+
+EVENTS: Topic = ("events", 0)
+"""What changes with a commit that added events."""
+
+
+def output_topic(run_id: int) -> Topic:
+    """Return what changes with a commit that added output to a run, or ended it."""
+    return ("output", run_id)
 
 
 class Subscription:
-    """One listener to a topic; it hears every ring from the moment it is entered as a context."""
+    """One listener to a topic; it gets every notification from the moment it is entered as a context."""
 
     def __init__(self, notifier: Notifier, topic: Topic) -> None:
         """Prepare to listen; made by ``Notifier.listen``."""
@@ -24,7 +35,7 @@ class Subscription:
         self._rung = asyncio.Event()
 
     def __enter__(self) -> Self:
-        """Begin to listen: before what is waited for is read, so that no ring is missed in between."""
+        """Begin to listen: before what is waited for is read, so that none is missed in between."""
         self._notifier.admit(self._topic, self._rung)
         return self
 
@@ -35,7 +46,7 @@ class Subscription:
         self._notifier.dismiss(self._topic, self._rung)
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait for a ring that this bell has not told of yet; return False where the time is over.
+        """Wait for a notification that was not told of yet; return False where the time is over.
 
         It also returns False, and at once, when the server drains.
         """
@@ -63,17 +74,29 @@ class Notifier:
         """Return how many topics are listened to."""
         return len(self._listening)
 
+    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+        """Return what it wakes for each event that it hears of."""
+        return {
+            Noted: lambda _: self.notify(EVENTS),
+            OutputChanged: self._output,
+            RunEnded: self._output,
+            RunForgotten: self._output,
+        }
+
+    def _output(self, event: OutputChanged | RunEnded | RunForgotten) -> None:
+        self.notify(output_topic(event.run_id))
+
     def notify(self, topic: Topic) -> None:
         """Wake everybody who listens to a topic; after the commit that made something of it."""
         for rung in self._listening.get(topic, ()):
             rung.set()
 
     def listen(self, topic: Topic) -> Subscription:
-        """Return a bell to be entered as a context, then read, then waited for."""
+        """Return a subscription to be entered as a context, then read, then waited for."""
         return Subscription(self, topic)
 
     async def wait(self, topic: Topic, timeout_s: float) -> bool:
-        """Wait for the next ring from now on; return False where there was none in time."""
+        """Wait for the next notification from now on; return False where there was none in time."""
         with self.listen(topic) as subscription:
             return await subscription.wait(timeout_s)
 

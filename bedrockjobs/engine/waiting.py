@@ -70,13 +70,50 @@ class Waiting:
         self._deadlines: list[tuple[float, int, Waiter]] = []
         self._tie = 0
         self._count = 0
+        self._changes: list[tuple[Waiter, bool]] = []
+        """Who began to wait (True) or was served since the last commit, so that it can be undone."""
 
     def __len__(self) -> int:
         """Return how many wait."""
         return self._count
 
+    # --- InMemory: see store.base ------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """Return how many changes there were since the last commit."""
+        return len(self._changes)
+
+    def undo(self, mark: int) -> None:
+        """Let those wait again who were served since the mark, and those no longer who began to wait."""
+        again: dict[int, Waiter] = {}
+        for waiter, began in reversed(self._changes[mark:]):
+            if began:
+                again.pop(waiter.seq, None)
+                self._take_out(waiter)
+                waiter.submission.waiter = None
+            else:
+                again[waiter.seq] = waiter
+        del self._changes[mark:]
+        self._put_back(list(again.values()))
+
+    def forget(self) -> None:
+        """Undo all that happened since the last commit: who waits stands in no table."""
+        self.undo(0)
+
+    def committed(self) -> int:
+        """Keep what happened since the last commit; return how many began to wait."""
+        began = sum(began for _, began in self._changes)
+        self._changes = []
+        return began
+
+    # --- who waits ---------------------------------------------------------------------------------------
+
     def add(self, waiter: Waiter) -> Group:
         """Let a waiter wait; return its group, which may need a new ``due``."""
+        self._changes.append((waiter, True))
+        return self._put_in(waiter)
+
+    def _put_in(self, waiter: Waiter) -> Group:
         request = waiter.request
         held, key = request.worker in self._held, self._key(request)
         group = self._groups.get(key)
@@ -96,23 +133,31 @@ class Waiting:
         worker = request.worker if alone else None
         return request.names, request.mocked, request.priority, request.accepts, worker
 
-    def sort_out(self, held: frozenset[str], alone: frozenset[str]) -> None:
-        """Serve no ``held`` worker from now on; an ``alone`` one may be served what others are not."""
+    def regroup(self, held: frozenset[str], alone: frozenset[str]) -> None:
+        """Serve no worker that is ``held`` from now on; one that is ``alone`` has jobs of its own queued."""
         changed = (self._held ^ held) | (self._alone ^ alone)
+        if not changed:
+            return
         moved = [waiter for waiter in self.everyone() if waiter.request.worker in changed]
         for waiter in moved:
-            self.remove(waiter)
+            self._take_out(waiter)
         self._held, self._alone = held, alone
-        self.restore(moved)
+        self._put_back(moved)
 
-    def restore(self, waiters: list[Waiter]) -> None:
+    def _put_back(self, waiters: list[Waiter]) -> None:
         """Let waiters that were taken out wait again, at their old places."""
-        for group in {id(group): group for group in map(self.add, waiters)}.values():
+        for group in {id(group): group for group in map(self._put_in, waiters)}.values():
             group.waiters = dict(sorted(group.waiters.items()))
             self.note_due(group, "")
 
     def remove(self, waiter: Waiter) -> bool:
         """Take a waiter out; return False if it did not wait any more."""
+        if not self._take_out(waiter):
+            return False
+        self._changes.append((waiter, False))
+        return True
+
+    def _take_out(self, waiter: Waiter) -> bool:
         group, waiter.group = waiter.group, None
         if group is None:
             return False

@@ -8,7 +8,7 @@ knows no rows and no sockets.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -18,6 +18,15 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import LEASE_S_DEFAULT, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.commands import Heartbeat
+from bedrockjobs.engine.events import (
+    DrainsChanged,
+    RunEnded,
+    RunForgotten,
+    RunOpened,
+    RunRestored,
+    RunStopped,
+    WorkerAsked,
+)
 
 LISTED_MAX = 100
 """Workers that an event about one of them lists: an event of each of very many must not list them all."""
@@ -87,7 +96,26 @@ class WorkerRegistry:
 
     # --- runs --------------------------------------------------------------------------------------------
 
-    def opened(self, run: OpenRun) -> None:
+    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+        """Return what the registry does with each event that it hears of."""
+        return {
+            RunOpened: self._opened,
+            RunRestored: self._restored,
+            RunEnded: self._ended_run,
+            RunForgotten: self._ended_run,
+            RunStopped: self._stopped,
+            WorkerAsked: self._asked,
+            DrainsChanged: self._drains_changed,
+        }
+
+    def _opened(self, event: RunOpened) -> None:
+        self._open(OpenRun(event.run_id, event.job_id, event.worker, event.lease_s))
+
+    def _restored(self, event: RunRestored) -> None:
+        stop = event.stop.split()[0] if event.stop else ""
+        self._open(OpenRun(event.run_id, event.job_id, event.worker, event.lease_s, stop=stop))
+
+    def _open(self, run: OpenRun) -> None:
         """Note a run that is on disk; its lease begins."""
         run.until = self._leases.monotonic() + run.lease_s
         self.runs[run.run_id] = run
@@ -96,20 +124,25 @@ class WorkerRegistry:
         if run.worker in self.workers:
             self.workers[run.worker].runs.add(run.run_id)
 
-    def closed(self, run_id: int) -> None:
-        """Note the end of a run."""
-        run = self.runs.pop(run_id, None)
+    def _ended_run(self, event: RunEnded | RunForgotten) -> None:
+        run = self.runs.pop(event.run_id, None)
         if run is not None:
             if run.worker in self.workers:
-                self.workers[run.worker].runs.discard(run_id)
+                self.workers[run.worker].runs.discard(run.run_id)
             self._wake(run.worker)  # also one that counts as gone: it may be waiting to hear of it
 
-    def stop(self, run_id: int, signal: str) -> None:
-        """Let the worker of a run hear of a signal."""
+    def _stopped(self, event: RunStopped) -> None:
+        run = self.runs.get(event.run_id)
+        if run is not None:
+            run.stop = event.signal
+            self._wake(run.worker)
+
+    def postpone(self, run_id: int, seconds: float) -> None:
+        """Count a run as overdue again only after some seconds: it could not be taken away."""
         run = self.runs.get(run_id)
         if run is not None:
-            run.stop = signal
-            self._wake(run.worker)
+            run.until = self._leases.monotonic() + seconds
+            self._look_at = min(self._look_at, run.until)
 
     def overdue(self) -> list[int]:
         """Return the runs whose lease is over, and let go of workers that were silent for too long."""
@@ -128,7 +161,17 @@ class WorkerRegistry:
 
     # --- workers -----------------------------------------------------------------------------------------
 
-    def met(
+    def _asked(self, event: WorkerAsked) -> None:
+        self.seen(
+            event.worker,
+            host=event.host,
+            pid=event.pid,
+            names=event.names,
+            accepts=event.accepts,
+            wait_s=event.wait_s,
+        )
+
+    def seen(
         self,
         name: str,
         *,
@@ -157,6 +200,10 @@ class WorkerRegistry:
                 worker.asked = {names: end for names, end in worker.asked.items() if end > now_s}
         return worker
 
+    def told(self, count: int) -> None:
+        """Note that the first ``count`` of the news are on disk."""
+        del self.news[:count]
+
     def leave(self, name: str) -> None:
         """Note that a worker ended."""
         worker = self.workers.pop(name, None)
@@ -170,11 +217,10 @@ class WorkerRegistry:
         self.news.append((kind, worker.name, there))
         self.on_news()
 
-    def drained(self, drains: frozenset[str]) -> None:
-        """Note which workers are drained."""
-        for name in self.drains ^ drains:
+    def _drains_changed(self, event: DrainsChanged) -> None:
+        changed, self.drains = self.drains ^ event.drains, event.drains
+        for name in changed:
             self._wake(name)
-        self.drains = drains
 
     def status_of(self, worker: Worker) -> str:
         """Return whether a worker takes jobs."""
@@ -212,7 +258,7 @@ class WorkerRegistry:
             run.lease_s for run in map(self.runs.get, command.run_ids) if run is not None and run.lease_s
         ]
         wait_s = min(wait_s, min(leases, default=LEASE_S_DEFAULT) / BEATS_PER_LEASE)
-        worker = self.met(command.worker, host=command.host, pid=command.pid, names=command.names or ())
+        worker = self.seen(command.worker, host=command.host, pid=command.pid, names=command.names or ())
         worker.version, worker.slots = command.version or worker.version, command.slots or worker.slots
         worker.quiet = command.quiet
         for run_id in command.run_ids:

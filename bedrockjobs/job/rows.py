@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bedrockjobs.base.config import PRIORITY_DEFAULT
 from bedrockjobs.base.glob import glob, is_plain, literal_prefix
 from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE
+from bedrockjobs.job.memory import NO_MEMORY, Memory, decode_memory, encode_memory
+from bedrockjobs.job.options import NO_OPTIONS, Options, decode_options
 
 
 class Job(NamedTuple):
@@ -28,7 +30,26 @@ class Job(NamedTuple):
     run_id: int = 0
     expires: str = ""
     lane: str = OPEN_LANE
-    options: str = "{}"
+    options_json: str = "{}"
+    memory_json: str = "{}"
+
+    @property
+    def options(self) -> Options:
+        """Return what a user gave with the job."""
+        return NO_OPTIONS if self.options_json == "{}" else decode_options(self.options_json)
+
+    @property
+    def memory(self) -> Memory:
+        """Return what the server notes about the job."""
+        return NO_MEMORY if self.memory_json == "{}" else decode_memory(self.memory_json)
+
+    def remembering(self, notes: Memory) -> Job:
+        """Return the job with other notes."""
+        return self._replace(memory_json=encode_memory(notes))
+
+    def noting(self, **changes: Any) -> Job:
+        """Return the job with some of its notes changed."""
+        return self.remembering(self.memory._replace(**changes))
 
     @property
     def mocked(self) -> bool:

@@ -1,15 +1,17 @@
 """What is measured since the start: commits, waits and lengths of runs, ticks; in memory, for ``/metrics``.
 
-Whoever does something that is measured says so once it is on disk: a few additions, no lock, no clock. It
-knows no rows, no SQL and nothing of who reads it.
+It hears of events once they are on disk: a few additions, no lock, no clock. It knows no rows, no SQL and
+nothing of who reads it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from bedrockjobs.engine.events import RunEnded, RunOpened, TicksEntered
 
 COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 """Bounds for the length of a commit: half a millisecond on a good disk, seconds on one in trouble."""
@@ -25,24 +27,6 @@ RUN_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400)
 
 LATE_S = (0, 1, 2, 5, 10, 30, 60, 300, 900, 3_600)
 """Bounds for the whole seconds between a tick and its run."""
-
-
-class EndedRun(NamedTuple):
-    """A run that ended, as it is told to whoever follows runs; times are stamps, as in the tables."""
-
-    run_id: int
-    job_id: int
-    name: str
-    attempt: int
-    cause: str
-    worker: str
-    started: str
-    ended: str
-    status: str
-    exit_code: int | None
-    error: str
-    traceparent: str
-    """The W3C trace context that its job was created with; empty without one."""
 
 
 class Histogram:
@@ -85,26 +69,26 @@ class Measurements:
         """Runs by the status they ended with."""
         self.ticks: Counter[str] = Counter()
         """Ticks of schedules by outcome."""
-        self.on_run: Callable[[EndedRun], None] | None = None
-        """Who is told of each run that ended, if anybody is."""
 
     def committed(self, seconds: float, commands: int) -> None:
         """Note a commit that waited for the disk, and the commands that shared it."""
         self.commit_s.add(seconds)
         self.batch.add(commands)
 
-    def started(self, cause: str, wait_s: float) -> None:
-        """Note a run that began, and how long its job had been due."""
-        self.runs_started[cause] += 1
-        self.wait_s.add(max(wait_s, 0.0))
+    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+        """Return what is measured of each event."""
+        return {RunOpened: self._opened, RunEnded: self._ended, TicksEntered: self._ticked}
 
-    def ended(self, status: str, seconds: float) -> None:
-        """Note a run that ended."""
-        self.runs_ended[status] += 1
-        self.run_s.add(max(seconds, 0.0))
+    def _opened(self, event: RunOpened) -> None:
+        self.runs_started[event.cause] += 1
+        self.wait_s.add(max(event.wait_s, 0.0))
 
-    def ticked(self, outcome: str, count: int, late_s: int) -> None:
-        """Note ticks of a schedule; those that were skipped have no lateness."""
-        self.ticks[outcome] += count
-        if outcome != "skipped":
-            self.late_s.add(late_s)
+    def _ended(self, event: RunEnded) -> None:
+        self.runs_ended[event.status] += 1
+        self.run_s.add(max(event.took_s, 0.0))
+
+    def _ticked(self, event: TicksEntered) -> None:
+        """Count ticks of a schedule; those that were skipped have no lateness."""
+        self.ticks[event.outcome] += event.ticks
+        if event.outcome != "skipped":
+            self.late_s.add(event.late_s)

@@ -5,9 +5,12 @@ A chart may miss the last minute before a crash; nothing else depends on it. It 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
-from bedrockjobs.observe.measurements import Measurements
+from bedrockjobs.base.wire import moment_of
+from bedrockjobs.engine.events import JobFailed, JobLost, JobRetried, JobsCreated, JobsFinished, JobsTaken
 
 
 @dataclass(slots=True)
@@ -42,9 +45,49 @@ class Stats:
     def __init__(self) -> None:
         """Begin with nothing."""
         self.open = Minute()
-        self.measurements = Measurements()
-        """What is measured since the start, for `/metrics`."""
+        self._measured_at = ""
         self._before = self.open.counts()
+
+    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+        """Return what is counted of each event."""
+        return {
+            JobsCreated: self._created,
+            JobsTaken: self._taken,
+            JobsFinished: self._finished,
+            JobFailed: self._failed,
+            JobRetried: self._retried,
+            JobLost: self._lost,
+        }
+
+    def _created(self, event: JobsCreated) -> None:
+        self.open.created += event.jobs
+
+    def _finished(self, event: JobsFinished) -> None:
+        self.open.finished += event.jobs
+
+    def _failed(self, _: JobFailed) -> None:
+        self.open.failed += 1
+
+    def _retried(self, _: JobRetried) -> None:
+        self.open.retried += 1
+
+    def _lost(self, _: JobLost) -> None:
+        self.open.lost += 1
+
+    def _taken(self, event: JobsTaken) -> None:
+        """Count jobs, and how long the job of one take of a commit had been due."""
+        minute = self.open
+        minute.taken += event.jobs
+        if event.at != self._measured_at:
+            self._measured_at = event.at
+            minute.waits += 1
+            wait_s = (moment_of(event.at) - moment_of(event.due)).total_seconds()
+            minute.wait_ms += max(int(wait_s * 1_000), 0)
+
+    def closing(self, minute: str) -> tuple[int, ...] | None:
+        """Return the counts to be written as ``minute`` begins; None where nothing was counted."""
+        counts = self.open.counts()
+        return counts if self.open.minute != minute and any(counts) else None
 
     def begin(self, minute: str) -> None:
         """Begin a minute."""

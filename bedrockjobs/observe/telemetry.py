@@ -11,10 +11,11 @@ import asyncio
 import logging
 import os
 import threading
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from bedrockjobs.observe.measurements import EndedRun
+from bedrockjobs.engine.events import RunEnded
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,11 @@ class Telemetry:
         self._propagator = TraceContextTextMapPropagator()
         self._trace = trace
 
-    def run_ended(self, run: EndedRun) -> None:
+    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+        """Return what is told of each event."""
+        return {RunEnded: self.run_ended}
+
+    def run_ended(self, run: RunEnded) -> None:
         """Tell of a run, as a span from its start to its end within the trace that created its job."""
         trace = self._trace
         attributes: dict[str, Any] = {

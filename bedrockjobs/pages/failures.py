@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from bedrockjobs.base.jsontext import members, parse
+from bedrockjobs.base.jsontext import parse
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.pages.site import Pages, Site, cursor
 
@@ -78,7 +78,7 @@ async def _jobs(site: Site, asked: ListJobs) -> Failed:
     found = await site.service.views.find.jobs(
         state="FAILED", pattern=asked.name, before=asked.after or None, limit=JOBS_SHOWN
     )
-    told = [(job, members(job.options).get("error")) for job in found.jobs]
+    told = [(job, job.memory.error) for job in found.jobs]
     rows = [
         ("FAILED", job.name, Failure(job.job_id, job.last_run, _text(parse(error) if error else "")))
         for job, error in told

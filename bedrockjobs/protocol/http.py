@@ -29,7 +29,8 @@ from bedrockjobs.base.errors import (
 )
 from bedrockjobs.base.wire import command_error
 from bedrockjobs.commands import COMMANDS, Command, CreateJob, QueryJob, UpdateJob
-from bedrockjobs.engine.handlers.context import Answer, entity_tag
+from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.render import entity_tag
 from bedrockjobs.engine.service import VERSION, Service
 from bedrockjobs.protocol import cronken, sse
 from bedrockjobs.protocol.compression import compress

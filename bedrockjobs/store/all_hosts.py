@@ -15,7 +15,7 @@ class AllHostsSchedules:
     """The rows by jobID, and when the next one is due."""
 
     def __init__(self, is_paused: Callable[[str], bool]) -> None:
-        """Begin without any; ``closed`` tells whether a name is paused."""
+        """Begin without any; ``is_paused`` tells whether a name is paused."""
         self.rows: dict[int, Job] = {}
         self._is_paused = is_paused
         self._next: str | None = None
@@ -29,7 +29,7 @@ class AllHostsSchedules:
 
     def note(self, row: Job) -> None:
         """Note a job that was written, which may be one of them or one no more."""
-        if row.lane == EVERY_LANE and row.state == "QUEUED":
+        if row.lane == EVERY_LANE and row.queued:
             self.rows[row.job_id] = row
             self._known = False
         else:
@@ -40,7 +40,7 @@ class AllHostsSchedules:
         if self.rows.pop(job_id, None) is not None:
             self._known = False
 
-    def reopen(self) -> None:
+    def pauses_changed(self) -> None:
         """Note that what is paused has changed."""
         self._known = False
 
@@ -48,9 +48,9 @@ class AllHostsSchedules:
     def next(self) -> str | None:
         """Return when the next of them is due."""
         if not self._known:
-            self._known = True
             rows = self.rows.values()
             self._next = min((row.next_run for row in rows if not self._waits(row)), default=None)
+            self._known = True
         return self._next
 
     def due(self, now: str) -> list[Job]:
@@ -61,4 +61,4 @@ class AllHostsSchedules:
         return sorted(rows, key=lambda row: (row.next_run, row.job_id))
 
     def _waits(self, row: Job) -> bool:
-        return self._is_paused(row.name) and '"trigger"' not in row.options
+        return self._is_paused(row.name) and row.memory.trigger is None

@@ -1,33 +1,265 @@
-"""What handlers may do to the rows, whatever the engine: the operations of one open transaction.
+"""The seam between the queue and the database that keeps it: what every engine offers, whatever it is.
 
-Every engine implements ``Transaction``. Handlers see nothing else of the store; moments are parameters.
+The dispatcher, maintenance and the views see these protocols only. An ``Engine`` opens one ``Unit`` after
+another: an open transaction with the rows as it sees them. Handlers see nothing but the ``Unit``; stamps
+(``YYYY-MM-DD HH:MM:SS.mmm``) and limits are parameters. What goes wrong in the database is a StoreError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
 
-from bedrockjobs.job.rows import Job, Names
-from bedrockjobs.store.records import Records
+from bedrockjobs.job.rows import Job, Names, PauseRow, RunRow, TickRow
+
+# --- faults ----------------------------------------------------------------------------------------------
 
 
-class Transaction(Protocol):
-    """The rows, as one open transaction sees them."""
+class StoreError(Exception):
+    """The database could not do what it was asked; nothing of the open unit was committed."""
 
-    records: Records
-    """The tables beside jobs."""
+    reason = "Disk error"
+    detail = "nothing was done; the disk refused to be read or written"
 
-    def savepoint(self) -> None:
-        """Begin a part that can be undone by itself; parts do not nest."""
+
+class StoreBusy(StoreError):
+    """Another process keeps the database locked."""
+
+    reason = "Database busy"
+    detail = "nothing was done; another process keeps the database locked"
+
+
+class StoreFull(StoreError):
+    """The disk is full."""
+
+    reason = "Disk full"
+    detail = "nothing was done; the database cannot grow"
+
+
+class StoreBroken(StoreError):
+    """Nobody knows what is on disk, as a sync failed: the server must end, and a new start find out."""
+
+
+class StoreConflict(StoreError):
+    """Another server's transaction came between: the commands of the unit have to be done one by one."""
+
+
+# --- what lives in memory --------------------------------------------------------------------------------
+
+
+class InMemory(Protocol):
+    """Something kept in memory that follows from the database."""
+
+    def mark(self) -> Any:
+        """Return what ``undo`` needs to come back to the present state; asked before each part."""
+        ...
+
+    def undo(self, mark: Any) -> None:
+        """Be as at the mark, or more cautious: know less, look sooner."""
+        ...
+
+    def forget(self) -> None:
+        """Know nothing; what is asked for next is read anew. Takes no time however much was known."""
+        ...
+
+
+# --- a unit ----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Plan:
+    """Which rows a command is going to touch, as far as its parameters tell."""
+
+    jobs: tuple[int, ...] = ()
+    """jobIDs; an engine that locks rows adds their parents and children."""
+    runs: tuple[int, ...] = ()
+    """runIDs."""
+    names: tuple[str, ...] = ()
+    """Names of which all jobs matter: ``unique``, or a command that is given by name."""
+    keys: tuple[str, ...] = ()
+    """Idempotency keys."""
+    takes: tuple[tuple[Names, int], ...] = ()
+    """What is asked for, and how many jobs of it at the most."""
+    new_jobs: int = 0
+    """jobIDs to draw."""
+    new_runs: int = 0
+    """runIDs to draw."""
+    control: bool = False
+    """Whether it changes pauses, drains or the crash list, which all units read."""
+    everything: bool = False
+    """Whether it may touch any row, so that no other unit may be open."""
+
+
+class Records(Protocol):
+    """The tables beside jobs, as the open unit sees them; no operation decides anything."""
+
+    def open_run(self, run: RunRow) -> None:
+        """Add a run in progress."""
+        ...
+
+    def run(self, run_id: int) -> RunRow | None:
+        """Return a run, or None."""
+        ...
+
+    def end_run(self, run: RunRow, *, keep_success: int, keep_fail: int) -> None:
+        """Write the end of a run, and forget the oldest of its name beyond what is to be kept."""
+        ...
+
+    def stop_run(self, run_id: int, stop: str) -> None:
+        """Note what a run's worker is to be told."""
+        ...
+
+    def set_progress(self, run_id: int, progress: str) -> None:
+        """Note how far a run is, as JSON text."""
+        ...
+
+    def delete_run(self, run_id: int) -> None:
+        """Forget a run that never began."""
+        ...
+
+    def open_runs(self) -> list[tuple[int, int, str, int, str]]:
+        """Return runID, jobID, worker, lease in seconds and stop of each run in progress."""
+        ...
+
+    def last_seq(self, run_id: int) -> int:
+        """Return the number of a run's last line of output, 0 without any."""
+        ...
+
+    def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
+        """Add lines: number, stamp, stream, text."""
+        ...
+
+    def last_lines(self, run_id: int, count: int) -> str:
+        """Return a run's last lines as a JSON array."""
+        ...
+
+    def last_tick(self, job_id: int) -> TickRow | None:
+        """Return the newest row of a schedule's ledger."""
+        ...
+
+    def put_tick(self, row: TickRow) -> None:
+        """Write a row of the ledger."""
+        ...
+
+    def delete_tick(self, row: TickRow) -> None:
+        """Take a row out of the ledger."""
+        ...
+
+    def delete_ticks(self, job_id: int) -> None:
+        """Forget a schedule's ledger."""
+        ...
+
+    def job_of_key(self, key: str, since: str) -> int | None:
+        """Return the job that an idempotency key was used for after ``since``."""
+        ...
+
+    def put_key(self, key: str, job_id: int, now: str) -> None:
+        """Remember an idempotency key."""
+        ...
+
+    def pauses(self) -> tuple[PauseRow, ...]:
+        """Return what is paused, by pattern."""
+        ...
+
+    def pause_of(self, name: str) -> PauseRow | None:
+        """Return the first pause that covers a name."""
+        ...
+
+    def put_pause(self, pause: PauseRow) -> None:
+        """Pause a pattern."""
+        ...
+
+    def delete_pause(self, pattern: str) -> None:
+        """Resume a pattern."""
+        ...
+
+    def drains(self) -> frozenset[str]:
+        """Return the workers that are drained."""
+        ...
+
+    def put_drain(self, worker: str, by: str, now: str) -> None:
+        """Drain a worker."""
+        ...
+
+    def delete_drain(self, worker: str) -> None:
+        """Let a worker take jobs again."""
+        ...
+
+    def add_minute(self, minute: str, counts: Sequence[int]) -> None:
+        """Write what was done in a minute, in the order of the table."""
+        ...
+
+    def add_event(
+        self,
+        at: str,
+        kind: str,
+        *,
+        name: str = "",
+        job_id: int = 0,
+        run_id: int = 0,
+        by: str = "",
+        detail: str = "",
+    ) -> None:
+        """Tell what happened."""
+        ...
+
+    def drop_old(self, moment: datetime) -> bool:
+        """Forget some of what is too old at a moment; return whether there is more of it."""
+        ...
+
+
+class Unit(Protocol):
+    """An open transaction, with the rows as it sees them."""
+
+    @property
+    def records(self) -> Records:
+        """Return the tables beside jobs."""
+        ...
+
+    @property
+    def moment(self) -> datetime:
+        """Return when all that it does happens, in UTC."""
+        ...
+
+    @property
+    def written(self) -> int:
+        """Return how many rows were written so far, in this unit and before."""
+        ...
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether anything was written in this unit."""
+        ...
+
+    @property
+    def read_anew(self) -> bool:
+        """Tell whether somebody else changed the database before this unit, so that all is read anew."""
+        ...
+
+    def fault(self, error: Exception) -> StoreError | None:
+        """Return the fault that an exception of the engine's library means; None for any other exception."""
+        ...
+
+    def savepoint(self) -> object:
+        """Begin a part that can be undone by itself; return its mark. Parts do not nest."""
         ...
 
     def release(self) -> None:
         """Keep the part."""
         ...
 
-    def undo(self) -> None:
-        """Undo the part."""
+    def undo(self, mark: object) -> None:
+        """Undo the part that began at a mark."""
+        ...
+
+    def became_ready(self) -> list[Job]:
+        """Return the jobs that became ready, now or for later, since this was last asked."""
+        ...
+
+    def must_wake_all(self) -> bool:
+        """Tell, once, whether anybody who waits may be served now: what is paused has changed."""
         ...
 
     def new_job_id(self) -> int:
@@ -38,7 +270,7 @@ class Transaction(Protocol):
         """Return a runID that no run has or had, counting up from 1."""
         ...
 
-    def insert(self, row: Job) -> None:
+    def insert(self, job: Job) -> None:
         """Add a job."""
         ...
 
@@ -46,12 +278,12 @@ class Transaction(Protocol):
         """Return a job, or None."""
         ...
 
-    def save(self, row: Job) -> None:
+    def save(self, job: Job) -> None:
         """Write what can change in a job: all but created, jobID and parentJobID."""
         ...
 
-    def claim(self, row: Job) -> None:
-        """Write lastRun, attempt and runID of a job that becomes RUNNING."""
+    def claim(self, job: Job) -> None:
+        """Write lastRun, attempt and runID of a plain job that becomes RUNNING."""
         ...
 
     def delete(self, job_id: int) -> None:
@@ -61,7 +293,8 @@ class Transaction(Protocol):
     def delete_plain(self, job_id: int) -> bool:
         """Remove a RUNNING job if that is all its end takes; return whether it was.
 
-        That is so for most jobs: no repeat, no parent, no run, no lane, and no job in the table has children.
+        That is so for most jobs: no repeat, no parent, no run, no lane, nothing noted, and no job in the
+        table has children.
         """
         ...
 
@@ -83,12 +316,32 @@ class Transaction(Protocol):
         """
         ...
 
+    def soonest(
+        self,
+        names: Names,
+        now: str,
+        *,
+        mocked: bool,
+        accepts: Sequence[str] = (),
+        worker: str | None = None,
+    ) -> str | None:
+        """Return a stamp before which no further matching job becomes due, None if there is none at all."""
+        ...
+
     def lock_holder(self, lock: str) -> int | None:
         """Return the job that runs under a lock."""
         ...
 
+    def workers_with_own_jobs(self) -> frozenset[str]:
+        """Return the workers for which jobs are queued that nobody else may take."""
+        ...
+
     def expired(self, now: str, limit: int) -> list[Job]:
         """Return jobs whose ``expires`` has passed, the oldest first."""
+        ...
+
+    def due_on_all_hosts(self, now: str) -> list[Job]:
+        """Return the queued schedules on all hosts that are due and not paused, the oldest first."""
         ...
 
     def repeating(self) -> list[Job]:
@@ -103,24 +356,12 @@ class Transaction(Protocol):
         """Return the jobs of a name that are bound to a worker."""
         ...
 
-    def count_ahead(self, row: Job, now: str, limit: int) -> int:
+    def count_ahead(self, job: Job, now: str, limit: int) -> int:
         """Return how many due jobs of its lane and name come before a job, up to ``limit``."""
         ...
 
-    def reopen(self) -> None:
-        """Serve those who wait anew: what is paused has changed."""
-        ...
-
-    def soonest(
-        self,
-        names: Names,
-        now: str,
-        *,
-        mocked: bool,
-        accepts: Sequence[str] = (),
-        worker: str | None = None,
-    ) -> str | None:
-        """Return a stamp before which no further matching job becomes due, None if there is none at all."""
+    def pauses_changed(self) -> None:
+        """Note that what is paused has changed."""
         ...
 
     def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
@@ -145,4 +386,68 @@ class Transaction(Protocol):
 
     def set_crash_patterns(self, patterns: tuple[str, ...]) -> None:
         """Replace them."""
+        ...
+
+    def set_seen(self, now: str) -> None:
+        """Note that a server is alive."""
+        ...
+
+
+# --- an engine -------------------------------------------------------------------------------------------
+
+
+class Engine(Protocol):
+    """One database, open for writing."""
+
+    tight: bool
+    """Whether the disk is full: only commands that free room are done."""
+    waits_for_disk: bool
+    """Whether a commit waits long enough to be done by a thread of its own."""
+
+    def begin(self, plans: Iterable[Plan] = ()) -> Unit:
+        """Open a unit for commands with these plans; raises StoreBusy where another process writes."""
+        ...
+
+    def commit(self) -> None:
+        """Write the open unit to disk; raises StoreError, after which the unit has to be rolled back."""
+        ...
+
+    def rollback(self) -> None:
+        """Undo the open unit, and forget all that lives in memory."""
+        ...
+
+    def fault(self, error: Exception) -> StoreError | None:
+        """Return the fault that an exception of the engine's library means; None for any other exception."""
+        ...
+
+    def make_room(self) -> None:
+        """Give up what is kept in reserve on a disk that is full."""
+        ...
+
+    def look_for_room(self) -> None:
+        """Find out whether a disk that was full has room again."""
+        ...
+
+    def changed_outside(self) -> bool:
+        """Tell whether somebody else changed the database since the last unit; asked where none is open."""
+        ...
+
+    def seen(self) -> str:
+        """Return when a server of this database was last known to be alive; empty for a new one."""
+        ...
+
+    def next_moment(self) -> str | None:
+        """Return the next stamp at which time alone makes something of a job or a pause."""
+        ...
+
+    def next_on_all_hosts(self) -> str | None:
+        """Return when the next schedule on all hosts is due."""
+        ...
+
+    def soonest_of_all(self, now: str) -> str | None:
+        """Return when the next job of any lane becomes due."""
+        ...
+
+    def close(self) -> None:
+        """Close the database; an open unit is rolled back."""
         ...

@@ -38,7 +38,7 @@ def schema_of(path: Path) -> Schema:
     """Read how a database is made; raises CopyError where there is none, sqlite3.Error for what is none."""
     with closing(open_read_only(path)) as found, closing(sqlite3.connect(":memory:")) as meant:
         meant.isolation_level = None
-        _, newest = apply(meant)
+        newest = apply(meant).after
         version = version_of(found)
         journal_mode = str(found.execute("PRAGMA journal_mode").fetchone()[0])
         if version != newest:

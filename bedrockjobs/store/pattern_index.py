@@ -76,14 +76,26 @@ class PatternIndex:
         self._groups_max = groups_max
         self._patterns: OrderedDict[tuple[Names, str], _Pattern] = OrderedDict()
         self._matching: dict[tuple[str, str], tuple[_Pattern, ...]] = {}
-        self.advanced = False
-        """Whether a bound was raised since the flag was last cleared: a rollback then makes it untrue."""
+        self._raised = 0
+        """How often a bound was raised: where that is undone, the bound is too high to be true."""
+
+    # --- InMemory: see store.base ------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """Return how often a bound was raised: lowered ones stay true whatever is undone."""
+        return self._raised
+
+    def undo(self, mark: int) -> None:
+        """Forget all patterns if a bound was raised since the mark."""
+        if self._raised != mark:
+            self.forget()
 
     def forget(self) -> None:
-        """Forget everything; after a rollback the bounds may be too high."""
-        self._patterns.clear()
-        self._matching.clear()
-        self.advanced = False
+        """Forget all patterns."""
+        self._patterns = OrderedDict()
+        self._matching = {}
+
+    # --- what is remembered ------------------------------------------------------------------------------
 
     def unlock(self, lock: str) -> None:
         """Note that nobody holds a lock any more."""
@@ -156,7 +168,7 @@ class PatternIndex:
             if not pattern.lane.startswith("now") and self._seeks.is_paused(name):
                 heappop(heap)  # whoever opens it again lets all be forgotten
                 bounds.pop((group, priority), None)
-                self.advanced = True
+                self._raised += 1
                 continue
             if bounds.get((group, priority)) != entry:
                 heappop(heap)  # a lower bound for this group was pushed later
@@ -164,7 +176,7 @@ class PatternIndex:
             if lane is not pattern.lane and (lock := self._seeks.held_lock(lane)):
                 heappop(heap)
                 pattern.parked.setdefault(lock, []).append((priority, entry))
-                self.advanced = True
+                self._raised += 1
                 continue
             if entry != handed:
                 row = self._seeks.job(job_id)
@@ -174,13 +186,13 @@ class PatternIndex:
             if head is None:
                 heappop(heap)
                 del bounds[group, priority]
-                self.advanced = True
+                self._raised += 1
             elif head == (next_run, job_id):
                 return self._seeks.job(job_id)
             else:
                 bounds[group, priority] = (*head, group)
                 heapreplace(heap, (*head, group))
-                self.advanced = True
+                self._raised += 1
         return None
 
     def _pattern(self, names: Names, lane: str) -> _Pattern:
@@ -190,6 +202,7 @@ class PatternIndex:
             self._patterns.move_to_end(key)
             return pattern
         pattern = _Pattern(names, lane)
+        self._raised += 1  # what is read now may lack rows that come back when the part is undone
         found = self._seeks.heads_of(lane, names, self._groups_max)
         if found is None:
             pattern.wide = True

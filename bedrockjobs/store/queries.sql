@@ -3,7 +3,7 @@
 
 -- name: insert_job
 -- Add a job.
-INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_plain_job
 -- Add a job that leaves all other columns as the table has them: binding these costs more than a microsecond.
@@ -20,7 +20,8 @@ SELECT max(jobID) FROM jobs;
 -- name: save_job
 -- Write all that can change in a job.
 UPDATE jobs SET state = ?, name = ?, nextRun = ?, lastRun = ?, repeat = ?, data = ?, priority = ?,
-    retryAfter = ?, attempt = ?, runID = ?, expires = ?, lane = ?, options = ? WHERE jobID = ?;
+    retryAfter = ?, attempt = ?, runID = ?, expires = ?, lane = ?, options = ?, memory = ?
+    WHERE jobID = ?;
 
 -- name: claim_job
 -- Mark a queued job as taken, without touching what a take leaves alone.
@@ -33,7 +34,7 @@ DELETE FROM jobs WHERE jobID = ?;
 -- name: delete_plain_job
 -- Remove a running job whose end needs nothing else: no run is to be closed, and nothing was asked for.
 DELETE FROM jobs WHERE jobID = ? AND state = 'RUNNING' AND repeat = '' AND parentJobID = 0 AND lane = ''
-    AND runID = 0 AND (options = '{}' OR options NOT LIKE '%"pending"%');
+    AND runID = 0 AND memory = '{}';
 
 -- name: due_by_name
 -- The next due job of one name, class by class: six seeks at the most, and the first hit ends them.
@@ -102,9 +103,15 @@ SELECT min(nextRun) FROM (
 -- The oldest job of a name in any state, among the mocked ones or among the real ones.
 SELECT jobID FROM jobs WHERE name = ? AND (lane = 'mock') = ? ORDER BY jobID LIMIT 1;
 
--- name: next_lane
--- The next lane in which a job is queued.
-SELECT lane FROM jobs WHERE lane > ? AND {queued} ORDER BY lane LIMIT 1;
+-- name: queued_lanes
+-- The lanes in which a job is queued, one seek each.
+WITH RECURSIVE lanes (lane) AS (
+    SELECT (SELECT lane FROM jobs WHERE lane > '' AND {queued} ORDER BY lane LIMIT 1)
+    UNION ALL
+    SELECT (SELECT jobs.lane FROM jobs WHERE jobs.lane > lanes.lane AND {queued} ORDER BY jobs.lane LIMIT 1)
+        FROM lanes WHERE lanes.lane IS NOT NULL
+)
+SELECT lane FROM lanes WHERE lane IS NOT NULL;
 
 -- name: lane_in_use
 -- Whether a job is queued in a lane.

@@ -36,7 +36,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
 
-_JSON_COLUMNS = frozenset({"data", "options"})
+_JSON_COLUMNS = frozenset({"data", "memory", "options"})
 """Columns that hold JSON objects, which an answer embeds as they are spelled."""
 
 

@@ -15,7 +15,7 @@ from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE, Lane, parse_
 from bedrockjobs.job.rows import Job, Names, names_from
 from bedrockjobs.store.all_hosts import AllHostsSchedules
 from bedrockjobs.store.pattern_index import Group, PatternIndex
-from bedrockjobs.store.records import Records
+from bedrockjobs.store.records import SQLiteRecords
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
 GROUPS_FREED_MAX = 100
@@ -29,7 +29,7 @@ class ReadyQueue:
         self,
         connection: sqlite3.Connection,
         job: Callable[[int], Job | None],
-        records: Records,
+        records: SQLiteRecords,
         settings: Settings,
     ) -> None:
         """Look in the database of the writer's ``connection``; ``job`` returns a row."""
@@ -38,47 +38,84 @@ class ReadyQueue:
         self._records = records
         self.patterns = PatternIndex(self, settings.patterns_cached_max, settings.groups_remembered_max)
         """What is remembered of patterns."""
+        self._all_hosts = AllHostsSchedules(self.is_paused)
+        self._newly_ready: list[Job] = []
+        self._wake_all = False
+        self._version = 0
+        """How often anything below changed since it was read."""
+        self._clear()
+
+    def _clear(self) -> None:
         self._special: dict[str, Lane] = {}
         self._locked: dict[str, dict[str, None]] = {}
         self._lanes_of_lock: dict[str, dict[str, None]] = {}
         self._bound: dict[str, dict[str, Lane]] = {}
-        self.bound: frozenset[str] = frozenset()
-        """Workers for which jobs are queued that nobody else may take."""
-        self.all_hosts = AllHostsSchedules(self.is_paused)
-        """The schedules that run on all hosts."""
+        self._bound_workers: frozenset[str] = frozenset()
         self._locks: dict[str, set[int]] = {}
-        self.holders: dict[int, str] = {}
+        self._holders: dict[int, str] = {}
         """The locks that are held, by jobID."""
-        self.newly_ready: list[Job] = []
-        """Jobs that became ready, now or for later, since the list was last cleared."""
-        self.wake_all = False
-        """Whether a pause ended, so that anybody who waits may be served."""
+        self._all_hosts.load([])
+        self._known = False
 
-    def load(self) -> None:
-        """Read which lanes are in use, and who holds their locks."""
-        self.wake_all = False
-        self._locks.clear()
-        self.holders.clear()
+    def refresh(self) -> None:
+        """Read which lanes are in use, and who holds their locks, unless that is known; in an open unit."""
+        if self._known:
+            return
+        self._clear()
         for lane, job_id in self._execute(SQL["holding"]):
             if lock := parse_lane(lane).lock:
                 self._hold(lock, job_id)
-        self._special, self._bound, self.bound = {}, {}, frozenset()
-        self._locked, self._lanes_of_lock = {}, {}
-        lane = OPEN_LANE
-        while found := self._execute(SQL["next_lane"], (lane,)).fetchone():
-            lane = found[0]
+        for (lane,) in self._execute(SQL["queued_lanes"]):
             self._open_lane(lane)
-        rows = [self.job(job_id) for job_id, _ in self._execute(SQL["queued_in_lane"], (EVERY_LANE,))]
-        self.all_hosts.load([row for row in rows if row is not None])
+        found = [self.job(job_id) for job_id, _ in self._execute(SQL["queued_in_lane"], (EVERY_LANE,))]
+        self._all_hosts.load([job for job in found if job is not None])
+        self._known = True
 
-    def add(self, row: Job) -> None:
-        """Note a job that was queued."""
-        lane = row.lane
-        if lane:
-            self._open_lane(lane)
-            lane = found_in(lane)
-        self.patterns.offer(row, lane)
-        self.newly_ready.append(row)
+    # --- InMemory: see store.base ------------------------------------------------------------------------
+
+    def mark(self) -> tuple[int, int, bool]:
+        """Return how much is known."""
+        return self._version, len(self._newly_ready), self._wake_all
+
+    def undo(self, mark: tuple[int, int, bool]) -> None:
+        """Forget which jobs became ready since the mark, and read lanes and locks anew where they changed."""
+        version, ready, self._wake_all = mark
+        del self._newly_ready[ready:]
+        if version != self._version:
+            self._known = False
+
+    def forget(self) -> None:
+        """Read lanes and locks anew; what became ready is told when those who wait are served."""
+        self._newly_ready = []
+        self._known = False
+
+    # --- what was written --------------------------------------------------------------------------------
+
+    def note(self, job: Job) -> None:
+        """Note a job that was written."""
+        if job.lane or job.job_id in self._holders or job.job_id in self._all_hosts.rows:
+            self._version += 1
+            self.note_lock(job)
+            self._all_hosts.note(job)
+        if job.queued:
+            lane = job.lane
+            if lane:
+                self._open_lane(lane)
+                lane = found_in(lane)
+            self.patterns.offer(job, lane)
+            self._newly_ready.append(job)
+
+    def became_ready(self) -> list[Job]:
+        """Return the jobs that became ready, now or for later, since this was last asked."""
+        found = self._newly_ready
+        if found:
+            self._newly_ready = []
+        return found
+
+    def must_wake_all(self) -> bool:
+        """Tell, once, whether anybody who waits may be served."""
+        found, self._wake_all = self._wake_all, False
+        return found
 
     def _open_lane(self, lane: str) -> None:
         if lane in (MOCK_LANE, EVERY_LANE) or lane in self._special:
@@ -93,33 +130,49 @@ class ReadyQueue:
             self._bound[parts.worker][lane] = parts
         else:
             self._bound[parts.worker] = {lane: parts}
-            self.bound = frozenset(self._bound)
+            self._bound_workers = frozenset(self._bound)
+
+    def workers_with_own_jobs(self) -> frozenset[str]:
+        """Return the workers for which jobs are queued that nobody else may take."""
+        return self._bound_workers
+
+    def due_on_all_hosts(self, now: str) -> list[Job]:
+        """Return the queued schedules on all hosts that are due and not paused, the oldest first."""
+        return self._all_hosts.due(now)
+
+    def next_on_all_hosts(self) -> str | None:
+        """Return when the next of them is due."""
+        return self._all_hosts.next
 
     def drop(self, job_id: int) -> None:
         """Note a job that is gone."""
-        if job_id in self.holders:
+        if job_id in self._holders:
+            self._version += 1
             self._release(job_id)
-        self.all_hosts.set_aside(job_id)
+        if job_id in self._all_hosts.rows:
+            self._version += 1
+            self._all_hosts.set_aside(job_id)
 
     # --- locks -------------------------------------------------------------------------------------------
 
     def note_lock(self, row: Job) -> None:
         """Note whether a job that was written holds its lane's lock."""
+        self._version += 1
         lock = parse_lane(row.lane).lock
         if lock and row.state == "RUNNING":
-            if self.holders.get(row.job_id, lock) != lock:
+            if self._holders.get(row.job_id, lock) != lock:
                 self._release(row.job_id)
             self._hold(lock, row.job_id)
-        elif row.job_id in self.holders:
+        elif row.job_id in self._holders:
             self._release(row.job_id)
 
     def _hold(self, lock: str, job_id: int) -> None:
-        self.holders[job_id] = lock
+        self._holders[job_id] = lock
         self._locks.setdefault(lock, set()).add(job_id)
 
     def _release(self, job_id: int) -> None:
         """Let go of a lock: the jobs that waited for it are ready, unless it was set on two running ones."""
-        lock = self.holders.pop(job_id)
+        lock = self._holders.pop(job_id)
         self._locks[lock].discard(job_id)
         if self._locks[lock]:
             return
@@ -130,10 +183,10 @@ class ReadyQueue:
         for lane in self._lanes_of_lock.get(lock, ()):
             found = self.groups(lane, everything, GROUPS_FREED_MAX)
             if found is None:
-                self.wake_all = True
+                self._wake_all = True
                 return
             rows = [self.job(first) for _, _, _, first in found]
-            self.newly_ready += [row for row in rows if row is not None]
+            self._newly_ready += [row for row in rows if row is not None]
 
     def held_lock(self, lane: str) -> str:
         """Return the lock of a lane if somebody holds it, else an empty text."""
@@ -144,11 +197,11 @@ class ReadyQueue:
         """Return the job that runs under a lock."""
         return min(self._locks.get(lock, ()), default=None)
 
-    def reopen(self) -> None:
+    def pauses_changed(self) -> None:
         """What is paused has changed: forget what was remembered of names, and serve those who wait."""
         self.patterns.forget()
-        self.all_hosts.reopen()
-        self.wake_all = True
+        self._all_hosts.pauses_changed()
+        self._wake_all = True
 
     # --- who is next -------------------------------------------------------------------------------------
 
@@ -196,7 +249,7 @@ class ReadyQueue:
                 del bound[lane]
             if not bound:
                 del self._bound[worker]
-                self.bound = frozenset(self._bound)
+                self._bound_workers = frozenset(self._bound)
             yield from [lane for lane, parts in bound.items() if not parts.own or parts.own in accepts]
 
     def _in_use(self, lane: str) -> bool:

@@ -8,9 +8,18 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from datetime import datetime
 
-from bedrockjobs.base.config import TICK_ROWS_MAX
+from bedrockjobs.base.config import (
+    EVENTS_KEPT_MAX,
+    KEYS_KEPT_S,
+    OUTPUT_KEPT_S,
+    RUNS_KEPT_MAX,
+    STATS_KEPT_S,
+    TICK_ROWS_MAX,
+)
 from bedrockjobs.base.glob import glob
+from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
 from bedrockjobs.job.rows import PauseRow, RunRow, TickRow
 from bedrockjobs.store.statements import RECORDS as SQL
 
@@ -21,7 +30,14 @@ COUNTED_MAX = 10_000
 """Names and schedules whose history is counted in memory; beyond, all are counted anew."""
 
 
-class Records:
+CLEANED_MAX = 10_000
+"""Rows of one kind that one look for old ones deletes: its transaction must be short."""
+
+LOOKED_AT_MAX = 1_000
+"""Runs with output, and ledgers, that one look goes through."""
+
+
+class SQLiteRecords:
     """What the server keeps beside the jobs."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -32,6 +48,8 @@ class Records:
         """Whether something was written since the flag was last cleared."""
         self._ended: dict[tuple[str, bool], int] = {}
         self._entered: dict[int, int] = {}
+        self._cleaned = (0, 0)
+        """The ledger and the run with output that ``drop_old`` looked at last; 0: it begins anew."""
         self._pauses: tuple[PauseRow, ...] | None = None
         self._drains: frozenset[str] | None = None
 
@@ -39,9 +57,19 @@ class Records:
         self.dirty = True
         self._execute(sql, parameters)
 
+    # --- InMemory: see store.base ------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """Nothing is needed: all of it is quickly read anew."""
+
+    def undo(self, mark: None) -> None:
+        """Read anew."""
+        self.forget()
+
     def forget(self) -> None:
-        """Forget what is kept in memory; after a rollback it may be wrong."""
+        """Read pauses and drains anew, and trim histories as if nobody had counted them."""
         self._pauses = self._drains = None
+        self._ended, self._entered = {}, {}
 
     # --- runs --------------------------------------------------------------------------------------------
 
@@ -111,18 +139,6 @@ class Records:
         found = [row[0] for row in self._execute(SQL["last_lines"], (run_id, count))]
         return json.dumps(found[::-1], ensure_ascii=False, separators=(",", ":"))
 
-    def drop_output(self, ended_before: str, after: int, limit: int) -> int:
-        """Forget the output of runs that ended long ago; return the run to go on after, 0 at the end."""
-        for _ in range(limit):
-            found = self._execute(SQL["next_run_with_output"], (after,)).fetchone()
-            if found is None:
-                return 0
-            after = found[0]
-            run = self.run(after)
-            if run is None or (run.ended and run.ended <= ended_before):
-                self._write(SQL["delete_output"], (after,))
-        return after
-
     # --- ticks -------------------------------------------------------------------------------------------
 
     def last_tick(self, job_id: int) -> TickRow | None:
@@ -150,21 +166,6 @@ class Records:
         """Forget a schedule's ledger."""
         self._write(SQL["delete_ticks"], (job_id,))
 
-    def drop_orphan_ticks(self, after: int, limit: int) -> int:
-        """Forget the ledgers of jobs that are gone; return the jobID to go on after, 0 at the end."""
-        for _ in range(limit):
-            found = self._execute(SQL["next_ledger"], (after,)).fetchone()
-            if found is None:
-                return 0
-            after = found[0]
-            if not found[1]:
-                self.delete_ticks(after)
-        return after
-
-    def drop_runs(self, keep: int, limit: int) -> None:
-        """Forget the oldest runs of all, beyond a number."""
-        self._write(SQL["trim_runs"], (keep, limit))
-
     # --- keys --------------------------------------------------------------------------------------------
 
     def job_of_key(self, key: str, since: str) -> int | None:
@@ -175,10 +176,6 @@ class Records:
     def put_key(self, key: str, job_id: int, now: str) -> None:
         """Remember a key."""
         self._write(SQL["put_key"], (key, job_id, now))
-
-    def drop_keys(self, until: str, limit: int) -> None:
-        """Forget the oldest keys of ``until`` and before."""
-        self._write(SQL["trim_keys"], (until, limit))
 
     # --- pauses and drains -------------------------------------------------------------------------------
 
@@ -224,10 +221,6 @@ class Records:
         """Write what was done in a minute, in the order of the table."""
         self._write(SQL["add_minute"], (minute, *counts))
 
-    def drop_minutes(self, before: str) -> None:
-        """Forget old minutes."""
-        self._write(SQL["trim_minutes"], (before,))
-
     # --- events ------------------------------------------------------------------------------------------
 
     def add_event(
@@ -244,6 +237,38 @@ class Records:
         """Tell what happened."""
         self._write(SQL["add_event"], (at, kind, name, job_id, run_id, by, detail))
 
-    def drop_events(self, keep: int) -> None:
-        """Forget all but the last events."""
-        self._write(SQL["trim_events"], (keep,))
+    # --- what is too old ---------------------------------------------------------------------------------
+
+    def drop_old(self, moment: datetime) -> bool:
+        """Forget some of what is too old at a moment; return whether there is more of it."""
+        now = stamp_ms(moment)
+        self._write(SQL["trim_keys"], (after_seconds(now, -KEYS_KEPT_S), CLEANED_MAX))
+        self._write(SQL["trim_runs"], (RUNS_KEPT_MAX, CLEANED_MAX))
+        self._write(SQL["trim_events"], (EVENTS_KEPT_MAX,))
+        self._write(SQL["trim_minutes"], (after_seconds(stamp(moment), -STATS_KEPT_S),))
+        self._cleaned = (self._drop_ledgers(self._cleaned[0]), self._drop_output(self._cleaned[1], now))
+        return any(self._cleaned)
+
+    def _drop_output(self, after: int, now: str) -> int:
+        """Forget the output of runs that ended long ago; return the run to go on after, 0 at the end."""
+        ended_before = after_seconds(now, -OUTPUT_KEPT_S)
+        for _ in range(LOOKED_AT_MAX):
+            found = self._execute(SQL["next_run_with_output"], (after,)).fetchone()
+            if found is None:
+                return 0
+            after = found[0]
+            run = self.run(after)
+            if run is None or (run.ended and run.ended <= ended_before):
+                self._write(SQL["delete_output"], (after,))
+        return after
+
+    def _drop_ledgers(self, after: int) -> int:
+        """Forget the ledgers of jobs that are gone; return the jobID to go on after, 0 at the end."""
+        for _ in range(LOOKED_AT_MAX):
+            found = self._execute(SQL["next_ledger"], (after,)).fetchone()
+            if found is None:
+                return 0
+            after = found[0]
+            if not found[1]:
+                self.delete_ticks(after)
+        return after

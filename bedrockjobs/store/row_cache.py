@@ -18,8 +18,8 @@ class RowCache:
         self._rows: dict[int, Job] = {}
         self.get = self._rows.get
         """Return a row that is kept, or None."""
-        self.clear = self._rows.clear
-        """Forget all rows; after a rollback they are wrong."""
+        self.forget = self._rows.clear
+        """Forget all rows."""
 
     def keep(self, row: Job) -> None:
         """Keep a row that was written, in place of what was kept of it; the oldest one makes room."""
@@ -34,3 +34,12 @@ class RowCache:
     def drop(self, job_id: int) -> None:
         """Forget a row that was deleted."""
         self._rows.pop(job_id, None)
+
+    # --- InMemory: see store.base ------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """Nothing is needed: rows are quickly read anew."""
+
+    def undo(self, mark: None) -> None:
+        """Forget all rows: some are as the part had them that is undone."""
+        self.forget()

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-VERSION = 2
+from bedrockjobs.base import jsontext
+from bedrockjobs.job.memory import MEMORY_KEYS
+
+VERSION = 3
 """What ``schema.sql`` is; kept in ``PRAGMA user_version``."""
 
-MIGRATED = ("jobs", "meta")
-"""The tables of version 1; what is younger begins empty."""
+REBUILT = {1: ("jobs", "meta"), 2: ("jobs",)}
+"""The tables that a version has in another form; they are made anew, and their rows copied."""
+
+_CREATES = re.compile(r"\s*CREATE (?:TABLE|INDEX) (\w+)(?: ON (\w+))?")
 
 
 class SchemaError(RuntimeError):
     """The file is not a database that this server can use; the message is a sentence for its owner."""
+
+
+class Applied(NamedTuple):
+    """What ``apply`` did."""
+
+    before: int
+    after: int
+    told: tuple[str, ...] = ()
+    """What a migration did, in sentences; empty for a new database and where nothing had to be done."""
 
 
 def schema_text() -> str:
@@ -22,8 +39,8 @@ def schema_text() -> str:
     return (packaged if packaged.exists() else Path(__file__).parents[2] / "schema.sql").read_text()
 
 
-def apply(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Bring a database to ``VERSION`` in one transaction; return the version it had and the one it has.
+def apply(connection: sqlite3.Connection) -> Applied:
+    """Bring a database to ``VERSION`` in one transaction; return what was done.
 
     The connection must be in autocommit mode. Raises SchemaError for a newer database and for a file that
     holds other tables.
@@ -35,20 +52,22 @@ def apply(connection: sqlite3.Connection) -> tuple[int, int]:
             " Use a newer server, or restore a backup from before the upgrade."
         )
     if found == VERSION:
-        return found, VERSION
+        return Applied(found, VERSION)
+    told: tuple[str, ...] = ()
     connection.execute("BEGIN EXCLUSIVE")
     try:
         if found == 0:
             _refuse_other_tables(connection)
-            _execute_all(connection, schema_text())
+            for statement in _statements():
+                connection.execute(statement)
         else:
-            _rebuild(connection)
+            told = _migrate(connection, found)
         connection.execute(f"PRAGMA user_version = {VERSION}")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
-    return found, VERSION
+    return Applied(found, VERSION, told)
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -56,27 +75,65 @@ def version_of(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _rebuild(connection: sqlite3.Connection) -> None:
-    """Make the tables anew and copy the old rows, so that a migrated database equals a new one."""
-    indexes = "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
-    for (name,) in connection.execute(indexes).fetchall():
+def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
+    """Make tables anew and copy the old rows, so that a migrated database equals a new one."""
+    tables = REBUILT[found]
+    for (name,) in connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    ).fetchall():
         connection.execute(f"DROP INDEX {name}")
-    for table in MIGRATED:
+    for table in tables:
         connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
-    _execute_all(connection, schema_text())
-    connection.execute("DELETE FROM meta")
-    for table in MIGRATED:
-        connection.execute(f"INSERT INTO {table} SELECT * FROM old_{table}")  # noqa: S608 - names of ours
+    there = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for statement in _statements():
+        made = _CREATES.match(statement)
+        if made is not None and (made[2] or made[1] not in there):
+            connection.execute(statement)
+    copied = 0
+    for table in tables:
+        columns = ", ".join(f'"{row[1]}"' for row in connection.execute(f"PRAGMA table_info(old_{table})"))
+        count = connection.execute(
+            f"INSERT INTO {table} ({columns}) SELECT {columns} FROM old_{table}"  # noqa: S608 - names of ours
+        ).rowcount
+        copied += count if table == "jobs" else 0
         connection.execute(f"DROP TABLE old_{table}")
+    moved = _move_notes(connection)
+    return (
+        f"The database was brought from schema version {found} to {VERSION}: {copied} jobs were copied;"
+        f" what the server had noted of {moved} of them went from the column options to the column memory.",
+    )
 
 
-def _execute_all(connection: sqlite3.Connection, script: str) -> None:
-    """Run a script statement by statement; ``executescript`` would commit first."""
+def _move_notes(connection: sqlite3.Connection) -> int:
+    """Move the server's notes out of ``options``, where older versions kept them; return of how many jobs."""
+    rows = connection.execute("SELECT jobID, options FROM jobs WHERE options <> '{}'").fetchall()
+    moved = 0
+    for job_id, text in rows:
+        given: dict[str, str] = {}
+        noted: dict[str, str] = {}
+        for key, value in jsontext.members(text).items():
+            (noted if key in MEMORY_KEYS else given)[key] = value
+        if "trigger" in noted:  # it was an object that held the job's own nextRun, or null
+            own = jsontext.members(noted["trigger"]).get("nextRun", "null")
+            noted["trigger"] = own if own.startswith('"') else '""'
+        if noted:
+            moved += 1
+            connection.execute(
+                "UPDATE jobs SET options = ?, memory = ? WHERE jobID = ?",
+                (jsontext.join(given), jsontext.join(noted), job_id),
+            )
+    return moved
+
+
+def _statements() -> Iterator[str]:
+    """Yield the statements of ``schema.sql`` one by one; ``executescript`` would commit first."""
     statement = ""
-    for line in script.splitlines(keepends=True):
+    for line in schema_text().splitlines(keepends=True):
+        if not statement and (line.startswith("--") or not line.strip()):
+            continue
         statement += line
         if sqlite3.complete_statement(statement):
-            connection.execute(statement)
+            yield statement
             statement = ""
 
 

@@ -29,8 +29,9 @@ from bedrockjobs.commands import (
     ReadOutput,
     ValidateSchedule,
 )
-from bedrockjobs.engine.handlers.context import Answer, render_with_state
-from bedrockjobs.engine.notifier import Notifier, Topic
+from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.notifier import EVENTS, Notifier, Topic, output_topic
+from bedrockjobs.engine.render import render_with_state
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.reader import Page, Reader
@@ -39,9 +40,6 @@ from bedrockjobs.views.find import Finder
 from bedrockjobs.views.validate import validated, words_of
 
 _P = TypeVar("_P")
-
-EVENTS: Topic = ("events", 0)
-"""What is rung after a commit that added events."""
 
 COUNTED_MAX = 10_000
 """Jobs that are counted one by one for an overview; a page says that there are more."""
@@ -57,11 +55,6 @@ _ALWAYS = "~"
 
 _HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
 """A text that comes after every name."""
-
-
-def output_topic(run_id: int) -> Topic:
-    """Return what is rung after a commit that added output to a run, or ended it."""
-    return ("output", run_id)
 
 
 class OutputPage(NamedTuple):

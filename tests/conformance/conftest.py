@@ -7,7 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from bedrockjobs.base.config import Compatibility
-from tests.conformance.engine import ENGINES, Engine
+from tests.conformance import engine as engines
+from tests.conformance.engine import Engine
+from tests.conformance.recording import recording_engine
+
+ENGINES = {**engines.ENGINES, "recording": recording_engine}
 
 
 @pytest.fixture(params=sorted(ENGINES))

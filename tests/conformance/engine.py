@@ -16,11 +16,13 @@ from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import Compatibility, Settings
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.commands import Command, ListJobs
-from bedrockjobs.engine.handlers.context import Answer, Context, render_with_state
-from bedrockjobs.engine.handlers.dispatch import perform
+from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.take import nothing
+from bedrockjobs.engine.presence import Nobody
+from bedrockjobs.engine.render import render_with_state
+from bedrockjobs.engine.unit import perform
 from bedrockjobs.job.rows import Job
-from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.statements import STATEMENTS
 from tests.model import Model, Outcome
 
@@ -63,14 +65,18 @@ def model_engine(compatibility: Compatibility) -> Iterator[Engine]:
     yield ModelEngine(compatibility)
 
 
-class SQLiteEngine:
+class SQLiteQueue:
     """The handlers on a SQLite store, one transaction a command, as the writer thread does them."""
 
-    def __init__(self, store: SQLiteStore, compatibility: Compatibility) -> None:
+    def __init__(self, store: SQLiteEngine, compatibility: Compatibility) -> None:
         """Begin empty, at ``START``."""
         self.store = store
         self.compatibility = compatibility
         self.clock = ManualClock(START)
+
+    def begin(self) -> Any:
+        """Open a unit."""
+        return self.store.begin()
 
     def call(self, command: Command[Any]) -> Outcome:
         """Do a command now."""
@@ -78,13 +84,10 @@ class SQLiteEngine:
             page = (command.after, command.state, command.name, command.limit)
             rows = [Job._make(row) for row in self.store._db.execute(STATEMENTS["list_jobs"], page)]
             return Outcome(200, "OK", {"jobs": [json.loads(render_with_state(row)) for row in rows]})
-        self.store.begin()
-        outcome = perform(Context(self.store, self.clock.now(), self.compatibility), command)
+        context = Context(self.begin(), self.compatibility, Nobody(), moment=self.clock.now())
+        outcome = perform(context, command)
         if isinstance(outcome, Answer) and outcome.waits_for is not None:
-            try:
-                outcome = nothing(outcome.waits_for)
-            except CommandError as error:
-                outcome = error
+            outcome = nothing(outcome.waits_for)
         self.store.commit()
         if isinstance(outcome, CommandError):
             return Outcome(outcome.code, outcome.reason, None)
@@ -98,8 +101,8 @@ class SQLiteEngine:
 @contextmanager
 def sqlite_engine(compatibility: Compatibility) -> Iterator[Engine]:
     """Open a store in memory."""
-    store = SQLiteStore(":memory:", Settings())
-    yield SQLiteEngine(store, compatibility)
+    store = SQLiteEngine(":memory:", Settings())
+    yield SQLiteQueue(store, compatibility)
     store.close()
 
 

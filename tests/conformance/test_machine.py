@@ -12,8 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from bedrockjobs import commands as c
 from bedrockjobs.base.config import Compatibility, Settings
 from bedrockjobs.base.errors import CommandError
-from bedrockjobs.store.sqlite import SQLiteStore
-from tests.conformance.engine import ModelEngine, SQLiteEngine
+from bedrockjobs.store.sqlite import SQLiteEngine
+from tests.conformance.engine import ModelEngine, SQLiteQueue
+from tests.conformance.state_changes import StateChanges
 from tests.model import Outcome
 
 EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", "200"))
@@ -55,10 +56,13 @@ class Histories(RuleBasedStateMachine):
         """Begin empty."""
         super().__init__()
         self.model = ModelEngine(self.mode)
-        self.sqlite = SQLiteEngine(SQLiteStore(":memory:", Settings(patterns_cached_max=4)), self.mode)
+        self.sqlite = SQLiteQueue(SQLiteEngine(":memory:", Settings(patterns_cached_max=4)), self.mode)
+
+        self.changes = StateChanges(self.sqlite.store)
 
     def teardown(self) -> None:
-        """Close the store."""
+        """Find nothing in the database but arrows of the life cycle."""
+        assert self.changes.strange() == set()
         self.sqlite.store.close()
 
     def both(self, kind: type[c.Command[Any]], **parameters: Any) -> Outcome:

@@ -6,13 +6,15 @@ Each function changes the classes of the process it is called in; the launcher c
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from bedrockjobs.engine.handlers import families
 from bedrockjobs.job.rows import Job
-from bedrockjobs.store.ready_queue import Ready
-from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.store.base import Plan
+from bedrockjobs.store.ready_queue import ReadyQueue
+from bedrockjobs.store.sqlite import SQLiteEngine
+from bedrockjobs.store.sqlite_unit import SQLiteUnit
 
 DROPPED = 0.02
 """Share of commits that ``dropped_commit`` throws away."""
@@ -26,56 +28,56 @@ FORGOTTEN = 0.2
 
 def answer_before_commit(seed: int) -> None:
     """Let answers go out while their transaction is still open; the next one commits it."""
-    begin, commit = SQLiteStore.begin, SQLiteStore.commit
-    late: list[SQLiteStore] = []
+    begin, commit = SQLiteEngine.begin, SQLiteEngine.commit
+    late: list[SQLiteEngine] = []
 
-    def begin_late(self: SQLiteStore) -> None:
+    def begin_late(self: SQLiteEngine, plans: Iterable[Plan] = ()) -> SQLiteUnit:
         if late:
             commit(late.pop())
-        begin(self)
+        return begin(self, plans)
 
-    def commit_later(self: SQLiteStore) -> None:
+    def commit_later(self: SQLiteEngine) -> None:
         late.append(self)
 
-    SQLiteStore.begin = begin_late  # type: ignore[method-assign]
-    SQLiteStore.commit = commit_later  # type: ignore[method-assign]
+    SQLiteEngine.begin = begin_late  # type: ignore[method-assign]
+    SQLiteEngine.commit = commit_later  # type: ignore[method-assign]
 
 
 def dropped_commit(seed: int) -> None:
     """Roll some transactions back although they are answered."""
-    commit, dice = SQLiteStore.commit, random.Random(seed)
+    commit, dice = SQLiteEngine.commit, random.Random(seed)
 
-    def dropping(self: SQLiteStore) -> None:
+    def dropping(self: SQLiteEngine) -> None:
         if dice.random() < DROPPED:
             self.rollback()
         else:
             commit(self)
 
-    SQLiteStore.commit = dropping  # type: ignore[method-assign]
+    SQLiteEngine.commit = dropping  # type: ignore[method-assign]
 
 
 def blind_take(seed: int) -> None:
     """Give out jobs that run already."""
-    first_due, dice = Ready.first_due, random.Random(seed)
+    first_due, dice = ReadyQueue.first_due, random.Random(seed)
 
-    def blind(self: Ready, *args: Any, **options: Any) -> Job | None:
+    def blind(self: ReadyQueue, *args: Any, **options: Any) -> Job | None:
         if dice.random() < BLIND:
             row = self._execute("SELECT jobID FROM jobs WHERE state = 'RUNNING' LIMIT 1").fetchone()
             if row is not None:
                 return self.job(row[0])
         return first_due(self, *args, **options)
 
-    Ready.first_due = blind  # type: ignore[method-assign]
+    ReadyQueue.first_due = blind  # type: ignore[method-assign]
 
 
 def reused_ids(seed: int) -> None:
     """Count jobIDs from the highest that is in the table, as a table without a counter does."""
 
-    def one_more(self: SQLiteStore) -> int:
+    def one_more(self: SQLiteUnit) -> int:
         row = self._execute("SELECT coalesce(max(jobID), 0) + 1 FROM jobs").fetchone()
         return int(row[0])
 
-    SQLiteStore.new_job_id = one_more  # type: ignore[method-assign]
+    SQLiteUnit.new_job_id = one_more  # type: ignore[method-assign]
 
 
 def forgotten_parent(seed: int) -> None:

@@ -185,6 +185,10 @@ class Site(Live):
         """Return a job's column ``options``, read."""
         return dict((await self.row(job_id))["options"])
 
+    async def memory(self, job_id: int) -> dict[str, Any]:
+        """Return a job's column ``memory``, read."""
+        return dict((await self.row(job_id))["memory"])
+
     async def run(self, run_id: int) -> dict[str, Any]:
         """Return a run as QueryRun shows it."""
         await self.settle()

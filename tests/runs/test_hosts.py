@@ -336,7 +336,7 @@ async def test_a_schedule_that_is_tried_again_may_become_one(site: Site) -> None
             await site.finish(reply.json)
     ticks = await site.ticks(1)
     assert (ticks[0][0], ticks[-1][1]) == ("2026-11-21 03:30:00", "2026-11-21 03:40:00")
-    assert not {"failures", "cause"} & set(await site.options(1))
+    assert not {"failures", "cause"} & set(await site.memory(1))
 
 
 async def test_one_that_fails_for_good_cancels_its_children(site: Site) -> None:

@@ -12,8 +12,7 @@ from bedrockjobs.base.config import (
     RUNS_KEPT_MAX,
     STATS_KEPT_S,
 )
-from bedrockjobs.engine.maintenance import CLEANED_MAX
-from bedrockjobs.store.records import COUNTED_MAX
+from bedrockjobs.store.records import CLEANED_MAX, COUNTED_MAX
 from tests.runs.rig import Site
 
 

@@ -34,7 +34,7 @@ async def test_it_is_queued_at_once_and_its_next_run_is_for_the_lost_one(site: S
     job = (await talk.reply()).json
     assert (job["jobID"], job["runID"], job["attempt"]) == (1, 2, 2)
     assert (await site.run(2))["cause"] == "lost"
-    assert (await site.options(1))["losses"] == 1
+    assert (await site.memory(1))["losses"] == 1
 
 
 async def test_the_job_brings_its_own_lease(site: Site) -> None:
@@ -180,7 +180,7 @@ async def test_the_tenth_loss_fails_the_job(site: Site) -> None:
         await site.leased("a")
         await site.silence(LEASE + 1)
         assert await site.state(1) == "QUEUED"
-        assert (await site.options(1))["losses"] == number
+        assert (await site.memory(1))["losses"] == number
     await site.leased("a")
     await site.silence(LEASE + 1)
     assert await site.state(1) == "FAILED"
@@ -286,7 +286,7 @@ async def test_losses_survive_a_restart(site: Site) -> None:
     await site.leased("a")
     await site.silence(LEASE + 1)
     await site.restart()
-    assert (await site.options(1))["losses"] == 1
+    assert (await site.memory(1))["losses"] == 1
     await site.leased("a")
     assert (await site.run(2))["cause"] == "lost"
 

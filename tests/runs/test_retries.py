@@ -69,9 +69,9 @@ async def test_what_is_kept_with_the_job(site: Site) -> None:
     await failed_once_more(site, error="no disk", exitCode=3)
     shown = await site.ok("QueryJob", jobID=1)
     assert (shown["error"], shown["state"]) == ("no disk", "QUEUED")
-    assert (await site.options(1))["failures"] == 1
+    assert (await site.memory(1))["failures"] == 1
     await failed_once_more(site, error="still no disk")
-    assert (await site.options(1))["failures"] == 2
+    assert (await site.memory(1))["failures"] == 2
     assert (await site.ok("QueryJob", jobID=1))["error"] == "still no disk"
 
 
@@ -107,7 +107,7 @@ async def test_finishjob_resets_the_count(site: Site) -> None:
     await site.create("a", retries=1, backoff=0, repeat="FINISHED, +1 HOUR")
     await failed_once_more(site)
     await site.finish(await site.take("a"))
-    assert (await site.options(1)).get("failures", 0) == 0
+    assert (await site.memory(1)).get("failures", 0) == 0
     await failed_once_more(site)
     assert await site.state(1) == "QUEUED"
     await failed_once_more(site)
@@ -120,7 +120,7 @@ async def test_revive_resets_the_count(site: Site) -> None:
         await failed_once_more(site)
     assert await site.state(1) == "FAILED"
     await site.ok("RetryJob", jobID=1, revive=True)
-    assert (await site.options(1)).get("failures", 0) == 0
+    assert (await site.memory(1)).get("failures", 0) == 0
     await failed_once_more(site)
     assert await site.state(1) == "QUEUED"
     assert (await site.runs())[0]["cause"] == "retry"
@@ -174,7 +174,7 @@ async def test_a_retry_that_succeeds_ends_the_tick(site: Site) -> None:
     await site.until_time(await failed_once_more(site, "s"))
     await site.finish(await site.take("s"))
     assert await site.due(1) == "2026-11-21 03:35:00"
-    assert (await site.options(1)).get("failures", 0) == 0
+    assert (await site.memory(1)).get("failures", 0) == 0
 
 
 async def test_ticks_that_pass_while_a_retry_waits_are_each_accounted_for_once(site: Site) -> None:
@@ -333,7 +333,7 @@ async def test_after_a_retry_that_expired_comes_a_fresh_tick(site: Site) -> None
     await site.fail(await site.take("s"))
     await site.later(200)
     assert await site.due(1) == "2026-11-21 05:00:00"
-    assert not {"failures", "cause"} & set(await site.options(1))
+    assert not {"failures", "cause"} & set(await site.memory(1))
     await site.until_time("2026-11-21 05:00:00")
     job = await site.take("s")
     assert (await site.run(job["runID"]))["cause"] == "schedule"

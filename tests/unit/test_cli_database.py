@@ -20,7 +20,7 @@ from bedrockjobs.store import backup as copying
 from bedrockjobs.store import bedrock_import, schema
 from bedrockjobs.store.bedrock_import import COLUMNS
 from bedrockjobs.store.lock import DatabaseLock
-from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.store.sqlite import SQLiteEngine
 
 STAMP = "2026-11-21 03:29:56"
 
@@ -33,20 +33,22 @@ CREATE TABLE jobs (created TIMESTAMP NOT NULL, jobID INTEGER NOT NULL PRIMARY KE
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SQLiteStore]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SQLiteEngine]:
     """A database with 300 jobs, open for writing as a server has it."""
     monkeypatch.setenv("BEDROCKJOBS_DATABASE", str(tmp_path / "jobs.db"))
-    store = SQLiteStore(tmp_path / "jobs.db", Settings())
+    store = SQLiteEngine(tmp_path / "jobs.db", Settings())
     add_jobs(store, 300)
     yield store
     store.close()
 
 
-def add_jobs(store: SQLiteStore, count: int) -> None:
+def add_jobs(store: SQLiteEngine, count: int) -> None:
     """Add jobs in one commit."""
     store.begin()
     for _ in range(count):
-        store.insert(Job(STAMP, store.new_job_id(), "QUEUED", "foo", STAMP, data=f'{{"a":"{"x" * 500}"}}'))
+        store.unit.insert(
+            Job(STAMP, store.unit.new_job_id(), "QUEUED", "foo", STAMP, data=f'{{"a":"{"x" * 500}"}}')
+        )
     store.commit()
 
 
@@ -59,7 +61,7 @@ def rows_of(path: Path, sql: str) -> list[Any]:
 # --- backup ---------------------------------------------------------------------------------------------
 
 
-def test_a_backup_of_an_open_database_is_whole_and_private(store: SQLiteStore, tmp_path: Path) -> None:
+def test_a_backup_of_an_open_database_is_whole_and_private(store: SQLiteEngine, tmp_path: Path) -> None:
     result = run("backup", str(tmp_path / "copy.db"), "-o", "json")
     assert result.exit_code == 0, result.stderr
     copy = tmp_path / "copy.db"
@@ -81,9 +83,9 @@ def test_a_backup_of_an_open_database_is_whole_and_private(store: SQLiteStore, t
     ]
 
 
-def test_a_server_can_go_on_from_a_backup(store: SQLiteStore, tmp_path: Path) -> None:
+def test_a_server_can_go_on_from_a_backup(store: SQLiteEngine, tmp_path: Path) -> None:
     run("backup", str(tmp_path / "copy.db"))
-    restored = SQLiteStore(tmp_path / "copy.db", Settings())
+    restored = SQLiteEngine(tmp_path / "copy.db", Settings())
     restored.begin()
     assert restored.new_job_id() == 301
     restored.rollback()
@@ -91,7 +93,7 @@ def test_a_server_can_go_on_from_a_backup(store: SQLiteStore, tmp_path: Path) ->
 
 
 def test_a_backup_is_one_snapshot_while_jobs_are_written(
-    store: SQLiteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SQLiteEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copying, "PAGES_PER_STEP", 1)
     steps = 0
@@ -111,7 +113,7 @@ def test_a_backup_is_one_snapshot_while_jobs_are_written(
     assert rows_of(tmp_path / "jobs.db", "SELECT count(*) FROM jobs") == [(300 + steps,)]
 
 
-def test_a_backup_beside_a_busy_writer_ends(store: SQLiteStore, tmp_path: Path) -> None:
+def test_a_backup_beside_a_busy_writer_ends(store: SQLiteEngine, tmp_path: Path) -> None:
     done = threading.Event()
 
     def write() -> None:
@@ -131,7 +133,7 @@ def test_a_backup_beside_a_busy_writer_ends(store: SQLiteStore, tmp_path: Path) 
     assert count % 5 == 0, "a commit is in the copy or it is not"
 
 
-def test_a_closed_database_is_backed_up_too(store: SQLiteStore, tmp_path: Path) -> None:
+def test_a_closed_database_is_backed_up_too(store: SQLiteEngine, tmp_path: Path) -> None:
     store.close()
     before = (tmp_path / "jobs.db").read_bytes()
     result = run("backup", str(tmp_path / "copy.db"))
@@ -140,7 +142,7 @@ def test_a_closed_database_is_backed_up_too(store: SQLiteStore, tmp_path: Path) 
     assert (tmp_path / "jobs.db").read_bytes() == before
 
 
-def test_a_file_in_the_way_is_replaced_by_force_only(store: SQLiteStore, tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_replaced_by_force_only(store: SQLiteEngine, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     copy.write_text("precious", encoding="utf-8")
     refused = run("backup", str(copy))
@@ -150,7 +152,7 @@ def test_a_file_in_the_way_is_replaced_by_force_only(store: SQLiteStore, tmp_pat
     assert rows_of(copy, "SELECT count(*) FROM jobs") == [(300,)]
 
 
-def test_the_database_itself_is_never_the_target(store: SQLiteStore, tmp_path: Path) -> None:
+def test_the_database_itself_is_never_the_target(store: SQLiteEngine, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(tmp_path / "jobs.db")
     for target in ("jobs.db", "link.db"):
         result = run("backup", str(tmp_path / target), "--force")
@@ -160,7 +162,7 @@ def test_the_database_itself_is_never_the_target(store: SQLiteStore, tmp_path: P
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
 def test_a_log_beside_the_target_would_be_played_into_the_copy(
-    suffix: str, store: SQLiteStore, tmp_path: Path
+    suffix: str, store: SQLiteEngine, tmp_path: Path
 ) -> None:
     (tmp_path / f"copy.db{suffix}").write_bytes(b"")
     result = run("backup", str(tmp_path / "copy.db"), "--force")
@@ -182,7 +184,7 @@ def test_what_cannot_be_backed_up_leaves_nothing_behind(
     assert [path.name for path in tmp_path.iterdir()] == ([] if content is None else ["other.db"])
 
 
-def test_a_damaged_database_makes_no_backup(store: SQLiteStore, tmp_path: Path) -> None:
+def test_a_damaged_database_makes_no_backup(store: SQLiteEngine, tmp_path: Path) -> None:
     store.close()
     damaged = bytearray((tmp_path / "jobs.db").read_bytes())
     damaged[-4096 * 3 :] = b"\x5a" * (4096 * 3)
@@ -192,7 +194,7 @@ def test_a_damaged_database_makes_no_backup(store: SQLiteStore, tmp_path: Path) 
     assert not [path.name for path in tmp_path.iterdir() if not path.name.startswith("jobs.db")]
 
 
-def test_an_interrupted_backup_leaves_nothing_behind(store: SQLiteStore, tmp_path: Path) -> None:
+def test_an_interrupted_backup_leaves_nothing_behind(store: SQLiteEngine, tmp_path: Path) -> None:
     def interrupt(_: int, __: int) -> None:
         raise KeyboardInterrupt
 
@@ -216,7 +218,7 @@ def test_sizes(size: int, text: str) -> None:
 # --- migrate --------------------------------------------------------------------------------------------
 
 
-def test_a_current_database_is_said_to_be_current(store: SQLiteStore, tmp_path: Path) -> None:
+def test_a_current_database_is_said_to_be_current(store: SQLiteEngine, tmp_path: Path) -> None:
     store.close()
     result = run("migrate")
     assert (result.exit_code, result.stdout) == (
@@ -224,7 +226,7 @@ def test_a_current_database_is_said_to_be_current(store: SQLiteStore, tmp_path: 
     )  # fmt: skip
 
 
-def test_an_older_database_is_brought_up(store: SQLiteStore, tmp_path: Path) -> None:
+def test_an_older_database_is_brought_up(store: SQLiteEngine, tmp_path: Path) -> None:
     store.close()
     before = rows_of(tmp_path / "jobs.db", "SELECT * FROM jobs")
     with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
@@ -242,7 +244,7 @@ def test_an_older_database_is_brought_up(store: SQLiteStore, tmp_path: Path) -> 
     assert rows_of(tmp_path / "jobs.db", "SELECT count(*) FROM runs") == [(0,)]
 
 
-def test_nothing_is_migrated_while_a_server_owns_the_database(store: SQLiteStore, tmp_path: Path) -> None:
+def test_nothing_is_migrated_while_a_server_owns_the_database(store: SQLiteEngine, tmp_path: Path) -> None:
     lock = DatabaseLock(tmp_path / "jobs.db")
     lock.acquire()
     lock.describe("the server with pid 42")
@@ -329,9 +331,11 @@ def test_the_jobs_of_bedrock_are_copied_as_they_are(tmp_path: Path) -> None:
     assert (tmp_path / "jobs.db").stat().st_mode & 0o777 == 0o600
     assert {path.name for path in tmp_path.iterdir()} == {"jobs.db", "jobs.db-lock", "old.db"}
 
-    store = SQLiteStore(tmp_path / "jobs.db", Settings())
+    store = SQLiteEngine(tmp_path / "jobs.db", Settings())
     store.begin()
-    assert store.new_job_id() == 13, "an id that was counted is never used again, a drawn one is no start"
+    assert store.unit.new_job_id() == 13, (
+        "an id that was counted is never used again, a drawn one is no start"
+    )
     store.rollback()
     store.close()
 
@@ -385,7 +389,7 @@ def test_only_so_many_bad_rows_are_listed(tmp_path: Path) -> None:
     assert "... and 10 more" in result.stderr
 
 
-def test_an_id_that_is_taken_stops_the_whole_import(store: SQLiteStore, tmp_path: Path) -> None:
+def test_an_id_that_is_taken_stops_the_whole_import(store: SQLiteEngine, tmp_path: Path) -> None:
     store.close()
     result = import_from(tmp_path, [{"jobID": 1000}, {"jobID": 300}])
     assert (result.exit_code, "jobID 300 is taken" in result.stderr) == (4, True)
@@ -405,7 +409,7 @@ def test_a_row_that_changes_meanwhile_stops_the_whole_import(tmp_path: Path) -> 
     assert rows_of(tmp_path / "jobs.db", "SELECT count(*) FROM jobs") == [(0,)]
 
 
-def test_what_is_no_bedrock_database_is_refused(store: SQLiteStore, tmp_path: Path) -> None:
+def test_what_is_no_bedrock_database_is_refused(store: SQLiteEngine, tmp_path: Path) -> None:
     def complaint(name: str) -> str:
         target = str(tmp_path / "new.db")
         result = run("migrate", "--from-bedrock", str(tmp_path / name), "--database", target)

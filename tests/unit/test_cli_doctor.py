@@ -23,7 +23,7 @@ from bedrockjobs.cli import main
 from bedrockjobs.cli.doctor import doctor
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.lock import DatabaseLock
-from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.store.sqlite import SQLiteEngine
 
 Found = list[dict[str, str]]
 
@@ -39,7 +39,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> None:
 def path(tmp_path: Path) -> Iterator[Path]:
     """Return a database that this process owns, as a server does."""
     path = tmp_path / "jobs.db"
-    SQLiteStore(path, Settings(wal_bytes=0, ballast_bytes=0)).close()
+    SQLiteEngine(path, Settings(wal_bytes=0, ballast_bytes=0)).close()
     lock = DatabaseLock(path)
     lock.acquire()
     lock.describe(f"the server with pid {os.getpid()} on 127.0.0.1:8888")
@@ -262,7 +262,7 @@ def test_the_size_of_the_log(server: FakeServer, tmp_path: Path, size: int, leve
 
 def test_a_database_that_nobody_owns(path: Path, tmp_path: Path, server: FakeServer) -> None:
     lonely = tmp_path / "lonely.db"
-    SQLiteStore(lonely, Settings(wal_bytes=0, ballast_bytes=0)).close()
+    SQLiteEngine(lonely, Settings(wal_bytes=0, ballast_bytes=0)).close()
     (found,) = of(findings("--database", str(lonely), expect=1), "owner")
     assert "but a server answers" in found["finding"]
     assert [finding.level for finding in module.check_owner(lonely, None)] == ["warn"]

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,16 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import CommandError, NotFound, ServerFault, Unavailable
 from bedrockjobs.commands import Command, CreateJob, GetJob, QueryJob
-from bedrockjobs.engine.dispatcher import Dispatcher
+from bedrockjobs.engine.dispatcher import SLEEP_S_MAX, Dispatcher
+from bedrockjobs.engine.events import Listeners, RunOpened
 from bedrockjobs.engine.handlers import failing
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.handlers.dispatch import HANDLERS
+from bedrockjobs.engine.handlers.registry import HANDLERS
 from bedrockjobs.engine.submission import Outcome
-from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.observe.stats import Stats
+from bedrockjobs.store.base import StoreBroken
+from bedrockjobs.store.sqlite import SQLiteEngine
 
 
 class Bench:
@@ -28,9 +33,20 @@ class Bench:
 
     def __init__(self, path: Path, settings: Settings) -> None:
         """Start it."""
-        self.store = SQLiteStore(path / "jobs.db", settings)
+        self.store = SQLiteEngine(path / "jobs.db", settings)
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self.dispatcher = Dispatcher(self.store, SystemClock(), settings, self.failed.set_result)
+        clock = SystemClock()
+        self.workers, stats = WorkerRegistry(clock, clock), Stats()
+        self.listeners = Listeners([self.workers, stats])
+        self.dispatcher = Dispatcher(
+            self.store,
+            clock,
+            settings,
+            self.failed.set_result,
+            workers=self.workers,
+            minutes=stats,
+            listeners=self.listeners,
+        )
         self.dispatcher.start()
 
     def send(self, command: Command[Any], *, reachable: bool = True) -> asyncio.Future[Outcome]:
@@ -75,7 +91,7 @@ async def test_a_command_that_crashes_hurts_nobody_else(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def crash(turn: Any, command: Any) -> Answer:
-        turn.tx.insert(turn.tx.job(1)._replace(job_id=77))
+        turn.unit.insert(turn.unit.job(1)._replace(job_id=77))
         raise ZeroDivisionError
 
     await bench.ask(CreateJob(name="first"))
@@ -88,7 +104,7 @@ async def test_a_command_that_crashes_hurts_nobody_else(
     assert body(await before) == '{"jobID":2}'
     assert body(await after) == '{"jobID":3}'
     assert '"jobID":2' in body(await asyncio.wait_for(waiter, 5))
-    assert bench.store.job(77) is None
+    assert bench.store.unit.job(77) is None
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -156,7 +172,7 @@ async def test_a_failed_fsync_ends_the_server(bench: Bench, monkeypatch: pytest.
 
     monkeypatch.setattr(bench.store, "commit", broken)
     answer = bench.send(CreateJob(name="a"))
-    assert isinstance(await asyncio.wait_for(bench.failed, 5), sqlite3.OperationalError)
+    assert isinstance(await asyncio.wait_for(bench.failed, 5), StoreBroken)
     assert not answer.done()
     with pytest.raises(Unavailable):
         bench.send(CreateJob(name="a"))
@@ -164,12 +180,12 @@ async def test_a_failed_fsync_ends_the_server(bench: Bench, monkeypatch: pytest.
 
 async def test_a_job_that_reached_nobody_goes_back_as_it_was(bench: Bench) -> None:
     await bench.ask(CreateJob(name="a", retry_after="+1 HOUR", data={"k": 1}))
-    before = bench.store.job(1)
+    before = bench.store.unit.job(1)
     bench.send(GetJob(name="a"), reachable=False)
     answer = body(await bench.ask(QueryJob(job_id=1)))
     while "RUNQUEUED" in answer:
         answer = body(await bench.ask(QueryJob(job_id=1)))
-    assert bench.store.job(1) == before
+    assert bench.store.unit.job(1) == before
 
 
 async def test_too_many_commands_are_refused(bench: Bench) -> None:
@@ -242,7 +258,11 @@ async def test_what_follows_a_commit_may_fail_and_all_are_answered(
     def bad(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(bench.dispatcher._batch._presence, "opened", bad)
+    class Bad:
+        def hears(self) -> dict[type, Any]:
+            return {RunOpened: bad}
+
+    bench.listeners.add(Bad())
     await bench.ask(CreateJob(name="a"))
     assert '"runID":1' in body(await bench.ask(GetJob(name="a", worker="w")))
     assert body(await bench.ask(CreateJob(name="b"))) == '{"jobID":2}'
@@ -257,7 +277,7 @@ async def test_one_job_whose_time_cannot_be_kept_hurts_no_other(
 
     def bad(turn: Any, row: Any) -> None:
         if row.job_id == 1:
-            turn.tx.delete(row.job_id)
+            turn.unit.delete(row.job_id)
             raise ZeroDivisionError
         real(turn, row)
 
@@ -265,13 +285,16 @@ async def test_one_job_whose_time_cannot_be_kept_hurts_no_other(
     old = "2026-01-01 00:00:00"
     for name in "ab":
         await bench.ask(CreateJob(name=name, first_run=old, expire_after=1))
-    while bench.store.job(2) is not None:
+    while bench.store.unit.job(2) is not None:
         await bench.ask(QueryJob(job_id=1))
-    left = bench.store.job(1)
+    left = bench.store.unit.job(1)
     assert left is not None, "what it did until it failed is undone"
-    assert left.expires == "", "it is not tried again at once"
+    assert left.expires > "2026-01-02", "it is not tried again at once"
     assert body(await bench.ask(CreateJob(name="c"))) == '{"jobID":3}'
     assert caplog.text.count("what time asked for could not be done") == 1
+    with closing(sqlite3.connect(bench.store.path)) as seen:
+        told = seen.execute("SELECT jobID FROM events WHERE kind = 'maintenance failed'").fetchall()
+    assert told == [(1,)], "and it is told once"
 
 
 async def test_a_stopping_server_does_not_spin(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,4 +302,4 @@ async def test_a_stopping_server_does_not_spin(bench: Bench, monkeypatch: pytest
     monkeypatch.setattr(bench.dispatcher._maintenance, "sleep_s", lambda: 0.0)
     assert bench.dispatcher._sleep_s() < 1
     bench.dispatcher._draining = True
-    assert bench.dispatcher._sleep_s() > 1, "what time asks for is left to the next server"
+    assert bench.dispatcher._sleep_s() >= SLEEP_S_MAX, "what time asks for is left to the next server"

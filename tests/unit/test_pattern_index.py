@@ -15,7 +15,7 @@ from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE
 from bedrockjobs.job.rows import Job, Names, names_from
 from bedrockjobs.store.all_hosts import AllHostsSchedules
 from bedrockjobs.store.ready_queue import GROUPS_FREED_MAX
-from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.store.sqlite import SQLiteEngine
 
 NOW = "2026-01-01 00:00:05"
 NAMES = ["a", "b", "a/1", "a/2", "a/12", "b/1", "ab", "A/1", "c", "é/1"]
@@ -84,7 +84,7 @@ class Both:
     """The store and the plain rows, with what a rollback or an undo brings back."""
 
     def __init__(self, groups_max: int, patterns_max: int) -> None:
-        self.store = SQLiteStore(
+        self.store = SQLiteEngine(
             ":memory:", Settings(groups_remembered_max=groups_max, patterns_cached_max=patterns_max)
         )
         self.plain = Plain()
@@ -95,14 +95,14 @@ class Both:
     def insert(self, name: str, priority: int, next_run: str, mocked: bool) -> None:
         row = Job(
             created=NOW,
-            job_id=self.store.new_job_id(),
+            job_id=self.store.unit.new_job_id(),
             state="QUEUED",
             name=name,
             next_run=next_run,
             priority=priority,
             lane=MOCK_LANE if mocked else OPEN_LANE,
         )
-        self.store.insert(row)
+        self.store.unit.insert(row)
         self.plain.rows[row.job_id] = row
 
     def take(
@@ -110,18 +110,18 @@ class Both:
     ) -> bool:
         names = names_from(*asked)
         assert names is not None
-        row = self.store.first_due(names, NOW, mocked=mocked, priority=priority)
+        row = self.store.unit.first_due(names, NOW, mocked=mocked, priority=priority)
         assert row == self.plain.first_due(names, mocked, priority)
         if row is None:
             self.check_soonest(names, mocked, priority)
             return False
         taken = row._replace(state="RUNNING", last_run=NOW, attempt=row.attempt + 1)
-        self.store.claim(taken)
+        self.store.unit.claim(taken)
         self.plain.rows[row.job_id] = taken
         return True
 
     def check_soonest(self, names: Names, mocked: bool, priority: int | None) -> None:
-        soonest = self.store.soonest(names, NOW, mocked=mocked)
+        soonest = self.store.unit.soonest(names, NOW, mocked=mocked)
         later = [row.next_run for row in self.plain.candidates(names, mocked, priority)]
         if later:
             assert soonest is not None
@@ -133,16 +133,16 @@ class Both:
             return
         state = "RUNNING" if running else "QUEUED"
         row = row._replace(name=name, priority=priority, next_run=next_run, state=state)
-        self.store.save(row)
+        self.store.unit.save(row)
         self.plain.rows[job_id] = row
 
     def delete(self, job_id: int) -> None:
         if self.plain.rows.pop(job_id, None) is not None:
-            self.store.delete(job_id)
+            self.store.unit.delete(job_id)
 
     def end(self, how: str) -> None:
         if self.at_savepoint is not None:
-            self.store.release()
+            self.store.unit.release()
             self.at_savepoint = None
         if how == "commit":
             self.store.commit()
@@ -154,12 +154,12 @@ class Both:
 
     def savepoint(self) -> None:
         if self.at_savepoint is None:
-            self.store.savepoint()
+            self.mark = self.store.unit.savepoint()
             self.at_savepoint = dict(self.plain.rows)
 
     def undo(self) -> None:
         if self.at_savepoint is not None:
-            self.store.undo()
+            self.store.unit.undo(self.mark)
             self.plain.rows, self.at_savepoint = self.at_savepoint, None
 
     def step(self, kind: str, what: object) -> None:
@@ -181,7 +181,7 @@ class Both:
                 self.undo()
             case _:
                 raise AssertionError(kind)
-        self.store.ready.newly_ready.clear()
+        self.store.unit.became_ready()
 
 
 @given(st.lists(steps, max_size=60), st.sampled_from([1, 2, 5, 20_000]), st.sampled_from([1, 2, 256]))
@@ -206,8 +206,8 @@ def test_more_groups_than_are_remembered_are_looked_through() -> None:
         both.insert(name, 500, NOW, False)
     names = names_from("*1", None)
     assert names is not None
-    assert both.store.first_due(names, NOW, mocked=False, priority=None) is not None
-    assert both.store._patterns.is_wide(names, OPEN_LANE)
+    assert both.store.unit.first_due(names, NOW, mocked=False, priority=None) is not None
+    assert both.store.unit.ready.patterns.is_wide(names, OPEN_LANE)
     assert [both.take(("*1", None), False, None) for _ in range(4)] == [True, True, True, True]
     assert not both.take(("*1", None), False, None)
     both.store.close()
@@ -219,7 +219,7 @@ def test_a_pattern_becomes_wide_when_too_many_names_come() -> None:
     assert names is not None
     for number in range(1, 6):
         both.insert(f"n{number}", 500, NOW, False)
-        assert both.store._patterns.is_wide(names, OPEN_LANE) is (number > 3)
+        assert both.store.unit.ready.patterns.is_wide(names, OPEN_LANE) is (number > 3)
     assert [both.take(("*[1-9]", None), False, None) for _ in range(6)] == [True] * 5 + [False]
     both.store.close()
 
@@ -230,28 +230,28 @@ def test_patterns_are_forgotten_the_least_used_first() -> None:
     for asked in ("a/?", "a/*", "[a]/1", "a/?", "?/1"):
         names = names_from(asked, None)
         assert names is not None
-        assert both.store.first_due(names, NOW, mocked=False, priority=None) is not None
-        assert len(both.store._patterns._patterns) <= 2
+        assert both.store.unit.first_due(names, NOW, mocked=False, priority=None) is not None
+        assert len(both.store.unit.ready.patterns._patterns) <= 2
     both.store.close()
 
 
-def locked(jobs: int, locks: int, held: int = 0) -> SQLiteStore:
+def locked(jobs: int, locks: int, held: int = 0) -> SQLiteEngine:
     """Return a store with due jobs of as many names, spread over locks, of which the first ones are held."""
-    store = SQLiteStore(":memory:", Settings())
+    store = SQLiteEngine(":memory:", Settings())
     store.begin()
     for number in range(jobs):
         row = Job(
-            created=NOW, job_id=store.new_job_id(), state="QUEUED", name=f"n{number}", next_run=NOW,
+            created=NOW, job_id=store.unit.new_job_id(), state="QUEUED", name=f"n{number}", next_run=NOW,
             priority=500, lane=f"lock l{number % locks}",
         )  # fmt: skip
-        store.insert(row)
+        store.unit.insert(row)
         if number < held:
-            store.save(row._replace(state="RUNNING"))
-    store.ready.newly_ready.clear()
+            store.unit.save(row._replace(state="RUNNING"))
+    store.unit.became_ready()
     return store
 
 
-def statements(store: SQLiteStore, act: Callable[[], object]) -> int:
+def statements(store: SQLiteEngine, act: Callable[[], object]) -> int:
     """Count the statements of an act."""
     found: list[str] = []
     store._db.set_trace_callback(found.append)
@@ -268,15 +268,17 @@ def test_a_take_does_not_look_into_the_lane_of_each_lock(pattern: str, held: int
     assert names is not None
 
     def take() -> object:
-        store.first_due(names, NOW, mocked=False, priority=None)
-        return store.soonest(names, NOW, mocked=False)
+        store.unit.first_due(names, NOW, mocked=False, priority=None)
+        return store.unit.soonest(names, NOW, mocked=False)
 
     take()  # from now on it is remembered what matches
     assert statements(store, take) < 50
-    store.insert(Job(created=NOW, job_id=1000, state="QUEUED", name="nothing", next_run=NOW, priority=500))
-    row = store.first_due(names, NOW, mocked=False, priority=1000)
+    store.unit.insert(
+        Job(created=NOW, job_id=1000, state="QUEUED", name="nothing", next_run=NOW, priority=500)
+    )
+    row = store.unit.first_due(names, NOW, mocked=False, priority=1000)
     assert row is None
-    row = store.first_due(names, NOW, mocked=False, priority=None)
+    row = store.unit.first_due(names, NOW, mocked=False, priority=None)
     assert row is not None
     store.close()
 
@@ -287,7 +289,7 @@ def test_many_jobs_that_wait_under_one_lock_cost_others_nothing() -> None:
     assert names is not None
 
     def take() -> object:
-        return store.first_due(names, NOW, mocked=False, priority=None)
+        return store.unit.first_due(names, NOW, mocked=False, priority=None)
 
     take()
     assert statements(store, take) < 50
@@ -296,12 +298,12 @@ def test_many_jobs_that_wait_under_one_lock_cost_others_nothing() -> None:
 
 def test_a_lock_that_is_free_again_does_not_offer_all_that_waited() -> None:
     store = locked(2_000, 1, held=1)
-    assert statements(store, lambda: store.delete(1)) < 3 * GROUPS_FREED_MAX
-    assert store.ready.wake_all, "all who wait are looked at instead"
-    assert len(store.ready.newly_ready) <= GROUPS_FREED_MAX
+    assert statements(store, lambda: store.unit.delete(1)) < 3 * GROUPS_FREED_MAX
+    assert store.unit.must_wake_all(), "all who wait are looked at instead"
+    assert len(store.unit.became_ready()) <= GROUPS_FREED_MAX
     names = names_from("n1999", None)
     assert names is not None
-    row = store.first_due(names, NOW, mocked=False, priority=None)
+    row = store.unit.first_due(names, NOW, mocked=False, priority=None)
     assert row is not None
     assert row.name == "n1999"
     store.close()

@@ -10,7 +10,7 @@ import pytest
 from bedrockjobs.base.config import RECENT_DATA_CHARS_MAX, RECENT_ROWS_MAX, Settings
 from bedrockjobs.job.rows import Job
 from bedrockjobs.store.row_cache import RowCache
-from bedrockjobs.store.sqlite import SQLiteStore
+from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.statements import STATEMENTS
 
 AT = "2026-11-21 03:29:56"
@@ -40,42 +40,42 @@ def test_a_row_with_much_data_is_not_kept() -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SQLiteStore]:
-    store = SQLiteStore(tmp_path / "jobs.db", Settings(wal_bytes=0, ballast_bytes=0))
+def store(tmp_path: Path) -> Iterator[SQLiteEngine]:
+    store = SQLiteEngine(tmp_path / "jobs.db", Settings(wal_bytes=0, ballast_bytes=0))
     store.begin()
-    store.insert(row(1))
+    store.unit.insert(row(1))
     store.commit()
     store.begin()
     yield store
     store.close()
 
 
-def stored(store: SQLiteStore) -> list[Job]:
+def stored(store: SQLiteEngine) -> list[Job]:
     return [Job._make(found) for found in store._execute(STATEMENTS["job_by_id"], (1,))]
 
 
-def test_each_write_is_kept(store: SQLiteStore) -> None:
-    store.claim(row(1)._replace(state="RUNNING", last_run=AT, attempt=1))
-    assert [store.job(1)] == stored(store)
-    store.save(row(1)._replace(state="QUEUED", name="bar", attempt=1))
-    assert [store.job(1)] == stored(store)
-    store.delete(1)
-    assert store.job(1) is None
+def test_each_write_is_kept(store: SQLiteEngine) -> None:
+    store.unit.claim(row(1)._replace(state="RUNNING", last_run=AT, attempt=1))
+    assert [store.unit.job(1)] == stored(store)
+    store.unit.save(row(1)._replace(state="QUEUED", name="bar", attempt=1))
+    assert [store.unit.job(1)] == stored(store)
+    store.unit.delete(1)
+    assert store.unit.job(1) is None
     assert stored(store) == []
 
 
-def test_a_plain_delete_is_kept(store: SQLiteStore) -> None:
-    store.claim(row(1)._replace(state="RUNNING", last_run=AT, attempt=1))
-    assert store.delete_plain(1)
-    assert store.job(1) is None
+def test_a_plain_delete_is_kept(store: SQLiteEngine) -> None:
+    store.unit.claim(row(1)._replace(state="RUNNING", last_run=AT, attempt=1))
+    assert store.unit.delete_plain(1)
+    assert store.unit.job(1) is None
 
 
-def test_what_is_undone_is_not_kept(store: SQLiteStore) -> None:
-    store.savepoint()
-    store.save(row(1)._replace(name="bar"))
-    store.undo()
-    assert store.job(1) == row(1)
-    store.save(row(1)._replace(name="bar"))
+def test_what_is_undone_is_not_kept(store: SQLiteEngine) -> None:
+    mark = store.unit.savepoint()
+    store.unit.save(row(1)._replace(name="bar"))
+    store.unit.undo(mark)
+    assert store.unit.job(1) == row(1)
+    store.unit.save(row(1)._replace(name="bar"))
     store.rollback()
     store.begin()
-    assert store.job(1) == row(1)
+    assert store.unit.job(1) == row(1)

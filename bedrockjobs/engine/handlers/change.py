@@ -15,24 +15,29 @@ from bedrockjobs.commands import (
     UpdateJob,
 )
 from bedrockjobs.engine.handlers import families, runs, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context, entity_tag, render_with_state
-from bedrockjobs.engine.handlers.create import check_combination, check_options, check_repeat, keep_mark
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.create import (
+    changed_options,
+    check_combination,
+    check_options,
+    check_repeat,
+    keep_mark,
+)
 from bedrockjobs.engine.handlers.end import check_run, existing
-from bedrockjobs.engine.handlers.job_options import ENDED, has_option, placed, with_options, written
+from bedrockjobs.engine.handlers.next_run import next_run_of
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.take import with_due_before
-from bedrockjobs.engine.handlers.trigger import next_run_of, with_next_tick
+from bedrockjobs.engine.handlers.ticks import CannotEvaluate
+from bedrockjobs.engine.handlers.trigger import with_next_tick
+from bedrockjobs.engine.render import entity_tag, render_with_state
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.lanes import OPEN_LANE
+from bedrockjobs.job.placement import placed, placed_if_waiting
 from bedrockjobs.job.rows import Job
-
-AS_CREATED: dict[str, str | None] = {
-    **ENDED, **dict.fromkeys(("before", "trigger", "pending", "tick")),
-}  # fmt: skip
-"""What a job that is queued as if it were new must not remember."""
+from bedrockjobs.store.base import Plan
 
 
-@handles(QueryJob)
+@handles(QueryJob, plan=lambda command: Plan(jobs=(command.job_id,)))
 def query_job(context: Context, command: QueryJob) -> Answer:
     """Show a job with its state."""
     return Answer(render_with_state(existing(context, command.job_id)))
@@ -46,7 +51,7 @@ def _check_tag(row: Job, wanted: str | None) -> None:
         raise Changed(detail=f"ifMatch: the job is now {tag}")
 
 
-@handles(UpdateJob)
+@handles(UpdateJob, plan=lambda command: Plan(jobs=(command.job_id,)))
 def update_job(context: Context, command: UpdateJob) -> Answer:
     """Change a job in any state."""
     changes = (command.data, command.repeat, command.job_priority, command.next_run, command.progress)
@@ -71,29 +76,33 @@ def update_job(context: Context, command: UpdateJob) -> Answer:
         changed = _with_repeat(context, changed, command.repeat, explicit=command.next_run is not None)
     if command.next_run is not None:
         changed = changed._replace(next_run=command.next_run)
-    if changed.next_run != row.next_run and '"before"' in row.options:
+    if changed.next_run != row.next_run and row.memory.before is not None:
         changed = with_due_before(changed)
     if options:
-        changed = with_options(
-            changed, {key: None if text == "null" else text for key, text in options.items()}
-        )
-    if command.next_run is not None and has_option(changed, "tick"):
-        changed = with_options(changed, {"tick": None})
+        changed = changed._replace(options_json=changed_options(changed.options_json, command))
+    if command.next_run is not None and changed.memory.tick:
+        changed = changed.noting(tick="")
     if changed != row:
-        check_options(changed, row.retry_after)
-        changed = written(row, changed)
+        check_options(changed)
+        changed = placed_if_waiting(row, mended(changed) if command.repeat else changed)
     if command.progress is not None:
         _set_progress(context, row, command.progress)
     if changed != row:
-        context.tx.save(changed)
+        context.unit.save(changed)
     return Answer()
 
 
 def _set_progress(context: Context, row: Job, progress: str) -> None:
     if not row.run_id:
         raise WrongState("No run in progress", f"progress: job {row.job_id} has no run that a worker opened")
-    context.tx.records.set_progress(row.run_id, progress)
-    context.topics.add(("output", row.run_id))
+    runs.set_progress(context, row.run_id, progress)
+
+
+def mended(job: Job) -> Job:
+    """Return a schedule that could not be evaluated, queued again for its new repeat; any other as it is."""
+    if not job.memory.broken or job.state != "FAILED":
+        return job
+    return lifecycle.move(job.remembering(job.memory._replace(broken=False, error=None)), "mend")
 
 
 def _with_repeat(context: Context, row: Job, repeat: str, *, explicit: bool) -> Job:
@@ -104,21 +113,24 @@ def _with_repeat(context: Context, row: Job, repeat: str, *, explicit: bool) -> 
     if explicit or row.state == "RUNQUEUED" or repeat.lower() == row.repeat.lower():
         return changed
     if ticks.is_schedule(changed):
-        return with_next_tick(context, changed)
+        try:
+            return with_next_tick(context, changed)
+        except CannotEvaluate as error:
+            raise BadArguments("Malformed repeat", f"repeat: {error}") from None
     found = next_run_of(context, changed._replace(lane=OPEN_LANE))
     if found is None:
         raise BadArguments("Malformed repeat", "repeat: expected a date before the year 10000")
     return changed._replace(next_run=found.next_run)
 
 
-@handles(CancelJob)
+@handles(CancelJob, plan=lambda command: Plan(jobs=(command.job_id,)))
 def cancel_job(context: Context, command: CancelJob) -> Answer:
     """Cancel a child that has not run; on one that runs or has ended nothing happens.
 
     Differs from Bedrock: cancelling a child twice does not queue a running parent.
     """
     row = existing(context, command.job_id)
-    if context.tx.has_children(row.job_id):
+    if context.unit.has_children(row.job_id):
         raise NotFound("Invalid jobID - Cannot cancel a job with children", "jobID: expected a child")
     if not row.parent_job_id:
         raise NotFound(
@@ -126,12 +138,12 @@ def cancel_job(context: Context, command: CancelJob) -> Answer:
         )
     if lifecycle.allows("cancel", row.state):
         runs.close(context, row, "frozen", error="The job was cancelled")
-        context.tx.save(row._replace(state="CANCELLED", run_id=0))
+        context.save(lifecycle.move(row, "cancel"))
         families.resume_parent(context, row.parent_job_id)
     return Answer()
 
 
-@handles(DeleteJob)
+@handles(DeleteJob, plan=lambda command: Plan(jobs=(command.job_id,)))
 def delete_job(context: Context, command: DeleteJob) -> Answer:
     """Remove a job that is neither RUNNING nor PAUSED."""
     row = existing(context, command.job_id)
@@ -143,20 +155,20 @@ def delete_job(context: Context, command: DeleteJob) -> Answer:
         )
         raise WrongState(reason, f"jobID: the job is {row.state}")
     runs.close(context, row, "frozen", error="The job was deleted")
-    context.tx.delete(row.job_id)
+    context.save(lifecycle.move(row, "delete"))
     if ticks.is_schedule(row):
-        context.tx.records.delete_ticks(row.job_id)
+        context.unit.records.delete_ticks(row.job_id)
         context.note("deleted", name=row.name, job_id=row.job_id)
     families.cancel_unstarted_children(context, row)
     families.resume_parent(context, row.parent_job_id)
     return Answer()
 
 
-@handles(RequeueJobs)
+@handles(RequeueJobs, plan=lambda command: Plan(jobs=tuple(command.job_ids)))
 def requeue_jobs(context: Context, command: RequeueJobs) -> Answer:
     """Queue jobs of any state again, as when they were created; unknown ids are ignored."""
     for job_id in dict.fromkeys(command.job_ids):
-        row = context.tx.job(job_id)
+        row = context.unit.job(job_id)
         if row is None:
             continue
         data = row.data
@@ -165,29 +177,30 @@ def requeue_jobs(context: Context, command: RequeueJobs) -> Answer:
             if count.isdecimal():
                 data = jsontext.with_members(data, {"retryAfterCount": str(max(int(count) - 1, 0))})
         runs.close(context, row, "frozen", error="The job was requeued")
-        changed = row._replace(
-            state="QUEUED", next_run=row.created, name=command.name or row.name, data=data, run_id=0
+        notes = row.memory.after_end()._replace(
+            before=None, trigger=None, pending=False, tick="", broken=False
         )
-        if row.options != "{}":
-            changed = with_options(changed, AS_CREATED)
-        context.tx.save(placed(changed, context.now_ms))
+        changed = lifecycle.move(
+            row.remembering(notes), "requeue", next_run=row.created, name=command.name or row.name, data=data
+        )
+        context.save(placed(changed, context.now_ms))
     return Answer()
 
 
-@handles(CrashBedrockJob)
+@handles(CrashBedrockJob, plan=lambda _: Plan(control=True))
 def crash_bedrock_job(context: Context, command: CrashBedrockJob) -> Answer:
     """Put patterns on the crash list: jobs whose names match are failed instead of handed out."""
-    patterns = dict.fromkeys((*context.tx.crash_patterns(), *command.names))
+    patterns = dict.fromkeys((*context.unit.crash_patterns(), *command.names))
     if len(patterns) > CRASH_PATTERNS_MAX:
         raise TooMany("Too many patterns", f"names: expected at most {CRASH_PATTERNS_MAX} in all")
-    context.tx.set_crash_patterns(tuple(patterns))
+    context.unit.set_crash_patterns(tuple(patterns))
     return Answer()
 
 
-@handles(ClearCrashedBedrockJobs)
+@handles(ClearCrashedBedrockJobs, plan=lambda _: Plan(control=True))
 def clear_crashed_bedrock_jobs(context: Context, command: ClearCrashedBedrockJobs) -> Answer:
     """Take patterns off the crash list, all of them if none is named."""
     gone = set(command.names) if command.names else None
-    kept = () if gone is None else tuple(p for p in context.tx.crash_patterns() if p not in gone)
-    context.tx.set_crash_patterns(kept)
+    kept = () if gone is None else tuple(p for p in context.unit.crash_patterns() if p not in gone)
+    context.unit.set_crash_patterns(kept)
     return Answer()

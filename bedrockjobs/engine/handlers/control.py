@@ -17,19 +17,23 @@ from bedrockjobs.commands import (
     TerminateRun,
     TriggerJob,
 )
+from bedrockjobs.engine.events import DrainsChanged, OutputChanged
 from bedrockjobs.engine.handlers import runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.end import existing
-from bedrockjobs.engine.handlers.job_options import has_option, with_options
+from bedrockjobs.engine.handlers.failing import unless_broken
+from bedrockjobs.engine.handlers.plans import plan_by_name
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.trigger import pass_over, triggered
+from bedrockjobs.job import lifecycle
 from bedrockjobs.job.rows import Job, PauseRow
+from bedrockjobs.store.base import Plan
 
 
-@handles(PauseJobs)
+@handles(PauseJobs, plan=lambda _: Plan(control=True))
 def pause_jobs(context: Context, command: PauseJobs) -> Answer:
     """Let no job be taken whose name matches."""
-    records = context.tx.records
+    records = context.unit.records
     known = {pause.pattern for pause in records.pauses()}
     if command.name not in known and len(known) >= PAUSES_MAX:
         raise TooMany("Too many pauses", f"name: expected at most {PAUSES_MAX} patterns in all")
@@ -37,15 +41,15 @@ def pause_jobs(context: Context, command: PauseJobs) -> Answer:
         raise BadArguments("Malformed until", "until: expected a moment that is still to come")
     until = command.until or ""
     records.put_pause(PauseRow(command.name, command.by, command.reason, context.now, until))
-    context.tx.reopen()
+    context.unit.pauses_changed()
     context.note("paused", name=command.name, by=command.by, detail=command.reason)
     return Answer()
 
 
-@handles(ResumeJobs)
+@handles(ResumeJobs, plan=lambda _: Plan(control=True, everything=True))
 def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
     """Take back what was said of a pattern; answers the patterns that are paused no more."""
-    pauses = context.tx.records.pauses()
+    pauses = context.unit.records.pauses()
     gone = [pause for pause in pauses if command.name in ("*", pause.pattern)]
     if not gone and command.name != "*":
         raise NotFound("Not paused", f"name: the pattern {command.name} is not paused")
@@ -55,10 +59,10 @@ def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
 
 def resume(context: Context, gone: list[PauseRow], *, by: str = "") -> None:
     """End some pauses; schedules that they held go on with their next tick."""
-    records = context.tx.records
+    records = context.unit.records
     held = [
         row
-        for row in context.tx.repeating()
+        for row in context.unit.repeating()
         if row.state == "QUEUED" and ticks.is_schedule(row) and records.pause_of(row.name) is not None
     ]
     for pause in gone:
@@ -66,22 +70,22 @@ def resume(context: Context, gone: list[PauseRow], *, by: str = "") -> None:
         context.note("resumed", name=pause.pattern, by=by)
     for row in held:
         if records.pause_of(row.name) is None:
-            pass_over(context, row, "paused")
-    context.tx.reopen()
+            unless_broken(context, row, partial(pass_over, context, row, "paused"))
+    context.unit.pauses_changed()
 
 
-@handles(TriggerJob)
+@handles(TriggerJob, plan=plan_by_name)
 def trigger_job(context: Context, command: TriggerJob) -> Answer:
     """Run a job now, or once more at the end of its present run."""
     row = _one_job(context, command)
-    pending = row.state in ("RUNNING", "RUNQUEUED")
-    if has_option(row, "removed"):
+    pending = row.state in lifecycle.WORKING
+    if row.memory.removed:
         raise WrongState("Can only trigger QUEUED and running jobs", "jobID: it was removed from its source")
     if pending:
-        context.tx.save(with_options(row, {"pending": "true"}))
+        context.save(row.noting(pending=True))
     elif row.state == "QUEUED":
-        if not has_option(row, "trigger") or has_option(row, "cause"):
-            context.tx.save(triggered(context, row))
+        if row.memory.trigger is None or row.memory.cause:
+            context.save(triggered(context, row))
     else:
         raise WrongState("Can only trigger QUEUED and running jobs", f"jobID: the job is {row.state}")
     context.note("triggered", name=row.name, job_id=row.job_id, by=command.by)
@@ -93,8 +97,8 @@ def _one_job(context: Context, command: TriggerJob) -> Job:
         return existing(context, command.job_id)
     if command.name is None:
         raise BadArguments("Missing jobID", "jobID: expected it, or a name")
-    every = context.tx.named(command.name, LIST_MAX)
-    found = [row for row in every if not has_option(row, "boundTo")]
+    every = context.unit.named(command.name, LIST_MAX)
+    found = [row for row in every if not row.memory.bound_to]
     if not found:
         raise NotFound("No job with this name", f"name: there is no job {command.name}")
     if len(found) > 1:
@@ -102,26 +106,26 @@ def _one_job(context: Context, command: TriggerJob) -> Job:
     return found[0]
 
 
-@handles(TerminateRun)
+@handles(TerminateRun, plan=plan_by_name)
 def terminate_run(context: Context, command: TerminateRun) -> Answer:
     """Let workers send SIGTERM."""
     return _stop(context, command, "TERM")
 
 
-@handles(KillRun)
+@handles(KillRun, plan=plan_by_name)
 def kill_run(context: Context, command: KillRun) -> Answer:
     """Let workers send SIGKILL."""
     return _stop(context, command, "KILL")
 
 
 def _stop(context: Context, command: TerminateRun | KillRun, signal: str) -> Answer:
-    records = context.tx.records
+    records = context.unit.records
     if command.run_id is not None:
         ids = [command.run_id]
     elif command.job_id is not None:
         ids = [existing(context, command.job_id).run_id]
     elif command.name is not None:
-        ids = [row.run_id for row in context.tx.named(command.name, LIST_MAX)]
+        ids = [row.run_id for row in context.unit.named(command.name, LIST_MAX)]
     else:
         raise BadArguments("Missing runID", "runID: expected it, or a jobID, or a name")
     found = [records.run(run_id) for run_id in ids if run_id]
@@ -146,10 +150,10 @@ def _stop(context: Context, command: TerminateRun | KillRun, signal: str) -> Ans
     return Answer()
 
 
-@handles(DrainWorker)
+@handles(DrainWorker, plan=lambda _: Plan(control=True))
 def drain_worker(context: Context, command: DrainWorker) -> Answer:
     """Let a worker take no more jobs, or take them again."""
-    records = context.tx.records
+    records = context.unit.records
     drained = command.worker in records.drains()
     if command.undo and drained:
         records.delete_drain(command.worker)
@@ -159,14 +163,14 @@ def drain_worker(context: Context, command: DrainWorker) -> Answer:
             raise NotFound("No such worker", f"worker: {command.worker} is not there; see ListWorkers")
         records.put_drain(command.worker, command.by, context.now)
         context.note("drained", name=command.worker, by=command.by)
-    context.after.append(partial(context.presence.drained, records.drains()))
+    context.emit(DrainsChanged(records.drains()))
     return Answer()
 
 
-@handles(AppendOutput)
+@handles(AppendOutput, plan=lambda command: Plan(runs=(command.run_id,)))
 def append_output(context: Context, command: AppendOutput) -> Answer:
     """Add lines to a run's output; answers the number of the last line that is kept."""
-    records = context.tx.records
+    records = context.unit.records
     run = records.run(command.run_id)
     if run is None:
         raise NotFound("No run with this runID", f"runID: there is no run {command.run_id}")
@@ -182,7 +186,7 @@ def append_output(context: Context, command: AppendOutput) -> Answer:
     ]
     if lines:
         records.append(command.run_id, lines)
-        context.topics.add(("output", command.run_id))
+        context.emit(OutputChanged(command.run_id))
     return Answer(f'{{"seq":{last + len(lines)}}}')
 
 

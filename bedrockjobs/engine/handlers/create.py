@@ -5,30 +5,37 @@ from __future__ import annotations
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, KEYS_KEPT_S
 from bedrockjobs.base.errors import BadArguments, NotFound, WrongState
+from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
 from bedrockjobs.commands.options import JobOptions
+from bedrockjobs.engine.events import JOB_CREATED, JobsCreated
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.job_options import after_seconds, has_option, placed, with_options, written
+from bedrockjobs.engine.handlers.plans import merged, plan_create
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.trigger import with_next_tick
+from bedrockjobs.job import lifecycle
 from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, OWN_COMMANDS
+from bedrockjobs.job.placement import placed, placed_if_waiting
 from bedrockjobs.job.rows import Job
 from bedrockjobs.schedule import repeat as repeats
 
 _OPTION_FIELDS = frozenset(JobOptions.model_fields)
 
 
-@handles(CreateJob)
+@handles(CreateJob, plan=plan_create)
 def create_job(context: Context, command: CreateJob) -> Answer:
     """Create a job; answers its jobID."""
-    return Answer(f'{{"jobID":{_create(context, command)}}}')
+    job_id = _create(context, command)
+    context.emit(JOB_CREATED)
+    return Answer(f'{{"jobID":{job_id}}}')
 
 
-@handles(CreateJobs)
+@handles(CreateJobs, plan=lambda command: merged(map(plan_create, command.jobs)))
 def create_jobs(context: Context, command: CreateJobs) -> Answer:
     """Create all jobs or none; answers their jobIDs in order."""
     created = [str(_create(context, spec)) for spec in command.jobs]
+    context.emit(JobsCreated(len(created)))
     return Answer(f'{{"jobIDs":[{",".join(created)}]}}')
 
 
@@ -36,10 +43,10 @@ def _create(context: Context, spec: JobSpec) -> int:
     if spec.idempotency_key is None:
         return create(context, spec)
     since = after_seconds(context.now_ms, -KEYS_KEPT_S)
-    known = context.tx.records.job_of_key(spec.idempotency_key, since)
+    known = context.unit.records.job_of_key(spec.idempotency_key, since)
     if known is None:
         known = create(context, spec)
-        context.tx.records.put_key(spec.idempotency_key, known, context.now_ms)
+        context.unit.records.put_key(spec.idempotency_key, known, context.now_ms)
     return known
 
 
@@ -50,21 +57,19 @@ def create(context: Context, spec: JobSpec, source: str = "") -> int:
         check_repeat(context, spec.repeat, spec.first_run)
     if spec.retry_after:
         _check_retry_after(context, spec)
-    parent = context.tx.job(spec.parent_job_id) if spec.parent_job_id else None
+    parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
     mocked = spec.mock_request or is_mock_data(spec.data) or (parent is not None and parent.mocked)
     if spec.unique:
-        existing = context.tx.first_of_name(spec.name, mocked=mocked)
+        existing = context.unit.first_of_name(spec.name, mocked=mocked)
         if existing is not None:
             _update_unique(context, spec, existing, priority)
             return existing.job_id
-    state = "QUEUED"
-    if spec.parent_job_id:
-        state = _state_of_child(spec, parent)
+    state = _state_of_child(spec, parent) if spec.parent_job_id else lifecycle.QUICK_CREATE[2]
     data: str = spec.data
     chosen = bool(source) or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set)
     row = Job(
         context.now,
-        0 if chosen else context.tx.new_job_id(),
+        0 if chosen else context.unit.new_job_id(),
         state,
         spec.name,
         spec.first_run or (first_run(context, spec.repeat) if spec.repeat else context.now_ms),
@@ -78,36 +83,45 @@ def create(context: Context, spec: JobSpec, source: str = "") -> int:
     )
     if chosen:
         checked = _with_options(row, spec, source)  # a job that is refused has no number
-        row = checked._replace(job_id=context.tx.new_job_id())
+        row = checked._replace(job_id=context.unit.new_job_id())
         if ticks.is_schedule(row) and spec.first_run is None:
             row = ticks.with_tick(row, row.next_run)
-    context.tx.insert(row)
+    context.unit.insert(row)
     return row.job_id
 
 
 def _with_options(row: Job, spec: JobOptions, source: str = "") -> Job:
-    changes: dict[str, str | None] = {
-        key: None if text == "null" else text for key, text in spec.chosen().items()
-    }
+    changed = row._replace(options_json=changed_options(row.options_json, spec))
     if source:
-        changes["source"] = jsontext.quoted(source)
-        changes["defined"] = None if row.data == "{}" else row.data
-    changed = with_options(row, changes)
-    check_options(changed, row.retry_after)
+        changed = changed._replace(
+            options_json=jsontext.with_members(changed.options_json, {"source": jsontext.quoted(source)})
+        ).noting(defined="" if row.data == "{}" else row.data)
+    check_options(changed)
     return placed(changed)
 
 
-def check_options(row: Job, retry_after: str) -> None:
+def changed_options(before: str, given: JobOptions) -> str:
+    """Return the column ``options`` with what was given; an option that was emptied is left out."""
+    chosen = given.chosen()
+    if not chosen:
+        return before
+    return jsontext.with_members(
+        before, {key: None if text == "null" else text for key, text in chosen.items()}
+    )
+
+
+def check_options(row: Job) -> None:
     """Refuse options that do not go together."""
-    own = [key for key in OWN_COMMANDS if has_option(row, key)]
+    options = row.options
+    own = [name for name in OWN_COMMANDS if getattr(options, name) is not None]
     if len(own) > 1:
         raise BadArguments(f"Malformed {own[1]}", f"{own[1]}: expected nothing together with {own[0]}")
-    if has_option(row, "hosts"):
+    if options.hosts:
         if not ticks.is_schedule(row):
             raise BadArguments("Malformed hosts", "hosts: expected a schedule, repeat: CRON ...")
-        if has_option(row, "lock"):
+        if options.lock:
             raise BadArguments("Malformed hosts", "hosts: expected nothing together with lock")
-    if retry_after and has_option(row, "lock"):
+    if row.retry_after and options.lock:
         raise BadArguments("Malformed lock", "lock: expected nothing together with retryAfter; see lease")
 
 
@@ -116,14 +130,15 @@ def _state_of_child(spec: JobSpec, parent: Job | None) -> str:
         raise NotFound("parentJobID does not exist", f"parentJobID: there is no job {spec.parent_job_id}")
     if parent.parent_job_id:
         raise WrongState("Cannot create grandchildren", f"parentJobID: job {parent.job_id} is a child itself")
-    if parent.state not in ("RUNNING", "RUNQUEUED", "PAUSED"):
+    if parent.state not in lifecycle.PENDING - {"QUEUED"}:
         raise WrongState(
             "Can only create child job when parent is RUNNING, RUNQUEUED or PAUSED",
             f"parentJobID: job {parent.job_id} is {parent.state}",
         )
     if spec.repeat:
         _refuse_repeating_child()
-    return "QUEUED" if parent.state == "PAUSED" else "PAUSED"
+    works = parent.state in lifecycle.WORKING
+    return lifecycle.target("create", lifecycle.GONE, *(("parent works",) if works else ()))
 
 
 def _refuse_repeating_child() -> None:
@@ -155,7 +170,7 @@ def _update_unique(context: Context, spec: JobSpec, existing: Job, priority: int
     changed = _with_options(changed, spec)
     if ticks.is_schedule(changed) and spec.repeat != existing.repeat and existing.state == "QUEUED":
         changed = with_next_tick(context, changed)
-    context.tx.save(written(existing, changed))
+    context.unit.save(placed_if_waiting(existing, changed))
 
 
 def first_run(context: Context, repeat: str) -> str:

@@ -7,17 +7,17 @@ from bedrockjobs.commands import ExplainJob
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.end import existing
 from bedrockjobs.engine.handlers.hosts import asks_for, workers_for
-from bedrockjobs.engine.handlers.job_options import has_option
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
 from bedrockjobs.job.rows import Job
+from bedrockjobs.store.base import Plan
 
 AHEAD_MAX = 1_000
 """Jobs ahead that are counted."""
 
 
-@handles(ExplainJob)
+@handles(ExplainJob, plan=lambda command: Plan(jobs=(command.job_id,)))
 def explain_job(context: Context, command: ExplainJob) -> Answer:
     """Answer the list of what a job waits for; nothing stands in the way of one whose list is empty."""
     row = existing(context, command.job_id)
@@ -31,13 +31,13 @@ def _reasons(context: Context, row: Job) -> list[tuple[str, str]]:
     if row.state == "PAUSED":
         if row.parent_job_id:
             return [("children", f"its parent, job {row.parent_job_id}, has to finish its own work first")]
-        pending = [child for child in context.tx.children(row.job_id) if child.state in lifecycle.PENDING]
+        pending = [child for child in context.unit.children(row.job_id) if child.state in lifecycle.PENDING]
         return [("children", f"{len(pending)} children have not ended")]
     if row.state != "QUEUED":
         return [("state", _state(row))]
     found = []
-    pause = context.tx.records.pause_of(row.name)
-    asked_for = has_option(row, "trigger") if row.lane == EVERY_LANE else parse_lane(row.lane).now
+    pause = context.unit.records.pause_of(row.name)
+    asked_for = row.memory.trigger is not None if row.lane == EVERY_LANE else parse_lane(row.lane).now
     if pause is not None and not asked_for:
         by = f" by {pause.by}" if pause.by else ""
         until = f" until {pause.until}" if pause.until else ""
@@ -51,10 +51,10 @@ def _reasons(context: Context, row: Job) -> list[tuple[str, str]]:
     if row.mocked:
         return [*found, ("mocked", "it is a mocked job: only a GetJob with getMockedJobs takes it")]
     lane = parse_lane(row.lane)
-    holder = context.tx.lock_holder(lane.lock) if lane.lock else None
+    holder = context.unit.lock_holder(lane.lock) if lane.lock else None
     if holder is not None:
         found.append(("lock", f"job {holder} holds the lock {lane.lock}"))
-    drains = context.tx.records.drains()
+    drains = context.unit.records.drains()
     workers = [
         worker
         for worker in context.presence.workers.values()
@@ -68,7 +68,7 @@ def _reasons(context: Context, row: Job) -> list[tuple[str, str]]:
         who = f"none of {len(workers)} workers that are there asks for {row.name}"
         found.append(("no worker", f"{which} {who}".strip()))
     if row.next_run <= context.now_ms:
-        ahead = context.tx.count_ahead(row, context.now_ms, AHEAD_MAX)
+        ahead = context.unit.count_ahead(row, context.now_ms, AHEAD_MAX)
         if ahead:
             more = " or more" if ahead >= AHEAD_MAX else ""
             found.append(("ahead", f"{ahead}{more} jobs of its name come first"))

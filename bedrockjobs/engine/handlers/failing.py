@@ -2,150 +2,176 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from zlib import crc32
 
 from bedrockjobs.base.config import (
     BACKOFF_S_DEFAULT,
     BACKOFF_S_MAX_DEFAULT,
+    ERROR_CHARS_MAX,
     GRACE_S_DEFAULT,
     LOST_RUNS_MAX,
     TAKE_BACK_S,
 )
-from bedrockjobs.base.jsontext import quoted
+from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.engine.events import JOB_LOST, JOB_RETRIED, RunForgotten
 from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.engine.handlers.job_options import (
-    ENDED,
-    after_seconds,
-    has_option,
-    option,
-    placed,
-    with_options,
-    word,
-)
-from bedrockjobs.engine.handlers.trigger import after_trigger, has_more
+from bedrockjobs.engine.handlers.runs import given
+from bedrockjobs.engine.handlers.ticks import CannotEvaluate
+from bedrockjobs.engine.handlers.trigger import after_asked_run
+from bedrockjobs.job import lifecycle
+from bedrockjobs.job.lifecycle import Event
+from bedrockjobs.job.placement import placed
 from bedrockjobs.job.rows import Job
 
 JITTER = 0.25
 """The most that is added to a retry's delay, as a part of it: jobs that failed together come back apart."""
 
 
-def after_failure(context: Context, row: Job, *, final: bool) -> None:
+def after_failure(context: Context, job: Job, *, final: bool) -> None:
     """Write a job whose run failed: retries are left, or a schedule goes on, or it has failed for good."""
-    count = option(row, "failures", 0) + 1
-    if not final and count <= option(row, "retries", 0) and not has_option(row, "removed"):
-        again = with_options(
-            row, {"failures": str(count), "cause": '"retry"', "overtime": None, **_tick(row)}
-        )
-        again = again._replace(
-            state="QUEUED", run_id=0, next_run=after_seconds(context.now_ms, backoff_s(row, count))
-        )
-        families.delete_ended_children(context, row)
-        context.tx.save(placed(again))
-        context.retried += 1
+    memory = job.memory
+    count = memory.failures + 1
+    if final or count > (job.options.retries or 0) or memory.removed:
+        over(context, job, "fail")
         return
-    over(context, row)
+    notes = memory._replace(failures=count, cause="retry", overtime=0)
+    if ticks.is_schedule(job):
+        notes = notes._replace(tick=ticks.tick_of(job))
+    families.delete_reported_children(context, job)
+    again = lifecycle.move(
+        job.remembering(notes),
+        "fail",
+        "runs again",
+        next_run=after_seconds(context.now_ms, backoff_s(job, count)),
+    )
+    context.save(placed(again))
+    context.emit(JOB_RETRIED)
 
 
-def _tick(row: Job) -> dict[str, str | None]:
-    """Return the change that lets a schedule remember which tick it is trying."""
-    return {"tick": quoted(ticks.tick_of(row))} if ticks.is_schedule(row) else {}
-
-
-def backoff_s(row: Job, count: int) -> float:
+def backoff_s(job: Job, count: int) -> float:
     """Return the seconds before a retry: doubled each time, within its limit, a little apart from others."""
-    first = option(row, "backoff", BACKOFF_S_DEFAULT)
-    longest = option(row, "maxBackoff", max(BACKOFF_S_MAX_DEFAULT, first))
+    first = given(job.options.backoff, BACKOFF_S_DEFAULT)
+    longest = given(job.options.max_backoff, max(BACKOFF_S_MAX_DEFAULT, first))
     seconds = min(first * 2.0 ** min(count - 1, 40), longest)
-    return float(seconds * (1 + JITTER * (crc32(f"{row.job_id} {count}".encode()) % 1_000) / 1_000))
+    return float(seconds * (1 + JITTER * (crc32(f"{job.job_id} {count}".encode()) % 1_000) / 1_000))
 
 
-def over(context: Context, row: Job) -> None:
-    """Write a job that is not tried again: a schedule goes on, another one has FAILED."""
-    more = after_trigger(context, row) if has_more(row) else None
-    if more is not None:
-        families.cancel_unstarted_children(context, row)
-        context.tx.save(more)
-    elif ticks.is_schedule(row):  # a failed run does not end a schedule
-        families.cancel_unstarted_children(context, row)
-        context.tx.save(ticks.after_run(context, with_options(row, ENDED)))
+def over(context: Context, job: Job, event: Event) -> None:
+    """Write a job that is not tried again after ``event``: a schedule goes on, another one has FAILED."""
+    try:
+        following = _following(context, job)
+    except CannotEvaluate as error:
+        break_off(context, job, error)
+        return
+    if following is not None:
+        families.cancel_unstarted_children(context, job)
+        context.save(lifecycle.move(following, event, "runs again"))
     else:
-        families.fail_for_good(context, row)
-        context.note(
-            "failed", name=row.name, job_id=row.job_id, run_id=row.run_id, detail=word(row, "error", "")
-        )
+        families.fail_for_good(context, job, event)
+        detail = job.memory.error or ""
+        context.note("failed", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=detail)
 
 
-def lost(context: Context, row: Job, status: str, words: str) -> None:
+def _following(context: Context, job: Job) -> Job | None:
+    """Return a job planned for what comes after its failed run; None where nothing does."""
+    memory = job.memory
+    if memory.asked_for and (following := after_asked_run(context, job)) is not None:
+        return following
+    if ticks.is_schedule(job):  # a failed run does not end a schedule
+        return ticks.after_run(context, job.remembering(memory.after_end()))
+    return None
+
+
+def break_off(context: Context, job: Job, error: CannotEvaluate) -> None:
+    """Write a schedule that can be evaluated no more as FAILED; UpdateJob or RetryJob mends it."""
+    words = f"Its repeat can not be evaluated: {error}"[:ERROR_CHARS_MAX]
+    notes = job.memory.after_end()._replace(
+        error=words, broken=True, trigger=None, pending=False, before=None
+    )
+    context.save(lifecycle.move(job.remembering(notes), "break", expires=""))
+    families.cancel_unstarted_children(context, job)
+    context.note("failed", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=words)
+
+
+def unless_broken(context: Context, job: Job, act: Callable[[], None]) -> None:
+    """Do something for which a queued schedule has to be evaluated; one that cannot be is FAILED."""
+    try:
+        act()
+    except CannotEvaluate as error:
+        break_off(context, job, error)
+
+
+def lost(context: Context, job: Job, status: str, words: str) -> None:
     """Write a job whose run was taken away from its worker, which is closed already."""
-    context.lost += 1
-    row = with_options(row, {"error": quoted(words), "overtime": None})
-    losses = option(row, "losses", 0) + 1
+    context.emit(JOB_LOST)
+    memory = job.memory._replace(error=words, overtime=0)
+    losses = memory.losses + 1
     if (
         status in ("terminated", "killed")
-        or ticks.is_schedule(row)
-        or has_option(row, "removed")
-        or word(row, "onLost", "retry") == "fail"
+        or ticks.is_schedule(job)
+        or memory.removed
+        or job.options.on_lost == "fail"
         or losses >= LOST_RUNS_MAX
     ):
-        over(context, row)
+        over(context, job.remembering(memory), "lose")
         return
-    again = with_options(row, {"losses": str(losses), "cause": '"lost"'})
-    context.tx.save(placed(again._replace(state="QUEUED", run_id=0, next_run=context.now_ms)))
+    again = job.remembering(memory._replace(losses=losses, cause="lost"))
+    context.save(placed(lifecycle.move(again, "lose", "runs again", next_run=context.now_ms)))
 
 
 def lease_over(context: Context, run_id: int) -> None:
     """Take the job of a silent worker away from it."""
-    run = context.tx.records.run(run_id)
-    if run is None or run.status != "running":
-        context.after.append(lambda: context.presence.closed(run_id))
-        return
-    row = context.tx.job(run.job_id)
-    if row is None or row.run_id != run_id:  # it cannot be, and must not be asked for again
-        context.after.append(lambda: context.presence.closed(run_id))
+    run = context.unit.records.run(run_id)
+    job = None if run is None or run.status != "running" else context.unit.job(run.job_id)
+    if run is None or job is None or job.run_id != run_id:  # it is not there, and must not be asked for again
+        context.emit(RunForgotten(run_id))
         return
     words = f"Run lost: worker {run.worker} was silent for {run.lease} s"
-    status = runs.close(context, row, "frozen", error=words)
-    context.note("lost", name=row.name, job_id=row.job_id, run_id=run_id, by=run.worker, detail=words)
-    lost(context, row, status, words)
+    status = runs.close(context, job, "frozen", error=words)
+    context.note("lost", name=job.name, job_id=job.job_id, run_id=run_id, by=run.worker, detail=words)
+    lost(context, job, status, words)
 
 
-def time_over(context: Context, row: Job) -> None:
+def time_over(context: Context, job: Job) -> None:
     """Deal with a job whose ``expires`` has passed."""
-    if row.state == "QUEUED":
-        _not_started(context, row)
-    elif row.state in ("RUNNING", "RUNQUEUED"):
-        _takes_too_long(context, row)
+    if job.state == "QUEUED":
+        _not_started(context, job)
+    elif job.state in lifecycle.WORKING:
+        _takes_too_long(context, job)
     else:
-        context.tx.save(row._replace(expires=""))
+        context.save(job._replace(expires=""))
 
 
-def _not_started(context: Context, row: Job) -> None:
-    context.note("expired", name=row.name, job_id=row.job_id, detail=f"not started, due at {row.next_run}")
-    if ticks.is_schedule(row):
-        context.tx.save(row._replace(expires=""))
-        ticks.skip_overdue(context, row, "too late")
+def _not_started(context: Context, job: Job) -> None:
+    detail = f"not started, due at {job.next_run}"
+    context.note("expired", name=job.name, job_id=job.job_id, detail=detail)
+    if ticks.is_schedule(job):
+        waiting = job._replace(expires="")
+        context.save(waiting)
+        unless_broken(context, waiting, lambda: ticks.skip_overdue(context, waiting, "too late"))
         return
-    context.tx.delete(row.job_id)
-    families.cancel_unstarted_children(context, row)
-    families.resume_parent(context, row.parent_job_id)
+    context.save(lifecycle.move(job, "expire"))
+    families.cancel_unstarted_children(context, job)
+    families.resume_parent(context, job.parent_job_id)
 
 
-def _takes_too_long(context: Context, row: Job) -> None:
+def _takes_too_long(context: Context, job: Job) -> None:
     """TERM, then KILL, then the job is taken back whatever its worker says."""
-    stage = option(row, "overtime", 0) if row.run_id else 2
+    stage = job.memory.overtime if job.run_id else 2
     if stage < 2:
-        run = context.tx.records.run(row.run_id)
+        run = context.unit.records.run(job.run_id)
         signal = ("TERM", "KILL")[stage]
         if run is not None and run.stop not in ("", "TERM" + runs.TIMED_OUT):
-            runs.stop(context, row.run_id, "KILL" if stage else run.stop)
+            runs.stop(context, job.run_id, "KILL" if stage else run.stop)
         else:
-            runs.stop(context, row.run_id, signal + runs.TIMED_OUT)
-        wait = TAKE_BACK_S if stage else option(row, "grace", GRACE_S_DEFAULT)
-        later = with_options(row, {"overtime": str(stage + 1)})
-        context.tx.save(later._replace(expires=after_seconds(context.now_ms, wait)))
+            runs.stop(context, job.run_id, signal + runs.TIMED_OUT)
+        wait = TAKE_BACK_S if stage else given(job.options.grace, GRACE_S_DEFAULT)
+        later = job.noting(overtime=stage + 1)
+        context.save(later._replace(expires=after_seconds(context.now_ms, wait)))
         return
-    words = f"Run over its time: {option(row, 'runTimeout', 0)} s"
-    status = runs.close(context, row, "timeout", error=words)
-    context.note("timeout", name=row.name, job_id=row.job_id, run_id=row.run_id, detail=words)
-    lost(context, row._replace(expires=""), status, words)
+    words = f"Run over its time: {job.options.run_timeout or 0} s"
+    status = runs.close(context, job, "timeout", error=words)
+    context.note("timeout", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=words)
+    lost(context, job._replace(expires=""), status, words)

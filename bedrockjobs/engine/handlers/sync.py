@@ -6,25 +6,25 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import BadArguments, WrongState
 from bedrockjobs.commands import JobSpec, SyncSchedules
 from bedrockjobs.engine.handlers import families
-from bedrockjobs.engine.handlers.context import SHOWN, Answer, Context
+from bedrockjobs.engine.handlers.change import mended
+from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.create import check_options, check_repeat, create
-from bedrockjobs.engine.handlers.job_options import with_options, word, written
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.trigger import with_next_tick
+from bedrockjobs.job import lifecycle
+from bedrockjobs.job.placement import placed_if_waiting
 from bedrockjobs.job.rows import Job
 from bedrockjobs.schedule import repeat as repeats
-
-OURS = SHOWN | {"defined"}
-"""What a source says of a job's options; ``defined`` is the data of its definition, which runs may change."""
+from bedrockjobs.store.base import Plan
 
 
-@handles(SyncSchedules)
+@handles(SyncSchedules, plan=lambda _: Plan(everything=True))
 def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     """Add, change and remove a source's schedules; answers their names."""
     specs = _checked(context, command)
-    ours = {row.name: row for row in context.tx.repeating() if word(row, "source", "") == command.source}
+    ours = {row.name: row for row in context.unit.repeating() if row.options.source == command.source}
     for name in specs.keys() - ours.keys():
-        if context.tx.named(name, 1):
+        if context.unit.named(name, 1):
             raise WrongState("Name is taken", f"schedules: a job {name} exists that is not of this source")
     added = [name for name in specs if name not in ours]
     removed = [name for name in ours if name not in specs]
@@ -64,42 +64,42 @@ def _checked(context: Context, command: SyncSchedules) -> dict[str, JobSpec]:
 
 def _wanted(spec: JobSpec, source: str) -> dict[str, str]:
     options = {key: text for key, text in spec.chosen().items() if text != "null"}
-    if spec.data != "{}":
-        options["defined"] = spec.data
     return {**options, "source": jsontext.quoted(source)}
 
 
+def _defined(spec: JobSpec) -> str:
+    return "" if spec.data == "{}" else spec.data
+
+
 def _differs(row: Job, spec: JobSpec, source: str) -> bool:
-    ours = {key: text for key, text in jsontext.members(row.options).items() if key in OURS}
     return (
         ("data" in spec.model_fields_set and spec.data != row.data)
         or (row.repeat, row.priority) != (spec.repeat, spec.wanted_priority)
-        or ours != _wanted(spec, source)
+        or jsontext.members(row.options_json) != _wanted(spec, source)
+        or row.memory.defined != _defined(spec)
     )
 
 
 def _change(context: Context, row: Job, spec: JobSpec, source: str) -> None:
-    before = jsontext.members(row.options)
-    kept = {key: text for key, text in before.items() if key not in OURS}
-    redefined = "data" in spec.model_fields_set or "defined" in before
-    changed = row._replace(
+    redefined = "data" in spec.model_fields_set or bool(row.memory.defined)
+    changed = row.noting(defined=_defined(spec))._replace(
         repeat=spec.repeat,
         priority=spec.wanted_priority,
         data=spec.data if redefined else row.data,
-        options=jsontext.join({**_wanted(spec, source), **kept}),
+        options_json=jsontext.join(_wanted(spec, source)),
     )
-    check_options(changed, row.retry_after)
+    check_options(changed)
     if row.state == "QUEUED" and spec.repeat != row.repeat:
         changed = with_next_tick(context, changed)
-    context.tx.save(written(row, changed))
+    context.save(placed_if_waiting(row, mended(changed)))
 
 
 def _remove(context: Context, row: Job) -> None:
     context.note("deleted", name=row.name, job_id=row.job_id, detail="removed from its source")
-    if row.state == "RUNNING":  # it ends with its present run
-        gone: dict[str, str | None] = {"source": None, "pending": None, "removed": "true"}
-        context.tx.save(with_options(row, gone)._replace(repeat=""))
+    if row.state in lifecycle.WORKING:  # it ends with its present run
+        options = jsontext.with_members(row.options_json, {"source": None})
+        context.save(row.noting(pending=False, removed=True)._replace(repeat="", options_json=options))
         return
-    context.tx.delete(row.job_id)
-    context.tx.records.delete_ticks(row.job_id)
+    context.save(lifecycle.move(row, "remove"))
+    context.unit.records.delete_ticks(row.job_id)
     families.cancel_unstarted_children(context, row)

@@ -1,0 +1,190 @@
+"""What happened, said once: handlers emit these, and after the commit whoever listens hears them in order.
+
+An event that people follow is also written to the table ``events``, in the same commit. Nothing here is heard
+of a transaction that was undone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+log = logging.getLogger(__name__)
+
+
+class Noted(NamedTuple):
+    """Something that people follow; it stands in the table ``events`` too."""
+
+    kind: str
+    name: str = ""
+    """A job's, a worker's or a pattern."""
+    job_id: int = 0
+    run_id: int = 0
+    by: str = ""
+    detail: str = ""
+
+
+class JobsCreated(NamedTuple):
+    """Jobs that CreateJob or CreateJobs asked for, those included that existed already."""
+
+    jobs: int
+
+
+class JobsTaken(NamedTuple):
+    """Jobs that one answer hands out."""
+
+    jobs: int
+    due: str
+    """When the first of them was due."""
+    at: str
+    """When it was taken; all takes of a commit have the same."""
+
+
+class JobsFinished(NamedTuple):
+    """Jobs whose runs ended well."""
+
+    jobs: int
+
+
+class JobFailed(NamedTuple):
+    """A run that FailJob ended."""
+
+
+class JobRetried(NamedTuple):
+    """A job that is tried again."""
+
+
+class JobLost(NamedTuple):
+    """A job whose run was taken away from its worker."""
+
+
+class RunOpened(NamedTuple):
+    """A run that a worker began."""
+
+    run_id: int
+    job_id: int
+    worker: str
+    lease_s: int
+    """Seconds it may be without a heartbeat; 0: as long as it likes."""
+    cause: str
+    wait_s: float
+    """How long its job had been due."""
+
+
+class RunRestored(NamedTuple):
+    """A run that was open when the server started; its lease begins anew."""
+
+    run_id: int
+    job_id: int
+    worker: str
+    lease_s: int
+    stop: str
+
+
+class RunEnded(NamedTuple):
+    """A run that ended; times are stamps, as in the tables."""
+
+    run_id: int
+    job_id: int
+    name: str
+    attempt: int
+    cause: str
+    worker: str
+    started: str
+    ended: str
+    status: str
+    exit_code: int | None
+    error: str
+    traceparent: str
+    """The W3C trace context that its job was created with; empty without one."""
+    took_s: float
+
+
+class RunForgotten(NamedTuple):
+    """A run that nobody does any more, and that leaves no end: handed back, or not to be found."""
+
+    run_id: int
+
+
+class RunStopped(NamedTuple):
+    """A run whose worker is to send a signal."""
+
+    run_id: int
+    signal: str
+    """TERM or KILL."""
+
+
+class OutputChanged(NamedTuple):
+    """A run that printed something, or told its progress."""
+
+    run_id: int
+
+
+class TicksEntered(NamedTuple):
+    """Ticks of a schedule that got their entry in the ledger."""
+
+    outcome: str
+    ticks: int
+    late_s: int
+
+
+class WorkerAsked(NamedTuple):
+    """A worker that asked for jobs."""
+
+    worker: str
+    host: str
+    pid: int
+    names: tuple[str, ...]
+    accepts: tuple[str, ...]
+    wait_s: float
+    """How long it may wait for the answer."""
+
+
+class DrainsChanged(NamedTuple):
+    """The workers that take no more jobs from now on, all of them."""
+
+    drains: frozenset[str]
+
+
+Event = (
+    Noted | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
+    | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
+    | DrainsChanged
+)  # fmt: skip
+
+JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)
+JOB_FAILED, JOB_RETRIED, JOB_LOST = JobFailed(), JobRetried(), JobLost()
+
+
+class Listener(Protocol):
+    """Somebody who wants to hear of events."""
+
+    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+        """Return what is to be called with each kind of event."""
+        ...
+
+
+class Listeners:
+    """Who hears what, in the order in which they were added."""
+
+    def __init__(self, listeners: Sequence[Listener] = ()) -> None:
+        """Begin with some."""
+        self._hearing: dict[type, list[Callable[[Any], object]]] = {}
+        for listener in listeners:
+            self.add(listener)
+
+    def add(self, listener: Listener) -> None:
+        """Let somebody hear of what happens from now on."""
+        for kind, call in listener.hears().items():
+            self._hearing.setdefault(kind, []).append(call)
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Tell what happened, which is on disk; one who fails hinders nobody else."""
+        hearing = self._hearing
+        for event in events:
+            for call in hearing.get(type(event), ()):
+                try:
+                    call(event)
+                except Exception:
+                    log.exception("a listener failed with %s", event)

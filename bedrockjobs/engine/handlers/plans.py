@@ -1,0 +1,70 @@
+"""What commands are going to touch, as far as their parameters tell: pure functions, one row never read.
+
+An engine that locks rows reads and locks what the plans of a unit name in one go, and in one order. What a
+handler asks for beyond its plan costs such an engine another round trip; SQLite needs no plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+from bedrockjobs.commands import GetJob, GetJobs, JobSpec, KillRun, TerminateRun, TriggerJob
+from bedrockjobs.commands.jobs import Ending
+from bedrockjobs.job.rows import names_from
+from bedrockjobs.store.base import Plan
+
+
+def merged(plans: Iterable[Plan]) -> Plan:
+    """Return one plan for all that some plans name."""
+    every = list(plans)
+    return Plan(
+        jobs=tuple(chain.from_iterable(plan.jobs for plan in every)),
+        runs=tuple(chain.from_iterable(plan.runs for plan in every)),
+        names=tuple(chain.from_iterable(plan.names for plan in every)),
+        keys=tuple(chain.from_iterable(plan.keys for plan in every)),
+        takes=tuple(chain.from_iterable(plan.takes for plan in every)),
+        new_jobs=sum(plan.new_jobs for plan in every),
+        new_runs=sum(plan.new_runs for plan in every),
+        control=any(plan.control for plan in every),
+        everything=any(plan.everything for plan in every),
+    )
+
+
+def plan_create(spec: JobSpec) -> Plan:
+    """Return the plan of one job to create."""
+    return Plan(
+        jobs=(spec.parent_job_id,) if spec.parent_job_id else (),
+        names=(spec.name,) if spec.unique else (),
+        keys=(spec.idempotency_key,) if spec.idempotency_key is not None else (),
+        new_jobs=1,
+    )
+
+
+def plan_take(command: GetJob | GetJobs, limit: int) -> Plan:
+    """Return the plan of a take."""
+    names = names_from(command.name, tuple(command.names) if command.names else None)
+    if names is None:
+        return Plan()
+    return Plan(takes=((names, limit),), new_runs=limit if command.worker else 0)
+
+
+def plan_ending(command: Ending) -> Plan:
+    """Return the plan of the end of a run, and of the take that ``thenGet`` adds."""
+    names = names_from(command.then_get, None) if command.then_get else None
+    return Plan(
+        jobs=(command.job_id,),
+        runs=(command.run_id,) if command.run_id else (),
+        takes=((names, 1),) if names is not None else (),
+        new_runs=1 if names is not None and command.worker else 0,
+    )
+
+
+def plan_by_name(command: TriggerJob | TerminateRun | KillRun) -> Plan:
+    """Return the plan of a command that is given a jobID or a name, and perhaps a runID."""
+    run_id = getattr(command, "run_id", None)
+    return Plan(
+        jobs=(command.job_id,) if command.job_id else (),
+        runs=(run_id,) if run_id else (),
+        names=(command.name,) if command.name else (),
+    )

@@ -1,0 +1,36 @@
+"""Who works on what: workers, leases and stops, as the handlers see them, wherever they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class PresentWorker(Protocol):
+    """A worker that is alive."""
+
+    name: str
+    accepts: tuple[str, ...]
+    """Kinds of jobs' own commands that it runs: cmd, argv, url."""
+    quiet: bool
+    """Whether it said that it takes no more jobs for now."""
+
+    @property
+    def names(self) -> list[str]:
+        """Return the name patterns it asks for."""
+        ...
+
+
+class Presence(Protocol):
+    """The workers of all servers of a database."""
+
+    @property
+    def workers(self) -> Mapping[str, PresentWorker]:
+        """Return the live workers by name."""
+        ...
+
+
+class Nobody:
+    """A presence without workers, for whoever has none."""
+
+    workers: Mapping[str, PresentWorker] = {}

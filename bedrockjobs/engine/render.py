@@ -1,0 +1,62 @@
+"""How a job looks in an answer: JSON text with its keys in order, its data as it was spelled."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.jsontext import quoted
+from bedrockjobs.job.rows import Job
+
+
+def render(row: Job, more: dict[str, str] | None = None) -> str:
+    """Return a job as JSON text with its keys in order; ``more`` holds further members as JSON text.
+
+    Differs from Bedrock: names like ``1234567`` or ``null`` come back from it as bare numbers and words.
+    """
+    if not more and not row.parent_job_id:
+        return (
+            f'{{"created":"{row.created}","data":{row.data},"jobID":{row.job_id},'
+            f'"lastRun":"{row.last_run}","name":{quoted(row.name)},"nextRun":"{row.next_run}",'
+            f'"priority":{row.priority},"repeat":{quoted(row.repeat)},'
+            f'"retryAfter":{quoted(row.retry_after)}}}'
+        )
+    parts = {
+        "created": f'"{row.created}"',
+        "data": row.data,
+        "jobID": str(row.job_id),
+        "lastRun": f'"{row.last_run}"',
+        "name": quoted(row.name),
+        "nextRun": f'"{row.next_run}"',
+        "priority": str(row.priority),
+        "repeat": quoted(row.repeat),
+        "retryAfter": quoted(row.retry_after),
+        **(more or {}),
+    }
+    if row.parent_job_id:
+        parts["parentJobID"] = str(row.parent_job_id)
+    return "{" + ",".join(f'"{key}":{parts[key]}' for key in sorted(parts)) + "}"
+
+
+def shown_options(row: Job) -> dict[str, str]:
+    """Return the options of a job that its answers show, as JSON texts."""
+    return {} if row.options_json == "{}" else jsontext.members(row.options_json)
+
+
+def entity_tag(text: str) -> str:
+    """Return the entity tag of an answer: the same as long as the answer is."""
+    return f'"{sha256(text.encode()).hexdigest()[:32]}"'
+
+
+def render_with_state(row: Job) -> str:
+    """Return a job as QueryJob and ListJobs show it: with its state and what its last end left behind."""
+    more = {"state": f'"{row.state}"', **shown_options(row)}
+    if row.memory_json != "{}":
+        memory = row.memory
+        if memory.error is not None:
+            more["error"] = quoted(memory.error)
+        if memory.exit_code is not None:
+            more["exitCode"] = str(memory.exit_code)
+    if row.expires:
+        more["expires"] = f'"{row.expires}"'
+    return render(row, more)

@@ -1,0 +1,82 @@
+"""One unit of work: whatever is done in the open transaction is done by a function of this module.
+
+A unit that raises has done nothing: its writes are undone, and so is what it changed in memory, part by part,
+each by its own ``undo``. A unit that returns, also a refusal, keeps what it did. What the database itself
+could not do (a StoreError) undoes the whole transaction, elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, TypeVar
+
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.commands import Command, CreateJobs, SyncSchedules
+from bedrockjobs.engine import handlers
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.registry import HANDLERS
+from bedrockjobs.store.base import StoreError
+
+T = TypeVar("T")
+Outcome = Answer | CommandError
+
+for _module in iter_modules(handlers.__path__):
+    import_module(f"{handlers.__name__}.{_module.name}")  # each says itself which commands it does
+
+WRITES_BEFORE_REFUSING = frozenset({CreateJobs, SyncSchedules})
+"""Commands of which a part may be done when another is refused."""
+
+
+class WroteBeforeRefusing(RuntimeError):
+    """A command wrote something and was refused then: the transaction has to be undone and done with care."""
+
+
+def unit(context: Context, act: Callable[[], T]) -> T:
+    """Do one thing whole or not at all; raises what it raises, or the StoreError that this means."""
+    parts = context.parts
+    marks = [part.mark() for part in parts]
+    savepoint: object = None
+    try:
+        savepoint = context.unit.savepoint()
+        result = act()
+        context.unit.release()
+    except Exception as error:
+        fault = context.unit.fault(error)
+        if fault is not None:
+            raise fault from error
+        try:
+            context.unit.undo(savepoint)
+        except Exception as second:  # nobody knows what is left of it: the whole transaction goes
+            raise context.unit.fault(second) or StoreError(str(second)) from error
+        for part, mark in zip(parts, marks, strict=True):
+            part.undo(mark)
+        raise
+    return result
+
+
+def perform(context: Context, command: Command[Any], *, careful: bool = False) -> Outcome:
+    """Do a command; a refusal comes back as the error.
+
+    Most handlers write nothing before they refuse, so that nothing has to be undone: they are done without a
+    savepoint, unless ``careful``. Raises what a handler raises that is no refusal, and WroteBeforeRefusing.
+    """
+    kind = type(command)
+    handler = HANDLERS[kind]
+    outcome: Outcome
+    if careful or kind in WRITES_BEFORE_REFUSING:
+        try:
+            outcome = unit(context, partial(handler, context, command))
+        except CommandError as error:
+            outcome = error
+        return outcome
+    written = context.unit.written
+    try:
+        outcome = handler(context, command)
+    except CommandError as error:
+        if context.unit.written != written:
+            raise WroteBeforeRefusing(f"{kind.__name__}: {error}") from error
+        outcome = error
+    return outcome

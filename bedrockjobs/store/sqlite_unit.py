@@ -1,0 +1,258 @@
+"""A unit on SQLite: the rows as the open transaction sees them, and what is remembered of them between units.
+
+The statements go over the writer's connection. What is remembered is a list of ``InMemory`` parts: nothing of
+it is ever reset by hand, a part that is undone undoes each of them, and a unit that is rolled back, or a
+change by another process, makes each of them forget.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from datetime import UTC, datetime
+from typing import Any
+
+from bedrockjobs.base.config import Settings
+from bedrockjobs.job.rows import Job
+from bedrockjobs.store.base import InMemory, StoreBroken, StoreBusy, StoreError, StoreFull
+from bedrockjobs.store.facts import Facts
+from bedrockjobs.store.identifiers import Identifiers
+from bedrockjobs.store.ready_queue import ReadyQueue
+from bedrockjobs.store.records import SQLiteRecords
+from bedrockjobs.store.row_cache import RowCache
+from bedrockjobs.store.statements import STATEMENTS as SQL
+
+_REST = Job._fields.index("priority") + 1
+_PLAIN = Job("", 0, "", "", "")[_REST:]
+"""What follows the priority in the row of a job of which nothing special was asked."""
+
+
+def fault_of(error: Exception) -> StoreError | None:
+    """Return the fault that an error of SQLite means; None for any other exception."""
+    if isinstance(error, StoreError):
+        return error
+    if not isinstance(error, sqlite3.Error):
+        return None
+    name = getattr(error, "sqlite_errorname", "")
+    words = f"{error} ({name})"
+    if "FSYNC" in name:
+        return StoreBroken(words)
+    if name == "SQLITE_FULL":
+        return StoreFull(words)
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreBusy(words)
+    return StoreError(words)
+
+
+class SQLiteUnit:
+    """The open transaction of one database; opened and ended by its engine."""
+
+    def __init__(self, connection: sqlite3.Connection, settings: Settings) -> None:
+        """Work over the writer's connection."""
+        self._connection = connection
+        self._execute = connection.execute
+        self.moment = datetime.min.replace(tzinfo=UTC)
+        self.read_anew = False
+        """Whether somebody else changed the database before this unit."""
+        self._rows = RowCache()
+        self._facts = Facts(self._execute)
+        self.identifiers = Identifiers(self._execute, lambda job_id: self.job(job_id) is not None)
+        self.records = SQLiteRecords(connection)
+        """The tables beside jobs."""
+        self.ready = ReadyQueue(connection, self.job, self.records, settings)
+        """The queued jobs."""
+        self._parts: tuple[InMemory, ...] = (
+            self._rows, self._facts, self.identifiers, self.records, self.ready, self.ready.patterns
+        )  # fmt: skip
+        self.first_due, self.soonest = self.ready.first_due, self.ready.soonest
+        self.lock_holder, self.pauses_changed = self.ready.lock_holder, self.ready.pauses_changed
+        self.became_ready, self.must_wake_all = self.ready.became_ready, self.ready.must_wake_all
+        self.workers_with_own_jobs = self.ready.workers_with_own_jobs
+        self.due_on_all_hosts = self.ready.due_on_all_hosts
+        self.crash_patterns, self.next_expiry = self._facts.crash_patterns, self._facts.next_expiry
+        self._must_sync = False
+        self._changes_before = 0
+
+    # --- the transaction ---------------------------------------------------------------------------------
+
+    fault = staticmethod(fault_of)
+
+    def open(self, moment: datetime, *, read_anew: bool) -> None:
+        """Begin at a moment, in a transaction that the engine has begun."""
+        self.moment, self.read_anew = moment, read_anew
+        self._must_sync = self.records.dirty = False
+        self._changes_before = self._connection.total_changes
+        self.ready.refresh()
+
+    @property
+    def written(self) -> int:
+        """Return how many rows were written so far, in this unit and before."""
+        return self._connection.total_changes
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether the open transaction has written anything."""
+        return self._connection.total_changes != self._changes_before
+
+    @property
+    def must_sync(self) -> bool:
+        """Tell whether it wrote anything that must not be lost in a power cut (``claims-lazy``)."""
+        return self._must_sync or self.records.dirty
+
+    def savepoint(self) -> list[Any]:
+        """Begin a part that can be undone by itself; return its mark."""
+        marks = [part.mark() for part in self._parts]
+        self._execute("SAVEPOINT part")
+        return marks
+
+    def release(self) -> None:
+        """Keep the part."""
+        self._execute("RELEASE part")
+
+    def undo(self, mark: object) -> None:
+        """Undo the part that began at a mark."""
+        assert isinstance(mark, list)
+        self._execute("ROLLBACK TO part")
+        self._execute("RELEASE part")
+        for part, its in zip(self._parts, mark, strict=True):
+            part.undo(its)
+        self.ready.refresh()
+
+    def forget(self) -> None:
+        """Read anew whatever is asked for next."""
+        for part in self._parts:
+            part.forget()
+
+    # --- rows --------------------------------------------------------------------------------------------
+
+    def new_job_id(self) -> int:
+        """Return the next jobID."""
+        return self.identifiers.new_job()
+
+    def new_run_id(self) -> int:
+        """Return the next runID."""
+        return self.identifiers.new_run()
+
+    def insert(self, job: Job) -> None:
+        """Add a job."""
+        self._must_sync = True
+        if job[_REST:] == _PLAIN and not (job.last_run or job.repeat):
+            plain = (job.created, job.job_id, job.state, job.name, job.next_run, job.data, job.priority)
+            self._execute(SQL["insert_plain_job"], plain)
+        else:
+            if job.parent_job_id:
+                self._facts.note_family()
+            self._execute(SQL["insert_job"], job)
+            if job.expires:
+                self._facts.note_expiry(job.expires)
+        self._rows.keep(job)
+        self.ready.note(job)
+
+    def job(self, job_id: int) -> Job | None:
+        """Return a job, or None."""
+        job = self._rows.get(job_id)
+        if job is None:
+            found = self._execute(SQL["job_by_id"], (job_id,)).fetchone()
+            job = None if found is None else Job._make(found)
+        return job
+
+    def save(self, job: Job) -> None:
+        """Write what can change in a job."""
+        # A lost take of a RUNQUEUED job is repeated after retryAfter, as a lost delivery is.
+        self._must_sync = self._must_sync or job.state != "RUNQUEUED"
+        self._execute(
+            SQL["save_job"],
+            (
+                job.state, job.name, job.next_run, job.last_run, job.repeat, job.data, job.priority,
+                job.retry_after, job.attempt, job.run_id, job.expires, job.lane, job.options_json,
+                job.memory_json, job.job_id,
+            ),
+        )  # fmt: skip
+        self._rows.keep(job)
+        if job.expires:
+            self._facts.note_expiry(job.expires)
+        self.ready.note(job)
+
+    def claim(self, job: Job) -> None:
+        """Write lastRun, attempt and runID of a plain job that becomes RUNNING."""
+        self._must_sync = True
+        self._execute(SQL["claim_job"], (job.last_run, job.attempt, job.run_id, job.job_id))
+        self._rows.keep(job)
+        if job.lane:
+            self.ready.note_lock(job)
+
+    def delete(self, job_id: int) -> None:
+        """Remove a job."""
+        self._must_sync = True
+        self._execute(SQL["delete_job"], (job_id,))
+        self._rows.drop(job_id)
+        self.ready.drop(job_id)
+
+    def delete_plain(self, job_id: int) -> bool:
+        """Remove a RUNNING job if that is all its end takes; return whether it was."""
+        if self._facts.families():
+            return False
+        found = self._execute(SQL["delete_plain_job"], (job_id,)).rowcount == 1
+        if found:
+            self._must_sync = True
+            self._rows.drop(job_id)
+        return found
+
+    # --- looking for rows --------------------------------------------------------------------------------
+
+    def _jobs(self, statement: str, *parameters: str | int) -> list[Job]:
+        return [Job._make(row) for row in self._execute(SQL[statement], parameters)]
+
+    def expired(self, now: str, limit: int) -> list[Job]:
+        """Return jobs whose ``expires`` has passed, the oldest first."""
+        expiry = self._facts.next_expiry()
+        if expiry is None or expiry > now:
+            return []
+        self._facts.look_for_expiry()  # anew, when these have been dealt with
+        return self._jobs("expired", now, limit)
+
+    def repeating(self) -> list[Job]:
+        """Return all jobs with a repeat, by name."""
+        return self._jobs("repeating")
+
+    def named(self, name: str, limit: int) -> list[Job]:
+        """Return the first jobs of a name, by jobID, whatever their state."""
+        return self._jobs("named", name, limit)
+
+    def bound_of_name(self, name: str) -> list[Job]:
+        """Return the jobs of a name that are bound to a worker."""
+        return self._jobs("bound_of_name", name)
+
+    def count_ahead(self, job: Job, now: str, limit: int) -> int:
+        """Return how many due jobs of its lane and name come before a job, up to ``limit``."""
+        found = self._execute(
+            SQL["count_ahead"], (job.lane, job.name, now, job.priority, job.next_run, job.job_id, limit)
+        ).fetchone()
+        return int(found[0])
+
+    def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
+        """Return the oldest job of a name in any state, mocked or real."""
+        found = self._execute(SQL["first_of_name"], (name, int(mocked))).fetchone()
+        return None if found is None else self.job(found[0])
+
+    def children(self, job_id: int) -> list[Job]:
+        """Return the children of a job by jobID."""
+        return self._jobs("children_of", job_id) if self._facts.families() else []
+
+    def has_children(self, job_id: int) -> bool:
+        """Tell whether a job has children."""
+        return self._facts.families() and self._execute(SQL["has_children"], (job_id,)).fetchone() is not None
+
+    def has_pending_children(self, job_id: int) -> bool:
+        """Tell whether a job has children that have not ended."""
+        return self._execute(SQL["has_pending_children"], (job_id,)).fetchone() is not None
+
+    def set_crash_patterns(self, patterns: tuple[str, ...]) -> None:
+        """Replace the GLOB patterns of CrashBedrockJob."""
+        self._must_sync = True
+        self._execute(SQL["set_meta"], ("crashPatterns", json.dumps(patterns)))
+        self._facts.forget()
+
+    def set_seen(self, now: str) -> None:
+        """Note that a server is alive."""
+        self._execute(SQL["set_meta"], ("seen", now))

@@ -1,0 +1,58 @@
+"""An engine that lets nothing through but the seam: it shows that the handlers need no more than that.
+
+Behind it is SQLite; a second engine has to offer what this one lets through, and no more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bedrockjobs.base.config import Compatibility, Settings
+from bedrockjobs.store.base import Records, Unit
+from bedrockjobs.store.sqlite import SQLiteEngine
+from tests.conformance.engine import Engine, SQLiteQueue
+
+
+def offered(protocol: type) -> frozenset[str]:
+    """Return the names that a protocol has."""
+    return frozenset(name for name in vars(protocol) if not name.startswith("_"))
+
+
+class Narrow:
+    """Something of which only what a protocol has can be reached."""
+
+    def __init__(self, inner: Any, names: frozenset[str], seen: Counter[str]) -> None:
+        """Let ``names`` through, and count each use."""
+        self._inner, self._names, self._seen = inner, names, seen
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a member of the protocol."""
+        assert name in self._names, f"{name} is not in the seam"
+        self._seen[name] += 1
+        found = getattr(self._inner, name)
+        return Narrow(found, offered(Records), self._seen) if name == "records" else found
+
+
+class RecordingQueue(SQLiteQueue):
+    """The handlers behind the seam, one transaction a command."""
+
+    def __init__(self, store: SQLiteEngine, compatibility: Compatibility) -> None:
+        """Begin empty."""
+        super().__init__(store, compatibility)
+        self.seen: Counter[str] = Counter()
+        """How often each member of the seam was used."""
+
+    def begin(self) -> Any:
+        """Open a unit that lets the seam through alone."""
+        return Narrow(super().begin(), offered(Unit), self.seen)
+
+
+@contextmanager
+def recording_engine(compatibility: Compatibility) -> Iterator[Engine]:
+    """Open a store in memory behind the seam."""
+    store = SQLiteEngine(":memory:", Settings())
+    yield RecordingQueue(store, compatibility)
+    store.close()

@@ -1,0 +1,377 @@
+"""The life cycle in the database itself: every arrow is seen, and no change of state that is none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.base.config import LOST_RUNS_MAX, Settings
+from bedrockjobs.engine.handlers import failing, hosts, take
+from bedrockjobs.engine.handlers.context import Answer, Context, Taken
+from bedrockjobs.engine.presence import Nobody
+from bedrockjobs.job import lifecycle
+from bedrockjobs.job.lifecycle import ARROWS, GONE, NotAnArrow, allows, arrows, move, target
+from bedrockjobs.job.rows import Job
+from bedrockjobs.store.sqlite import SQLiteEngine
+from tests.conformance import state_changes
+from tests.conformance.engine import SQLiteQueue
+from tests.conformance.state_changes import StateChanges
+
+SEEDS = 40
+
+
+class Worker:
+    """A worker that asks for everything."""
+
+    name, quiet, accepts, names = "h1", False, (), ["*"]
+
+
+class OneWorker:
+    """A presence of one worker."""
+
+    workers: Any = {"h1": Worker()}
+
+
+class Queue(SQLiteQueue):
+    """A queue whose takes can come back and whose time acts at once."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        super().__init__(SQLiteEngine(":memory:", Settings()), "document")
+        self.changes = StateChanges(self.store)
+
+    def do(self, kind: type[c.Command[Any]], **given: Any) -> Any:
+        """Do a command; return its body, None where it is refused."""
+        return self.call(kind.read(given)).body
+
+    def act(self, act: Any, *given: Any) -> None:
+        """Do what time asks for, in a transaction of its own."""
+        context = Context(self.store.begin(), "document", OneWorker(), moment=self.clock.now())
+        act(context, *given)
+        self.store.commit()
+
+    def job(self, job_id: int) -> Job:
+        """Return a job."""
+        found = self.store.unit.job(job_id)
+        assert found is not None
+        return found
+
+    def take_and_return(self, name: str) -> None:
+        """Take a job for an answer that reaches nobody."""
+        context = Context(self.store.begin(), "document", Nobody(), moment=self.clock.now())
+        answer = take.get_job(context, c.GetJob(name=name, get_mocked_jobs=True))
+        assert isinstance(answer, Answer)
+        taken: list[Taken] = list(answer.taken)
+        take.put_back(context, taken)
+        self.store.commit()
+
+    def family(self) -> None:
+        """Make parent 1 at work with its child 2, which is PAUSED."""
+        self.do(c.CreateJob, name="parent")
+        self.do(c.GetJob, name="parent")
+        self.do(c.CreateJob, name="child", parentJobID=1)
+
+
+@pytest.fixture
+def queue() -> Iterator[Queue]:
+    """Return an empty queue."""
+    queue = Queue()
+    yield queue
+    queue.store.close()
+
+
+def plain(queue: Queue) -> None:
+    """Take, return, retry, fail, revive, delete."""
+    for _ in range(3):
+        queue.do(c.CreateJob, name="a")
+    queue.take_and_return("a")
+    queue.do(c.GetJob, name="a")
+    queue.do(c.RetryJob, jobID=1)
+    queue.do(c.GetJob, name="a")
+    queue.do(c.FailJob, jobID=1)
+    queue.do(c.RetryJob, jobID=1, revive=True)
+    queue.do(c.GetJob, name="a")
+    queue.do(c.FinishJob, jobID=1)
+    queue.do(c.DeleteJob, jobID=2)
+    queue.do(c.GetJob, name="a")
+    queue.do(c.FailJob, jobID=3)
+    queue.do(c.DeleteJob, jobID=3)
+
+
+def lost_deliveries(queue: Queue) -> None:
+    """A job with retryAfter in each of its ways."""
+    for number in range(1, 8):
+        queue.do(c.CreateJob, name="r", retryAfter="+1 MINUTE")
+        queue.do(c.GetJob, name="r")
+        assert queue.job(number).state == "RUNQUEUED"
+        if number == 1:
+            queue.do(c.FinishJob, jobID=1)
+        elif number == 2:
+            queue.do(c.RetryJob, jobID=2)
+            queue.do(c.DeleteJob, jobID=2)
+        elif number == 3:
+            queue.do(c.FailJob, jobID=3)
+        elif number == 4:
+            queue.do(c.DeleteJob, jobID=4)
+        elif number == 5:
+            queue.advance(61)
+            queue.take_and_return("r")
+            queue.do(c.RequeueJobs, jobIDs=[5])
+            queue.do(c.DeleteJob, jobID=5)
+        elif number == 6:
+            queue.do(c.UpdateJob, jobID=6, data={"retryAfterCount": LOST_RUNS_MAX})
+            queue.advance(61)
+            queue.do(c.GetJob, name="r")
+            assert queue.job(6).state == "FAILED"
+
+
+def crash_list(queue: Queue) -> None:
+    """Jobs that fail instead of being handed out."""
+    queue.do(c.CreateJob, name="bad")
+    queue.do(c.CrashBedrockJob, names=["bad"])
+    queue.do(c.GetJob, name="bad")
+    assert queue.job(1).state == "FAILED"
+
+
+def families(queue: Queue) -> None:
+    """Parents and children in each of their ways."""
+    queue.family()
+    queue.do(c.CreateJob, name="child", parentJobID=1)
+    queue.do(c.CreateJob, name="late", parentJobID=1, retryAfter="+1 MINUTE")
+    queue.do(c.FinishJob, jobID=1)
+    queue.do(c.GetJob, name="child")
+    queue.do(c.FinishJob, jobID=2)
+    queue.do(c.CancelJob, jobID=3)
+    queue.do(c.GetJob, name="late")
+    queue.do(c.CancelJob, jobID=4)
+    assert queue.job(1).state == "QUEUED", "the children have ended"
+    queue.do(c.GetJob, name="parent")
+    queue.do(c.FinishJob, jobID=1)
+
+
+def a_child_that_finishes_late(queue: Queue) -> None:
+    """A child whose delivery may be lost ends well; its parent has another, which fails."""
+    queue.family()
+    queue.do(c.CreateJob, name="late", parentJobID=1, retryAfter="+1 MINUTE")
+    queue.do(c.FinishJob, jobID=1)
+    queue.do(c.GetJob, name="late")
+    queue.do(c.FinishJob, jobID=3)
+    queue.do(c.GetJob, name="child")
+    queue.do(c.FailJob, jobID=2)
+    queue.do(c.CancelJob, jobID=2)
+    assert queue.job(2).state == "CANCELLED"
+    queue.do(c.DeleteJob, jobID=2)
+    queue.do(c.DeleteJob, jobID=3)
+
+
+def parents_that_end(queue: Queue) -> None:
+    """A parent fails before its children ran, and one with a retryAfter pauses."""
+    queue.family()
+    queue.do(c.FailJob, jobID=1)
+    assert queue.job(2).state == "CANCELLED"
+    queue.do(c.CreateJob, name="p", retryAfter="+1 MINUTE")
+    queue.do(c.GetJob, name="p")
+    queue.do(c.CreateJob, name="k", parentJobID=3)
+    queue.do(c.FinishJob, jobID=3)
+    queue.do(c.GetJob, name="nothing")
+    queue.do(c.RequeueJobs, jobIDs=[3])
+    queue.do(c.DeleteJob, jobID=3)
+
+
+def time(queue: Queue) -> None:
+    """Leases, deadlines, and jobs that nobody takes in time."""
+    queue.do(c.CreateJob, name="lease")
+    queue.do(c.GetJob, name="lease", worker="w", heartbeat=True)
+    queue.act(failing.lease_over, 1)
+    assert queue.job(1).state == "QUEUED"
+    queue.do(c.UpdateJob, jobID=1, onLost="fail")
+    queue.do(c.GetJob, name="lease", worker="w", heartbeat=True)
+    queue.act(failing.lease_over, 2)
+    assert queue.job(1).state == "FAILED"
+    queue.do(c.CreateJob, name="slow", retryAfter="+1 HOUR", runTimeout=1)
+    queue.do(c.GetJob, name="slow")
+    queue.act(failing.time_over, queue.job(2))
+    assert queue.job(2).state == "QUEUED"
+    queue.do(c.CreateJob, name="old", expireAfter=1)
+    queue.act(failing.time_over, queue.job(3))
+
+
+def schedules(queue: Queue) -> None:
+    """A schedule of a source, on all hosts, and one that can be evaluated no more."""
+    queue.do(c.SyncSchedules, source="s", schedules=[{"name": "x", "repeat": "CRON @daily"}])
+    queue.do(c.TriggerJob, name="x")
+    queue.do(c.GetJob, name="x", worker="w", heartbeat=True)
+    queue.do(c.FinishJob, jobID=1)
+    queue.do(c.TriggerJob, name="x")
+    queue.do(c.GetJob, name="x", worker="w", heartbeat=True)
+    queue.do(c.SyncSchedules, source="s", schedules=[])
+    queue.do(c.FailJob, jobID=1)
+    queue.do(c.SyncSchedules, source="s", schedules=[{"name": "y", "repeat": "CRON @daily"}])
+    queue.do(c.SyncSchedules, source="s", schedules=[])
+    queue.do(c.CreateJob, name="e", repeat="CRON @daily", hosts="all")
+    queue.do(c.TriggerJob, name="e")
+    queue.act(lambda context: hosts.fire(context, context.unit.job(3)))
+    queue.do(c.CrashBedrockJob, names=["e"])
+    queue.do(c.GetJob, name="e", worker="h1")
+
+
+def broken_schedules(queue: Queue) -> None:
+    """A schedule whose zone is gone fails while it waits, while it runs, and is mended."""
+    queue.do(c.CreateJob, name="z", repeat="CRON 0 0 1 1 *")
+
+    def zone_gone() -> None:
+        queue.act(
+            lambda context: context.unit.save(queue.job(1)._replace(repeat="CRON TZ=Mars/Base * * * * *"))
+        )
+
+    zone_gone()
+    queue.advance(400 * 86_400)
+    queue.do(c.GetJob, name="z")
+    assert queue.job(1).state == "FAILED"
+    queue.do(c.UpdateJob, jobID=1, repeat="CRON * * * * *")
+    queue.advance(61)
+    queue.do(c.GetJob, name="z")
+    zone_gone()
+    queue.do(c.FinishJob, jobID=1)
+    assert queue.job(1).state == "FAILED"
+    queue.do(c.CreateJob, name="late", retryAfter="+1 MINUTE")
+    queue.do(c.GetJob, name="late")
+    queue.act(lambda context: failing.break_off(context, queue.job(2), failing.CannotEvaluate("x")))
+
+
+def sources_that_remove(queue: Queue) -> None:
+    """What a source defines no more is deleted in whatever state it is."""
+    for state in ("PAUSED", "FINISHED", "FAILED", "CANCELLED"):
+        queue.act(lambda context, state=state: _removed(context, state))
+
+
+def _removed(context: Context, state: str) -> None:
+    job = Job(context.now, context.unit.new_job_id(), state, "x", context.now)
+    context.unit.insert(job)
+    context.save(move(job, "remove"))
+
+
+def mocked(queue: Queue) -> None:
+    """A mocked job can be finished, and any job requeued, in every state."""
+    queue.do(c.CreateJob, name="parent", mockRequest=True)
+    for state in lifecycle.STATES:
+        for way in ("alone", "parent", "child", "again"):
+            queue.act(partial(_mocked_in, state=state, way=way, queue=queue))
+
+
+def _mocked_in(context: Context, state: str, way: str, queue: Queue) -> None:
+    job = Job(context.now, context.unit.new_job_id(), state, "m", context.now, lane="mock")
+    context.unit.insert(job)
+    facts: dict[str, tuple[Any, ...]] = {
+        "alone": (), "parent": ("children pending",), "child": ("has parent",), "again": ("runs again",),
+    }  # fmt: skip
+    done = move(job, "finish mocked", *facts[way])
+    context.save(done)
+    if done.state != GONE:
+        context.save(move(done, "requeue"))
+
+
+STORIES = [
+    plain, lost_deliveries, crash_list, families, a_child_that_finishes_late, parents_that_end, time,
+    schedules, broken_schedules, sources_that_remove, mocked,
+]  # fmt: skip
+"""Each tells of some arrows; the insertion of rows in any state is theirs alone."""
+
+DIRECT = {sources_that_remove, mocked}
+
+
+def test_every_arrow_is_seen_and_no_other() -> None:
+    seen: set[state_changes.Change] = set()
+    for story in STORIES:
+        queue = Queue()
+        story(queue)
+        found = queue.changes.seen()
+        if story in DIRECT:
+            found = {change for change in found if change[0] != GONE}
+        assert found - state_changes.ARROWS == set(), story.__name__
+        seen |= found
+        queue.store.close()
+    assert state_changes.ARROWS - seen == set()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_histories_know_no_other(seed: int, queue: Queue) -> None:
+    dice = random.Random(seed)
+    for _ in range(120):
+        queue.advance(dice.choice([0, 1, 70]))
+        _anything(queue, dice, dice.randint(1, 8))
+    assert queue.changes.strange() == set()
+
+
+def _anything(queue: Queue, dice: random.Random, job_id: int) -> None:
+    new = {
+        "name": dice.choice("abc"),
+        "parentJobID": dice.choice([0, job_id]),
+        "retryAfter": dice.choice(["", "+1 MINUTE"]),
+        "retries": dice.choice([0, 2]),
+    }
+    dice.choice(
+        [
+            lambda: queue.do(c.CreateJob, **new),
+            lambda: queue.do(c.CreateJob, name="s", repeat="CRON * * * * *", unique=True),
+            lambda: queue.do(c.GetJob, name="*", worker="w", heartbeat=True),
+            lambda: queue.do(c.GetJob, name="*"),
+            lambda: queue.do(c.FinishJob, jobID=job_id),
+            lambda: queue.do(c.FailJob, jobID=job_id),
+            lambda: queue.do(c.RetryJob, jobID=job_id, revive=True),
+            lambda: queue.do(c.CancelJob, jobID=job_id),
+            lambda: queue.do(c.DeleteJob, jobID=job_id),
+            lambda: queue.do(c.RequeueJobs, jobIDs=[job_id]),
+            lambda: queue.do(c.TriggerJob, jobID=job_id),
+            lambda: queue.act(failing.lease_over, dice.randint(1, 9)),
+        ]
+    )()
+
+
+def test_what_the_table_does_not_have_is_refused() -> None:
+    job = Job("", 1, "FINISHED", "a", "")
+    with pytest.raises(NotAnArrow, match="take of a job that is FINISHED"):
+        move(job, "take")
+    assert not allows("retry", "PAUSED")
+    assert {event for event, _, _ in arrows()} == set(ARROWS)
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    for state in lifecycle.STATES:
+        assert any(after == state for _, _, after in arrows())
+        assert any(before == state for _, before, _ in arrows())
+
+
+def test_the_quick_ways_are_arrows() -> None:
+    for event, before, after in (lifecycle.QUICK_CREATE, lifecycle.QUICK_TAKE, lifecycle.QUICK_FINISH):
+        assert target(event, before) == after
+
+
+def test_a_quick_way_ends_in_the_row_of_the_long_way() -> None:
+    rows = []
+    for long in (False, True):
+        queue = Queue()
+        if long:  # a memory that says nothing: no quick way is open to it
+            queue.act(
+                lambda context: context.unit.insert(
+                    Job(
+                        context.now, context.unit.new_job_id(), target("create", GONE), "a", context.now_ms,
+                        memory_json='{"pending":false}',
+                    )
+                )
+            )  # fmt: skip
+        else:
+            queue.do(c.CreateJob, name="a")
+        created = queue.job(1)
+        queue.do(c.GetJob, name="a")
+        taken = queue.job(1)
+        queue.do(c.FinishJob, jobID=1)
+        assert queue.store.unit.job(1) is None
+        rows.append([job._replace(memory_json="{}") for job in (created, taken)])
+        queue.store.close()
+    assert rows[0] == rows[1]
