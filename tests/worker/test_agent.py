@@ -267,7 +267,7 @@ async def test_unreadable_answers_do_not_end_the_worker(server, working, caplog)
 
 
 async def test_fault_inside_a_run_costs_only_that_run(server, working, monkeypatch, caplog):
-    monkeypatch.setattr("bedrock_worker.run.Run._environment", lambda *_: 1 / 0)
+    monkeypatch.setattr("bedrock_worker.run.job_run.JobRun._environment", lambda *_: 1 / 0)
     await server.add()
     async with working("true", jobs_max=1) as worker:
         assert await worker.ended() == 0

@@ -11,17 +11,19 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
-from bedrock_worker.channel import Channel
-from bedrock_worker.choice import Choice
-from bedrock_worker.heartbeat import Heartbeats
-from bedrock_worker.load import FileWatch, Throttle
 from bedrock_worker.log import LOG, event
 from bedrock_worker.options import Options
-from bedrock_worker.outcome import Report, hand_back, is_hand_back, try_again
-from bedrock_worker.report import Link, Reporter, insist
-from bedrock_worker.run import Run
-from bedrock_worker.taken import Job, jobs_of
-from bedrock_worker.watch import Watch
+from bedrock_worker.policy.program import ProgramSelector
+from bedrock_worker.pull.file_watch import FileWatch
+from bedrock_worker.pull.heartbeat import Heartbeats
+from bedrock_worker.pull.job import Job, jobs_of
+from bedrock_worker.pull.server_status import ServerStatus, send_until_answered
+from bedrock_worker.pull.throttle import Throttle
+from bedrock_worker.report.channel import Channel
+from bedrock_worker.report.outcome import Report, hand_back, is_hand_back, try_again
+from bedrock_worker.report.reporter import Reporter
+from bedrock_worker.run.job_run import JobRun
+from bedrock_worker.run.watchdog_client import WatchdogClient
 from bedrockjobs.base.errors import CommandError, NotFound
 from bedrockjobs.client import AsyncClient, backoff_s
 
@@ -47,21 +49,21 @@ FILE_LOOK_S = 5.0
 class Agent:
     """A worker at work."""
 
-    def __init__(self, options: Options, choice: Choice | None = None) -> None:
+    def __init__(self, options: Options, selector: ProgramSelector | None = None) -> None:
         """Work as the options say; nothing is connected yet. Raises ValueError for bad rules or module."""
         self._options = options
-        self._choice = Choice(options) if choice is None else choice
+        self._selector = ProgramSelector(options) if selector is None else selector
         # One try each: the loops here go on for as long as the server is away, and say so once.
         self._client = AsyncClient([str(address) for address in options.servers], tries=1)
-        self._link = Link()
-        self._reporter = Reporter(self._client, self._link)
+        self._server = ServerStatus()
+        self._reporter = Reporter(self._client, self._server)
         self._heartbeats = Heartbeats(
-            self._client, self._link, options, names=lambda: self._choice.names, heed=self._heed
+            self._client, self._server, options, names=lambda: self._selector.names, heed=self._heed
         )
-        self._watch = Watch()
+        self._watchdog = WatchdogClient()
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
         self._file = None if options.version_watch is None else FileWatch.of(options.version_watch)
-        self._runs: set[Run] = set()
+        self._runs: set[JobRun] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._taken = 0
         self._failures = 0
@@ -75,7 +77,7 @@ class Agent:
         """Work until a signal, the end of a burst or the last of ``jobs_max``; return the exit status."""
         options = self._options
         event(
-            logging.INFO, "worker ready", worker=options.worker, names=",".join(self._choice.names),
+            logging.INFO, "worker ready", worker=options.worker, names=",".join(self._selector.names),
             server=",".join(map(str, options.servers)), slots=options.concurrency,
         )  # fmt: skip
         self._heartbeats.begin()
@@ -88,7 +90,7 @@ class Agent:
                 looking.cancel()
             await self._heartbeats.leave()
             await self._client.close()
-            self._watch.close()
+            self._watchdog.close()
             event(logging.INFO, "worker ended", taken=self._taken)
 
     def stop(self) -> None:
@@ -111,11 +113,11 @@ class Agent:
     def reload(self) -> None:
         """Read the rules anew; bad ones are refused, and the old ones stay. What runs goes on."""
         try:
-            self._choice.read_rules()
+            self._selector.read_rules()
         except ValueError as error:
             event(logging.ERROR, "not reloaded", error=error)
         else:
-            event(logging.INFO, "reloaded", names=",".join(self._choice.names))
+            event(logging.INFO, "reloaded", names=",".join(self._selector.names))
             self._heartbeats.soon()
             self._changed.set()
 
@@ -141,10 +143,12 @@ class Agent:
 
     async def _sync(self) -> int:
         """Make the server's schedules those of the module, if there is one; return the exit status so far."""
-        module = self._choice.module
+        module = self._selector.module
         if module is None:
             return OK
-        sync = asyncio.ensure_future(insist(self._client, self._link, module.sync(by=self._options.worker)))
+        sync = asyncio.ensure_future(
+            send_until_answered(self._client, self._server, module.sync(by=self._options.worker))
+        )
         sync.add_done_callback(lambda _: self._changed.set())
         await self._until(lambda: sync.done() or self._signals > 0)
         if not sync.done():
@@ -200,21 +204,21 @@ class Agent:
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
         try:
-            take = self._options.take(free, self._choice.names)
+            take = self._options.take(free, self._selector.names)
             answer = await self._client.exchange(take, hurry=self._changed)
             jobs = jobs_of(answer.body)
         except NotFound:
-            self._link.up()
+            self._server.up()
             self._failures = 0
             if not self._options.burst and loop.time() - asked_at < EARLY_S:
                 await self._pause(EARLY_S)
             return []
         except (CommandError, ConnectionError, ValueError) as error:
-            self._link.down(error)
+            self._server.down(error)
             self._failures += 1
             await self._pause(backoff_s(self._failures))
             return []
-        self._link.up()
+        self._server.up()
         self._failures = 0
         return jobs
 
@@ -236,8 +240,8 @@ class Agent:
         if self._signals:  # it came with the answer that ended the last wait
             await self._reporter.deliver(hand_back(job))
             return
-        channel = Channel(self._client, self._link, job)
-        run = Run(job, self._options, self._choice, watch=self._watch, hear=channel.hear)
+        channel = Channel(self._client, self._server, job)
+        run = JobRun(job, self._options, self._selector, watchdog=self._watchdog, hear=channel.hear)
         self._heartbeats.add(run, taken_at)
         try:
             report = await self._performed(run)
@@ -251,7 +255,7 @@ class Agent:
             channel.abandon()
             self._heartbeats.discard(run)
 
-    async def _performed(self, run: Run) -> Report | None:
+    async def _performed(self, run: JobRun) -> Report | None:
         """Let a run do its work."""
         self._runs.add(run)
         try:

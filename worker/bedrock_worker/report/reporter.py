@@ -4,73 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TypeVar
 
 from bedrock_worker.log import event
-from bedrock_worker.outcome import Report
-from bedrockjobs.base.errors import (
-    CommandError,
-    NotFound,
-    ServerFault,
-    TimedOut,
-    TooMany,
-    Unavailable,
-    WrongState,
-)
+from bedrock_worker.pull.server_status import TRY_LATER, ServerStatus
+from bedrock_worker.report.outcome import Report
+from bedrockjobs.base.errors import CommandError, NotFound, WrongState
 from bedrockjobs.client import AsyncClient, ConnectionLost, backoff_s
-from bedrockjobs.commands import Command, FailJob, FinishJob, Reply
-
-TRY_LATER = (ServerFault, Unavailable, TimedOut, TooMany)
-"""Refusals that say nothing about the command: the same may succeed later."""
-
-R = TypeVar("R", bound=Reply)
-
-
-class Link:
-    """Whether the server can be reached, logged when it changes."""
-
-    def __init__(self) -> None:
-        """Take the server to be there."""
-        self._there = True
-
-    def down(self, error: Exception) -> None:
-        """Note that the server did not answer."""
-        if self._there:
-            event(logging.WARNING, "server away", error=error)
-        self._there = False
-
-    def up(self) -> None:
-        """Note that the server answered."""
-        if not self._there:
-            event(logging.WARNING, "server back")
-        self._there = True
-
-
-async def insist(client: AsyncClient, link: Link, command: Command[R]) -> R:
-    """Send a command that may be done twice until it is answered; raises the CommandError of a refusal."""
-    failures = 0
-    while True:
-        try:
-            reply = await client.call(command)
-        except (ConnectionError, *TRY_LATER) as error:
-            failures += 1
-            link.down(error)
-            await asyncio.sleep(backoff_s(failures))
-        except CommandError:
-            link.up()
-            raise
-        else:
-            link.up()
-            return reply
+from bedrockjobs.commands import FailJob, FinishJob
 
 
 class Reporter:
     """Delivers reports."""
 
-    def __init__(self, client: AsyncClient, link: Link) -> None:
+    def __init__(self, client: AsyncClient, server: ServerStatus) -> None:
         """Report through a client."""
         self._client = client
-        self._link = link
+        self._server = server
 
     async def deliver(self, report: Report) -> None:
         """Send a report until the server has it. Its runID makes it safe to send twice."""
@@ -100,7 +49,7 @@ class Reporter:
             except (ConnectionError, *TRY_LATER) as error:
                 perhaps_done = perhaps_done or isinstance(error, ConnectionLost)
                 failures += 1
-                self._link.down(error)
+                self._server.down(error)
                 await asyncio.sleep(backoff_s(failures))
                 continue
             except (NotFound, WrongState) as error:
@@ -108,11 +57,11 @@ class Reporter:
                 level = logging.INFO if perhaps_done else logging.WARNING
                 _log(level, "run already over", report, answer=error)
             except CommandError as error:
-                self._link.up()
+                self._server.up()
                 return error
             else:
                 _log(logging.INFO, "reported", report)
-            self._link.up()
+            self._server.up()
             return None
 
 
