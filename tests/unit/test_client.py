@@ -13,7 +13,17 @@ import pytest
 
 import bedrockjobs
 from bedrockjobs.base.config import Settings
-from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, UnexpectedAnswer
+from bedrockjobs.base.errors import (
+    ERRORS,
+    BadArguments,
+    CommandError,
+    MockMismatch,
+    NotFound,
+    ServerFault,
+    Unavailable,
+    UnexpectedAnswer,
+    error_for,
+)
 from bedrockjobs.client import (
     Address,
     AsyncClient,
@@ -251,6 +261,28 @@ async def test_lost_answer(server, kind):
             await client.call(CreateJob(name="a"))
         assert len(server.of("CreateJob")) == 1
         assert await client.call(CreateJob(name="a")) == JobIDReply(job_id=2)
+
+
+def test_error_for_a_status_line_is_the_one_that_the_server_raised():
+    """Two errors share the code 500: one says that the server failed, the other judges the command."""
+    for kind in ERRORS:
+        assert type(error_for(kind.code, kind.default_reason)) is kind
+    assert type(error_for(500, "Anything else")) is ServerFault
+    assert type(error_for(999, "Mock Mismatch")) is UnexpectedAnswer
+
+
+def test_retryable_are_the_errors_that_say_nothing_of_the_command():
+    retryable = {kind.code for kind in ERRORS if kind.retryable}
+    assert retryable == {429, 500, 503, 555}
+    assert not any(kind.retryable for kind in (CommandError, MockMismatch, UnexpectedAnswer))
+
+
+async def test_mismatch_of_marks_is_told_at_once(server, kind):
+    server.refusals["FinishJob"] = deque(["500 Mock Mismatch\r\nerror: data: mockRequest"] * 2)
+    async with kind(server.address) as client:
+        with pytest.raises(MockMismatch):
+            await client.call(FinishJob(job_id=1))
+    assert len(server.of("FinishJob")) == 1
 
 
 @pytest.mark.parametrize("refusal", ["500 Internal Server Error", "503 Service Unavailable", "555 Timeout"])

@@ -37,7 +37,10 @@ TERM_TO_KILL_S = 3.0
 """Time between TERM and KILL at the end; with the grace before it, under the 30 s of usual supervisors."""
 
 LAST_REPORTS_S = 5.0
-"""Time for the reports that are left once a second signal wants the end at once."""
+"""Time for the reports that are left at the very end; it is a part of the grace where that is longer."""
+
+LAST_OUTPUT_S = 1.0
+"""Time for the last lines of runs that used up the grace, before only reports are sent."""
 
 EARLY_S = 1.0
 """A wait that ends empty within this did not wait; the next question then comes after a pause."""
@@ -64,6 +67,7 @@ class Agent:
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
         self._file = None if options.version_watch is None else FileWatch.of(options.version_watch)
         self._runs: set[JobRun] = set()
+        self._channels: set[Channel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._taken = 0
         self._failures = 0
@@ -241,18 +245,18 @@ class Agent:
             await self._reporter.deliver(hand_back(job))
             return
         channel = Channel(self._client, self._server, job)
+        self._channels.add(channel)
         run = JobRun(job, self._options, self._selector, watchdog=self._watchdog, hear=channel.hear)
         self._heartbeats.add(run, taken_at)
         try:
             report = await self._performed(run)
             if report is None or is_hand_back(report):
                 channel.abandon()
-            else:
-                await channel.end()
             if report is not None:
-                await self._reporter.deliver(report)
+                await self._reporter.deliver(report, after=channel.end)
         finally:
             channel.abandon()
+            self._channels.discard(channel)
             self._heartbeats.discard(run)
 
     async def _performed(self, run: JobRun) -> Report | None:
@@ -268,15 +272,23 @@ class Agent:
             self._changed.set()
 
     async def _wind_down(self) -> int:
-        """Wait for what runs; after a signal no longer than the grace. Return the exit status."""
+        """Wait for what runs and for its reports; return the exit status.
+
+        After a signal that takes no longer than the grace and some seconds, even if no server takes a report.
+        """
         await self._until(lambda: not self._tasks or self._signals > 0)
+        loop = asyncio.get_running_loop()
+        last_reports_at = loop.time() + self._options.grace_s - LAST_REPORTS_S
         if self._runs:
             await self._until(lambda: not self._runs or self._signals > 1, self._options.grace_s)
             if self._signals == 1:
                 self._end_runs(signal.SIGTERM)
                 await self._until(lambda: not self._runs or self._signals > 1, TERM_TO_KILL_S)
             self._end_runs(signal.SIGKILL)
-        await self._until(lambda: not self._tasks or self._signals > 1)
+        left_s = max(last_reports_at - loop.time(), LAST_OUTPUT_S)
+        await self._until(lambda: not self._tasks or self._signals > 1, left_s)
+        for channel in self._channels:  # a result must not wait for lines that nobody takes
+            channel.abandon()
         await self._until(lambda: not self._tasks, LAST_REPORTS_S)
         undelivered = list(self._tasks)
         for task in undelivered:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import ERROR_CHARS_MAX
-from bedrockjobs.base.errors import CommandError, NotFound, ServerFault, WrongState
+from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.engine.handlers import families, runs, ticks
@@ -186,7 +186,7 @@ def check_run(row: Job, run_id: int | None) -> None:
 def check_mark(row: Job, data: str | None) -> None:
     """Refuse data of a mocked job for a real one, and the reverse."""
     if data is not None and is_mock_data(data) != row.mocked:
-        raise ServerFault(
+        raise MockMismatch(
             "Mock Mismatch", f"data: mockRequest must {'be' if row.mocked else 'not be'} in it, as in the job"
         )
 

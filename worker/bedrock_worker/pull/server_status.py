@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from bedrock_worker.log import event
-from bedrockjobs.base.errors import CommandError, ServerFault, TimedOut, TooMany, Unavailable
+from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client import AsyncClient, backoff_s
 from bedrockjobs.commands import Command, Reply
-
-TRY_LATER = (ServerFault, Unavailable, TimedOut, TooMany)
-"""Refusals that say nothing about the command: the same may succeed later."""
 
 R = TypeVar("R", bound=Reply)
 
@@ -38,18 +35,23 @@ class ServerStatus:
 
 
 async def send_until_answered(client: AsyncClient, server: ServerStatus, command: Command[R]) -> R:
-    """Send a command that may be done twice until it is answered; raises the CommandError of a refusal."""
+    """Send a command that may be done twice until it is answered; raises what ``is_final``."""
     failures = 0
     while True:
         try:
             reply = await client.call(command)
-        except (ConnectionError, *TRY_LATER) as error:
+        except (ConnectionError, CommandError) as error:
+            if is_final(error):
+                server.up()
+                raise
             failures += 1
             server.down(error)
             await asyncio.sleep(backoff_s(failures))
-        except CommandError:
-            server.up()
-            raise
         else:
             server.up()
             return reply
+
+
+def is_final(error: Exception) -> TypeGuard[CommandError]:
+    """Tell whether an error is the server's judgement of the command, so that sending it again is in vain."""
+    return isinstance(error, CommandError) and not error.retryable

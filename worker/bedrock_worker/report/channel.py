@@ -25,7 +25,7 @@ class Channel:
         return True
 
     async def end(self) -> None:
-        """Wait until the server has all of it, or wants no more."""
+        """Wait until the server has all of it or wants no more, or until ``abandon`` is called."""
         await self._progress.end()
         await self._output.end()
 

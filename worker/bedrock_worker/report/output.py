@@ -52,12 +52,12 @@ class OutputSender:
             self._task = asyncio.get_running_loop().create_task(self._send_all())
 
     async def end(self) -> None:
-        """Wait until the server has every line, or wants no more."""
+        """Wait until the server has every line or wants no more, or until ``abandon`` is called."""
         self._spool.end()
         self._more.set()
         self._ending.set()
         if self._task is not None:
-            await self._task
+            await asyncio.wait((self._task,))  # however it ends: the report comes after it
 
     def abandon(self) -> None:
         """Send nothing more; nobody would read it."""

@@ -63,10 +63,10 @@ class ProgressSender:
         return True
 
     async def end(self) -> None:
-        """Wait until the server has the latest."""
+        """Wait until the server has the latest or wants no more, or until ``abandon`` is called."""
         self._ending.set()
         if self._task is not None:
-            await self._task
+            await asyncio.wait((self._task,))  # however it ends: the report comes after it
 
     def abandon(self) -> None:
         """Send nothing more."""
