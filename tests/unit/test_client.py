@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -36,6 +37,7 @@ from bedrockjobs.client import (
     backoff_s,
 )
 from bedrockjobs.client.exchange import AnswerReader, MalformedAnswer, answer_s, request_bytes
+from bedrockjobs.client.pool import IDLE_MAX, Pool
 from bedrockjobs.client.tries import BACKOFF_MAX_S
 from bedrockjobs.commands import (
     CreateJob,
@@ -261,6 +263,46 @@ async def test_lost_answer(server, kind):
             await client.call(CreateJob(name="a"))
         assert len(server.of("CreateJob")) == 1
         assert await client.call(CreateJob(name="a")) == JobIDReply(job_id=2)
+
+
+HERE = Address("a", 1)
+
+
+@dataclass(eq=False)
+class Kept:
+    """A connection of which only the pool knows."""
+
+    address: Address = HERE
+    fresh: bool = True
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_pool_gives_the_connection_used_last_to_the_address_asked_for():
+    pool: Pool[Kept] = Pool()
+    older, newer, stale, elsewhere = Kept(), Kept(), Kept(), Kept(Address("b", 1))
+    for connection in (older, newer, stale, elsewhere):
+        pool.give_back(connection, reusable=True)
+    stale.fresh = False
+    assert [pool.take(HERE) for _ in range(3)] == [newer, older, None]
+    assert (stale.closed, elsewhere.closed) == (True, True)
+    assert (older.closed, newer.closed) == (False, False)
+
+
+def test_pool_keeps_what_is_reusable_up_to_a_number_and_nothing_once_it_is_closed():
+    pool: Pool[Kept] = Pool()
+    broken, *kept, one_more, late = [Kept() for _ in range(IDLE_MAX + 3)]
+    pool.give_back(broken, reusable=False)
+    for connection in (*kept, one_more):
+        pool.give_back(connection, reusable=True)
+    assert [it.closed for it in (broken, one_more, *kept)] == [True, True, *[False] * IDLE_MAX]
+    pool.close()
+    pool.give_back(late, reusable=True)
+    assert all(it.closed for it in (*kept, late))
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.take(HERE)
 
 
 def test_error_for_a_status_line_is_the_one_that_the_server_raised():
