@@ -28,7 +28,7 @@ def _log_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the pauses between tries and between beats short; their number and their order stay."""
-    monkeypatch.setattr("bedrock_worker.agent.backoff_s", lambda _: 0.01)
+    monkeypatch.setattr("bedrock_worker.pull.puller.backoff_s", lambda _: 0.01)
     monkeypatch.setattr("bedrock_worker.report.reporter.backoff_s", lambda _: 0.01)
     monkeypatch.setattr("bedrock_worker.pull.server_status.backoff_s", lambda _: 0.01)
     monkeypatch.setattr("bedrock_worker.pull.heartbeat.AGAIN_S", 0.05)

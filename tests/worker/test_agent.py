@@ -198,7 +198,7 @@ async def test_result_survives_a_restart_of_the_server(server, working, tmp_path
 async def test_server_away_at_the_start(server, working):
     await server.stop()
     async with working("true") as worker:
-        await until(lambda: worker.agent._failures > 3)
+        await until(lambda: worker.agent._puller.failures > 3)
         await server.start()
         await server.add()
         assert (await server.report()).verb == "FinishJob"
@@ -337,7 +337,7 @@ async def test_stop_waits_within_the_grace_for_a_server_that_comes_back(server, 
 async def test_unreadable_answers_do_not_end_the_worker(server, working, caplog):
     server.answers["GetJobs"] = b'200 OK\r\nContent-Length: 12\r\n\r\n{"jobs":[{}]'
     async with working("true") as worker:
-        await until(lambda: worker.agent._failures > 2)
+        await until(lambda: worker.agent._puller.failures > 2)
         del server.answers["GetJobs"]
         await server.add()
         assert (await server.report()).verb == "FinishJob"

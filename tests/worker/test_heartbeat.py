@@ -57,7 +57,7 @@ async def test_last_beat_follows_the_one_on_its_way():
             return HeartbeatReply(stop=[], quiet=False)
 
     options = Options(names=("Foo*",), argv=("true",), servers=())
-    beats = Heartbeats(Client(), ServerStatus(), options, names=lambda: ("Foo*",), heed=lambda _: None)
+    beats = Heartbeats(Client(), ServerStatus(), options, names=lambda: ("Foo*",), on_quiet=lambda _: None)
     beats.begin()
     await asyncio.sleep(0)
     await beats.leave()

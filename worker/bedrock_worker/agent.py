@@ -16,7 +16,8 @@ from bedrock_worker.options import Options
 from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.pull.file_watch import FileWatch
 from bedrock_worker.pull.heartbeat import Heartbeats
-from bedrock_worker.pull.job import Job, jobs_of
+from bedrock_worker.pull.job import Job
+from bedrock_worker.pull.puller import Puller
 from bedrock_worker.pull.server_status import ServerStatus, send_until_answered
 from bedrock_worker.pull.throttle import Throttle
 from bedrock_worker.report.channel import Channel
@@ -24,8 +25,8 @@ from bedrock_worker.report.outcome import Report, hand_back, is_hand_back, try_a
 from bedrock_worker.report.reporter import Reporter
 from bedrock_worker.run.job_run import JobRun
 from bedrock_worker.run.watchdog_client import WatchdogClient
-from bedrockjobs.base.errors import CommandError, NotFound
-from bedrockjobs.client import AsyncClient, backoff_s
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.client import AsyncClient
 
 OK, REFUSED, UNAVAILABLE = 0, 1, 69
 """Exit statuses; 69 is EX_UNAVAILABLE of sysexits.h."""
@@ -41,9 +42,6 @@ LAST_REPORTS_S = 5.0
 
 LAST_OUTPUT_S = 1.0
 """Time for the last lines of runs that used up the grace, before only reports are sent."""
-
-EARLY_S = 1.0
-"""A wait that ends empty within this did not wait; the next question then comes after a pause."""
 
 FILE_LOOK_S = 5.0
 """Time between two looks at the file of ``--version-watch``."""
@@ -61,7 +59,15 @@ class Agent:
         self._server = ServerStatus()
         self._reporter = Reporter(self._client, self._server)
         self._heartbeats = Heartbeats(
-            self._client, self._server, options, names=lambda: self._selector.names, heed=self._heed
+            self._client,
+            self._server,
+            options,
+            names=lambda: self._selector.names,
+            on_quiet=self._set_drained,
+        )
+        self._changed = asyncio.Event()
+        self._puller = Puller(
+            self._client, self._server, options, names=lambda: self._selector.names, changed=self._changed
         )
         self._watchdog = WatchdogClient()
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
@@ -70,12 +76,10 @@ class Agent:
         self._channels: set[Channel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._taken = 0
-        self._failures = 0
         self._signals = 0
         self._quiet = False
         self._drained = False
         self._outdated = False
-        self._changed = asyncio.Event()
 
     async def run(self) -> int:
         """Work until a signal, the end of a burst or the last of ``jobs_max``; return the exit status."""
@@ -85,7 +89,7 @@ class Agent:
             server=",".join(map(str, options.servers)), slots=options.concurrency,
         )  # fmt: skip
         self._heartbeats.begin()
-        looking = None if self._file is None else asyncio.ensure_future(self._look_at(self._file))
+        looking = None if self._file is None else asyncio.ensure_future(self._watch_version(self._file))
         try:
             status = await self._sync() or await self._pull_all()
             return await self._wind_down() or status
@@ -130,14 +134,14 @@ class Agent:
         self._heartbeats.soon()
         self._changed.set()
 
-    def _heed(self, drained: bool) -> None:
+    def _set_drained(self, drained: bool) -> None:
         """Take no more jobs while the server wants it so."""
         if drained != self._drained:
             event(logging.INFO, "drained" if drained else "no longer drained")
             self._drained = drained
             self._changed.set()
 
-    async def _look_at(self, file: FileWatch) -> None:
+    async def _watch_version(self, file: FileWatch) -> None:
         """End in good order once the file has changed."""
         while not file.changed():  # noqa: ASYNC110  no event tells of it
             await asyncio.sleep(FILE_LOOK_S)
@@ -186,45 +190,22 @@ class Agent:
                 await self._pause(self._throttle.next_s() if self._throttle is not None else None)
                 continue
             idle = not self._tasks  # before the question: a run that ends meanwhile may make a job ready
-            jobs = await self._pull(free)
+            jobs = await self._puller.pull(free)
             taken_at = asyncio.get_running_loop().time()
             for job in jobs:
                 self._begin(job, taken_at)
             if burst and not jobs:
-                if idle and not self._failures:
+                if idle and not self._puller.failures:
                     break
-                if idle and self._failures >= BURST_TRIES_MAX:
+                if idle and self._puller.failures >= BURST_TRIES_MAX:
                     return UNAVAILABLE
-                if self._tasks and not self._failures:
+                if self._tasks and not self._puller.failures:
                     await self._changed.wait()
         return OK
 
     def _slots(self) -> int:
         """Return how many jobs may run at once at the moment."""
         return self._options.concurrency if self._throttle is None else self._throttle.slots()
-
-    async def _pull(self, free: int) -> list[Job]:
-        """Ask for jobs; where there are none, or no answer, return none after a fitting wait."""
-        loop = asyncio.get_running_loop()
-        asked_at = loop.time()
-        try:
-            take = self._options.take(free, self._selector.names)
-            answer = await self._client.exchange(take, hurry=self._changed)
-            jobs = jobs_of(answer.body)
-        except NotFound:
-            self._server.up()
-            self._failures = 0
-            if not self._options.burst and loop.time() - asked_at < EARLY_S:
-                await self._pause(EARLY_S)
-            return []
-        except (CommandError, ConnectionError, ValueError) as error:
-            self._server.down(error)
-            self._failures += 1
-            await self._pause(backoff_s(self._failures))
-            return []
-        self._server.up()
-        self._failures = 0
-        return jobs
 
     async def _pause(self, seconds: float | None) -> None:
         await self._until(self._changed.is_set, seconds)

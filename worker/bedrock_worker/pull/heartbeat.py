@@ -68,15 +68,15 @@ class Heartbeats:
         options: Options,
         *,
         names: Callable[[], tuple[str, ...]],
-        heed: Callable[[bool], None],
+        on_quiet: Callable[[bool], None],
     ) -> None:
         """Beat through a client.
 
-        ``names`` returns the patterns that the worker asks for; ``heed`` is called with whether the server
+        ``names`` returns the patterns that the worker asks for; ``on_quiet`` is called with whether the server
         wants the worker quiet.
         """
         self._client, self._server, self._options = client, server, options
-        self._names, self._heed = names, heed
+        self._names, self._on_quiet = names, on_quiet
         self._runs: set[LeasedRun] = set()
         self._said: object = None
         self._sent_at = float("-inf")
@@ -185,7 +185,7 @@ class Heartbeats:
         return Heartbeat.read(given)
 
     def _obey(self, reply: HeartbeatReply, runs: dict[int, LeasedRun]) -> None:
-        self._heed(reply.quiet)
+        self._on_quiet(reply.quiet)
         for stop in reply.stop:
             run = runs.get(stop.run_id)
             if run is None:
