@@ -276,7 +276,8 @@ async def test_failure_whose_result_is_refused_stays_one_without_the_result(serv
 
 
 async def test_report_that_nobody_takes_is_named_when_the_end_is_forced(server, working, caplog, monkeypatch):
-    monkeypatch.setattr("bedrock_worker.agent.LAST_REPORTS_S", 0.05)
+    for name in ("LAST_REPORTS_S", "LAST_OUTPUT_S"):
+        monkeypatch.setattr(f"bedrock_worker.agent.{name}", 0.05)
     await server.add()
     async with working("true") as worker:
         await server.until(lambda: server._running)

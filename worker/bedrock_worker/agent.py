@@ -41,7 +41,7 @@ LAST_REPORTS_S = 5.0
 """Time for the reports that are left at the very end; it is a part of the grace where that is longer."""
 
 LAST_OUTPUT_S = 1.0
-"""Time for the last lines of runs that used up the grace, before only reports are sent."""
+"""Time for the last lines of runs where the grace is used up, before only reports are sent."""
 
 FILE_LOOK_S = 5.0
 """Time between two looks at the file of ``--version-watch``."""
@@ -268,6 +268,8 @@ class Agent:
             self._end_runs(signal.SIGKILL)
         left_s = max(last_reports_at - loop.time(), LAST_OUTPUT_S)
         await self._until(lambda: not self._tasks or self._signals > 1, left_s)
+        if self._signals > 1:
+            await self._until(lambda: not self._tasks, LAST_OUTPUT_S)
         for channel in self._channels:  # a result must not wait for lines that nobody takes
             channel.abandon()
         await self._until(lambda: not self._tasks, LAST_REPORTS_S)

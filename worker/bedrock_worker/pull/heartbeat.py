@@ -72,8 +72,8 @@ class Heartbeats:
     ) -> None:
         """Beat through a client.
 
-        ``names`` returns the patterns that the worker asks for; ``on_quiet`` is called with whether the server
-        wants the worker quiet.
+        ``names`` returns the patterns that the worker asks for; ``on_quiet`` is called with whether the
+        server wants the worker quiet.
         """
         self._client, self._server, self._options = client, server, options
         self._names, self._on_quiet = names, on_quiet
