@@ -72,10 +72,10 @@ __all__ = [
     "ClearCrashedBedrockJobs", "Client", "Command", "CommandError", "ConnectionLost", "CrashBedrockJob",
     "CreateJob", "CreateJobs", "DeleteJob", "Empty", "FailJob", "FinishJob", "FinishJobs", "FinishResult",
     "FinishResults", "FinishSpec", "Forbidden", "GetJob", "GetJobs", "Help", "HelpReply", "JobIDReply",
-    "JobIDsReply", "JobReply", "JobSpec", "JobsReply", "ListJobs", "NotFound", "Ping", "Query", "QueryJob",
-    "QueryReply", "Reply", "RequeueJobs", "RetryJob", "ServerFault", "ServerUnreachable", "Status",
-    "StatusReply", "ThenReply", "TimedOut", "TooLarge", "TooMany", "Unavailable", "UnexpectedAnswer",
-    "UnknownCommand", "UnreadableAnswer", "UpdateJob", "WrongState",
+    "JobIDsReply", "JobReply", "JobSpec", "JobsReply", "ListJobs", "MockMismatch", "NotFound", "Ping",
+    "Query", "QueryJob", "QueryReply", "Reply", "RequeueJobs", "RetryJob", "ServerFault",
+    "ServerUnreachable", "Status", "StatusReply", "ThenReply", "TimedOut", "TooLarge", "TooMany",
+    "Unavailable", "UnexpectedAnswer", "UnknownCommand", "UnreadableAnswer", "UpdateJob", "WrongState",
 ]  # fmt: skip
 
 _HOMES = ("bedrockjobs.base.errors", "bedrockjobs.commands", "bedrockjobs.client")

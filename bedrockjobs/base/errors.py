@@ -10,10 +10,20 @@ from typing import ClassVar
 
 
 class CommandError(Exception):
-    """A command was refused; nothing of it was done."""
+    """A command was refused; nothing of what it asked for was done.
+
+    One thing may have changed all the same: a GetJob or GetJobs that answers 404 has failed the jobs on its
+    way that may not be handed out (crash list, lost too often).
+    """
 
     code: ClassVar[int] = 500
     default_reason: ClassVar[str] = "Internal Server Error"
+    retryable: ClassVar[bool] = False
+    """Whether the same request may succeed later.
+
+    True: the server could not do it at the moment, which says nothing about the request. False: the request
+    was judged, and will be refused again until it, or what it names, is another.
+    """
 
     def __init__(self, reason: str = "", detail: str = "") -> None:
         """Refuse with ``reason`` (the status line's words) and ``detail`` (what was expected, a sentence)."""
@@ -88,6 +98,7 @@ class TooMany(CommandError):
 
     code = 429
     default_reason = "Too many requests"
+    retryable = True
 
 
 class UnknownCommand(CommandError):
@@ -102,6 +113,14 @@ class ServerFault(CommandError):
 
     code = 500
     default_reason = "Internal Server Error"
+    retryable = True
+
+
+class MockMismatch(CommandError):
+    """``data`` has the mark ``mockRequest`` and the job has not, or the reverse."""
+
+    code = 500
+    default_reason = "Mock Mismatch"
 
 
 class BadQuery(CommandError):
@@ -116,6 +135,7 @@ class Unavailable(CommandError):
 
     code = 503
     default_reason = "Service Unavailable"
+    retryable = True
 
 
 class TimedOut(CommandError):
@@ -123,14 +143,22 @@ class TimedOut(CommandError):
 
     code = 555
     default_reason = "Timeout"
+    retryable = True
 
 
 ERRORS: tuple[type[CommandError], ...] = (
     BadRequest, BadJSON, BadArguments, Forbidden, NotFound, WrongState, Changed, TooLarge, TooMany,
-    UnknownCommand, ServerFault, BadQuery, Unavailable, TimedOut,
+    UnknownCommand, ServerFault, MockMismatch, BadQuery, Unavailable, TimedOut,
 )  # fmt: skip
 
-BY_CODE: dict[int, type[CommandError]] = {kind.code: kind for kind in ERRORS}
+BY_REASON: dict[tuple[int, str], type[CommandError]] = {
+    (MockMismatch.code, MockMismatch.default_reason): MockMismatch,
+}
+"""Errors that share their code with another and are known by their reason."""
+
+BY_CODE: dict[int, type[CommandError]] = {
+    kind.code: kind for kind in ERRORS if kind not in BY_REASON.values()
+}
 
 
 class UnexpectedAnswer(CommandError):
@@ -139,4 +167,5 @@ class UnexpectedAnswer(CommandError):
 
 def error_for(code: int, reason: str, detail: str = "") -> CommandError:
     """Return the error for a status line that a client read."""
-    return BY_CODE.get(code, UnexpectedAnswer)(reason, detail)
+    kind = BY_REASON.get((code, reason)) or BY_CODE.get(code, UnexpectedAnswer)
+    return kind(reason, detail)

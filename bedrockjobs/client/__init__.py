@@ -1,7 +1,8 @@
 """The clients: ``Client`` for plain code and threads, ``AsyncClient`` for asyncio.
 
 Both speak the raw protocol and share everything that does no I/O: addresses, the bytes of a request and of
-an answer, and the rules by which a command is sent again. Nothing here knows what a command does.
+an answer, the connections that are kept, and the rules by which a command is sent again. Nothing here knows
+what a command does.
 """
 
 from __future__ import annotations

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
-from bedrockjobs.client.address import AnyAddress, UnixAddress, addresses_of
-from bedrockjobs.client.blocking import CONNECT_S, IDLE_MAX
+from bedrockjobs.client.address import AnyAddress, UnixAddress
+from bedrockjobs.client.base import CONNECT_S, BaseClient
 from bedrockjobs.client.exchange import (
-    ANSWER_BYTES_MAX,
     Answer,
     AnswerReader,
     ConnectionLost,
@@ -17,10 +15,9 @@ from bedrockjobs.client.exchange import (
     ServerUnreachable,
     UnreadableAnswer,
     answer_s,
-    reply_of,
     request_bytes,
 )
-from bedrockjobs.client.tries import NOT_DONE, TRIES_MAX, Route, Tries
+from bedrockjobs.client.tries import NOT_DONE
 from bedrockjobs.commands import Command, Ping, Reply
 
 HURRY_S = 5.0
@@ -109,7 +106,7 @@ class _Connection(asyncio.Protocol):
             self._answer.set_exception(error)
 
 
-class AsyncClient:
+class AsyncClient(BaseClient[_Connection]):
     """Calls commands on a server, any number of them at once.
 
     >>> async with AsyncClient("localhost:8888") as client:
@@ -118,24 +115,6 @@ class AsyncClient:
     It belongs to the event loop of its first call.
     """
 
-    def __init__(
-        self,
-        server: str | Sequence[str] | None = None,
-        *,
-        tries: int = TRIES_MAX,
-        answer_bytes_max: int = ANSWER_BYTES_MAX,
-    ) -> None:
-        """Name the server: ``host:port`` or ``unix:/path``, a comma list or a sequence, tried in turn.
-
-        None stands for ``BEDROCKJOBS_SERVER``, else ``127.0.0.1:8888``. ``tries`` bounds how often a command
-        goes to each address. Nothing is connected before the first call. Raises ValueError for a bad address.
-        """
-        self._route = Route(addresses_of(server))
-        self._tries = tries
-        self._answer_bytes_max = answer_bytes_max
-        self._idle: list[_Connection] = []
-        self._closed = False
-
     async def call(self, command: Command[R], *, hurry: asyncio.Event | None = None) -> R:
         """Send a command and return its typed reply.
 
@@ -143,16 +122,12 @@ class AsyncClient:
         and nothing it took is lost, as it could be if the call were cancelled. Raises the CommandError of a
         refusal, ServerUnreachable where nothing was sent, and ConnectionLost where the outcome is unknown.
         """
-        answer = await self.exchange(command, hurry=hurry)
-        try:
-            return reply_of(command, answer)
-        except ValueError as error:
-            raise UnreadableAnswer(command, self._route.current, str(error)) from error
+        return self._reply(command, await self.exchange(command, hurry=hurry))
 
     async def exchange(self, command: Command[Any], *, hurry: asyncio.Event | None = None) -> Answer:
         """Send a command and return the answer as it came; otherwise as ``call``."""
         request = request_bytes(command)
-        tries = Tries(command, self._route, self._tries)
+        tries = self._tries(command)
         while True:
             address = self._route.current
             try:
@@ -163,10 +138,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the idle connections; a call after this is an error."""
-        self._closed = True
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._pool.close()
         await asyncio.sleep(0)  # lets the event loop finish closing them
 
     async def __aenter__(self) -> Self:
@@ -180,27 +152,17 @@ class AsyncClient:
     async def _exchange_once(
         self, command: Command[Any], request: bytes, address: AnyAddress, hurry: asyncio.Event | None
     ) -> Answer:
-        connection = await self._connection(address)
-        keep = False
+        connection = self._pool.take(address) or await self._connected(address)
+        reusable = False
         try:
             answer = await connection.exchange(command, request, hurry)
-            keep = not answer.closing and not (hurry is not None and hurry.is_set())
+            reusable = not answer.closing and not (hurry is not None and hurry.is_set())
         finally:
-            if keep and not self._closed and len(self._idle) < IDLE_MAX:
-                self._idle.append(connection)
-            else:
-                connection.close()
+            self._pool.give_back(connection, reusable=reusable)
         answer.check()
         return answer
 
-    async def _connection(self, address: AnyAddress) -> _Connection:
-        if self._closed:
-            raise RuntimeError("the client is closed")
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.address == address and connection.fresh:
-                return connection
-            connection.close()
+    async def _connected(self, address: AnyAddress) -> _Connection:
         loop, made = asyncio.get_running_loop(), _Connection(address, self._answer_bytes_max)
         try:
             async with asyncio.timeout(CONNECT_S):

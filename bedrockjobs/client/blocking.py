@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import select
 import socket
-import threading
-from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.client.address import AnyAddress, UnixAddress, addresses_of
+from bedrockjobs.client.address import AnyAddress, UnixAddress
+from bedrockjobs.client.base import CONNECT_S, BaseClient
 from bedrockjobs.client.exchange import (
-    ANSWER_BYTES_MAX,
     Answer,
     AnswerReader,
     ConnectionLost,
@@ -22,17 +20,10 @@ from bedrockjobs.client.exchange import (
     ServerUnreachable,
     UnreadableAnswer,
     answer_s,
-    reply_of,
     request_bytes,
 )
-from bedrockjobs.client.tries import NOT_DONE, TRIES_MAX, Route, Tries
+from bedrockjobs.client.tries import NOT_DONE
 from bedrockjobs.commands import Command, Reply
-
-CONNECT_S = 5.0
-"""Time for one connection to be made."""
-
-IDLE_MAX = 32
-"""Idle connections that are kept; one more is closed when its call is over."""
 
 READ_BYTES = 262_144
 """Size of one read: a whole answer of usual size at once."""
@@ -110,7 +101,7 @@ def _connected(address: AnyAddress) -> socket.socket:
     return made
 
 
-class Client:
+class Client(BaseClient[_Connection]):
     """Calls commands on a server and waits for their replies.
 
     >>> with Client("localhost:8888") as client:
@@ -119,56 +110,29 @@ class Client:
     One client may serve many threads. It is not to be carried over a fork.
     """
 
-    def __init__(
-        self,
-        server: str | Sequence[str] | None = None,
-        *,
-        tries: int = TRIES_MAX,
-        answer_bytes_max: int = ANSWER_BYTES_MAX,
-    ) -> None:
-        """Name the server: ``host:port`` or ``unix:/path``, a comma list or a sequence, tried in turn.
-
-        None stands for ``BEDROCKJOBS_SERVER``, else ``127.0.0.1:8888``. ``tries`` bounds how often a command
-        goes to each address. Nothing is connected before the first call. Raises ValueError for a bad address.
-        """
-        self._route = Route(addresses_of(server))
-        self._tries = tries
-        self._answer_bytes_max = answer_bytes_max
-        self._idle: list[_Connection] = []
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
-
     def call(self, command: Command[R]) -> R:
         """Send a command and return its typed reply.
 
         Raises the CommandError of a refusal, ServerUnreachable where nothing was sent, and ConnectionLost
         where the outcome is unknown.
         """
-        answer = self.exchange(command)
-        try:
-            return reply_of(command, answer)
-        except ValueError as error:
-            raise UnreadableAnswer(command, self._route.current, str(error)) from error
+        return self._reply(command, self.exchange(command))
 
     def exchange(self, command: Command[Any]) -> Answer:
         """Send a command and return the answer as it came; raises as ``call`` does."""
         request = request_bytes(command)
-        tries = Tries(command, self._route, self._tries)
+        tries = self._tries(command)
         while True:
             address = self._route.current
             try:
                 return self._exchange_once(command, request, address)
             except (ConnectionError, *NOT_DONE) as error:
                 pause = tries.pause_after(error, address)
-            self._closed.wait(pause)
+            self._pool.closed.wait(pause)
 
     def close(self) -> None:
         """Close the idle connections; a call after this is an error."""
-        self._closed.set()
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._pool.close()
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -179,31 +143,12 @@ class Client:
         self.close()
 
     def _exchange_once(self, command: Command[Any], request: bytes, address: AnyAddress) -> Answer:
-        connection = self._connection(address)
-        keep = False
+        connection = self._pool.take(address) or _Connection(address)
+        reusable = False
         try:
             answer = connection.exchange(command, request, self._answer_bytes_max)
-            keep = not answer.closing
+            reusable = not answer.closing
         finally:
-            self._give_back(connection, keep)
+            self._pool.give_back(connection, reusable=reusable)
         answer.check()
         return answer
-
-    def _connection(self, address: AnyAddress) -> _Connection:
-        while True:
-            with self._lock:
-                if self._closed.is_set():
-                    raise RuntimeError("the client is closed")
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                return _Connection(address)
-            if connection.address == address and connection.fresh:
-                return connection
-            connection.close()
-
-    def _give_back(self, connection: _Connection, keep: bool) -> None:
-        with self._lock:
-            if keep and not self._closed.is_set() and len(self._idle) < IDLE_MAX:
-                self._idle.append(connection)
-                return
-        connection.close()

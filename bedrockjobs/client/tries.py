@@ -26,7 +26,8 @@ BACKOFF_MAX_S = 5.0
 """The longest pause: a server that is back is noticed within it."""
 
 NOT_DONE = (ServerFault, Unavailable, TimedOut)
-"""Refusals that say: nothing was committed, the same request may be sent again."""
+"""Refusals that say: nothing was committed, the same request may be sent again. (429 is retryable too, but a
+limit that is reached lasts longer than our tries.)"""
 
 
 def backoff_s(failures: int) -> float:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import bedrockjobs
-from bedrockjobs.base.errors import ERRORS, CommandError
+from bedrockjobs.base.errors import BY_CODE, ERRORS, CommandError
 from bedrockjobs.cli.session import EXIT_BY_CODE, FAILED
 from bedrockjobs.client.tries import NOT_DONE
 from bedrockjobs.protocol.http import HTTP_STATUS
@@ -17,14 +17,19 @@ from docs.generator.markdown import code, table
 _INTRO = """\
 # Errors
 
-A refused command has done nothing. On the [Bedrock protocol](protocol.md) a refusal is a status line and a
-header `error` with a sentence that names the attribute and what was expected; over HTTP it is
-`application/problem+json` (RFC 9457) with `code`, `reason` and `detail`; in Python it is an exception of
-`bedrockjobs`, with `.code`, `.reason` and `.detail`; on the command line it is a sentence on stderr and an
-exit status.
+A refused command has done nothing of what it asked for. One thing may have changed all the same: a `GetJob`
+or `GetJobs` that answers 404 has failed the jobs on its way that may not be handed out.
 
-| code | means | Python | HTTP | exit status | sent again by the clients |
-| --- | --- | --- | --- | --- | --- |"""
+On the [Bedrock protocol](protocol.md) a refusal is a status line and a header `error` with a sentence that
+names the attribute and what was expected; over HTTP it is `application/problem+json` (RFC 9457) with `code`,
+`reason` and `detail`; in Python it is an exception of `bedrockjobs`, with `.code`, `.reason`, `.detail` and
+`.retryable`; on the command line it is a sentence on stderr and an exit status.
+
+Retryable: the server could not do it at the moment, and the same request may succeed later. What is not
+retryable will be refused again until the request, or what it names, is another.
+
+| code | means | Python | HTTP | exit status | retryable | sent again by the clients |
+| --- | --- | --- | --- | --- | --- | --- |"""
 
 _CONNECTIONS = """\
 ## Errors of the connection
@@ -47,8 +52,8 @@ request."""
 def page() -> str:
     """Return the page."""
     rows = "\n".join(
-        f"| {kind.code} | {(kind.__doc__ or '').strip()} | `{kind.__name__}` | {HTTP_STATUS[kind.code]} "
-        f"| {EXIT_BY_CODE.get(kind.code, FAILED)} | {'yes' if kind in NOT_DONE else 'no'} |"
+        f"| {kind.code} | {_meaning(kind)} | `{kind.__name__}` | {HTTP_STATUS[kind.code]} "
+        f"| {EXIT_BY_CODE.get(kind.code, FAILED)} | {_yes(kind.retryable)} | {_yes(kind in NOT_DONE)} |"
         for kind in ERRORS
     )
     reasons = reasons_of_code()
@@ -57,6 +62,14 @@ def page() -> str:
         ((str(number), " · ".join(code(words) for words in reasons[number])) for number in sorted(reasons)),
     )
     return "\n\n".join([NOTE, f"{_INTRO}\n{rows}", _LINES, lines, _CONNECTIONS]) + "\n"
+
+
+def _meaning(kind: type[CommandError]) -> str:
+    return (kind.__doc__ or "").strip().replace("``", "`")
+
+
+def _yes(is_so: bool) -> str:
+    return "yes" if is_so else "no"
 
 
 def reasons_of_code() -> dict[int, list[str]]:
@@ -112,5 +125,5 @@ def _texts(node: ast.expr) -> list[str]:
 def statuses() -> str:
     """Return the table of codes for the page on the protocol."""
     done = [("200", "OK", "200"), ("202", "Successfully queued: not yet done", "202")]
-    refused = [(str(kind.code), (kind.__doc__ or "").strip(), str(HTTP_STATUS[kind.code])) for kind in ERRORS]
+    refused = [(str(number), _meaning(kind), str(HTTP_STATUS[number])) for number, kind in BY_CODE.items()]
     return table(("code", "means", "over HTTP"), done + refused)

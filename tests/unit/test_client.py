@@ -8,12 +8,23 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import pytest
 
 import bedrockjobs
 from bedrockjobs.base.config import Settings
-from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, UnexpectedAnswer
+from bedrockjobs.base.errors import (
+    ERRORS,
+    BadArguments,
+    CommandError,
+    MockMismatch,
+    NotFound,
+    ServerFault,
+    Unavailable,
+    UnexpectedAnswer,
+    error_for,
+)
 from bedrockjobs.client import (
     Address,
     AsyncClient,
@@ -26,6 +37,7 @@ from bedrockjobs.client import (
     backoff_s,
 )
 from bedrockjobs.client.exchange import AnswerReader, MalformedAnswer, answer_s, request_bytes
+from bedrockjobs.client.pool import IDLE_MAX, Pool
 from bedrockjobs.client.tries import BACKOFF_MAX_S
 from bedrockjobs.commands import (
     CreateJob,
@@ -251,6 +263,68 @@ async def test_lost_answer(server, kind):
             await client.call(CreateJob(name="a"))
         assert len(server.of("CreateJob")) == 1
         assert await client.call(CreateJob(name="a")) == JobIDReply(job_id=2)
+
+
+HERE = Address("a", 1)
+
+
+@dataclass(eq=False)
+class Kept:
+    """A connection of which only the pool knows."""
+
+    address: Address = HERE
+    fresh: bool = True
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_pool_gives_the_connection_used_last_to_the_address_asked_for():
+    pool: Pool[Kept] = Pool()
+    older, newer, stale, elsewhere = Kept(), Kept(), Kept(), Kept(Address("b", 1))
+    for connection in (older, newer, stale, elsewhere):
+        pool.give_back(connection, reusable=True)
+    stale.fresh = False
+    assert [pool.take(HERE) for _ in range(3)] == [newer, older, None]
+    assert (stale.closed, elsewhere.closed) == (True, True)
+    assert (older.closed, newer.closed) == (False, False)
+
+
+def test_pool_keeps_what_is_reusable_up_to_a_number_and_nothing_once_it_is_closed():
+    pool: Pool[Kept] = Pool()
+    broken, *kept, one_more, late = [Kept() for _ in range(IDLE_MAX + 3)]
+    pool.give_back(broken, reusable=False)
+    for connection in (*kept, one_more):
+        pool.give_back(connection, reusable=True)
+    assert [it.closed for it in (broken, one_more, *kept)] == [True, True, *[False] * IDLE_MAX]
+    pool.close()
+    pool.give_back(late, reusable=True)
+    assert all(it.closed for it in (*kept, late))
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.take(HERE)
+
+
+def test_error_for_a_status_line_is_the_one_that_the_server_raised():
+    """Two errors share the code 500: one says that the server failed, the other judges the command."""
+    for kind in ERRORS:
+        assert type(error_for(kind.code, kind.default_reason)) is kind
+    assert type(error_for(500, "Anything else")) is ServerFault
+    assert type(error_for(999, "Mock Mismatch")) is UnexpectedAnswer
+
+
+def test_retryable_are_the_errors_that_say_nothing_of_the_command():
+    retryable = {kind.code for kind in ERRORS if kind.retryable}
+    assert retryable == {429, 500, 503, 555}
+    assert not any(kind.retryable for kind in (CommandError, MockMismatch, UnexpectedAnswer))
+
+
+async def test_mismatch_of_marks_is_told_at_once(server, kind):
+    server.refusals["FinishJob"] = deque(["500 Mock Mismatch\r\nerror: data: mockRequest"] * 2)
+    async with kind(server.address) as client:
+        with pytest.raises(MockMismatch):
+            await client.call(FinishJob(job_id=1))
+    assert len(server.of("FinishJob")) == 1
 
 
 @pytest.mark.parametrize("refusal", ["500 Internal Server Error", "503 Service Unavailable", "555 Timeout"])

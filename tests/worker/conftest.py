@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from bedrock_worker.agent import Agent
 from bedrock_worker.options import Options
-from bedrock_worker.watch import Watch
+from bedrock_worker.run.watchdog_client import WatchdogClient
 
 from bedrockjobs.client import addresses_of
 from tests.worker.fake_server import DEADLINE_S, FakeServer
@@ -28,10 +28,11 @@ def _log_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the pauses between tries and between beats short; their number and their order stay."""
-    monkeypatch.setattr("bedrock_worker.agent.backoff_s", lambda _: 0.01)
-    monkeypatch.setattr("bedrock_worker.report.backoff_s", lambda _: 0.01)
-    monkeypatch.setattr("bedrock_worker.heartbeat.AGAIN_S", 0.05)
-    monkeypatch.setattr("bedrock_worker.heartbeat.GAP_S", 0.05)
+    monkeypatch.setattr("bedrock_worker.pull.puller.backoff_s", lambda _: 0.01)
+    monkeypatch.setattr("bedrock_worker.report.reporter.backoff_s", lambda _: 0.01)
+    monkeypatch.setattr("bedrock_worker.pull.server_status.backoff_s", lambda _: 0.01)
+    monkeypatch.setattr("bedrock_worker.pull.heartbeat.AGAIN_S", 0.05)
+    monkeypatch.setattr("bedrock_worker.pull.heartbeat.GAP_S", 0.05)
 
 
 @pytest.fixture
@@ -51,9 +52,9 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def watch() -> Iterator[Watch]:
-    """Yield a watch."""
-    found = Watch()
+def watchdog() -> Iterator[WatchdogClient]:
+    """Yield the worker's end of a watchdog."""
+    found = WatchdogClient()
     yield found
     found.close()
 

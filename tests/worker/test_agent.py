@@ -8,6 +8,7 @@ from collections import deque
 
 import pytest
 
+from bedrockjobs.base.config import ERROR_CHARS_MAX
 from tests.worker.conftest import ended, until
 from tests.worker.fake_server import DEADLINE_S
 
@@ -197,7 +198,7 @@ async def test_result_survives_a_restart_of_the_server(server, working, tmp_path
 async def test_server_away_at_the_start(server, working):
     await server.stop()
     async with working("true") as worker:
-        await until(lambda: worker.agent._failures > 3)
+        await until(lambda: worker.agent._puller.failures > 3)
         await server.start()
         await server.add()
         assert (await server.report()).verb == "FinishJob"
@@ -238,12 +239,45 @@ async def test_refused_report_becomes_a_failure_that_says_why(server, working):
     async with working("true", jobs_max=1) as worker:
         assert await worker.ended() == 0
     assert [report.verb for report in server.reports] == ["FinishJob", "FailJob"]
-    words = "FinishJob was refused: 402 Data is not a valid JSON Object: data: too odd"
+    words = "result: too odd (FinishJob was refused: 402 Data is not a valid JSON Object)"
     assert server.reports[1].given == {"jobID": 1, "runID": 101, "error": words}
 
 
+@pytest.mark.parametrize(("status", "verb"), [(0, "FinishJob"), (75, "RetryJob")])
+async def test_result_that_is_refused_for_good_fails_its_job_for_good(server, working, caplog, status, verb):
+    """The same run would leave the same result; the slot is free for the next job at once."""
+    server.refusals[verb] = deque(["500 Mock Mismatch\r\nerror: data: mockRequest must not be in it"])
+    await server.add()
+    script = f"""echo '{{"mockRequest":true}}' > "$BEDROCK_RESULT"; exit {status}"""
+    async with working("sh", "-c", script) as worker:
+        await server.report(2)
+        await server.add()
+        await server.report(3)
+        worker.agent.stop()
+        assert await worker.ended() == 0
+    assert [report.verb for report in server.reports] == [verb, "FailJob", verb]
+    words = f"result: mockRequest must not be in it ({verb} was refused: 500 Mock Mismatch)"
+    assert server.reports[1].given == {"jobID": 1, "runID": 101, "error": words, "final": True}
+    assert len(messages(caplog, "report refused")) == 1
+    assert not messages(caplog, "server away")
+
+
+async def test_failure_whose_result_is_refused_stays_one_without_the_result(server, working):
+    server.refusals["FailJob"] = deque(["402 Data is not a valid JSON Object\r\nerror: data: too odd"])
+    await server.add()
+    prints = "head -c 20000 /dev/zero | tr '\\0' x | fold -w 700"
+    script = f"""echo '{{"a":1}}' > "$BEDROCK_RESULT"; {prints}; exit 3"""
+    async with working("sh", "-c", script, jobs_max=1) as worker:
+        assert await worker.ended() == 0
+    first, second = (report.given for report in server.reports)
+    words = "\nresult: too odd (FailJob was refused: 402 Data is not a valid JSON Object)"
+    assert second == {"jobID": 1, "runID": 101, "exitCode": 3, "error": second["error"]}
+    assert second["error"] == first["error"][: ERROR_CHARS_MAX - len(words)] + words
+
+
 async def test_report_that_nobody_takes_is_named_when_the_end_is_forced(server, working, caplog, monkeypatch):
-    monkeypatch.setattr("bedrock_worker.agent.LAST_REPORTS_S", 0.05)
+    for name in ("LAST_REPORTS_S", "LAST_OUTPUT_S"):
+        monkeypatch.setattr(f"bedrock_worker.agent.{name}", 0.05)
     await server.add()
     async with working("true") as worker:
         await server.until(lambda: server._running)
@@ -257,17 +291,61 @@ async def test_report_that_nobody_takes_is_named_when_the_end_is_forced(server, 
     ]
 
 
+@pytest.mark.parametrize("printed", ["", "echo printed; "])
+async def test_one_stop_ends_a_worker_whose_reports_nobody_takes(
+    server, working, caplog, monkeypatch, printed
+):
+    """Also where the report still waits for the output before it. The log keeps the result."""
+    for name in ("LAST_REPORTS_S", "LAST_OUTPUT_S"):
+        monkeypatch.setattr(f"bedrock_worker.agent.{name}", 0.05)
+    server.refusals |= {verb: deque(["503 Full"] * 10_000) for verb in ("FinishJob", "AppendOutput")}
+    await server.add()
+    script = printed + """printf '{"n":2.50}' > "$BEDROCK_RESULT" """
+    async with working("sh", "-c", script, grace_s=0.2) as worker:
+        await server.until(lambda: server.of("AppendOutput" if printed else "FinishJob"))
+        await until(lambda: not worker.agent._runs)
+        worker.agent.stop()
+        assert await worker.ended() == 69
+    assert messages(caplog, "report not delivered") == [
+        'report not delivered job=1 run=101 report=FinishJob exit=0 result="{\\"n\\":2.50}"'
+    ]
+
+
+async def test_result_does_not_wait_at_the_end_for_output_that_nobody_takes(server, working, monkeypatch):
+    monkeypatch.setattr("bedrock_worker.agent.LAST_OUTPUT_S", 0.05)
+    server.refusals["AppendOutput"] = deque(["503 Full"] * 10_000)
+    await server.add()
+    async with working("echo", "printed", grace_s=0.1) as worker:
+        await server.until(lambda: server.of("AppendOutput"))
+        await until(lambda: not worker.agent._runs)
+        worker.agent.stop()
+        assert await worker.ended() == 0
+    assert [report.verb for report in server.reports] == ["FinishJob"]
+
+
+async def test_stop_waits_within_the_grace_for_a_server_that_comes_back(server, working, tmp_path, caplog):
+    await server.add()
+    async with working("true", grace_s=DEADLINE_S) as worker:
+        await server.until(lambda: server._running)
+        await server.stop()
+        await until(lambda: messages(caplog, "server away") and not worker.agent._runs)
+        worker.agent.stop()
+        await server.start()
+        assert await worker.ended() == 0
+    assert [report.verb for report in server.reports] == ["FinishJob"]
+
+
 async def test_unreadable_answers_do_not_end_the_worker(server, working, caplog):
     server.answers["GetJobs"] = b'200 OK\r\nContent-Length: 12\r\n\r\n{"jobs":[{}]'
     async with working("true") as worker:
-        await until(lambda: worker.agent._failures > 2)
+        await until(lambda: worker.agent._puller.failures > 2)
         del server.answers["GetJobs"]
         await server.add()
         assert (await server.report()).verb == "FinishJob"
 
 
 async def test_fault_inside_a_run_costs_only_that_run(server, working, monkeypatch, caplog):
-    monkeypatch.setattr("bedrock_worker.run.Run._environment", lambda *_: 1 / 0)
+    monkeypatch.setattr("bedrock_worker.run.job_run.JobRun._environment", lambda *_: 1 / 0)
     await server.add()
     async with working("true", jobs_max=1) as worker:
         assert await worker.ended() == 0

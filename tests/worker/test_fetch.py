@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from bedrock_worker.fetch import ARGV, BODY_SHOWN_BYTES, REDIRECTS_MAX, main, perform
+from bedrock_worker.policy.program import FETCH_URL
+from bedrock_worker.run.fetch_url import BODY_SHOWN_BYTES, REDIRECTS_MAX, main, perform
 
 from bedrockjobs.commands.options import Fetch
 
@@ -227,9 +228,9 @@ def test_a_job_without_a_request_fails_for_good(
 
 
 async def test_as_a_process(site: Site) -> None:
-    assert ARGV[0] == sys.executable
+    assert FETCH_URL[0] == sys.executable
     job = json.dumps({"jobID": 1, "url": {"url": site.url, "status": [200]}})
     done = await asyncio.to_thread(
-        subprocess.run, ARGV, input=job.encode(), capture_output=True, check=False, timeout=60
+        subprocess.run, FETCH_URL, input=job.encode(), capture_output=True, check=False, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"HTTP 200 OK\nhello\n", b"")

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bedrock_worker import outcome
-from bedrock_worker.call import main
 from bedrock_worker.cli import main as worker
 from bedrock_worker.functions import cron, declared_in, job
-from bedrock_worker.module import GRACE_S, RUN_TIMEOUT_S, BadModule, Module, load
+from bedrock_worker.policy.python_module import GRACE_S, RUN_TIMEOUT_S, BadModule, PythonModule, load
+from bedrock_worker.report import outcome
+from bedrock_worker.run.run_function import main
 from click.testing import CliRunner
 
 from bedrockjobs.base.config import PATTERN_CHARS_MAX
@@ -86,7 +86,7 @@ def test_which_function_a_job_gets(write: Callable[[str], str]) -> None:
 
     assert found(f"{name}.nightly") == "nightly"
     assert found("report/x") == "rest"
-    assert Module("m", module.functions[1:], ()).function_for("other") is None
+    assert PythonModule("m", module.functions[1:], ()).function_for("other") is None
 
 
 def test_options_of_a_schedule(write: Callable[[str], str]) -> None:
@@ -128,7 +128,13 @@ def test_modules_inside_a_package_count(write: Callable[[str], str], tmp_path: P
     (tmp_path / package / "__init__.py").write_text(f"from {package} import mail\n")
     (tmp_path / package / "mail.py").write_text(HEAD + REPORT)
     (function,) = load(package).functions
-    assert function.argv == (sys.executable, "-m", "bedrock_worker.call", f"{package}.mail", "report")
+    assert function.argv == (
+        sys.executable,
+        "-m",
+        "bedrock_worker.run.run_function",
+        f"{package}.mail",
+        "report",
+    )
 
 
 @pytest.mark.parametrize(
@@ -369,10 +375,11 @@ def test_what_it_prints_leaves_it_line_by_line(write: Callable[[str], str]) -> N
 
 
 def test_a_process_imports_nothing_of_the_server_and_little_of_the_worker() -> None:
-    code = "import sys, bedrock_worker.call; print(*sorted(sys.modules))"
+    code = "import sys, bedrock_worker.run.run_function; print(*sorted(sys.modules))"
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     ours = [name for name in found if name.startswith("bedrock")]
-    assert ours == ["bedrock_worker", "bedrock_worker.call", "bedrock_worker.functions"]
+    parts = ("", ".functions", ".run", ".run.run_function")
+    assert ours == [f"bedrock_worker{part}" for part in parts]
     assert not {"asyncio", "pydantic"} & set(found)

@@ -7,9 +7,9 @@ import os
 from collections import deque
 
 import pytest
-from bedrock_worker.heartbeat import Heartbeats
 from bedrock_worker.options import Options
-from bedrock_worker.report import Link
+from bedrock_worker.pull.heartbeat import Heartbeats
+from bedrock_worker.pull.server_status import ServerStatus
 
 from bedrockjobs.base.config import HEARTBEAT_S
 from bedrockjobs.commands.runs import HeartbeatReply
@@ -57,7 +57,7 @@ async def test_last_beat_follows_the_one_on_its_way():
             return HeartbeatReply(stop=[], quiet=False)
 
     options = Options(names=("Foo*",), argv=("true",), servers=())
-    beats = Heartbeats(Client(), Link(), options, names=lambda: ("Foo*",), heed=lambda _: None)
+    beats = Heartbeats(Client(), ServerStatus(), options, names=lambda: ("Foo*",), on_quiet=lambda _: None)
     beats.begin()
     await asyncio.sleep(0)
     await beats.leave()
@@ -75,7 +75,7 @@ async def test_a_new_run_is_named_soon(server, working, tmp_path):
 
 
 async def test_many_short_runs_make_few_beats(server, working, monkeypatch):
-    monkeypatch.setattr("bedrock_worker.heartbeat.GAP_S", 1_000.0)
+    monkeypatch.setattr("bedrock_worker.pull.heartbeat.GAP_S", 1_000.0)
     for _ in range(10):
         await server.add()
     async with working("true", burst=True) as worker:
@@ -166,7 +166,7 @@ async def test_quiet_is_told(server, working):
 
 
 async def test_beat_that_is_not_answered_is_tried_again(server, working, monkeypatch):
-    monkeypatch.setattr("bedrock_worker.heartbeat.ANSWER_S", 0.05)
+    monkeypatch.setattr("bedrock_worker.pull.heartbeat.ANSWER_S", 0.05)
     server.silent.add("Heartbeat")
     async with working("true"):
         await server.until(lambda: len(server.of("Heartbeat")) > 3)
@@ -199,7 +199,7 @@ async def test_run_ends_before_its_lease_and_nothing_is_reported(server, working
 
 async def test_answered_beat_counts_from_when_it_was_sent(server, working, tmp_path, monkeypatch):
     """Beats that are answered too late do not keep a lease."""
-    monkeypatch.setattr("bedrock_worker.lease.BEATS_PER_LEASE", 0.5)  # each beat waits for two leases
+    monkeypatch.setattr("bedrock_worker.run.lease.BEATS_PER_LEASE", 0.5)  # each beat waits for two leases
     async with working("sh", "-c", PIDS, str(tmp_path), jobs_max=1) as worker:
         await server.add(lease=1)
         await until((tmp_path / "pids").exists)

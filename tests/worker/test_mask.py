@@ -6,9 +6,10 @@ import base64
 import json
 
 import pytest
-from bedrock_worker.lines import CUT
 from bedrock_worker.log import printable
-from bedrock_worker.mask import MASKED, SECRET_CHARS_MIN, Mask
+from bedrock_worker.policy.rules import SECRET_CHARS_MIN
+from bedrock_worker.report.line_splitter import CUT
+from bedrock_worker.run.mask import MASKED, Mask
 
 SECRET = 'p4ss"w\\örd\x07!'
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from contextlib import asynccontextmanager
 
@@ -26,6 +27,7 @@ from bedrockjobs.commands import (
 )
 from bedrockjobs.server import Server
 from tests.worker.fake_server import DEADLINE_S
+from tests.worker.test_command_line import exit_status, logged, program
 
 
 @asynccontextmanager
@@ -92,6 +94,24 @@ async def test_work_over_a_unix_socket(tmp_path):
         async with asyncio.timeout(DEADLINE_S):
             assert await agent.run() == 0
         assert [job.name for job in (await client.call(ListJobs())).jobs] == ["Bar"]
+
+
+async def test_result_with_the_mark_of_mocks_costs_its_job_only(tmp_path):
+    """It is refused for good: the job fails and says why, the slot is free, and TERM ends the worker."""
+    script = """case $BEDROCK_NAME in *bad) echo '{"mockRequest":true}' > "$BEDROCK_RESULT";; esac"""
+    async with serving(tmp_path) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+        await client.call(CreateJobs(jobs=[{"name": f"Foo/{n}bad", "retries": 5} for n in (1, 2)]))
+        argv = ("--name", "Foo/*", "--", "sh", "-c", script)
+        async with program(f"127.0.0.1:{server.port}", *argv) as worker:
+            for _ in range(2):
+                assert "Mock Mismatch" in await logged(worker, "report refused")
+            await client.call(CreateJob(name="Foo/good"))
+            await logged(worker, "reported job=3")
+            worker.send_signal(signal.SIGTERM)
+            assert await exit_status(worker) == 0
+        left = (await client.call(ListJobs())).jobs
+    words = "result: mockRequest must not be in it, as in the job (FinishJob was refused: 500 Mock Mismatch)"
+    assert [(job.state, job.error) for job in left] == [("FAILED", words)] * 2
 
 
 async def test_ended_wait_takes_nothing(tmp_path):

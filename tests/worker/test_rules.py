@@ -11,10 +11,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bedrock_worker.limits import NICE_MAX
-from bedrock_worker.mask import SECRET_CHARS_MIN
-from bedrock_worker.rules import MATCH_S, SECRET_BYTES_MAX, VALUE_BYTES_MAX, Refused, Rule, Rules, Secret
-from bedrock_worker.rules_file import (
+from bedrock_worker.policy.resource_limits import NICE_MAX
+from bedrock_worker.policy.rules import (
+    MATCH_S,
+    SECRET_BYTES_MAX,
+    SECRET_CHARS_MIN,
+    VALUE_BYTES_MAX,
+    Refused,
+    Rule,
+    Rules,
+    Secret,
+)
+from bedrock_worker.policy.rules_file import (
     FILE_BYTES_MAX,
     LAUNCHERS,
     RELAYS,

@@ -7,8 +7,8 @@ import random
 import tracemalloc
 
 import pytest
-from bedrock_worker import spool
-from bedrock_worker.spool import RUN_LINES_MAX, Line, Spool
+from bedrock_worker.report import spool
+from bedrock_worker.report.spool import RUN_LINES_MAX, Line, Spool
 
 from bedrockjobs.base.config import OUTPUT_LINES_PER_RUN_MAX
 

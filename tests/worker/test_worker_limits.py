@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bedrock_worker.limits import CPU_TO_KILL_S, LIMITS, NICE_MAX, Limits
+from bedrock_worker.policy.resource_limits import CPU_TO_KILL_S, LIMITS, NICE_MAX, ResourceLimits
 
 SHOW = """
 import os, resource
@@ -19,7 +19,7 @@ print("nice", os.nice(0))
 """
 
 
-def shown(limits: Limits) -> dict[str, list[int]]:
+def shown(limits: ResourceLimits) -> dict[str, list[int]]:
     done = subprocess.run(
         [sys.executable, "-c", SHOW],
         preexec_fn=limits.before_exec(),
@@ -33,22 +33,22 @@ def shown(limits: Limits) -> dict[str, list[int]]:
 def test_each_limit_is_set() -> None:
     values = {"cpu": 7, "nofile": 50, "nproc": 4_000, "fsize": 4_096, "as": 1 << 31}
     assert values.keys() == LIMITS.keys()
-    found = shown(Limits(values, nice=3))
-    assert found.pop("nice") == [shown(Limits())["nice"][0] + 3]
+    found = shown(ResourceLimits(values, nice=3))
+    assert found.pop("nice") == [shown(ResourceLimits())["nice"][0] + 3]
     assert found.pop("core") == [0, 0]
     assert found.pop("cpu") == [7, 7 + CPU_TO_KILL_S]
     assert found == {name: [value, value] for name, value in values.items() if name != "cpu"}
 
 
 def test_none_are_set_but_for_core_files() -> None:
-    found = shown(Limits())
+    found = shown(ResourceLimits())
     assert found["core"] == [0, 0]
     assert found["nofile"] == list(resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
 def test_none_rises_above_our_own() -> None:
     _, ours = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert shown(Limits({"nofile": ours + 5}))["nofile"] == [ours, ours]
+    assert shown(ResourceLimits({"nofile": ours + 5}))["nofile"] == [ours, ours]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_none_rises_above_our_own() -> None:
 )
 def test_they_hold(values: dict[str, int], code: str, status: int, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, preexec_fn=Limits(values).before_exec(),
+        [sys.executable, "-c", code], cwd=tmp_path, preexec_fn=ResourceLimits(values).before_exec(),
         capture_output=True, timeout=30, check=False,
     )  # fmt: skip
     assert done.returncode == status
@@ -70,4 +70,4 @@ def test_they_hold(values: dict[str, int], code: str, status: int, tmp_path: Pat
 
 
 def test_nice_ends_where_the_kernel_does() -> None:
-    assert shown(Limits(nice=NICE_MAX))["nice"] == [NICE_MAX]
+    assert shown(ResourceLimits(nice=NICE_MAX))["nice"] == [NICE_MAX]

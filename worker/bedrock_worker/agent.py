@@ -11,19 +11,22 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
-from bedrock_worker.channel import Channel
-from bedrock_worker.choice import Choice
-from bedrock_worker.heartbeat import Heartbeats
-from bedrock_worker.load import FileWatch, Throttle
 from bedrock_worker.log import LOG, event
 from bedrock_worker.options import Options
-from bedrock_worker.outcome import Report, hand_back, is_hand_back, try_again
-from bedrock_worker.report import Link, Reporter, insist
-from bedrock_worker.run import Run
-from bedrock_worker.taken import Job, jobs_of
-from bedrock_worker.watch import Watch
-from bedrockjobs.base.errors import CommandError, NotFound
-from bedrockjobs.client import AsyncClient, backoff_s
+from bedrock_worker.policy.program import ProgramSelector
+from bedrock_worker.pull.file_watch import FileWatch
+from bedrock_worker.pull.heartbeat import Heartbeats
+from bedrock_worker.pull.job import Job
+from bedrock_worker.pull.puller import Puller
+from bedrock_worker.pull.server_status import ServerStatus, send_until_answered
+from bedrock_worker.pull.throttle import Throttle
+from bedrock_worker.report.channel import Channel
+from bedrock_worker.report.outcome import Report, hand_back, is_hand_back, try_again
+from bedrock_worker.report.reporter import Reporter
+from bedrock_worker.run.job_run import JobRun
+from bedrock_worker.run.watchdog_client import WatchdogClient
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.client import AsyncClient
 
 OK, REFUSED, UNAVAILABLE = 0, 1, 69
 """Exit statuses; 69 is EX_UNAVAILABLE of sysexits.h."""
@@ -35,10 +38,10 @@ TERM_TO_KILL_S = 3.0
 """Time between TERM and KILL at the end; with the grace before it, under the 30 s of usual supervisors."""
 
 LAST_REPORTS_S = 5.0
-"""Time for the reports that are left once a second signal wants the end at once."""
+"""Time for the reports that are left at the very end; it is a part of the grace where that is longer."""
 
-EARLY_S = 1.0
-"""A wait that ends empty within this did not wait; the next question then comes after a pause."""
+LAST_OUTPUT_S = 1.0
+"""Time for the last lines of runs where the grace is used up, before only reports are sent."""
 
 FILE_LOOK_S = 5.0
 """Time between two looks at the file of ``--version-watch``."""
@@ -47,39 +50,46 @@ FILE_LOOK_S = 5.0
 class Agent:
     """A worker at work."""
 
-    def __init__(self, options: Options, choice: Choice | None = None) -> None:
+    def __init__(self, options: Options, selector: ProgramSelector | None = None) -> None:
         """Work as the options say; nothing is connected yet. Raises ValueError for bad rules or module."""
         self._options = options
-        self._choice = Choice(options) if choice is None else choice
+        self._selector = ProgramSelector(options) if selector is None else selector
         # One try each: the loops here go on for as long as the server is away, and say so once.
         self._client = AsyncClient([str(address) for address in options.servers], tries=1)
-        self._link = Link()
-        self._reporter = Reporter(self._client, self._link)
+        self._server = ServerStatus()
+        self._reporter = Reporter(self._client, self._server)
         self._heartbeats = Heartbeats(
-            self._client, self._link, options, names=lambda: self._choice.names, heed=self._heed
+            self._client,
+            self._server,
+            options,
+            names=lambda: self._selector.names,
+            on_quiet=self._set_drained,
         )
-        self._watch = Watch()
+        self._changed = asyncio.Event()
+        self._puller = Puller(
+            self._client, self._server, options, names=lambda: self._selector.names, changed=self._changed
+        )
+        self._watchdog = WatchdogClient()
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
         self._file = None if options.version_watch is None else FileWatch.of(options.version_watch)
-        self._runs: set[Run] = set()
+        self._runs: set[JobRun] = set()
+        self._channels: set[Channel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._taken = 0
-        self._failures = 0
         self._signals = 0
         self._quiet = False
         self._drained = False
         self._outdated = False
-        self._changed = asyncio.Event()
 
     async def run(self) -> int:
         """Work until a signal, the end of a burst or the last of ``jobs_max``; return the exit status."""
         options = self._options
         event(
-            logging.INFO, "worker ready", worker=options.worker, names=",".join(self._choice.names),
+            logging.INFO, "worker ready", worker=options.worker, names=",".join(self._selector.names),
             server=",".join(map(str, options.servers)), slots=options.concurrency,
         )  # fmt: skip
         self._heartbeats.begin()
-        looking = None if self._file is None else asyncio.ensure_future(self._look_at(self._file))
+        looking = None if self._file is None else asyncio.ensure_future(self._watch_version(self._file))
         try:
             status = await self._sync() or await self._pull_all()
             return await self._wind_down() or status
@@ -88,7 +98,7 @@ class Agent:
                 looking.cancel()
             await self._heartbeats.leave()
             await self._client.close()
-            self._watch.close()
+            self._watchdog.close()
             event(logging.INFO, "worker ended", taken=self._taken)
 
     def stop(self) -> None:
@@ -111,11 +121,11 @@ class Agent:
     def reload(self) -> None:
         """Read the rules anew; bad ones are refused, and the old ones stay. What runs goes on."""
         try:
-            self._choice.read_rules()
+            self._selector.read_rules()
         except ValueError as error:
             event(logging.ERROR, "not reloaded", error=error)
         else:
-            event(logging.INFO, "reloaded", names=",".join(self._choice.names))
+            event(logging.INFO, "reloaded", names=",".join(self._selector.names))
             self._heartbeats.soon()
             self._changed.set()
 
@@ -124,14 +134,14 @@ class Agent:
         self._heartbeats.soon()
         self._changed.set()
 
-    def _heed(self, drained: bool) -> None:
+    def _set_drained(self, drained: bool) -> None:
         """Take no more jobs while the server wants it so."""
         if drained != self._drained:
             event(logging.INFO, "drained" if drained else "no longer drained")
             self._drained = drained
             self._changed.set()
 
-    async def _look_at(self, file: FileWatch) -> None:
+    async def _watch_version(self, file: FileWatch) -> None:
         """End in good order once the file has changed."""
         while not file.changed():  # noqa: ASYNC110  no event tells of it
             await asyncio.sleep(FILE_LOOK_S)
@@ -141,10 +151,12 @@ class Agent:
 
     async def _sync(self) -> int:
         """Make the server's schedules those of the module, if there is one; return the exit status so far."""
-        module = self._choice.module
+        module = self._selector.module
         if module is None:
             return OK
-        sync = asyncio.ensure_future(insist(self._client, self._link, module.sync(by=self._options.worker)))
+        sync = asyncio.ensure_future(
+            send_until_answered(self._client, self._server, module.sync(by=self._options.worker))
+        )
         sync.add_done_callback(lambda _: self._changed.set())
         await self._until(lambda: sync.done() or self._signals > 0)
         if not sync.done():
@@ -178,45 +190,22 @@ class Agent:
                 await self._pause(self._throttle.next_s() if self._throttle is not None else None)
                 continue
             idle = not self._tasks  # before the question: a run that ends meanwhile may make a job ready
-            jobs = await self._pull(free)
+            jobs = await self._puller.pull(free)
             taken_at = asyncio.get_running_loop().time()
             for job in jobs:
                 self._begin(job, taken_at)
             if burst and not jobs:
-                if idle and not self._failures:
+                if idle and not self._puller.failures:
                     break
-                if idle and self._failures >= BURST_TRIES_MAX:
+                if idle and self._puller.failures >= BURST_TRIES_MAX:
                     return UNAVAILABLE
-                if self._tasks and not self._failures:
+                if self._tasks and not self._puller.failures:
                     await self._changed.wait()
         return OK
 
     def _slots(self) -> int:
         """Return how many jobs may run at once at the moment."""
         return self._options.concurrency if self._throttle is None else self._throttle.slots()
-
-    async def _pull(self, free: int) -> list[Job]:
-        """Ask for jobs; where there are none, or no answer, return none after a fitting wait."""
-        loop = asyncio.get_running_loop()
-        asked_at = loop.time()
-        try:
-            take = self._options.take(free, self._choice.names)
-            answer = await self._client.exchange(take, hurry=self._changed)
-            jobs = jobs_of(answer.body)
-        except NotFound:
-            self._link.up()
-            self._failures = 0
-            if not self._options.burst and loop.time() - asked_at < EARLY_S:
-                await self._pause(EARLY_S)
-            return []
-        except (CommandError, ConnectionError, ValueError) as error:
-            self._link.down(error)
-            self._failures += 1
-            await self._pause(backoff_s(self._failures))
-            return []
-        self._link.up()
-        self._failures = 0
-        return jobs
 
     async def _pause(self, seconds: float | None) -> None:
         await self._until(self._changed.is_set, seconds)
@@ -236,22 +225,22 @@ class Agent:
         if self._signals:  # it came with the answer that ended the last wait
             await self._reporter.deliver(hand_back(job))
             return
-        channel = Channel(self._client, self._link, job)
-        run = Run(job, self._options, self._choice, watch=self._watch, hear=channel.hear)
+        channel = Channel(self._client, self._server, job)
+        self._channels.add(channel)
+        run = JobRun(job, self._options, self._selector, watchdog=self._watchdog, hear=channel.hear)
         self._heartbeats.add(run, taken_at)
         try:
             report = await self._performed(run)
             if report is None or is_hand_back(report):
                 channel.abandon()
-            else:
-                await channel.end()
             if report is not None:
-                await self._reporter.deliver(report)
+                await self._reporter.deliver(report, after=channel.end)
         finally:
             channel.abandon()
+            self._channels.discard(channel)
             self._heartbeats.discard(run)
 
-    async def _performed(self, run: Run) -> Report | None:
+    async def _performed(self, run: JobRun) -> Report | None:
         """Let a run do its work."""
         self._runs.add(run)
         try:
@@ -264,15 +253,25 @@ class Agent:
             self._changed.set()
 
     async def _wind_down(self) -> int:
-        """Wait for what runs; after a signal no longer than the grace. Return the exit status."""
+        """Wait for what runs and for its reports; return the exit status.
+
+        After a signal that takes no longer than the grace and some seconds, even if no server takes a report.
+        """
         await self._until(lambda: not self._tasks or self._signals > 0)
+        loop = asyncio.get_running_loop()
+        last_reports_at = loop.time() + self._options.grace_s - LAST_REPORTS_S
         if self._runs:
             await self._until(lambda: not self._runs or self._signals > 1, self._options.grace_s)
             if self._signals == 1:
                 self._end_runs(signal.SIGTERM)
                 await self._until(lambda: not self._runs or self._signals > 1, TERM_TO_KILL_S)
             self._end_runs(signal.SIGKILL)
-        await self._until(lambda: not self._tasks or self._signals > 1)
+        left_s = max(last_reports_at - loop.time(), LAST_OUTPUT_S)
+        await self._until(lambda: not self._tasks or self._signals > 1, left_s)
+        if self._signals > 1:
+            await self._until(lambda: not self._tasks, LAST_OUTPUT_S)
+        for channel in self._channels:  # a result must not wait for lines that nobody takes
+            channel.abandon()
         await self._until(lambda: not self._tasks, LAST_REPORTS_S)
         undelivered = list(self._tasks)
         for task in undelivered:

@@ -12,8 +12,6 @@ import click
 
 from bedrock_worker import log
 from bedrock_worker.agent import Agent
-from bedrock_worker.choice import Choice
-from bedrock_worker.module import BadModule
 from bedrock_worker.options import (
     GRACE_S,
     Options,
@@ -23,6 +21,8 @@ from bedrock_worker.options import (
     variables_of,
     worker_name,
 )
+from bedrock_worker.policy.program import ProgramSelector
+from bedrock_worker.policy.python_module import BadModule
 from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client import SERVER_VARIABLE, addresses_of
@@ -157,8 +157,8 @@ def main(**given: Any) -> None:
     options = Options(**given)
     _check(options)
     try:
-        choice = Choice(options)
-        options.take(1, choice.names)
+        selector = ProgramSelector(options)
+        options.take(1, selector.names)
     except BadModule as error:
         raise click.UsageError(f"--module {error}") from None
     except ValueError as error:
@@ -166,7 +166,7 @@ def main(**given: Any) -> None:
     except CommandError as error:
         raise click.UsageError(error.detail or error.reason) from None
     log.begin()
-    raise SystemExit(asyncio.run(_work(options, choice)))
+    raise SystemExit(asyncio.run(_work(options, selector)))
 
 
 def _check(options: Options) -> None:
@@ -184,8 +184,8 @@ def _check(options: Options) -> None:
         raise click.UsageError(f"COMMAND: {error}") from None
 
 
-async def _work(options: Options, choice: Choice) -> int:
-    agent, loop = Agent(options, choice), asyncio.get_running_loop()
+async def _work(options: Options, selector: ProgramSelector) -> int:
+    agent, loop = Agent(options, selector), asyncio.get_running_loop()
     for number, act in (
         (signal.SIGTERM, agent.stop),
         (signal.SIGINT, agent.stop),

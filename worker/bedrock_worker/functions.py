@@ -1,7 +1,7 @@
 """Jobs as Python functions: ``@job("report/*")`` and ``@cron("0 9 * * *")``, and what a function may raise.
 
-This is what users import, and all that a run imports of the worker beside ``call``, so it is light: it only
-notes what was declared. ``module`` checks it.
+This is what users import, and all that a run imports of the worker beside ``run_function``, so it is light:
+it only notes what was declared. ``python_module`` checks it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Literal
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import ERROR_CHARS_MAX
-from bedrockjobs.base.errors import CommandError, NotFound, ServerFault, WrongState
+from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.engine.events import JOB_FAILED, JOB_FINISHED, JOB_RETRIED, JobsFinished
@@ -242,7 +242,7 @@ def check_run(job: Job, run_id: int | None) -> None:
 def check_mark(job: Job, data: str | None) -> None:
     """Refuse data of a mocked job for a real one, and the reverse."""
     if data is not None and is_mock_data(data) != job.mocked:
-        raise ServerFault(
+        raise MockMismatch(
             "Mock Mismatch", f"data: mockRequest must {'be' if job.mocked else 'not be'} in it, as in the job"
         )
 

@@ -1,6 +1,6 @@
 """Loads a Python module with ``@job`` and ``@cron`` functions, and checks what can be checked before a run.
 
-Runs no function: each runs in a process of its own (``call``), like any command.
+Runs no function: each runs in a process of its own (``run_function``), like any command.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from bedrock_worker import functions
 from bedrock_worker.functions import Declared, declared_in
 from bedrockjobs.base import duration
 from bedrockjobs.base.config import PATTERN_CHARS_MAX
@@ -51,11 +52,11 @@ class Function:
     @property
     def argv(self) -> tuple[str, ...]:
         """Return the command that runs it, for a job on stdin or in ``BEDROCK_DATA_FILE``."""
-        return (sys.executable, "-m", "bedrock_worker.call", self.module, self.name)
+        return (sys.executable, "-m", "bedrock_worker.run.run_function", self.module, self.name)
 
 
 @dataclass(frozen=True)
-class Module:
+class PythonModule:
     """What a module declares."""
 
     name: str
@@ -89,7 +90,7 @@ class Module:
         return SyncSchedules.read({"source": self.source, "schedules": list(self.schedules), "by": by})
 
 
-def load(name: str) -> Module:
+def load(name: str) -> PythonModule:
     """Import a module, also from the current folder, and return what it declares.
 
     Raises BadModule, also for what the module itself raises while it is imported, with where it did.
@@ -123,7 +124,7 @@ def load(name: str) -> Module:
     names = [schedule["name"] for schedule in schedules]
     if twice := [one for one in names if names.count(one) > 1]:
         raise BadModule(f"{name}: expected a name of its own for each schedule, {twice[0]} has several")
-    return Module(name, tuple(functions), tuple(schedules))
+    return PythonModule(name, tuple(functions), tuple(schedules))
 
 
 def _fault(error: BaseException) -> str:
@@ -136,7 +137,7 @@ def _fault(error: BaseException) -> str:
 
 
 def _keep_own_frames(found: traceback.TracebackException) -> None:
-    not_own = (Path(importlib.__file__).parent, Path(__file__).parent)
+    not_own = (Path(importlib.__file__).parent, Path(__file__).parent, Path(functions.__file__).parent)
     found.stack[:] = [
         frame for frame in found.stack
         if not frame.filename.startswith("<frozen importlib") and Path(frame.filename).parent not in not_own

@@ -9,7 +9,7 @@ CUT = " [cut]"
 """Marks a line of which a part was dropped."""
 
 
-class Lines:
+class LineSplitter:
     """The lines of one stream, in whatever pieces it comes."""
 
     def __init__(self) -> None:

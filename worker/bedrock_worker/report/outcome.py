@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bedrock_worker.taken import Job
+from bedrock_worker.pull.job import Job
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, DELAY_S_MAX, ERROR_CHARS_MAX
 from bedrockjobs.commands import FailJob, FinishJob, RetryJob
@@ -29,7 +29,7 @@ Report = FinishJob | RetryJob | FailJob
 
 
 @dataclass(frozen=True)
-class Ended:
+class CompletedCommand:
     """How a command ended."""
 
     status: int
@@ -51,7 +51,7 @@ class Ended:
         return how if self.timed_out_s is None else f"timed out after {self.timed_out_s:g} s ({how})"
 
 
-def report_of(job: Job, ended: Ended, result_file: Path) -> Report:
+def report_of(job: Job, ended: CompletedCommand, result_file: Path) -> Report:
     """Return what the server is to be told."""
     if ended.timed_out_s is not None:
         return _failed(job, ended, ended.words)
@@ -129,7 +129,7 @@ def _delay_of(result: str | None) -> int:
     return delay
 
 
-def _failed(job: Job, ended: Ended, words: str, data: str | None = None) -> FailJob:
+def _failed(job: Job, ended: CompletedCommand, words: str, data: str | None = None) -> FailJob:
     error = "\n".join([words, *ended.tail])
     final = {"final": True} if ended.status == FAIL_FOR_GOOD and ended.timed_out_s is None else {}
     return FailJob(

@@ -11,8 +11,8 @@ import re
 from contextlib import suppress
 
 from bedrock_worker.log import event, printable
-from bedrock_worker.report import Link, insist
-from bedrock_worker.taken import Job
+from bedrock_worker.pull.job import Job
+from bedrock_worker.pull.server_status import ServerStatus, send_until_answered
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client import AsyncClient
@@ -41,12 +41,12 @@ def progress_of(line: str) -> str | None:
     return jsontext.dump({"percent": number, "message": printable(found[2] or "")})
 
 
-class Progress:
+class ProgressSender:
     """The progress of one run."""
 
-    def __init__(self, client: AsyncClient, link: Link, job: Job) -> None:
+    def __init__(self, client: AsyncClient, server: ServerStatus, job: Job) -> None:
         """Send through a client; without a run nothing is sent."""
-        self._client, self._link, self._job = client, link, job
+        self._client, self._server, self._job = client, server, job
         self._latest: str | None = None
         self._ending = asyncio.Event()
         self._over = job.run_id is None
@@ -63,10 +63,10 @@ class Progress:
         return True
 
     async def end(self) -> None:
-        """Wait until the server has the latest."""
+        """Wait until the server has the latest or wants no more, or until ``abandon`` is called."""
         self._ending.set()
         if self._task is not None:
-            await self._task
+            await asyncio.wait((self._task,))  # however it ends: the report comes after it
 
     def abandon(self) -> None:
         """Send nothing more."""
@@ -80,9 +80,8 @@ class Progress:
             latest, self._latest = self._latest, None
             job = self._job
             try:
-                await insist(
-                    self._client, self._link, UpdateJob(job_id=job.job_id, run_id=job.run_id, progress=latest)
-                )
+                command = UpdateJob(job_id=job.job_id, run_id=job.run_id, progress=latest)
+                await send_until_answered(self._client, self._server, command)
             except CommandError as error:
                 self._over = True
                 event(logging.INFO, "progress not sent", job=job.job_id, run=job.run_id, answer=error)

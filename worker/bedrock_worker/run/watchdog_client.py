@@ -19,8 +19,8 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
-from bedrock_worker import watchdog
 from bedrock_worker.log import event
+from bedrock_worker.run import watchdog
 
 END_S = 5.0
 """Time for the watchdog to end once its pipe is closed; it has nothing left to do."""
@@ -35,7 +35,7 @@ def _ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-class Watch:
+class WatchdogClient:
     """A watchdog, started when the first command needs it, and again where somebody ended it."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from bedrock_worker.log import event
 from bedrock_worker.options import VERSION, Options
-from bedrock_worker.report import Link
+from bedrock_worker.pull.server_status import ServerStatus
 from bedrockjobs.base.config import HEARTBEAT_S
 from bedrockjobs.base.errors import CommandError, UnknownCommand
 from bedrockjobs.client import AsyncClient
@@ -34,7 +34,7 @@ LEAVE_S = 2.0
 """Time for the last beat, and for the one that is on its way."""
 
 
-class Leased(Protocol):
+class LeasedRun(Protocol):
     """What is kept leased."""
 
     @property
@@ -64,20 +64,20 @@ class Heartbeats:
     def __init__(
         self,
         client: AsyncClient,
-        link: Link,
+        server: ServerStatus,
         options: Options,
         *,
         names: Callable[[], tuple[str, ...]],
-        heed: Callable[[bool], None],
+        on_quiet: Callable[[bool], None],
     ) -> None:
         """Beat through a client.
 
-        ``names`` returns the patterns that the worker asks for; ``heed`` is called with whether the server
-        wants the worker quiet.
+        ``names`` returns the patterns that the worker asks for; ``on_quiet`` is called with whether the
+        server wants the worker quiet.
         """
-        self._client, self._link, self._options = client, link, options
-        self._names, self._heed = names, heed
-        self._runs: set[Leased] = set()
+        self._client, self._server, self._options = client, server, options
+        self._names, self._on_quiet = names, on_quiet
+        self._runs: set[LeasedRun] = set()
         self._said: object = None
         self._sent_at = float("-inf")
         self._again = asyncio.Event()
@@ -88,14 +88,14 @@ class Heartbeats:
         self.quiet = False
         """Whether the worker takes no more jobs, by its own decision."""
 
-    def add(self, run: Leased, taken_at: float) -> None:
+    def add(self, run: LeasedRun, taken_at: float) -> None:
         """Keep a run leased that was taken at a moment of the event loop's clock."""
         self._runs.add(run)
         if self._known:
             run.renew(taken_at)
         self.soon()
 
-    def discard(self, run: Leased) -> None:
+    def discard(self, run: LeasedRun) -> None:
         """Let a run go."""
         self._runs.discard(run)
         run.suspend()
@@ -148,7 +148,7 @@ class Heartbeats:
             async with asyncio.timeout(seconds):
                 await self._leaving.wait()
 
-    async def _exchange(self, runs: dict[int, Leased], wait: bool) -> HeartbeatReply | None:
+    async def _exchange(self, runs: dict[int, LeasedRun], wait: bool) -> HeartbeatReply | None:
         """Send one beat; return the answer, None where there is none that can be used."""
         wait_s = min((run.beat_s for run in runs.values()), default=float(HEARTBEAT_S))
         self._said = self._to_say()
@@ -164,9 +164,9 @@ class Heartbeats:
                 run.suspend()
             return None
         except (ConnectionError, CommandError, TimeoutError) as error:
-            self._link.down(error)
+            self._server.down(error)
             return None
-        self._link.up()
+        self._server.up()
         self._known = True
         return reply
 
@@ -184,8 +184,8 @@ class Heartbeats:
             given |= {"connection": "wait", "timeout": int(wait_s * 1_000)}
         return Heartbeat.read(given)
 
-    def _obey(self, reply: HeartbeatReply, runs: dict[int, Leased]) -> None:
-        self._heed(reply.quiet)
+    def _obey(self, reply: HeartbeatReply, runs: dict[int, LeasedRun]) -> None:
+        self._on_quiet(reply.quiet)
         for stop in reply.stop:
             run = runs.get(stop.run_id)
             if run is None:

@@ -9,14 +9,14 @@ from collections import deque
 
 import pytest
 from bedrock_worker.agent import Agent
-from bedrock_worker.choice import NO_COMMAND
-from bedrock_worker.rules import NO_RULE
+from bedrock_worker.policy.program import NO_COMMAND
+from bedrock_worker.policy.rules import NO_RULE
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import GRACE_S_DEFAULT
 from bedrockjobs.base.wire import stamp_ms
 from tests.worker.conftest import options_for, until
-from tests.worker.test_program import exit_status, logged, program
+from tests.worker.test_command_line import exit_status, logged, program
 
 FENCE = {"jobID": 1, "runID": 101}
 MODULE = """
@@ -149,16 +149,16 @@ async def test_each_limit_has_its_own_grace(server, working):
     """KILL comes when the first limit and its grace are over, whichever limit sent TERM."""
     found = []
     async with working("true") as worker:
-        from bedrock_worker.choice import Program
-        from bedrock_worker.run import Run
-        from bedrock_worker.taken import jobs_of
+        from bedrock_worker.policy.program import Program
+        from bedrock_worker.pull.job import jobs_of
+        from bedrock_worker.run.job_run import JobRun
 
         for more in ("", ',"runTimeout":100', ',"runTimeout":100,"grace":5', ',"runTimeout":0'):
             head = '{"jobs":[{"created":"","data":{},"jobID":1,"lastRun":"","name":"a","nextRun":"",'
             (job,) = jobs_of(f'{head}"priority":500,"repeat":"","retryAfter":""{more}}}]}}'.encode())
             options = options_for(server, "true", timeout_s=90.0, grace_s=25.0)
             agent = worker.agent
-            run = Run(job, options, agent._choice, watch=agent._watch, hear=lambda *_: True)
+            run = JobRun(job, options, agent._selector, watchdog=agent._watchdog, hear=lambda *_: True)
             found.append(run._limits(Program(["true"])))
     assert GRACE_S_DEFAULT == 60
     assert found == [(90.0, 115.0), (90.0, 115.0), (90.0, 105.0), (90.0, 115.0)]
@@ -301,9 +301,9 @@ async def test_signal_ends_a_worker_that_cannot_sync_yet(server, module):
 
 
 async def test_busy_machine_gets_one_job_at_once(server, working, monkeypatch, tmp_path):
-    monkeypatch.setattr("bedrock_worker.load.GROW_S", 0.1)
+    monkeypatch.setattr("bedrock_worker.pull.throttle.GROW_S", 0.1)
     load = [100.0]
-    monkeypatch.setattr("bedrock_worker.load.load_per_cpu", lambda: load[0])
+    monkeypatch.setattr("bedrock_worker.pull.throttle.load_per_cpu", lambda: load[0])
     for _ in range(3):
         await server.add()
     agent = Agent(options_for(server, "sh", "-c", 'until [ -e "$0/go" ]; do sleep 0.01; done', str(tmp_path),

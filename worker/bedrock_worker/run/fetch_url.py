@@ -1,4 +1,4 @@
-"""``python -m bedrock_worker.fetch``: makes the request of a job's ``url`` option, and ends as commands do.
+"""``python -m bedrock_worker.run.fetch_url``: makes the request of a job's ``url``, and ends as commands do.
 
 The job comes in the file ``BEDROCK_DATA_FILE``, or on stdin. Prints the status and the beginning of the body.
 Exit status 0: the status is an expected one; 1: it is not, or there was no answer; 100: the request cannot be
@@ -17,12 +17,9 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, D
 from pydantic import ValidationError
 from yarl import URL
 
-from bedrock_worker.call import job_given
+from bedrock_worker.run.run_function import job_given
 from bedrockjobs.base.wire import command_error
 from bedrockjobs.commands.options import Fetch
-
-ARGV = (sys.executable, "-X", "utf8", "-m", "bedrock_worker.fetch")
-"""The command that a worker runs for a job with ``url``."""
 
 BODY_SHOWN_BYTES = 10_000
 """Bytes of the body that are read and printed; the rest is left with the server."""

@@ -7,6 +7,9 @@ import resource
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+Prepare = Callable[[], None]
+"""What a child does between fork and exec: it may take no lock and import nothing."""
+
 LIMITS = {
     "cpu": resource.RLIMIT_CPU,
     "nofile": resource.RLIMIT_NOFILE,
@@ -24,7 +27,7 @@ CPU_TO_KILL_S = 1
 
 
 @dataclass(frozen=True)
-class Limits:
+class ResourceLimits:
     """Limits of one command; what it starts inherits them."""
 
     values: Mapping[str, int] = field(default_factory=dict)
@@ -32,7 +35,7 @@ class Limits:
     nice: int = 0
     """How much lower than the worker's its priority is, 0 to ``NICE_MAX``."""
 
-    def before_exec(self) -> Callable[[], None]:
+    def before_exec(self) -> Prepare:
         """Return what the child does between fork and exec: system calls, no locks and no imports.
 
         Nothing is raised above what the worker itself may use. There is never a core file: it would hold

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bedrock_worker.limits import Limits
-from bedrock_worker.mask import SECRET_CHARS_MIN
+from bedrock_worker.policy.resource_limits import ResourceLimits
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.glob import glob
 
@@ -26,6 +25,9 @@ VALUE_BYTES_MAX = 4_096
 
 MATCH_S = 0.2
 """Processor time that a pattern may take for one value; some need years for a text made for them."""
+
+SECRET_CHARS_MIN = 8
+"""Length of a secret: a shorter one would be masked in words that are none, and can be guessed anyway."""
 
 SECRET_BYTES_MAX = 65_536
 """Size of a secret: keys and certificates fit, and so does it into the environment of a command."""
@@ -77,7 +79,7 @@ class Rule:
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     """Secrets by the variable that the command gets them in."""
-    limits: Limits = field(default_factory=Limits)
+    limits: ResourceLimits = field(default_factory=ResourceLimits)
     cwd: Path | None = None
 
     def fill(self, data: str) -> list[str]:

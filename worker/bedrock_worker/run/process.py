@@ -17,9 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from bedrock_worker.lines import Lines
 from bedrock_worker.log import printable
-from bedrock_worker.watch import Watch
+from bedrock_worker.policy.resource_limits import Prepare
+from bedrock_worker.report.line_splitter import LineSplitter
+from bedrock_worker.run.watchdog_client import WatchdogClient
 
 READ_BYTES = 8_192
 """Size of one read of a child's output: what it prints in between waits in the pipe, not in our memory."""
@@ -41,10 +42,6 @@ _prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 
 Listener = Callable[[str, str], None]
 """Called with the stream's name, ``out`` or ``err``, and a line."""
-
-
-Prepare = Callable[[], None]
-"""What a child does between fork and exec: it may take no lock and import nothing."""
 
 
 def _before_exec(parent: int, pipe: int, announce: bytes, prepare: Prepare | None) -> Prepare:
@@ -70,7 +67,7 @@ class CannotStart(Exception):
     """A command cannot be started, and trying again would not help; names the program and the reason."""
 
 
-class Child:
+class ChildProcess:
     """One command while it runs. Belongs to the event loop of the main thread."""
 
     def __init__(
@@ -81,7 +78,7 @@ class Child:
         cwd: Path | None,
         stdin: Path,
         listener: Listener,
-        watch: Watch,
+        watchdog: WatchdogClient,
         until: float = NEVER,
         prepare: Prepare | None = None,
     ) -> None:
@@ -91,10 +88,10 @@ class Child:
         Raises CannotStart where it cannot be started, OSError where it cannot be just now, and ValueError for
         a NUL in an argument or a variable.
         """
-        self._watch = watch
-        self._number, pipe, announce = watch.expect()
+        self._watchdog = watchdog
+        self._number, pipe, announce = watchdog.expect()
         if until < NEVER:
-            watch.until(self._number, until)
+            watchdog.until(self._number, until)
         try:
             with stdin.open("rb") as data:
                 self._process = subprocess.Popen(  # noqa: S603  what the operator allowed, without a shell
@@ -109,15 +106,15 @@ class Child:
                     preexec_fn=_before_exec(os.getpid(), pipe, announce, prepare),
                 )
         except OSError as error:
-            watch.over(self._number)
+            watchdog.over(self._number)
             if error.errno in MAY_PASS:
                 raise
             raise CannotStart(_why_not(argv[0], cwd, error)) from None
         except BaseException:
-            watch.over(self._number)
+            watchdog.over(self._number)
             raise
         self.pid = self._process.pid
-        watch.begun(self._number, self.pid)
+        watchdog.begun(self._number, self.pid)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._pumps = [
@@ -138,13 +135,13 @@ class Child:
                     await pump.ended.wait()
         for pump in self._pumps:
             pump.close()
-        self._watch.over(self._number)
+        self._watchdog.over(self._number)
         return self._process.wait()
 
     def until(self, moment: float) -> None:
         """Let the watchdog kill the group at a monotonic moment, unless another is set before it."""
         if self._process.returncode is None:
-            self._watch.until(self._number, moment)
+            self._watchdog.until(self._number, moment)
 
     @property
     def running(self) -> bool:
@@ -187,7 +184,7 @@ class _Pump:
         """Begin to read."""
         self.ended = asyncio.Event()
         self._pipe, self._name, self._listener = pipe, name, listener
-        self._lines = Lines()
+        self._lines = LineSplitter()
         os.set_blocking(pipe.fileno(), False)
         asyncio.get_running_loop().add_reader(pipe.fileno(), self._read)
 

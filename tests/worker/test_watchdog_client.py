@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from bedrock_worker.process import CannotStart, Child
-from bedrock_worker.watchdog import NEVER, Watchdog
+from bedrock_worker.run.process import CannotStart, ChildProcess
+from bedrock_worker.run.watchdog import NEVER, Watchdog
 
 from tests.worker.conftest import gone, until
 from tests.worker.fake_server import DEADLINE_S
-from tests.worker.test_program import logged, program
+from tests.worker.test_command_line import logged, program
 
 FAMILY = 'trap "" TERM; sh -c "sleep 1000 & wait" & echo $$ $! > "$0.new"; mv "$0.new" "$0"; wait; wait'
 """A command with a child and a grandchild."""
@@ -35,12 +35,14 @@ def group_of(path):
 
 
 @pytest.fixture
-async def child(watch, tmp_path):
+async def child(watchdog, tmp_path):
     """Yield a running command under watch."""
     (tmp_path / "in").touch()
     argv = ["sh", "-c", "sleep 1000 & wait"]
     env = {"PATH": os.environ["PATH"]}
-    found = Child(argv, env=env, cwd=None, stdin=tmp_path / "in", listener=lambda *_: None, watch=watch)
+    found = ChildProcess(
+        argv, env=env, cwd=None, stdin=tmp_path / "in", listener=lambda *_: None, watchdog=watchdog
+    )
     yield found
     found.signal(signal.SIGKILL)
     await found.wait()
@@ -78,7 +80,7 @@ async def test_no_process_survives_the_lease_of_a_worker_that_stands_still(serve
     assert server.reports == []
 
 
-async def test_group_is_killed_at_its_moment(watch, child):
+async def test_group_is_killed_at_its_moment(watchdog, child):
     now = asyncio.get_running_loop().time()
     child.until(now + 1_000.0)
     child.until(now + 0.1)
@@ -87,54 +89,60 @@ async def test_group_is_killed_at_its_moment(watch, child):
     assert asyncio.get_running_loop().time() >= now + 0.1
 
 
-async def test_supervisors_signals_do_not_end_it(watch, child):
+async def test_supervisors_signals_do_not_end_it(watchdog, child):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        watch._process.send_signal(number)
+        watchdog._process.send_signal(number)
     child.until(0.0)
     async with asyncio.timeout(DEADLINE_S):
         await child._exited()
-    assert watch._process.poll() is None
+    assert watchdog._process.poll() is None
 
 
-async def test_another_is_started_where_one_was_ended(watch, child, tmp_path):
-    watch._process.kill()
-    watch._process.wait()
+async def test_another_is_started_where_one_was_ended(watchdog, child, tmp_path):
+    watchdog._process.kill()
+    watchdog._process.wait()
     child.until(NEVER)  # a broken pipe is no error
-    number, _, _ = watch.expect()
+    number, _, _ = watchdog.expect()
     assert number > 1
     child.until(0.0)  # the new one knows what runs already
     async with asyncio.timeout(DEADLINE_S):
         await child._exited()
 
 
-def test_another_knows_the_folders_too(watch, scratch):
-    with watch.folder("kept-"), watch.folder("removed-") as removed:
+def test_another_knows_the_folders_too(watchdog, scratch):
+    with watchdog.folder("kept-"), watchdog.folder("removed-") as removed:
         (removed / "file").touch()
-        watch.expect()
-        watch._process.kill()
-        watch._process.wait()
-        watch.expect()
+        watchdog.expect()
+        watchdog._process.kill()
+        watchdog._process.wait()
+        watchdog.expect()
         (kept,) = scratch.glob("kept-*")
-        watch.close()  # it takes us for dead
+        watchdog.close()  # it takes us for dead
         assert not kept.exists()
         assert not removed.exists()
 
 
-async def test_command_that_ended_is_forgotten(watch, tmp_path):
+async def test_command_that_ended_is_forgotten(watchdog, tmp_path):
     (tmp_path / "in").touch()
-    given = {"env": {}, "cwd": None, "stdin": tmp_path / "in", "listener": lambda *_: None, "watch": watch}
-    child = Child(["/bin/true"], **given)
-    assert watch._groups == {1: child.pid}
+    given = {
+        "env": {},
+        "cwd": None,
+        "stdin": tmp_path / "in",
+        "listener": lambda *_: None,
+        "watchdog": watchdog,
+    }
+    child = ChildProcess(["/bin/true"], **given)
+    assert watchdog._groups == {1: child.pid}
     async with asyncio.timeout(DEADLINE_S):
         assert await child.wait() == 0
     with pytest.raises(CannotStart):
-        Child([str(tmp_path / "none")], **given)
-    assert watch._groups == {}
+        ChildProcess([str(tmp_path / "none")], **given)
+    assert watchdog._groups == {}
 
 
 def test_what_the_watchdog_hears(monkeypatch, tmp_path):
     killed = []
-    monkeypatch.setattr("bedrock_worker.watchdog.os.killpg", lambda group, _: killed.append(group))
+    monkeypatch.setattr("bedrock_worker.run.watchdog.os.killpg", lambda group, _: killed.append(group))
     watchdog = Watchdog()
     watchdog.hear(b"run 1 77")
     watchdog.hear(b"1\nrun 2 88\nuntil 1 50.5\nuntil 2 inf\nrun 3 99\nov")
@@ -156,6 +164,6 @@ def test_what_the_watchdog_hears(monkeypatch, tmp_path):
 def test_watchdog_of_a_dead_worker_ends(tmp_path):
     dead = subprocess.Popen(["true"])
     dead.wait()
-    argv = [sys.executable, "-I", "-S", "worker/bedrock_worker/watchdog.py", str(dead.pid)]
+    argv = [sys.executable, "-I", "-S", "worker/bedrock_worker/run/watchdog.py", str(dead.pid)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE) as watchdog:
         assert watchdog.wait(DEADLINE_S) == 0

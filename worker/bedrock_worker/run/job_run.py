@@ -10,16 +10,16 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from bedrock_worker import outcome
-from bedrock_worker.choice import Choice, Program
-from bedrock_worker.lease import Lease
 from bedrock_worker.log import LOG, event, printable
-from bedrock_worker.mask import Mask
 from bedrock_worker.options import Options, base_environment
-from bedrock_worker.process import NEVER, CannotStart, Child
-from bedrock_worker.rules import Refused
-from bedrock_worker.taken import Job
-from bedrock_worker.watch import Watch
+from bedrock_worker.policy.program import Program, ProgramSelector
+from bedrock_worker.policy.rules import Refused
+from bedrock_worker.pull.job import Job
+from bedrock_worker.report import outcome
+from bedrock_worker.run.lease import Lease
+from bedrock_worker.run.mask import Mask
+from bedrock_worker.run.process import NEVER, CannotStart, ChildProcess
+from bedrock_worker.run.watchdog_client import WatchdogClient
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import GRACE_S_DEFAULT
 from bedrockjobs.base.wire import stamp_ms
@@ -39,14 +39,16 @@ Hear = Callable[[str, str], bool]
 """Takes a stream's name and a line; tells whether it is output, and no message to the server."""
 
 
-class Run:
+class JobRun:
     """The command of one job, from its start to what the server is told."""
 
-    def __init__(self, job: Job, options: Options, choice: Choice, *, watch: Watch, hear: Hear) -> None:
+    def __init__(
+        self, job: Job, options: Options, selector: ProgramSelector, *, watchdog: WatchdogClient, hear: Hear
+    ) -> None:
         """Belong to a job; nothing is started yet."""
         self.job = job
-        self._options, self._choice, self._watch, self._hear_too = options, choice, watch, hear
-        self._child: Child | None = None
+        self._options, self._selector, self._watchdog, self._hear_too = options, selector, watchdog, hear
+        self._child: ChildProcess | None = None
         self._handing_back = False
         self._lost = False
         self._stops: set[signal.Signals] = set()
@@ -63,7 +65,7 @@ class Run:
         """
         job = self.job
         try:
-            with self._watch.folder(f"bedrock-job-{job.job_id}-") as folder:
+            with self._watchdog.folder(f"bedrock-job-{job.job_id}-") as folder:
                 ended = await self._run(folder)
                 report = outcome.report_of(job, ended, folder / RESULT_FILE)
         except Refused as error:
@@ -148,20 +150,20 @@ class Run:
         self._child.signal(number)
         return True
 
-    async def _run(self, folder: Path) -> outcome.Ended:
+    async def _run(self, folder: Path) -> outcome.CompletedCommand:
         job = self.job
-        program = self._choice.program_for(job)
-        self._mask = program.mask
+        program = self._selector.program_for(job)
+        self._mask = Mask(program.secrets)
         term_s, kill_s = self._limits(program)
         (folder / DATA_FILE).touch(mode=0o600)
         (folder / DATA_FILE).write_text(job.text, encoding="utf-8")
-        self._child = child = Child(
+        self._child = child = ChildProcess(
             program.argv,
             env=self._environment(folder, program, term_s),
             cwd=program.cwd,
             stdin=folder / DATA_FILE,
             listener=self._hear,
-            watch=self._watch,
+            watchdog=self._watchdog,
             until=self._kill_at,
             prepare=program.prepare,
         )
@@ -179,7 +181,7 @@ class Run:
             child.signal(signal.SIGTERM)
             if not await _within(end, kill_s - term_s):
                 child.signal(signal.SIGKILL)
-        return outcome.Ended(await end, list(self._tail), timed_out_s)
+        return outcome.CompletedCommand(await end, list(self._tail), timed_out_s)
 
     def _limits(self, program: Program) -> tuple[float | None, float | None]:
         """Return the seconds until TERM and until KILL: of several limits the smaller, None where none is."""

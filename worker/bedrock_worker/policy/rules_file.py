@@ -16,8 +16,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from bedrock_worker.limits import LIMITS, NICE_MAX, Limits
-from bedrock_worker.rules import PLACEHOLDER, Rule, Rules, Secret
+from bedrock_worker.policy.resource_limits import LIMITS, NICE_MAX, ResourceLimits
+from bedrock_worker.policy.rules import PLACEHOLDER, Rule, Rules, Secret
 from bedrockjobs.base import duration
 from bedrockjobs.base.config import ARGV_MAX, PATTERN_CHARS_MAX, PATTERNS_MAX
 
@@ -220,7 +220,8 @@ def _rule(given: Any, earlier: set[str]) -> Rule:
         if variable in table.env:
             raise ValueError(f"secrets.{variable}: expected a variable that env does not set")
         secrets[variable] = Secret(secret.env, secret.file)
-    limits = {name: getattr(table.limits, "as_" if name == "as" else name) for name in LIMITS}
+    found = {name: getattr(table.limits, "as_" if name == "as" else name) for name in LIMITS}
+    limits = {name: value for name, value in found.items() if value is not None}
     rule = Rule(
         table.name,
         argv,
@@ -228,7 +229,7 @@ def _rule(given: Any, earlier: set[str]) -> Rule:
         timeout_s=table.timeout,
         env=table.env,
         secrets=secrets,
-        limits=Limits({name: value for name, value in limits.items() if value is not None}, table.nice),
+        limits=ResourceLimits(limits, table.nice),
         cwd=table.cwd,
     )
     rule.read_secrets()

@@ -10,14 +10,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-from bedrock_worker.lines import CUT
 from bedrock_worker.log import printable
+from bedrock_worker.policy.rules import SECRET_CHARS_MIN
+from bedrock_worker.report.line_splitter import CUT
 
 MASKED = "***"
 """What stands where a secret was."""
-
-SECRET_CHARS_MIN = 8
-"""Length of a secret: a shorter one would be masked in words that are none, and can be guessed anyway."""
 
 _URL_SAFE = str.maketrans("+/", "-_")
 
@@ -40,7 +38,8 @@ class Mask:
     def __call__(self, text: str) -> str:
         """Return a text with every secret in it replaced.
 
-        A line that was cut (``lines.CUT``) may end inside a secret; what is left of it is replaced as well.
+        A line that was cut (``line_splitter.CUT``) may end inside a secret; what is left of it is replaced
+        as well.
         """
         if self._pattern is None:
             return text

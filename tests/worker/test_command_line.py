@@ -26,7 +26,7 @@ async def program(server, *arguments, **variables):
         sys.executable, "-m", "bedrock_worker", *arguments,
         env={
             **os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "BEDROCKJOBS_WORKER_NAME": "Foo*",
-            "BEDROCKJOBS_SERVER": server.address, **variables,
+            "BEDROCKJOBS_SERVER": server if isinstance(server, str) else server.address, **variables,
         },
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

@@ -11,10 +11,10 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from bedrock_worker.lines import CUT
 from bedrock_worker.log import event
-from bedrock_worker.report import Link, insist
-from bedrock_worker.spool import Line, Spool
+from bedrock_worker.pull.server_status import ServerStatus, send_until_answered
+from bedrock_worker.report.line_splitter import CUT
+from bedrock_worker.report.spool import Line, Spool
 from bedrockjobs.base.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
 from bedrockjobs.base.errors import CommandError, NotFound, UnknownCommand, WrongState
 from bedrockjobs.client import AsyncClient
@@ -27,12 +27,12 @@ BATCH_BYTES_MAX = 512 * 1024
 """Size of one batch: it stays in memory until the server has it."""
 
 
-class Output:
+class OutputSender:
     """The output of one run on its way to the server."""
 
-    def __init__(self, client: AsyncClient, link: Link, run_id: int | None) -> None:
+    def __init__(self, client: AsyncClient, server: ServerStatus, run_id: int | None) -> None:
         """Send through a client. Without a run there is nobody to send to, and nothing is kept."""
-        self._client, self._link, self._run_id = client, link, run_id
+        self._client, self._server, self._run_id = client, server, run_id
         self._spool = Spool()
         self._next = 1
         self._more = asyncio.Event()
@@ -52,12 +52,12 @@ class Output:
             self._task = asyncio.get_running_loop().create_task(self._send_all())
 
     async def end(self) -> None:
-        """Wait until the server has every line, or wants no more."""
+        """Wait until the server has every line or wants no more, or until ``abandon`` is called."""
         self._spool.end()
         self._more.set()
         self._ending.set()
         if self._task is not None:
-            await self._task
+            await asyncio.wait((self._task,))  # however it ends: the report comes after it
 
     def abandon(self) -> None:
         """Send nothing more; nobody would read it."""
@@ -115,7 +115,7 @@ class Output:
     async def _append(self, lines: list[Any]) -> int:
         assert self._run_id is not None
         command = AppendOutput(run_id=self._run_id, seq=self._next, lines=lines)
-        return (await insist(self._client, self._link, command)).seq
+        return (await send_until_answered(self._client, self._server, command)).seq
 
     def _stop(self, answer: CommandError | str) -> None:
         """Send nothing more: the run is over, the server knows no output, or wants no more of it."""

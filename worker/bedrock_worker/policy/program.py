@@ -6,19 +6,22 @@ that nothing is for. Starts nothing and knows no server.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bedrock_worker.mask import Mask
-from bedrock_worker.module import Function, Module, load
 from bedrock_worker.options import Options
-from bedrock_worker.process import Prepare
-from bedrock_worker.rules import NO_RULE, Refused, Rule, Rules
-from bedrock_worker.rules_file import read_rules
-from bedrock_worker.taken import Job
+from bedrock_worker.policy.python_module import Function, PythonModule, load
+from bedrock_worker.policy.resource_limits import Prepare
+from bedrock_worker.policy.rules import NO_RULE, Refused, Rule, Rules
+from bedrock_worker.policy.rules_file import read_rules
+from bedrock_worker.pull.job import Job
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.glob import glob
+
+FETCH_URL = (sys.executable, "-X", "utf8", "-m", "bedrock_worker.run.fetch_url")
+"""What makes the request of a job with ``url``."""
 
 SHELL = "/bin/sh"
 """What runs the ``cmd`` of a job."""
@@ -37,18 +40,18 @@ class Program:
     cwd: Path | None = None
     timeout_s: float | None = None
     prepare: Prepare | None = None
-    mask: Mask = field(default_factory=Mask)
-    """Takes its secrets out of what it prints and returns."""
+    secrets: tuple[str, ...] = ()
+    """What is to be masked in what it prints and returns."""
 
 
-class Choice:
-    """What the operator allowed and declared."""
+class ProgramSelector:
+    """Selects the program for each job out of what the operator allowed and declared."""
 
     def __init__(self, options: Options) -> None:
         """Read the rules and import the module, if there are any; raises ValueError for a bad one."""
         self._options = options
         self._rules: Rules | None = None
-        self._module: Module | None = None if options.module is None else load(options.module)
+        self._module: PythonModule | None = None if options.module is None else load(options.module)
         self.read_rules()
 
     @property
@@ -60,7 +63,7 @@ class Choice:
         return tuple(dict.fromkeys(name for names in declared for name in names))
 
     @property
-    def module(self) -> Module | None:
+    def module(self) -> PythonModule | None:
         """Return the module whose schedules are the server's to keep."""
         return self._module
 
@@ -98,9 +101,7 @@ class Choice:
             return reply.argv
         if reply.url is not None:
             self._check(job, "url", either, "--allow-cmd")
-            from bedrock_worker.fetch import ARGV  # here, as most workers need no HTTP client
-
-            return ARGV
+            return FETCH_URL
         return None
 
     @staticmethod
@@ -110,7 +111,7 @@ class Choice:
                 f"{kind}: expected a name that {option} of this worker allows, got {job.reply.name}"
             )
 
-    def _call(self, module: Module, function: Function) -> Program:
+    def _call(self, module: PythonModule, function: Function) -> Program:
         return Program(
             function.argv, env=module.environment, cwd=self._options.cwd, timeout_s=function.timeout_s
         )
@@ -123,5 +124,5 @@ class Choice:
             cwd=rule.cwd or self._options.cwd,
             timeout_s=rule.timeout_s,
             prepare=rule.limits.before_exec(),
-            mask=Mask(secrets.values()),
+            secrets=tuple(secrets.values()),
         )

@@ -7,15 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from bedrock_worker.load import (
+from bedrock_worker.pull.file_watch import FileWatch, digest_of, mark_of
+from bedrock_worker.pull.throttle import (
     GROW_S,
     SHRINK_S,
     SLOTS_MIN,
-    FileWatch,
     Throttle,
-    digest_of,
     load_per_cpu,
-    mark_of,
 )
 
 from bedrockjobs.base.clock import ManualClock
@@ -99,40 +97,40 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_file_that_stays(file: Path) -> None:
-    watch = FileWatch.of(file)
-    assert not watch.changed()
+    file_watch = FileWatch.of(file)
+    assert not file_watch.changed()
     os.utime(file, ns=(0, 0))
-    assert not watch.changed()
+    assert not file_watch.changed()
     copy = file.with_name("copy")
     copy.write_text("1")
     copy.replace(file)
-    assert not watch.changed()
+    assert not file_watch.changed()
 
 
 def test_a_file_that_changes(file: Path) -> None:
-    watch = FileWatch.of(file)
+    file_watch = FileWatch.of(file)
     file.write_text("22")
-    assert watch.changed()
+    assert file_watch.changed()
     file.write_text("1")
-    assert watch.changed(), "what was noticed once stays so"
+    assert file_watch.changed(), "what was noticed once stays so"
 
 
 def test_a_file_that_is_gone_for_a_moment(file: Path) -> None:
-    watch = FileWatch.of(file)
+    file_watch = FileWatch.of(file)
     file.unlink()
-    assert not watch.changed()
+    assert not file_watch.changed()
     file.write_text("1")
-    assert not watch.changed()
+    assert not file_watch.changed()
     file.unlink()
     file.write_text("22")
-    assert watch.changed()
+    assert file_watch.changed()
 
 
 def test_a_file_that_comes(tmp_path: Path) -> None:
-    watch = FileWatch.of(tmp_path / "none")
-    assert not watch.changed()
+    file_watch = FileWatch.of(tmp_path / "none")
+    assert not file_watch.changed()
     (tmp_path / "none").write_text("1")
-    assert watch.changed()
+    assert file_watch.changed()
 
 
 def test_a_link_that_is_turned(tmp_path: Path) -> None:
@@ -140,21 +138,21 @@ def test_a_link_that_is_turned(tmp_path: Path) -> None:
         (tmp_path / release).write_text(release)
     link = tmp_path / "current"
     link.symlink_to("1")
-    watch = FileWatch.of(link)
-    assert not watch.changed()
+    file_watch = FileWatch.of(link)
+    assert not file_watch.changed()
     link.unlink()
     link.symlink_to("2")
-    assert watch.changed()
+    assert file_watch.changed()
 
 
 def test_the_content_is_read_only_where_the_mark_is_new() -> None:
     marks, reads = [(1, 1, 1)], []
-    watch = FileWatch(lambda: marks[-1], lambda: reads.append(marks[-1]) or b"same")
-    assert not watch.changed()
+    file_watch = FileWatch(lambda: marks[-1], lambda: reads.append(marks[-1]) or b"same")
+    assert not file_watch.changed()
     assert len(reads) == 1
     marks.append((1, 1, 2))
-    assert not watch.changed()
-    assert not watch.changed()
+    assert not file_watch.changed()
+    assert not file_watch.changed()
     assert len(reads) == 2
 
 

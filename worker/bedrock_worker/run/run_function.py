@@ -1,7 +1,8 @@
-"""``python -m bedrock_worker.call MODULE FUNCTION``: runs one function for one job, and ends as commands do.
+"""``python -m bedrock_worker.run.run_function MODULE FUNCTION``: runs one function for one job.
 
-The job comes in the file ``BEDROCK_DATA_FILE``, or on stdin. Exit status 0: done, what was returned is in
-``BEDROCK_RESULT``; 1: it raised; 75 and 101: ``Retry``; 100: ``Fail``. Imports nothing of the agent.
+It ends as commands do. The job comes in the file ``BEDROCK_DATA_FILE``, or on stdin. Exit status 0: done,
+what was returned is in ``BEDROCK_RESULT``; 1: it raised; 75 and 101: ``Retry``; 100: ``Fail``. Imports
+nothing of the agent.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what is printed is to be seen while the function runs
     if len(arguments) != 2:
-        print("usage: python -m bedrock_worker.call MODULE FUNCTION", file=sys.stderr)
+        print("usage: python -m bedrock_worker.run.run_function MODULE FUNCTION", file=sys.stderr)
         return USAGE
     try:
         return _write(_call(*arguments))

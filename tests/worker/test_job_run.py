@@ -11,8 +11,8 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from bedrock_worker.outcome import result_of
-from bedrock_worker.process import PROGRAM_CHARS_MAX, Child
+from bedrock_worker.report.outcome import result_of
+from bedrock_worker.run.process import PROGRAM_CHARS_MAX, ChildProcess
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, ERROR_CHARS_MAX
@@ -315,7 +315,7 @@ async def test_command_that_cannot_start_just_now_is_tried_again(server, working
             raise OSError(number, os.strerror(number))
         return start(argv, **given)
 
-    monkeypatch.setattr("bedrock_worker.process.subprocess.Popen", full)
+    monkeypatch.setattr("bedrock_worker.run.process.subprocess.Popen", full)
     report = await _report_of_own(server, working, ["true"])
     assert (report.verb, report.given) == ("RetryJob", {**FENCE, "delay": 10, "ignoreRepeat": True})
 
@@ -328,10 +328,10 @@ async def test_name_that_no_environment_can_hold_fails_the_job(server, working):
     assert report.given["error"].startswith("cannot start the command: ")
 
 
-async def test_child_is_in_a_session_of_its_own(watch, tmp_path):
+async def test_child_is_in_a_session_of_its_own(watchdog, tmp_path):
     (tmp_path / "in").touch()
-    given = {"cwd": None, "stdin": tmp_path / "in", "listener": lambda *_: None, "watch": watch}
-    child = Child(["sleep", "1000"], env={}, **given)
+    given = {"cwd": None, "stdin": tmp_path / "in", "listener": lambda *_: None, "watchdog": watchdog}
+    child = ChildProcess(["sleep", "1000"], env={}, **given)
     assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
     assert child.running
     child.signal(9)

@@ -1,0 +1,1 @@
+"""What comes from the server: jobs, their leases, and whether it answers at all."""

@@ -1,0 +1,57 @@
+"""Whether the server answers, and how a command is sent until it does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TypeGuard, TypeVar
+
+from bedrock_worker.log import event
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.client import AsyncClient, backoff_s
+from bedrockjobs.commands import Command, Reply
+
+R = TypeVar("R", bound=Reply)
+
+
+class ServerStatus:
+    """Whether the server can be reached, logged when it changes."""
+
+    def __init__(self) -> None:
+        """Take the server to be there."""
+        self._there = True
+
+    def down(self, error: Exception) -> None:
+        """Note that the server did not answer."""
+        if self._there:
+            event(logging.WARNING, "server away", error=error)
+        self._there = False
+
+    def up(self) -> None:
+        """Note that the server answered."""
+        if not self._there:
+            event(logging.WARNING, "server back")
+        self._there = True
+
+
+async def send_until_answered(client: AsyncClient, server: ServerStatus, command: Command[R]) -> R:
+    """Send a command that may be done twice until it is answered; raises what ``is_final``."""
+    failures = 0
+    while True:
+        try:
+            reply = await client.call(command)
+        except (ConnectionError, CommandError) as error:
+            if is_final(error):
+                server.up()
+                raise
+            failures += 1
+            server.down(error)
+            await asyncio.sleep(backoff_s(failures))
+        else:
+            server.up()
+            return reply
+
+
+def is_final(error: Exception) -> TypeGuard[CommandError]:
+    """Tell whether an error is the server's judgement of the command, so that sending it again is in vain."""
+    return isinstance(error, CommandError) and not error.retryable

@@ -1,0 +1,1 @@
+"""What the server is told of a run: its output, its progress and its end."""
