@@ -1,6 +1,6 @@
 """What all connections of a server share: their limits, their deadlines, and their end.
 
-One sweep a second closes connections whose deadline has passed; a connection has at most one.
+A sweep each half second closes the connections whose deadline has passed; each has at most one deadline.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Connections:
         self.clock = clock
         self.settings = settings
         self.requests = RequestCache()
-        """What the raw protocol's repeated requests mean."""
+        """The raw requests that clients repeat, with the commands they were read as."""
         self.open: set[Connection] = set()
         self._timed: set[Connection] = set()
         self._addresses: Counter[str] = Counter()
@@ -77,7 +77,10 @@ class Connections:
                 del self._addresses[address]
 
     def expect(self, connection: Connection, seconds: float) -> None:
-        """Close ``connection`` unless it is expected something else of, or nothing, within some seconds."""
+        """Set the deadline of ``connection``, in place of the one it has: ``expire`` in so many seconds.
+
+        ``expect_nothing`` takes it away.
+        """
         connection.deadline = self.clock.monotonic() + seconds
         self._timed.add(connection)
         if self._sweep is None:
@@ -88,7 +91,7 @@ class Connections:
         return connection in self._timed
 
     def expect_nothing(self, connection: Connection) -> None:
-        """Let a connection take its time."""
+        """Take the deadline of a connection away."""
         self._timed.discard(connection)
 
     def _look(self) -> None:

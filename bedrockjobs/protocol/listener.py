@@ -38,7 +38,7 @@ raw connection has no other deadline."""
 
 
 UNIX_MASK = 0o117
-"""What the unix socket is not: for its owner and group alone, mode 0660."""
+"""The umask while the unix socket is made, so that its mode is 0660: its owner and its group may connect."""
 
 
 class HTTPConnection(RequestHandler):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from bedrockjobs.base.config import HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX, Settings
 from bedrockjobs.base.errors import BadRequest, CommandError, TooLarge
@@ -21,6 +21,9 @@ _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LINE_END = re.compile(rb"\r?\n")
 _LINE_END_BYTES = b"\r\n"
 _LINE_BYTES_OF_A_CHUNK_MAX = 1_024
+
+Part = Literal["", "head", "body"]
+"""A part of a request; empty: none."""
 
 
 @dataclass(slots=True)
@@ -37,7 +40,7 @@ class Request:
 
 
 class RequestCache:
-    """Requests without a body by their requests, with the commands they were read as."""
+    """Requests without a body by their heads, with the commands they were read as."""
 
     def __init__(self) -> None:
         """Remember nothing yet."""
@@ -61,13 +64,15 @@ class RawParser:
     """
 
     def __init__(self, settings: Settings, requests: RequestCache | None = None) -> None:
-        """Read with the limits of ``settings``; ``heads`` are those of all connections."""
+        """Read with the limits of ``settings``; parsers may share ``requests``."""
         self._requests = requests or RequestCache()
         self._bytes_max = settings.body_bytes_max
         self._headers_max = settings.headers_max
-        self._buffer = bytearray()
+        self.buffer = bytearray()
+        """What has come and is not yet a part of a request; it is the same object for ever."""
         self._searched = 0
-        self._request: Request | None = None
+        self.partial: Request | None = None
+        """The request whose head is complete and whose body is not."""
         self._body_left = 0
         self._chunks: bytearray | None = None
         self.broken = False
@@ -75,45 +80,37 @@ class RawParser:
     def feed(self, data: bytes) -> None:
         """Take more bytes."""
         if not self.broken:
-            self._buffer += data
+            self.buffer += data
 
     @property
-    def buffered(self) -> int:
-        """Return how many bytes wait to become a request."""
-        return len(self._buffer)
-
-    @property
-    def begun(self) -> bool:
-        """Tell whether a part of a request has come, so that the rest of it is awaited; blank lines are none.
+    def awaits(self) -> Part:
+        """Return the part of a request of which some has come and the rest is awaited.
 
         Ask ``next_request`` before: it drops blank lines.
         """
-        return self._request is not None or bool(self._buffer)
-
-    @property
-    def in_body(self) -> bool:
-        """Tell whether a head is complete and its body is awaited."""
-        return self._request is not None
+        if self.partial is not None:
+            return "body"
+        return "head" if self.buffer else ""
 
     def next_request(self) -> Request | None:
         """Return the next whole request, None where more bytes are needed.
 
         Raises BadRequest or TooLarge, after which the parser is ``broken``.
         """
-        if not self._buffer and self._request is None:
+        if not self.buffer and self.partial is None:
             return None
         try:
-            if self._request is None and not self._read_head():
+            if self.partial is None and not self._read_head():
                 return None
             return self._read_body()
         except CommandError:
             self.broken = True
-            self._request = None
-            self._buffer.clear()
+            self.partial = None
+            self.buffer.clear()
             raise
 
     def _read_head(self) -> bool:
-        buffer = self._buffer
+        buffer = self.buffer
         if buffer[0] in _LINE_END_BYTES:
             blank = len(buffer) - len(buffer.lstrip(b"\r\n"))
             del buffer[:blank]
@@ -131,15 +128,15 @@ class RawParser:
         self._searched = 0
         known = self._requests.known.get(head)
         if known is not None:
-            self._request, self._body_left = known, 0
+            self.partial, self._body_left = known, 0
             return True
         try:
-            self._request = self._parse_head(head.decode())
+            self.partial = self._parse_head(head.decode())
         except UnicodeDecodeError:
             raise BadRequest("Malformed request", "expected UTF-8") from None
-        self._expect_body(self._request.headers)
+        self._expect_body(self.partial.headers)
         if not self._body_left and self._chunks is None:
-            self._request.head = head
+            self.partial.head = head
         return True
 
     def _parse_head(self, head: str) -> Request:
@@ -188,11 +185,11 @@ class RawParser:
             if body is None:
                 return None
         else:
-            if len(self._buffer) < self._body_left:
+            if len(self.buffer) < self._body_left:
                 return None
-            body = bytes(self._buffer[: self._body_left])
-            del self._buffer[: self._body_left]
-        request, self._request = self._request, None
+            body = bytes(self.buffer[: self._body_left])
+            del self.buffer[: self._body_left]
+        request, self.partial = self.partial, None
         assert request is not None
         if body:
             try:
@@ -202,7 +199,7 @@ class RawParser:
         return request
 
     def _read_chunks(self, whole: bytearray) -> bytes | None:
-        buffer = self._buffer
+        buffer = self.buffer
         while True:
             size = _CHUNK_SIZE.match(buffer)
             if size is None:

@@ -125,6 +125,9 @@ KINDS: dict[str, dict[str, Doing]] = {
         "half HTTP chunks": sends(HTTP_CHUNKS),
         "dripped raw body": drips(RAW_BODY, " "),
         "dripped HTTP body": drips(HTTP_BODY, " "),
+        "no raw body behind a command": asks_first(
+            request("CreateJob", name="first") + RAW_BODY[:-1].encode(), sends("")
+        ),
         "half a second raw body": asks_first(request("Ping"), sends(RAW_BODY)),
         "half a second HTTP body": asks_first(post("Ping"), sends(HTTP_BODY)),
     },

@@ -41,9 +41,9 @@ async def test_no_more_than_pipelined_max_commands_of_a_connection_are_under_way
 
     def counting(*arguments: object) -> object:
         nonlocal most
-        entry = submit(*arguments)  # type: ignore[arg-type]
+        submission = submit(*arguments)  # type: ignore[arg-type]
         most = max(most, dispatcher.pending)
-        return entry
+        return submission
 
     dispatcher.submit = counting  # type: ignore[assignment,method-assign]
     talk = await live.connect()
@@ -188,6 +188,16 @@ async def test_connection_close_ends_after_the_answer(live: Live, word: str) -> 
     reply = await talk.reply()
     assert (reply.status, reply.headers["connection"]) == ("200 OK", "close")
     assert await talk.ended() == b""
+
+
+@pytest.mark.parametrize("word", ["close", "forget"])
+async def test_nothing_behind_the_request_that_closes_is_done(live: Live, word: str) -> None:
+    talk = await live.connect()
+    talk.send(request("CreateJob", name="last", Connection=word) + request("CreateJob", name="never"))
+    assert (await talk.reply()).headers["connection"] == "close"
+    assert await talk.ended() == b""
+    await live.settle()
+    assert (await live.ask("Query", query="SELECT name FROM jobs;")).json == [["last"]]
 
 
 async def test_connection_close_of_a_refusal_says_so_too(live: Live) -> None:

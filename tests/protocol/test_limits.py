@@ -434,8 +434,9 @@ async def test_drain_time(serve: Serve) -> None:
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect(("127.0.0.1", live.port))
+    before = live.server.dispatcher.commands
     client.sendall(request("QueryJob", jobID=1))
-    await live.until(lambda: any(getattr(each, "_paused", False) for each in live.server._connections.open))
+    await live.until(lambda: live.server.dispatcher.commands > before)
     async with asyncio.timeout(5):
         await live.server.stop()
     client.close()

@@ -170,24 +170,24 @@ def test_a_broken_parser_keeps_nothing() -> None:
     with pytest.raises(BadRequest):
         parser.next_request()
     parser.feed(b"x" * 10_000)
-    assert parser.buffered == 0
+    assert not parser.buffer
     assert parser.next_request() is None
 
 
 def test_what_is_awaited() -> None:
     parser = raw.RawParser(SMALL)
-    for data, begun, in_body in (
-        (b"\r\n", False, False),
-        (b"Pi", True, False),
-        (b"ng\r\nContent-Length: 1\r\n\r\n", True, True),
+    for data, awaits in (
+        (b"\r\n", ""),
+        (b"Pi", "head"),
+        (b"ng\r\nContent-Length: 1\r\n\r\n", "body"),
     ):
         parser.feed(data)
         assert parser.next_request() is None
-        assert (parser.begun, parser.in_body) == (begun, in_body)
+        assert parser.awaits == awaits
     parser.feed(b"x\r\n")
     assert parser.next_request() is not None
     assert parser.next_request() is None
-    assert (parser.begun, parser.in_body) == (False, False)
+    assert parser.awaits == ""
 
 
 parts = st.sampled_from(
