@@ -22,11 +22,13 @@ LIMITS = {"NOFILE": resource.RLIMIT_NOFILE, "FSIZE": resource.RLIMIT_FSIZE}
 
 def main() -> None:
     """Fork a server for each order until the input ends; then end those that are left."""
-    import bedrockjobs.server  # the import is what a fork saves
+    import bedrockjobs.server  # noqa: F401  the import is what a fork saves, and what a process makes once
+    from bedrockjobs.engine.service import VERSION
+    from bedrockjobs.protocol.openapi import describe
 
+    describe(VERSION)
     with suppress(ImportError):
         import uvloop  # noqa: F401
-    assert bedrockjobs.server
     gc.freeze()
     wake, ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(ring)
