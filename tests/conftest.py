@@ -89,6 +89,12 @@ class Live:
         self.server.dispatcher.poke()
 
 
+async def begin(server: Server) -> None:
+    """Start a server, and wait for its own first commit: that it started is an event like any other."""
+    await server.start()
+    await server.dispatcher.settle()
+
+
 Serve = Callable[..., Awaitable[Live]]
 
 
@@ -111,7 +117,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
             server = Server(
                 Settings(port=0, database=path, **{"wal_bytes": 0, "ballast_bytes": 0, **settings}), clock
             )
-            await server.start()
+            await begin(server)
             stack.push_async_callback(_stop, server)
             return Live(server, stack)
 

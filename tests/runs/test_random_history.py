@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import LEASE_S_DEFAULT, Settings
 from bedrockjobs.server import Server
-from tests.conftest import START
+from tests.conftest import START, begin
 from tests.runs.rig import Site, moment
 
 EXAMPLES, STEPS = 25, 60
@@ -288,7 +288,7 @@ async def play(folder: str, steps: list[tuple[Any, ...]]) -> None:
         database = str(Path(folder) / "jobs.db")
         quick = Settings(port=0, database=database, wal_bytes=0, ballast_bytes=0, durability="relaxed")
         site = Site(Server(quick, ManualClock(START), leases), stack, leases)
-        await site.server.start()
+        await begin(site.server)
         try:
             history = History(site)
             for kind, *given_ in steps:
