@@ -1,7 +1,9 @@
-"""The whole check of a change: lint, types, imports and tests, with what they need from the system.
+"""The check of a change: lint, types, imports and tests, with what they need from the system.
 
-Called by the README's test command with the Python of a fresh virtual environment, and so by CI. Everything
-that is missing and can be installed is installed; a check that cannot run fails.
+``run.py`` is the whole check: it is what the README's test command calls with the Python of a fresh virtual
+environment, and so what CI does. Everything that is missing and can be installed is installed; a check that
+cannot run fails. ``run.py --fast`` is for the time between two changes: it needs nothing of the system, no
+browser and no rights, installs nothing, and takes a minute or two. Other arguments go to pytest.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -19,8 +22,11 @@ PROGRAMS = {"nc": "netcat-openbsd", "curl": "curl", "chromium": "chromium"}
 PARALLEL = ["-n", "2", "--dist", "loadfile"]
 """Two at a time, file by file: most tests wait for a disk or a process."""
 
-ALONE = "tests/reliability"
-"""Tests that load the machine themselves, and run one after another."""
+FAST = ["tests/architecture", "tests/conformance", "tests/unit", "tests/runs"]
+"""What nearly every mistake breaks: rules, model, parts, and runs over the wire."""
+
+RELIABILITY = "tests/reliability"
+"""Tests that load the machine themselves: nothing else runs beside them."""
 
 
 def install_programs() -> None:
@@ -35,28 +41,35 @@ def install_programs() -> None:
     subprocess.run(["apt-get", "install", "-y", "-qq", *packages], check=True, env=quiet)
 
 
+def checks(arguments: list[str]) -> list[list[str]]:
+    """Return the commands of a check."""
+    pytest = [sys.executable, "-m", "pytest"]
+    if arguments == ["--fast"]:
+        tests = [[*pytest, *PARALLEL, *FAST]]
+    elif arguments:
+        tests = [[*pytest, *arguments]]
+    else:
+        tests = [[*pytest, *PARALLEL, f"--ignore={RELIABILITY}"], [*pytest, *PARALLEL, RELIABILITY]]
+    return [["ruff", "check"], ["ruff", "format", "--check"], ["mypy"], ["lint-imports"], *tests]
+
+
 def main() -> int:
     """Run every check, also after one has failed; return the exit status."""
-    install_programs()
+    arguments = sys.argv[1:]
+    if "--fast" not in arguments:
+        install_programs()
+    elif len(arguments) > 1:
+        sys.exit("--fast stands alone: with arguments for pytest, leave it out")
     bin_folder = Path(sys.executable).parent
-    checks: list[list[str]] = [
-        ["ruff", "check"],
-        ["ruff", "format", "--check"],
-        ["mypy"],
-        ["lint-imports"],
-    ]
-    pytest = [sys.executable, "-m", "pytest"]
-    if sys.argv[1:]:
-        checks.append([*pytest, *sys.argv[1:]])
-    else:
-        checks += [[*pytest, *PARALLEL, f"--ignore={ALONE}"], [*pytest, ALONE]]
     environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
     failed = []
-    for check in checks:
+    for check in checks(arguments):
         name = " ".join(check).replace(sys.executable, "python")
         print(f"+ {name}", flush=True)
+        began = time.monotonic()
         if subprocess.run(check, cwd=ROOT, env=environment, check=False).returncode:
             failed.append(name)
+        print(f"= {time.monotonic() - began:.0f} s", flush=True)
     for name in failed:
         print(f"failed: {name}", file=sys.stderr)
     return 1 if failed else 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from bedrockjobs.engine.handlers import families
 from bedrockjobs.job.rows import Job
-from bedrockjobs.store.ready_queue import Ready
+from bedrockjobs.store.ready_queue import ReadyQueue
 from bedrockjobs.store.sqlite import SQLiteStore
 
 DROPPED = 0.02
@@ -56,16 +56,16 @@ def dropped_commit(seed: int) -> None:
 
 def blind_take(seed: int) -> None:
     """Give out jobs that run already."""
-    first_due, dice = Ready.first_due, random.Random(seed)
+    first_due, dice = ReadyQueue.first_due, random.Random(seed)
 
-    def blind(self: Ready, *args: Any, **options: Any) -> Job | None:
+    def blind(self: ReadyQueue, *args: Any, **options: Any) -> Job | None:
         if dice.random() < BLIND:
             row = self._execute("SELECT jobID FROM jobs WHERE state = 'RUNNING' LIMIT 1").fetchone()
             if row is not None:
                 return self.job(row[0])
         return first_due(self, *args, **options)
 
-    Ready.first_due = blind  # type: ignore[method-assign]
+    ReadyQueue.first_due = blind  # type: ignore[method-assign]
 
 
 def reused_ids(seed: int) -> None:
