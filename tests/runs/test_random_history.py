@@ -20,9 +20,10 @@ from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import LEASE_S_DEFAULT, Settings
 from bedrockjobs.server import Server
 from tests.conftest import START, begin
+from tests.effort import PROFILE, examples
 from tests.runs.rig import Site, moment
 
-EXAMPLES, STEPS = 25, 60
+EXAMPLES, STEPS = examples(25, night=150), 60
 """About 20 s in all."""
 
 NAMES = st.sampled_from(["a", "b", "s", "t", "*"])
@@ -300,7 +301,7 @@ async def play(folder: str, steps: list[tuple[Any, ...]]) -> None:
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
-    derandomize=True,
+    derandomize=PROFILE == "same",
     report_multiple_bugs=False,
     phases=[Phase.explicit, Phase.generate],  # to shrink a history may take longer than to read it
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
