@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -25,8 +25,11 @@ PROGRAMS = {"nc": "netcat-openbsd", "curl": "curl", "chromium": "chromium"}
 PARALLEL = ["-n", "2", "--dist", "loadfile"]
 """Two at a time, file by file: most tests wait for a disk or a process."""
 
-FAST = ["tests/architecture", "tests/conformance", "tests/unit", "tests/runs"]
-"""What nearly every mistake breaks: rules, model, parts, and runs over the wire."""
+FAST = [
+    *("tests/architecture", "tests/conformance", "tests/unit", "tests/runs", "tests/protocol"),
+    "--ignore=tests/protocol/test_openapi_against_server.py",  # a minute by itself
+]
+"""What nearly every mistake breaks: rules, model, parts, runs, and both protocols."""
 
 RELIABILITY = "tests/reliability"
 """Tests that load the machine themselves: nothing else runs beside them, and they write to the real disk."""
@@ -48,22 +51,49 @@ def install_programs() -> None:
     subprocess.run(["apt-get", "install", "-y", "-qq", *packages], check=True, env=quiet)
 
 
-def checks(arguments: list[str]) -> list[list[str]]:
-    """Return the commands of a check."""
+def checks(arguments: list[str]) -> list[list[list[str]]]:
+    """Return the steps of a check, each with the commands that run beside each other."""
     pytest = [sys.executable, "-m", "pytest"]
     if arguments == ["--fast"]:
-        tests = [[*pytest, *PARALLEL, *FAST]]
+        tests = [[[*pytest, *PARALLEL, *FAST]]]
     elif arguments:
-        tests = [[*pytest, *arguments]]
+        tests = [[[*pytest, *arguments]]]
     else:
-        tests = [[*pytest, *PARALLEL, f"--ignore={RELIABILITY}"], [*pytest, *PARALLEL, RELIABILITY]]
-    return [["ruff", "check"], ["ruff", "format", "--check"], ["mypy"], ["lint-imports"], *tests]
+        files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / RELIABILITY).glob("test_*.py"))
+        # Not by xdist, which keeps to itself what these tests tell of each run.
+        tests = [
+            [[*pytest, *PARALLEL, f"--ignore={RELIABILITY}"]],
+            [[*pytest, *files[::2]], [*pytest, *files[1::2]]],
+        ]
+    return [[["ruff", "check"]], [["ruff", "format", "--check"]], [["mypy"]], [["lint-imports"]], *tests]
+
+
+def run(commands: list[list[str]], environment: dict[str, str]) -> list[str]:
+    """Run commands beside each other; return those that failed. What the others tell follows at the end."""
+    names = [" ".join(command).replace(sys.executable, "python") for command in commands]
+    print("\n".join(f"+ {name}" for name in names), flush=True)
+    began = time.monotonic()
+    with ExitStack() as stack:
+        outputs = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in commands[1:])]
+        running = [
+            subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+            for command, output in zip(commands, outputs, strict=True)
+        ]
+        failed = [name for name, process in zip(names, running, strict=True) if process.wait()]
+        for name, output in zip(names, outputs, strict=True):
+            if output is not None:
+                output.seek(0)
+                print(f"= {name}\n{output.read().decode(errors='replace')}", flush=True)
+    print(f"= {time.monotonic() - began:.0f} s", flush=True)
+    return failed
 
 
 @contextmanager
-def quick_files() -> Iterator[dict[str, str]]:
+def files_of(commands: list[list[str]]) -> Iterator[dict[str, str]]:
     """Yield variables that put temporary files into memory, where there is room and programs may run."""
-    found = os.statvfs(MEMORY) if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else None
+    real_disk = any(part.startswith(RELIABILITY) for command in commands for part in command)
+    usable = not real_disk and MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
+    found = os.statvfs(MEMORY) if usable else None
     if found is None or found.f_flag & os.ST_NOEXEC or found.f_bavail * found.f_frsize < MEMORY_BYTES:
         yield {}
         return
@@ -80,16 +110,10 @@ def main() -> int:
         sys.exit("--fast stands alone: with arguments for pytest, leave it out")
     bin_folder = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
-    failed = []
-    for check in checks(arguments):
-        name = " ".join(check).replace(sys.executable, "python")
-        print(f"+ {name}", flush=True)
-        began = time.monotonic()
-        real_disk = any(part.startswith(RELIABILITY) for part in check)
-        with nullcontext({}) if real_disk else quick_files() as files:
-            if subprocess.run(check, cwd=ROOT, env=environment | files, check=False).returncode:
-                failed.append(name)
-        print(f"= {time.monotonic() - began:.0f} s", flush=True)
+    failed: list[str] = []
+    for commands in checks(arguments):
+        with files_of(commands) as files:
+            failed += run(commands, environment | files)
     for name in failed:
         print(f"failed: {name}", file=sys.stderr)
     return 1 if failed else 0
