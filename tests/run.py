@@ -35,8 +35,8 @@ RELIABILITY = "tests/reliability"
 """Tests that load the machine themselves: nothing else runs beside them, and they write to the real disk."""
 
 MEMORY = Path("/dev/shm")
-MEMORY_BYTES = 1 << 30
-"""Room there must be in memory for the files of all other tests, which are not about a disk: about 0.2 GB."""
+MEMORY_BYTES = 2 << 30
+"""Room there must be in memory for the files of all other tests, which are not about a disk."""
 
 
 def install_programs() -> None:
