@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -16,12 +15,13 @@ from hypothesis import settings as hypothesis_settings
 from bedrockjobs.base.clock import Clock, ManualClock
 from bedrockjobs.base.config import Settings
 from bedrockjobs.server import Server
+from tests.effort import PROFILE
 from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
 
 # The same examples in each run: a change is judged by what it changed. A nightly run looks for others.
 hypothesis_settings.register_profile("same", derandomize=True)
 hypothesis_settings.register_profile("random", derandomize=False)
-hypothesis_settings.load_profile(os.environ.get("BEDROCKJOBS_TEST_PROFILE", "same"))
+hypothesis_settings.load_profile(PROFILE)
 
 START = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
 """Where a ManualClock of these tests stands at first: the moment of the recording."""
@@ -89,6 +89,12 @@ class Live:
         self.server.dispatcher.poke()
 
 
+async def begin(server: Server) -> None:
+    """Start a server, and wait for its own first commit: that it started is an event like any other."""
+    await server.start()
+    await server.dispatcher.settle()
+
+
 Serve = Callable[..., Awaitable[Live]]
 
 
@@ -111,7 +117,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
             server = Server(
                 Settings(port=0, database=path, **{"wal_bytes": 0, "ballast_bytes": 0, **settings}), clock
             )
-            await server.start()
+            await begin(server)
             stack.push_async_callback(_stop, server)
             return Live(server, stack)
 

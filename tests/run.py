@@ -1,7 +1,9 @@
-"""The whole check of a change: lint, types, imports and tests, with what they need from the system.
+"""The check of a change: lint, types, imports and tests, with what they need from the system.
 
-Called by the README's test command with the Python of a fresh virtual environment, and so by CI. Everything
-that is missing and can be installed is installed; a check that cannot run fails.
+``run.py`` is the whole check: it is what the README's test command calls with the Python of a fresh virtual
+environment, and so what CI does. Everything that is missing and can be installed is installed; a check that
+cannot run fails. ``run.py --fast`` is for the time between two changes: it needs nothing of the system, no
+browser and no rights, installs nothing, and takes a minute or two. Other arguments go to pytest.
 """
 
 from __future__ import annotations
@@ -10,6 +12,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -19,8 +25,18 @@ PROGRAMS = {"nc": "netcat-openbsd", "curl": "curl", "chromium": "chromium"}
 PARALLEL = ["-n", "2", "--dist", "loadfile"]
 """Two at a time, file by file: most tests wait for a disk or a process."""
 
-ALONE = "tests/reliability"
-"""Tests that load the machine themselves, and run one after another."""
+FAST = [
+    *("tests/architecture", "tests/conformance", "tests/unit", "tests/runs", "tests/protocol"),
+    "--ignore=tests/protocol/test_openapi_against_server.py",  # a minute by itself
+]
+"""What nearly every mistake breaks: rules, model, parts, runs, and both protocols."""
+
+RELIABILITY = "tests/reliability"
+"""Tests that load the machine themselves: nothing else runs beside them, and they write to the real disk."""
+
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 2 << 30
+"""Room there must be in memory for the files of all other tests, which are not about a disk."""
 
 
 def install_programs() -> None:
@@ -35,28 +51,69 @@ def install_programs() -> None:
     subprocess.run(["apt-get", "install", "-y", "-qq", *packages], check=True, env=quiet)
 
 
+def checks(arguments: list[str]) -> list[list[list[str]]]:
+    """Return the steps of a check, each with the commands that run beside each other."""
+    pytest = [sys.executable, "-m", "pytest"]
+    if arguments == ["--fast"]:
+        tests = [[[*pytest, *PARALLEL, *FAST]]]
+    elif arguments:
+        tests = [[[*pytest, *arguments]]]
+    else:
+        files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / RELIABILITY).glob("test_*.py"))
+        # Not by xdist, which keeps to itself what these tests tell of each run.
+        tests = [
+            [[*pytest, *PARALLEL, f"--ignore={RELIABILITY}"]],
+            [[*pytest, *files[::2]], [*pytest, *files[1::2]]],
+        ]
+    return [[["ruff", "check"]], [["ruff", "format", "--check"]], [["mypy"]], [["lint-imports"]], *tests]
+
+
+def run(commands: list[list[str]], environment: dict[str, str]) -> list[str]:
+    """Run commands beside each other; return those that failed. What the others tell follows at the end."""
+    names = [" ".join(command).replace(sys.executable, "python") for command in commands]
+    print("\n".join(f"+ {name}" for name in names), flush=True)
+    began = time.monotonic()
+    with ExitStack() as stack:
+        outputs = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in commands[1:])]
+        running = [
+            subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+            for command, output in zip(commands, outputs, strict=True)
+        ]
+        failed = [name for name, process in zip(names, running, strict=True) if process.wait()]
+        for name, output in zip(names, outputs, strict=True):
+            if output is not None:
+                output.seek(0)
+                print(f"= {name}\n{output.read().decode(errors='replace')}", flush=True)
+    print(f"= {time.monotonic() - began:.0f} s", flush=True)
+    return failed
+
+
+@contextmanager
+def files_of(commands: list[list[str]]) -> Iterator[dict[str, str]]:
+    """Yield variables that put temporary files into memory, where there is room and programs may run."""
+    real_disk = any(part.startswith(RELIABILITY) for command in commands for part in command)
+    usable = not real_disk and MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
+    found = os.statvfs(MEMORY) if usable else None
+    if found is None or found.f_flag & os.ST_NOEXEC or found.f_bavail * found.f_frsize < MEMORY_BYTES:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="b-", dir=MEMORY, ignore_cleanup_errors=True) as folder:
+        yield {"TMPDIR": folder}
+
+
 def main() -> int:
     """Run every check, also after one has failed; return the exit status."""
-    install_programs()
+    arguments = sys.argv[1:]
+    if "--fast" not in arguments:
+        install_programs()
+    elif len(arguments) > 1:
+        sys.exit("--fast stands alone: with arguments for pytest, leave it out")
     bin_folder = Path(sys.executable).parent
-    checks: list[list[str]] = [
-        ["ruff", "check"],
-        ["ruff", "format", "--check"],
-        ["mypy"],
-        ["lint-imports"],
-    ]
-    pytest = [sys.executable, "-m", "pytest"]
-    if sys.argv[1:]:
-        checks.append([*pytest, *sys.argv[1:]])
-    else:
-        checks += [[*pytest, *PARALLEL, f"--ignore={ALONE}"], [*pytest, ALONE]]
     environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
-    failed = []
-    for check in checks:
-        name = " ".join(check).replace(sys.executable, "python")
-        print(f"+ {name}", flush=True)
-        if subprocess.run(check, cwd=ROOT, env=environment, check=False).returncode:
-            failed.append(name)
+    failed: list[str] = []
+    for commands in checks(arguments):
+        with files_of(commands) as files:
+            failed += run(commands, environment | files)
     for name in failed:
         print(f"failed: {name}", file=sys.stderr)
     return 1 if failed else 0

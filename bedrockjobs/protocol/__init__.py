@@ -1,0 +1,1 @@
+"""The two protocols at one port: raw and HTTP, down to the socket."""

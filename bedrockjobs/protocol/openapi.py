@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -77,6 +78,12 @@ left out. A refusal is a problem+json object, and then nothing was done."""
 
 def describe(version: str, root_path: str = "") -> Schema:
     """Return the description of all that the server answers, below ``root_path``."""
+    return _described(version, root_path, tuple(COMMANDS.items()))
+
+
+@lru_cache(maxsize=4)
+def _described(version: str, root_path: str, commands: tuple[tuple[str, type[Command[Any]]], ...]) -> Schema:
+    """Do it once for the same commands: it takes 0.2 s, and a process may start many servers."""
     responses = {str(status): _refusal(status) for status in PROBLEMS}
     return {
         "openapi": "3.1.0",
@@ -89,7 +96,7 @@ def describe(version: str, root_path: str = "") -> Schema:
         "servers": [{"url": root_path or "/"}],
         "tags": [{"name": name, "description": words} for name, words in _TAGS.items()],
         "paths": {
-            **{f"/{verb}": _operations(verb, kind) for verb, kind in COMMANDS.items()},
+            **{f"/{verb}": _operations(verb, kind) for verb, kind in commands},
             **_other_paths(),
         },
         "components": {"schemas": _schemas(), "responses": {f"Problem{n}": r for n, r in responses.items()}},

@@ -6,19 +6,18 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from bedrockjobs.base import config
 from bedrockjobs.base.config import Settings
 
 TESTS = Path(__file__).parents[1]
 TREE = ast.parse(Path(config.__file__).read_text())
-CONSTANTS = [
-    node.targets[0].id
-    for node in TREE.body
+CONSTANTS = {
+    node.targets[0].id: behind
+    for node, behind in zip(TREE.body, [*TREE.body[1:], None], strict=True)
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper()
-]
-LIMITS = [name for name in CONSTANTS if name.endswith("_MAX")]
+}
+"""What stands behind each constant: the sentence that says what it is for."""
+
 UNITS = re.compile(r".*_(max|s|bytes|ms)$")
 NOT_QUANTITIES = {
     "host",
@@ -35,40 +34,34 @@ NOT_QUANTITIES = {
     "root_path",
 }
 
-_texts = [path.read_text() for path in TESTS.rglob("*.py") if path != Path(__file__)]
+
+def _is_a_sentence(node: ast.stmt | None) -> bool:
+    match node:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return text.rstrip().endswith(".")
+    return False
 
 
 def test_there_are_constants_and_settings() -> None:
     assert len(CONSTANTS) > 15
-    assert len(LIMITS) > 12
+    assert len([name for name in CONSTANTS if name.endswith("_MAX")]) > 12
     assert len(Settings.model_fields) > 20
 
 
-@pytest.mark.parametrize("name", CONSTANTS)
-def test_a_constant_says_what_it_is_for(name: str) -> None:
-    for node, behind in zip(TREE.body, TREE.body[1:], strict=False):
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-            and node.targets[0].id == name
-        ):
-            assert isinstance(behind, ast.Expr)
-            assert isinstance(behind.value, ast.Constant)
-            assert isinstance(behind.value.value, str)
-            assert behind.value.value.rstrip().endswith(".")
-            return
-    raise AssertionError(name)
+def test_each_constant_says_what_it_is_for() -> None:
+    assert not [name for name, behind in CONSTANTS.items() if not _is_a_sentence(behind)]
 
 
-@pytest.mark.parametrize("name", Settings.model_fields)
-def test_a_setting_says_what_it_is_for(name: str) -> None:
-    description = Settings.model_fields[name].description
-    assert description is not None
-    assert description.endswith(".")
-    assert name in NOT_QUANTITIES or UNITS.fullmatch(name), "a quantity's name ends in its unit"
+def test_each_setting_says_what_it_is_for_and_its_name_ends_in_its_unit() -> None:
+    fields = Settings.model_fields
+    assert not [name for name, field in fields.items() if not (field.description or "").endswith(".")]
+    assert not [name for name in fields if name not in NOT_QUANTITIES and not UNITS.fullmatch(name)]
 
 
-@pytest.mark.parametrize("name", [*CONSTANTS, *Settings.model_fields])
-def test_it_has_a_test(name: str) -> None:
+def test_each_has_a_test() -> None:
     """A name that no test mentions is a limit that nobody has tried."""
-    assert any(re.search(rf"\b{name}\b", text) for text in _texts), f"no test mentions {name}"
+    words: set[str] = set()
+    for path in TESTS.rglob("*.py"):
+        if path != Path(__file__):
+            words.update(re.findall(r"\w+", path.read_text()))
+    assert not [name for name in (*CONSTANTS, *Settings.model_fields) if name not in words]

@@ -47,8 +47,8 @@ def test_every_file_is_judged_here() -> None:
     assert set(FILES) == {
         "container/Containerfile", "container/compose.yaml", "grafana/bedrockjobs.json",
         "kubernetes/bedrockjobs.yaml", "litestream/litestream.yml", "prometheus/alerts.yaml",
-        "prometheus/scrape.yaml", "systemd/bedrock-worker@.service", "systemd/bedrockjobs.engine.service",
-        "systemd/bedrockjobs.socket", "systemd/litestream-bedrockjobs.engine.service", "systemd/mail.env",
+        "prometheus/scrape.yaml", "systemd/bedrock-worker@.service", "systemd/bedrockjobs.service",
+        "systemd/bedrockjobs.socket", "systemd/litestream-bedrockjobs.service", "systemd/mail.env",
     }  # fmt: skip
 
 
@@ -248,7 +248,7 @@ def test_systemd_reads_the_units(tmp_path: Path) -> None:
 
 
 def test_the_servers_unit_is_told_apart_by_what_the_server_does() -> None:
-    settings = settings_of(DEPLOY / "systemd/bedrockjobs.engine.service")
+    settings = settings_of(DEPLOY / "systemd/bedrockjobs.service")
     assert settings["Type"] == ["notify"]
     assert int(settings["WatchdogSec"][0]) >= 10
     default = Settings.model_fields
@@ -260,7 +260,7 @@ def test_the_servers_unit_is_told_apart_by_what_the_server_does() -> None:
 
 
 def test_the_programs_take_the_options_that_the_units_give_them() -> None:
-    (line,) = settings_of(DEPLOY / "systemd/bedrockjobs.engine.service")["ExecStart"]
+    (line,) = settings_of(DEPLOY / "systemd/bedrockjobs.service")["ExecStart"]
     path, command, *arguments = line.replace("${STATE_DIRECTORY}", "/var/lib/bedrockjobs").split()
     assert Path(path).name == "bedrockjobs"
     parse(program.commands[command], arguments)
@@ -276,7 +276,7 @@ def parse(command: Any, arguments: list[str]) -> None:
 
 
 def test_the_variables_are_those_of_the_programs() -> None:
-    for line in settings_of(DEPLOY / "systemd/bedrockjobs.engine.service")["Environment"]:
+    for line in settings_of(DEPLOY / "systemd/bedrockjobs.service")["Environment"]:
         assert line.partition("=")[0] in SERVER_VARIABLES
     names = set(settings_of(DEPLOY / "systemd/mail.env"))
     assert names - {"COMMAND"} <= WORKER_VARIABLES
@@ -375,10 +375,10 @@ def test_kubernetes_gives_no_pod_variables_that_look_like_ours() -> None:
 def test_litestream_copies_the_database_of_the_unit() -> None:
     (found,) = yaml("litestream/litestream.yml")
     (database,) = found["dbs"]
-    (line,) = settings_of(DEPLOY / "systemd/bedrockjobs.engine.service")["ExecStart"]
+    (line,) = settings_of(DEPLOY / "systemd/bedrockjobs.service")["ExecStart"]
     assert line.endswith(f"${{STATE_DIRECTORY}}/{Path(database['path']).name}")
     assert database["replica"]["type"] == "s3"
-    unit = settings_of(DEPLOY / "systemd/litestream-bedrockjobs.engine.service")
+    unit = settings_of(DEPLOY / "systemd/litestream-bedrockjobs.service")
     assert unit["ReadWritePaths"] == [str(Path(database["path"]).parent)]
 
 

@@ -12,6 +12,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from bedrockjobs.base.config import Settings
 from bedrockjobs.server import Server
+from tests.conftest import begin
 from tests.pages.looking import CHROMIUM, FLAGS, Site
 
 DEADLINE_MS = 15_000
@@ -37,7 +38,7 @@ async def start_site(tmp_path: Path) -> AsyncIterator[StartSite]:
         async def start(**settings: Any) -> Site:
             given = {"database": str(tmp_path / "jobs.db"), "wal_bytes": 0, "ballast_bytes": 0, **settings}
             server = Server(Settings(port=0, **given))
-            await server.start()
+            await begin(server)
             stack.push_async_callback(server.stop)
             return Site(server)
 

@@ -23,6 +23,7 @@ COUNT = 150
 @pytest.fixture
 def database(tmp_path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
+    db.execute("PRAGMA synchronous = OFF")  # no test of a disk
     schema.apply(db)
     db.executemany(
         "INSERT INTO jobs (created, jobID, state, name, nextRun, lastRun, data)"

@@ -161,9 +161,8 @@ async def start(tmp_path: Path) -> AsyncIterator[Open]:
             runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            listening = web.TCPSite(runner, "127.0.0.1", 0)
-            await listening.start()
-            base = listening._server.sockets[0].getsockname()  # type: ignore[union-attr]
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            base = runner.addresses[0]
             client = await stack.enter_async_context(
                 aiohttp.ClientSession(f"http://127.0.0.1:{base[1]}", timeout=aiohttp.ClientTimeout(60))
             )

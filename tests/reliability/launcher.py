@@ -17,16 +17,21 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from bedrockjobs.base.config import Settings
+from bedrockjobs.engine.service import VERSION
+from bedrockjobs.protocol.openapi import describe
+from bedrockjobs.server import run
+from tests.reliability.faults import FAULTS
+
+with suppress(ImportError):
+    import uvloop  # noqa: F401  the imports are what a fork saves
+
 LIMITS = {"NOFILE": resource.RLIMIT_NOFILE, "FSIZE": resource.RLIMIT_FSIZE}
 
 
 def main() -> None:
     """Fork a server for each order until the input ends; then end those that are left."""
-    import bedrockjobs.server  # the import is what a fork saves
-
-    with suppress(ImportError):
-        import uvloop  # noqa: F401
-    assert bedrockjobs.server
+    describe(VERSION)  # made once in a process
     gc.freeze()
     wake, ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(ring)
@@ -93,10 +98,6 @@ def _fork(order: dict[str, Any]) -> int:
 
 
 def _serve(order: dict[str, Any]) -> int:
-    from bedrockjobs.base.config import Settings
-    from bedrockjobs.server import run
-    from tests.reliability.faults import FAULTS
-
     if order.get("fault"):
         FAULTS[order["fault"]](order.get("seed", 0))
     return run(Settings(port=0, **order["settings"]))

@@ -12,7 +12,7 @@ import pytest
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import Settings
 from bedrockjobs.server import Server
-from tests.conftest import START
+from tests.conftest import START, begin
 from tests.runs.rig import Site
 
 Open = Callable[..., Awaitable[Site]]
@@ -35,7 +35,7 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Open]:
                 leases,
             )
             site = Site(server, stack, leases)
-            await server.start()
+            await begin(server)
             stack.push_async_callback(_stop, site)
             return site
 

@@ -14,7 +14,7 @@ from typing import Any
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import Settings
 from bedrockjobs.server import Server
-from tests.conftest import START, Live
+from tests.conftest import START, Live, begin
 from tests.protocol.talk import Reply, Talk, post, request
 
 LONG_MS = 600_000
@@ -86,7 +86,7 @@ class Site(Live):
         self.clock.advance(down)
         self.leases.advance(leases)
         self.server = Server(settings, self.clock, self.leases)
-        await self.server.start()
+        await begin(self.server)
         await self.rest()
 
     # --- commands -----------------------------------------------------------------------------------------

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import LEASE_S_DEFAULT, Settings
 from bedrockjobs.server import Server
-from tests.conftest import START
+from tests.conftest import START, begin
+from tests.effort import PROFILE, examples
 from tests.runs.rig import Site, moment
 
-EXAMPLES, STEPS = 25, 60
+EXAMPLES, STEPS = examples(25, night=150), 60
 """About 20 s in all."""
 
 NAMES = st.sampled_from(["a", "b", "s", "t", "*"])
@@ -272,10 +273,10 @@ class History:
         assert len(set(covered)) == len(covered), f"a tick is in the ledger twice: {rows}"
         missing = [tick for tick in due if tick not in set(covered)]
         assert missing == due[len(due) - len(missing) :], f"a tick is lost: {missing[:1]} of {job}, {rows}"
-        options = dict(job["options"])
-        waiting = job["state"] == "QUEUED" and not options.get("failures") and "trigger" not in options
+        memory = dict(job["memory"])
+        waiting = job["state"] == "QUEUED" and not memory.get("failures") and "trigger" not in memory
         if missing and waiting:
-            tick = options.get("tick") or job["nextRun"]
+            tick = memory.get("tick") or job["nextRun"]
             assert moment(tick) == missing[0], (
                 f"the next tick is {tick}, the first without outcome {missing[0]}"
             )
@@ -288,7 +289,7 @@ async def play(folder: str, steps: list[tuple[Any, ...]]) -> None:
         database = str(Path(folder) / "jobs.db")
         quick = Settings(port=0, database=database, wal_bytes=0, ballast_bytes=0, durability="relaxed")
         site = Site(Server(quick, ManualClock(START), leases), stack, leases)
-        await site.server.start()
+        await begin(site.server)
         try:
             history = History(site)
             for kind, *given_ in steps:
@@ -300,7 +301,7 @@ async def play(folder: str, steps: list[tuple[Any, ...]]) -> None:
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
-    derandomize=True,
+    derandomize=PROFILE == "same",
     report_multiple_bugs=False,
     phases=[Phase.explicit, Phase.generate],  # to shrink a history may take longer than to read it
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],

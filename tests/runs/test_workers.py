@@ -213,7 +213,6 @@ async def test_a_waiting_reader_of_events(site: Site) -> None:
 
 
 async def test_a_wait_for_events_runs_out(site: Site) -> None:
-    await site.rest()  # that it started is an event too
     patient = await site.posted("Events", after=-1, connection="wait", timeout=60_000)
     hasty = await site.posted("Events", after=-1, connection="wait", timeout=50)
     reply = await hasty.reply()

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bedrockjobs.schedule.cron import BadSchedule, describe, next_tick, parse
+from tests.effort import examples
 
 NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)  # a Monday
 
@@ -319,7 +320,7 @@ def _holds(term: str, value: int, low: int, high: int) -> bool:
     return start <= value <= end and (value - start) % int(step or 1) == 0
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(250, night=500), deadline=None)
 @given(st.text(max_size=40) | st.text("0123456789*/-,LW#@?monjanTZ \t", max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:

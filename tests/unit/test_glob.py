@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bedrockjobs.base.config import PATTERNS_COMPILED_MAX
 from bedrockjobs.base.glob import _matcher, glob, is_plain
+from tests.effort import examples
 
 LETTERS = "ab-]^[*?é/"
 _sqlite = sqlite3.connect(":memory:")
@@ -46,7 +47,7 @@ def test_examples(name: str, pattern: str, matches: bool) -> None:
     assert sqlite_glob(name, pattern) is matches
 
 
-@settings(max_examples=3_000, deadline=None)
+@settings(max_examples=examples(1_000, night=3_000), deadline=None)
 @given(st.text(LETTERS, max_size=8), st.text(LETTERS, max_size=10))
 def test_any_pattern_matches_as_in_sqlite(name: str, pattern: str) -> None:
     assert glob(name, pattern) is sqlite_glob(name, pattern)

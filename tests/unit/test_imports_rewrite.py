@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bedrockjobs.imports.found import Found, distinct
 from bedrockjobs.imports.rewrite import NoExpression, expression_for, kept_or_rewritten, same_schedule
 from bedrockjobs.schedule import cron
+from tests.effort import examples
 
 WRITTEN = [
     ({"second": "*/2"}, "*/2 * * * * *"),
@@ -85,7 +86,7 @@ ARGUMENTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150, night=300), deadline=None)
 @given(ARGUMENTS)
 def test_every_expression_that_is_written_means_the_same(arguments: dict[str, str]) -> None:
     """Whatever the arguments are: the same, or refused."""

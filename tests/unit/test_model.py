@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from bedrockjobs.base.config import Compatibility
 from bedrockjobs.commands import Command, command_named
 from tests import model_data, model_repeat
+from tests.effort import examples
 from tests.model import Model, Outcome, Row
 
 NOW = datetime(2026, 1, 5, 10, 0, 0, 250_000, tzinfo=UTC)
@@ -46,7 +47,7 @@ MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2100, 12, 31))
 
 
 @given(MOMENTS, st.lists(STEPS, min_size=1, max_size=5))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(200, night=400), deadline=None)
 def test_modifiers_move_a_moment_as_sqlite_does(
     sqlite: sqlite3.Connection, moment: datetime, steps: list[str]
 ) -> None:
@@ -118,7 +119,7 @@ def test_milliseconds_are_written_where_there_are_any(microsecond: int, expected
 @example("[c-a]", "c")
 @example("[a-b-c]", "-")
 @example("[^]a]", "]")
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(400, night=1_000), deadline=None)
 def test_glob_matches_as_sqlite_does(sqlite: sqlite3.Connection, pattern: str, name: str) -> None:
     """Every pattern, the malformed ones too."""
     (expected,) = sqlite.execute("SELECT ? GLOB ?", (name, pattern)).fetchone()

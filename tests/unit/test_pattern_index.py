@@ -16,6 +16,7 @@ from bedrockjobs.job.rows import Job, Names, names_from
 from bedrockjobs.store.all_hosts import AllHostsSchedules
 from bedrockjobs.store.ready_queue import GROUPS_FREED_MAX
 from bedrockjobs.store.sqlite import SQLiteEngine
+from tests.effort import examples
 
 NOW = "2026-01-01 00:00:05"
 NAMES = ["a", "b", "a/1", "a/2", "a/12", "b/1", "ab", "A/1", "c", "é/1"]
@@ -185,7 +186,7 @@ class Both:
 
 
 @given(st.lists(steps, max_size=60), st.sampled_from([1, 2, 5, 20_000]), st.sampled_from([1, 2, 256]))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(100, night=250), deadline=None)
 def test_the_store_finds_what_a_plain_search_finds(
     history: list[tuple[str, object]], groups_max: int, patterns_max: int
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bedrockjobs.base.config import HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX, Settings
 from bedrockjobs.base.errors import BadRequest, NotFound, TooLarge
 from bedrockjobs.protocol import raw
+from tests.effort import examples
 
 SMALL = Settings(body_bytes_max=1_024, headers_max=8)
 
@@ -202,7 +203,7 @@ parts = st.sampled_from(
 @given(
     st.lists(st.one_of(parts, st.binary(max_size=4)), max_size=25), st.lists(st.integers(0, 500), max_size=6)
 )
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(300, night=600), deadline=None)
 def test_however_it_is_cut(chosen: list[bytes], cuts: list[int]) -> None:
     data = b"".join(chosen)
     at = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})

@@ -165,7 +165,7 @@ class TestElsewhere:
 def test_the_fixture_in_a_project_of_others(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(USER_TESTS)
     options = ["-q", "-W", "error", "-p", "no:cacheprovider"]
-    others = ["-p", "no:asyncio", "-p", "no:timeout"]
+    others = ["-p", "no:asyncio", "-p", "no:timeout", "-p", "no:schemathesis"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *others, tmp_path],
         cwd=tmp_path, capture_output=True, text=True, check=False,

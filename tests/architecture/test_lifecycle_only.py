@@ -1,0 +1,65 @@
+"""The life cycle is the only place that sets a job's state: nobody else writes one down in a call."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bedrockjobs.commands import COMMANDS
+from bedrockjobs.job.lifecycle import STATES
+
+PACKAGE = Path(__file__).parents[2] / "bedrockjobs"
+LIFECYCLE = PACKAGE / "job" / "lifecycle.py"
+ASKING = {*COMMANDS, "jobs"}
+"""Calls whose ``state`` is the one of the jobs that somebody looks for: commands, and the views' search."""
+
+
+def states_set(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line of each call that names a state to set, and which.
+
+    That is one with ``state=`` and a state's name, alone or in an expression, or a ``Job`` with one among its
+    values.
+    """
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in ASKING:
+            continue
+        given = [keyword.value for keyword in node.keywords if keyword.arg == "state"]
+        if called == "Job":
+            given += node.args
+        for value in given:
+            for inner in ast.walk(value):
+                if isinstance(inner, ast.Constant) and inner.value in STATES:
+                    yield node.lineno, str(inner.value)
+
+
+@pytest.mark.xfail(strict=True, reason="handlers still set states themselves")
+def test_nobody_else_sets_a_state() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE.parent)}:{line} sets {state}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path != LIFECYCLE
+        for line, state in states_set(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("row._replace(state='FAILED')", [(1, "FAILED")]),
+        ("move(row,\n state='QUEUED' if again else 'FAILED')", [(1, "QUEUED"), (1, "FAILED")]),
+        ("rows.Job(now, 1, 'PAUSED', 'name', now)", [(1, "PAUSED")]),
+        ("Job(now, 1, before.state, 'name', now)", []),
+        ("ListJobs(state='FAILED')", []),
+        ("views.find.jobs(state='FAILED')", []),
+        ("row.state == 'FAILED'", []),
+    ],
+)
+def test_the_search_finds_what_sets_a_state(text: str, found: list[tuple[int, str]]) -> None:
+    assert list(states_set(text)) == found

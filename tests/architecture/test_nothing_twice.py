@@ -1,0 +1,70 @@
+"""No ten lines stand twice: what two modules need alike has one place."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LINES = 10
+
+ALLOWED: set[tuple[str, str]] = {
+    # The arguments of both clients, and how they say them.
+    ("bedrockjobs/client/asynchronous.py", "bedrockjobs/client/blocking.py"),
+    # A run as it is on the wire and as it is in the table.
+    ("bedrockjobs/commands/runs.py", "bedrockjobs/job/rows.py"),
+    # What a take asks of the store, in its protocol and in SQLite's.
+    ("bedrockjobs/store/base.py", "bedrockjobs/store/ready_queue.py"),
+}
+"""Modules that share ten lines and are still to be parted from each other; who does so takes them out."""
+
+
+def lines_of(text: str) -> list[tuple[int, str]]:
+    """Return the lines that do something, with their numbers: no imports, docstrings, comments or indents."""
+    left_out: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.Import | ast.ImportFrom) or is_text:
+            left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        code = re.sub(r"(^|\s\s)#.*", "", line.strip()).strip()
+        if code and number not in left_out:
+            found.append((number, code))
+    return found
+
+
+def twice(texts: dict[str, str]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return which modules share as many lines in a row, with the line where that begins in each."""
+    places: defaultdict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
+    for name, text in texts.items():
+        lines = lines_of(text)
+        for at in range(len(lines) - LINES + 1):
+            places[tuple(code for _, code in lines[at : at + LINES])].append((name, lines[at][0]))
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for (first, line), *others in places.values():
+        for other, other_line in others:
+            found.setdefault((first, other), (line, other_line))
+    return found
+
+
+def test_no_ten_lines_stand_twice() -> None:
+    paths = [path for folder in ("bedrockjobs", "worker") for path in sorted((ROOT / folder).rglob("*.py"))]
+    found = twice({str(path.relative_to(ROOT)): path.read_text() for path in paths})
+    again = [
+        f"{one}:{lines[0]} and {other}:{lines[1]}"
+        for (one, other), lines in found.items()
+        if (one, other) not in ALLOWED
+    ]
+    assert not again, "ten lines stand twice: " + "; ".join(again)
+    assert not ALLOWED - found.keys(), "these are parted by now: take them out of ALLOWED"
+
+
+def test_the_search_finds_what_stands_twice() -> None:
+    body = [f"value{n} = {n}  # {n}" for n in range(LINES)]
+    one = "import ast\n" + "\n".join(body)
+    other = '"""Text."""\n\nif True:\n' + "\n\n".join(f"    {line.partition('  #')[0]}" for line in body)
+    assert twice({"one": one, "other": other}) == {("one", "other"): (2, 4)}
+    assert twice({"one": one, "other": other.replace("value5", "value")}) == {}
