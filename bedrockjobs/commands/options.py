@@ -22,7 +22,8 @@ from bedrockjobs.base.config import (
     TAGS_MAX,
 )
 from bedrockjobs.base.wire import Whole, wire_name
-from bedrockjobs.commands.base import Parameters
+from bedrockjobs.commands.base import Parameters, Refusal
+from bedrockjobs.commands.refusals import BAD_OPTION
 
 
 def _duration(value: Any) -> int:
@@ -131,6 +132,12 @@ Lock = Annotated[
 
 class JobOptions(Parameters):
     """How a job is run, retried and scheduled."""
+
+    refusals = [
+        BAD_OPTION,
+        Refusal(402, "Malformed lock", "`lock` together with `retryAfter`."),
+        Refusal(402, "Malformed hosts", "`hosts` together with `lock`, or for a job that is no schedule."),
+    ]
 
     cmd: str | None = Field(None, max_length=65_536, description="Shell command that a worker is to run.")
     argv: Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -16,7 +16,8 @@ from bedrockjobs.base.config import (
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.wire import Boolean, JobID, Priority, Whole, refused
-from bedrockjobs.commands.base import Command, Parameters, Reply
+from bedrockjobs.commands.base import Command, Example, Parameters, Refusal, Reply
+from bedrockjobs.commands.refusals import BAD_PRIORITY, NO_JOB, NO_JOB_FOUND, NO_NAME
 
 
 def _patterns(value: Any) -> Any:
@@ -85,6 +86,8 @@ class TakeOptions(Parameters):
 
 class TakeSpec(TakeOptions):
     """Which jobs are taken."""
+
+    refusals = [NO_JOB_FOUND, NO_NAME, BAD_PRIORITY]
 
     name: Pattern | None = Field(
         None, description="One GLOB pattern (`Foo*`, case counts), or a comma list of exact names."
@@ -156,11 +159,22 @@ class JobsReply(Reply):
     jobs: list[JobReply]
 
 
+JOB = {
+    "created": "2026-11-21 03:29:56", "data": {"to": "ada@example.org"}, "jobID": 1, "lastRun": "",
+    "name": "mail/welcome", "nextRun": "2026-11-21 03:29:56", "priority": 500, "repeat": "", "retryAfter": "",
+}  # fmt: skip
+"""A job as examples show it."""
+
+
 class GetJob(TakeSpec, Command[JobReply]):
     """Take the due job with the highest priority, then the earliest nextRun, then the lowest jobID."""
 
-    reply: ClassVar[type[Reply]] = JobReply
-    asked_again: ClassVar[bool] = True
+    role = "work"
+    waits = True
+    asked_again = True
+    example = Example({"name": "mail/*"}, JOB)
+    refusals = [Refusal(402, "Cannot use numResults with GetJob; try GetJobs", "`numResults` is given.")]
+
     num_results: Annotated[None, BeforeValidator(_no_count)] = Field(
         None, description="Refused here; GetJobs takes it."
     )
@@ -169,8 +183,11 @@ class GetJob(TakeSpec, Command[JobReply]):
 class GetJobs(TakeSpec, Command[JobsReply]):
     """Take what is there, 1 to numResults jobs; waiting ends with the first."""
 
-    reply: ClassVar[type[Reply]] = JobsReply
-    asked_again: ClassVar[bool] = True
+    role = "work"
+    waits = True
+    asked_again = True
+    example = Example({"name": "mail/*", "numResults": 10}, {"jobs": [JOB]})
+
     num_results: Annotated[Whole, Field(le=JOBS_PER_GET_MAX), AfterValidator(_count)] = Field(
         description="How many at the most; below 1 counts as 1."
     )
@@ -179,6 +196,9 @@ class GetJobs(TakeSpec, Command[JobsReply]):
 class QueryJob(Command[JobReply]):
     """Show a job, with its state."""
 
-    reply: ClassVar[type[Reply]] = JobReply
-    repeatable: ClassVar[bool] = True
+    reads = True
+    tagged = True
+    example = Example({"jobID": 1}, {**JOB, "state": "QUEUED"})
+    refusals = [NO_JOB]
+
     job_id: JobID = Field(description="Job to show.")

@@ -11,26 +11,16 @@ from bedrockjobs.base.wire import WHOLE_MAX
 from bedrockjobs.commands import (
     COMMANDS,
     Command,
-    CreateJob,
     CreateJobs,
-    Events,
-    ExplainJob,
     FinishJobs,
-    GetJob,
-    GetJobs,
-    Heartbeat,
-    ListWorkers,
+    FinishSpec,
+    JobSpec,
     Query,
-    QueryJob,
-    ReadOutput,
     SyncSchedules,
-    UpdateJob,
 )
-from bedrockjobs.commands.jobs import FinishSpec, JobSpec
 from bedrockjobs.commands.options import Fetch
 from bedrockjobs.protocol import grammar, openapi_cronken, schemas
 from bedrockjobs.protocol.grammar import Schema, ref
-from bedrockjobs.protocol.paging import PAGED
 
 _PROBLEM: Schema = {
     "type": "object",
@@ -155,17 +145,11 @@ _TAGS = {
     "runs": "Runs of jobs, their output, and the workers.",
     "server": "The server itself.",
 }
-_MODULES = {"jobs": "jobs", "take": "jobs", "control": "schedules", "runs": "runs", "server": "server"}
-
-
-def is_read(kind: type[Command[Any]]) -> bool:
-    """Tell whether a command changes nothing, so that it is answered to GET as well."""
-    return kind.where in ("reader", "at once") or kind in (QueryJob, ExplainJob, ListWorkers)
 
 
 def _operations(verb: str, kind: type[Command[Any]]) -> Schema:
     post = _operation(verb, kind)
-    if not is_read(kind):
+    if not kind.reads:
         return {"post": post}
     shared = {key: post[key] for key in ("tags", "summary", "responses")}
     return {
@@ -179,12 +163,13 @@ def _operations(verb: str, kind: type[Command[Any]]) -> Schema:
 
 
 def _operation(verb: str, kind: type[Command[Any]]) -> Schema:
-    headers = [_HEADERS[kind]] if kind in _HEADERS else [_PREFER] if kind in _WAITING else []
+    headers = [_HEADERS[name] for name in kind.headers if name in _HEADERS]
+    headers += [_PREFER] if kind.waits else []
     return {
         **({"parameters": headers} if headers else {}),
         "operationId": verb,
-        "tags": [tag_of(kind)],
-        "summary": sentence_of(kind),
+        "tags": [kind.group],
+        "summary": kind.sentence(),
         "requestBody": {
             "required": not schemas.parameters(kind, strict=True).keys().isdisjoint({"required", "anyOf"}),
             "content": {"application/json": {"schema": ref(verb)}},
@@ -198,16 +183,6 @@ def _operation(verb: str, kind: type[Command[Any]]) -> Schema:
             **_refusals(),
         },
     }
-
-
-def tag_of(kind: type[Command[Any]]) -> str:
-    """Return the group in which a command is shown."""
-    return _MODULES[kind.__module__.rpartition(".")[2]]
-
-
-def sentence_of(kind: type[Command[Any]]) -> str:
-    """Return the sentence that says what a command does."""
-    return (kind.__doc__ or "").strip().splitlines()[0]
 
 
 _IDEMPOTENCY_KEY: Schema = {
@@ -228,8 +203,7 @@ _IF_MATCH: Schema = {
     "description": "Another place for ifMatch, which wins: entity tags of QueryJob's answer.",
     "schema": {"type": "string", "minLength": 1},
 }
-_HEADERS = {CreateJob: _IDEMPOTENCY_KEY, UpdateJob: _IF_MATCH}
-_WAITING = frozenset({GetJob, GetJobs, Heartbeat, Events, ReadOutput})
+_HEADERS = {header["name"]: header for header in (_IDEMPOTENCY_KEY, _IF_MATCH)}
 _NEXT = 'The next page, `<...>; rel="next"`, to be asked for with GET; none where this is the last.'
 _ETAG = "The same as long as the answer is."
 
@@ -239,9 +213,9 @@ def _done(kind: type[Command[Any]]) -> Schema:
     if kind is Query:
         content["text/plain"] = {"schema": {"type": "string"}}
     found: Schema = {"description": "Done, and on disk.", "content": content}
-    if kind in PAGED:
+    if kind.paging is not None:
         found["headers"] = {"Link": {"description": _NEXT, "schema": {"type": "string"}}}
-    if kind is QueryJob:
+    if kind.tagged:
         found["headers"] = {"ETag": {"description": _ETAG, "required": True, "schema": {"type": "string"}}}
     return found
 

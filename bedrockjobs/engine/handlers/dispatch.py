@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
-from bedrockjobs import commands as c
 from bedrockjobs.base.errors import CommandError
+from bedrockjobs.commands import Command
 from bedrockjobs.engine import handlers
 from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.registry import HANDLERS
+from bedrockjobs.engine.handlers.registry import HANDLERS, load
 
-for _module in iter_modules(handlers.__path__):
-    import_module(f"{handlers.__name__}.{_module.name}")  # each says itself which commands it does
-
-WRITES_BEFORE_REFUSING = frozenset({c.CreateJobs, c.SyncSchedules})
-"""Commands of which a part may be done when another is refused: they run inside a savepoint."""
+load(handlers)
 
 
-def perform(context: Context, command: c.Command[Any]) -> Answer | CommandError:
+def perform(context: Context, command: Command[Any]) -> Answer | CommandError:
     """Do a command; a refusal comes back as the error, and nothing of the command is then done."""
     kind = type(command)
     answer: Answer
     try:
-        if kind not in WRITES_BEFORE_REFUSING:
+        if not kind.all_or_nothing:
             answer = HANDLERS[kind](context, command)
             return answer
         context.tx.savepoint()
