@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -126,7 +127,7 @@ Strings = Annotated[
     list[str], BeforeValidator(_strings), WithJsonSchema({"type": "array", "items": {"type": "string"}})
 ]
 Lock = Annotated[
-    Any, BeforeValidator(_lock), WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string"}]})
+    str | bool, BeforeValidator(_lock), WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string"}]})
 ]
 
 
@@ -216,6 +217,19 @@ class JobOptions(Parameters):
             else:
                 found[wire_name(field)] = "null" if value in ("", []) else jsontext.dump(value)
         return found
+
+
+def answered_type(annotation: Any) -> Any:
+    """Return the type of an option in an answer, where its choices and limits are not checked again."""
+    if get_origin(annotation) is Annotated:
+        return answered_type(get_args(annotation)[0])
+    if get_origin(annotation) is Literal:
+        return str
+    if isinstance(annotation, type) and issubclass(annotation, Parameters):
+        return dict[str, Any]
+    if get_origin(annotation) in (Union, UnionType):
+        return Union[tuple(answered_type(part) for part in get_args(annotation))]  # noqa: UP007 - of a tuple
+    return annotation
 
 
 OPTIONS = frozenset(wire_name(field) for field in JobOptions.model_fields)

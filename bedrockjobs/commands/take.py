@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, create_model
 from pydantic_core import PydanticCustomError
 
 from bedrockjobs.base import jsontext
@@ -17,6 +17,7 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.wire import Boolean, JobID, Priority, Whole, refused
 from bedrockjobs.commands.base import Command, Example, Parameters, Refusal, Reply
+from bedrockjobs.commands.options import JobOptions, answered_type
 from bedrockjobs.commands.refusals import BAD_PRIORITY, NO_JOB, NO_JOB_FOUND, NO_NAME
 
 
@@ -96,8 +97,8 @@ class TakeSpec(TakeOptions):
     job_priority: Priority | None = Field(None, description="Only jobs of this priority.")
 
 
-class JobReply(Reply):
-    """A job: in GetJob's answer as it was before it was taken, in the others as it is."""
+class JobFacts(Reply):
+    """What an answer says of a job beside its options."""
 
     created: str
     data: dict[str, Any]
@@ -118,29 +119,27 @@ class JobReply(Reply):
     error: str | None = None
     exit_code: int | None = None
     expires: str | None = None
-    cmd: str | None = None
-    argv: list[str] | None = None
-    url: dict[str, Any] | None = None
-    run_timeout: int | None = None
-    grace: int | None = None
-    lease: int | None = None
-    on_lost: str | None = None
-    retries: int | None = None
-    backoff: int | None = None
-    max_backoff: int | None = None
-    expire_after: int | None = None
-    lock: str | bool | None = None
-    catchup: str | None = None
-    overlap: str | None = None
-    max_late: int | None = None
-    jitter: int | None = None
-    keep_success: int | None = None
-    keep_fail: int | None = None
-    output_lines: int | None = None
-    tags: list[str] | None = None
-    hosts: str | None = None
-    traceparent: str | None = None
     source: str | None = None
+
+
+if TYPE_CHECKING:
+
+    class OptionFacts(JobOptions, Reply):
+        """A job's options in an answer: each as JobOptions has it."""
+
+        url: dict[str, Any] | None = None  # type: ignore[assignment]
+
+else:
+    OptionFacts = create_model(
+        "OptionFacts",
+        __base__=Reply,
+        __module__=__name__,
+        **{name: (answered_type(field.annotation), None) for name, field in JobOptions.model_fields.items()},
+    )
+
+
+class JobReply(OptionFacts, JobFacts):
+    """A job: in GetJob's answer as it was before it was taken, in the others as it is."""
 
 
 class ChildReply(Reply):
