@@ -9,7 +9,7 @@ from pydantic import Field
 from bedrockjobs.base.config import JOBS_PER_GET_MAX, QUERY_CHARS_MAX
 from bedrockjobs.base.wire import JobID, Whole
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
-from bedrockjobs.commands.refusals import SLOW
+from bedrockjobs.commands.refusals import BUSY, SLOW
 from bedrockjobs.commands.take import JOB, JobsReply, Pattern, Patterns
 
 State = Literal["QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED"]
@@ -110,6 +110,22 @@ class ListJobs(Command[JobsReply]):
 
     name: Pattern | None = Field(None, description="Only jobs whose name matches this GLOB pattern.")
     state: State | None = Field(None, description="Only jobs in this state.")
+    after: JobID = Field(0, description="Only jobs with a higher jobID: the last one of the page before.")
+    limit: Whole = Field(100, ge=1, le=JOBS_PER_GET_MAX, description="How many at the most.")
+
+
+class ListChildren(Command[JobsReply]):
+    """List the children of a job by jobID, page by page; none where there is no such job."""
+
+    where = "reader"
+    paging = Paging("jobs", "jobID", "after")
+    example = Example(
+        {"jobID": 1},
+        {"jobs": [{**JOB, "jobID": 2, "parentJobID": 1, "name": "mail/send", "state": "QUEUED"}]},
+    )
+    refusals = [BUSY]
+
+    job_id: JobID = Field(description="Parent of the jobs to list.")
     after: JobID = Field(0, description="Only jobs with a higher jobID: the last one of the page before.")
     limit: Whole = Field(100, ge=1, le=JOBS_PER_GET_MAX, description="How many at the most.")
 
