@@ -108,6 +108,9 @@ TAGS_MAX = 20
 TAG_CHARS_MAX = 100
 """Length of one tag."""
 
+NOTE_CHARS_MAX = 1_000
+"""Length of a job's note: a paragraph, for it comes with each answer about the job."""
+
 HISTORY_MAX = 10_000
 """Runs of one kind that a job may ask to be kept."""
 

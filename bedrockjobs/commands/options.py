@@ -17,6 +17,7 @@ from bedrockjobs.base.config import (
     DURATION_S_MAX,
     HISTORY_MAX,
     NAME_CHARS_MAX,
+    NOTE_CHARS_MAX,
     OUTPUT_TAIL_MAX,
     RETRIES_MAX,
     TAG_CHARS_MAX,
@@ -195,6 +196,10 @@ class JobOptions(Parameters):
         Field(max_length=TAGS_MAX, description="Words to find it by."),
         BeforeValidator(lambda value: None if value is None else _tags(value)),
     ] = None
+
+    note: str | None = Field(
+        None, max_length=NOTE_CHARS_MAX, description="Why the job exists, for people who find it."
+    )
 
     traceparent: str | None = Field(
         None,
