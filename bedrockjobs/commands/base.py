@@ -12,9 +12,10 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, get_args
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
 
-from bedrockjobs.base import jsontext
+from bedrockjobs.base import jsontext, shapes
 from bedrockjobs.base.config import JSON_DEPTH_MAX
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.wire import Escaped, RawJSON, Spliced, Whole, Wire, command_error, wire_name
@@ -84,6 +85,17 @@ class Parameters(Wire):
             for name, field in names.items()
             if _is_spliced(field.metadata) or _is_spliced(field.annotation)
         )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe what a request may say; what is not validated is described as pydantic does."""
+        found = handler(core)
+        if handler.mode == "validation":
+            own = handler.resolve_ref_schema(found)
+            shapes.of_parameters(own)
+            own["description"] = (cls.__doc__ or "").strip().partition("\n")[0]
+            own.pop("additionalProperties")  # other names are passed over, but by a command over HTTP
+        return found
 
     @classmethod
     def all_refusals(cls) -> tuple[Refusal, ...]:
@@ -210,6 +222,15 @@ class Command(Parameters, Generic[R_co]):
             cls.role = "read"
         if not cls.__dict__.get("abstract"):
             _KINDS.append(cls)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe what a request may say, with the example."""
+        found = super().__get_pydantic_json_schema__(core, handler)
+        if handler.mode == "validation":
+            own = handler.resolve_ref_schema(found)
+            own |= {"additionalProperties": False, "examples": [cls.example.request]}
+        return found
 
     @classmethod
     def sentence(cls) -> str:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
+from bedrockjobs.base import shapes
 from bedrockjobs.base.config import (
     DURATION_S_MAX,
     NAME_CHARS_MAX,
     REASON_CHARS_MAX,
     WORKER_CHARS_MAX,
 )
+from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import JobID, Name, Timestamp, Whole
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
 from bedrockjobs.commands.refusals import BUSY, NO_JOB, SLOW
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
+
+PausePattern = Annotated[
+    Pattern,
+    Field(min_length=1, max_length=NAME_CHARS_MAX),
+    Shape(lambda: {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX}),
+]
 
 
 class PauseJobs(Command[Empty]):
@@ -31,9 +39,7 @@ class PauseJobs(Command[Empty]):
         Refusal(429, "Too many pauses", "1,000 patterns are paused already."),
     ]
 
-    name: Annotated[Pattern, Field(min_length=1, max_length=NAME_CHARS_MAX)] = Field(
-        "*", description="GLOB pattern of the names; all if left out."
-    )
+    name: PausePattern = Field("*", description="GLOB pattern of the names; all if left out.")
     reason: str = Field("", max_length=REASON_CHARS_MAX, description="Why, for others to read.")
     until: Timestamp | None = Field(None, description="When they go on by themselves.")
     by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
@@ -53,9 +59,7 @@ class ResumeJobs(Command[ResumeReply]):
     example = Example({"name": "mail/*"}, {"resumed": ["mail/*"]})
     refusals = [Refusal(404, "Not paused", "Nobody paused this pattern; `*` is never refused.")]
 
-    name: Annotated[Pattern, Field(min_length=1, max_length=NAME_CHARS_MAX)] = Field(
-        "*", description="The pattern as it was paused; `*` resumes everything."
-    )
+    name: PausePattern = Field("*", description="The pattern as it was paused; `*` resumes everything.")
     by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
@@ -69,6 +73,7 @@ class TriggerReply(Reply):
 class TriggerJob(Command[TriggerReply]):
     """Run a job now, also a paused one; its own next run is kept and comes afterwards."""
 
+    model_config = ConfigDict(json_schema_extra=shapes.one_of("jobID", "name"))
     group = "schedules"
     role = "operate"
     example = Example({"jobID": 1}, {"jobID": 1, "pending": False})
@@ -175,6 +180,7 @@ class AdvanceReply(Reply):
 class AdvanceClock(Command[AdvanceReply]):
     """Move the clock of a server that was started with --test-clock."""
 
+    model_config = ConfigDict(json_schema_extra=shapes.not_together("seconds", "to"))
     group = "server"
     where = "presence"
     role = "admin"

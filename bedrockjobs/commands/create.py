@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
+from bedrockjobs.base import shapes
 from bedrockjobs.base.config import (
     IF_MATCH_CHARS_MAX,
     JOBS_PER_CREATE_MAX,
@@ -14,21 +15,23 @@ from bedrockjobs.base.config import (
     PRIORITIES,
     PRIORITY_DEFAULT,
 )
+from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import (
     Boolean,
     JobID,
     JSONObject,
-    Modifiers,
     Name,
     OnlyTrue,
     Priority,
+    Repeat,
+    RetryAfter,
     Spliced,
     Timestamp,
     checked_priority,
     json_list,
 )
 from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
-from bedrockjobs.commands.options import JobOptions
+from bedrockjobs.commands.options import JobOptions, one_command
 from bedrockjobs.commands.refusals import BAD_DATA, BAD_LIST, BAD_PRIORITY, BAD_REPEAT, BOTH, NO_JOB, RUN_OVER
 
 RUN_ID = "Run that sends this; refused with 405 if it is no longer the job's current run."
@@ -39,9 +42,34 @@ def empty_for_no_list(given: Any) -> Any:
     return {"jobs": "", **given} if isinstance(given, dict) else given
 
 
+def _rules(schema: dict[str, Any]) -> None:
+    """Add what can be said of attributes that need or exclude each other."""
+    left_out = shapes.left_out
+    schedule = {"repeat": shapes.cron(), "lock": {"enum": [None, "", False]}}
+    numbers = sorted(PRIORITIES)
+    one_command(schema)
+    schema["allOf"] += [
+        {"anyOf": [left_out("hosts", empty=("",)), {"properties": schedule, "required": ["repeat"]}]},
+        {"anyOf": [left_out("lock", empty=("", False)), left_out("retryAfter", empty=("",))]},
+        {
+            "anyOf": [
+                left_out("repeat", empty=("",)),
+                {"properties": {"retryAfter": {"enum": [None, ""]}, "parentJobID": {"enum": [None, 0]}}},
+            ]
+        },
+        {
+            "anyOf": [
+                left_out("priority", empty=(*numbers, *map(str, numbers))),
+                shapes.one_of("jobPriority")["anyOf"][0],
+            ]
+        },
+    ]
+
+
 class JobSpec(JobOptions):
     """One job to create."""
 
+    model_config = ConfigDict(json_schema_extra=_rules)
     refusals = [
         BAD_DATA,
         BAD_PRIORITY,
@@ -64,16 +92,16 @@ class JobSpec(JobOptions):
         "{}", description="Anything the job needs, a JSON object, kept as it is spelled."
     )
     first_run: Timestamp | None = Field(None, description="When it may run first; at once if left out.")
-    repeat: Modifiers = Field(
+    repeat: Repeat = Field(
         "",
         description="How it repeats: `FINISHED, +1 HOUR`, `DAILY`, `CRON TZ=Europe/Berlin 0 9 * * 1-5`, ...",
     )
-    retry_after: Modifiers = Field(
+    retry_after: RetryAfter = Field(
         "", description="Time after which a taken job that nobody ended is given out again: `+5 MINUTES`."
     )
     job_priority: Priority | None = Field(None, description="Higher goes first; 500 if left out.")
-    priority: Annotated[Any, WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)})] = Field(
-        None, description="Another spelling of jobPriority, which wins; not looked at beside it."
+    priority: Annotated[Any, WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)}), Shape(dict)] = (
+        Field(None, description="Another spelling of jobPriority, which wins; not looked at beside it.")
     )
     unique: OnlyTrue = Field(False, description="Update the job of this name, if there is one.")
     overwrite: Boolean = Field(True, description="With unique: false leaves the existing job as it is.")
@@ -135,7 +163,11 @@ class CreateJobs(Command[JobIDsReply]):
     jobs: Annotated[
         list[JobSpec],
         Spliced(),
-        Field(max_length=JOBS_PER_CREATE_MAX, description="Parameters of CreateJob for each job."),
+        Field(
+            min_length=1,
+            max_length=JOBS_PER_CREATE_MAX,
+            description="Parameters of CreateJob for each job.",
+        ),
         BeforeValidator(_specs),
     ]
 
@@ -165,7 +197,7 @@ class UpdateJob(JobOptions, Command[Empty]):
 
     job_id: JobID = Field(description="Job to change.")
     data: JSONObject | None = Field(None, description="New data.")
-    repeat: Modifiers | None = Field(None, description="New repeat; the next run follows from it.")
+    repeat: Repeat | None = Field(None, description="New repeat; the next run follows from it.")
     job_priority: Priority | None = Field(None, description="New priority.")
     next_run: Timestamp | None = Field(None, description="New time of the next run.")
     should_clear_repeat: Boolean = Field(False, description="End the repetition after the next run.")

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from bedrockjobs.base import shapes
 from bedrockjobs.base.config import DELAY_S_MAX, ERROR_CHARS_MAX, JOBS_PER_CREATE_MAX
+from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import (
     Boolean,
     JobID,
@@ -23,7 +25,7 @@ from bedrockjobs.base.wire import (
 from bedrockjobs.commands.base import Command, Empty, Example, Parameters, Refusal, Reply
 from bedrockjobs.commands.create import RUN_ID, empty_for_no_list
 from bedrockjobs.commands.refusals import BAD_DATA, BAD_LIST, BAD_PRIORITY, NO_JOB, RUN_OVER
-from bedrockjobs.commands.take import JobReply, Pattern, TakeOptions
+from bedrockjobs.commands.take import JobReply, NamePattern, TakeOptions
 
 NOT_RUNNING = (
     Refusal(405, "Can only retry/finish RUNNING and RUNQUEUED jobs", "The job is in another state."),
@@ -44,7 +46,9 @@ def _delay(value: int) -> int:
     return value
 
 
-Delay = Annotated[Whole, Field(le=DELAY_S_MAX), AfterValidator(_delay)]
+Delay = Annotated[
+    Whole, Field(le=DELAY_S_MAX), AfterValidator(_delay), Shape(lambda: shapes.whole(0, DELAY_S_MAX))
+]
 
 
 class ThenReply(Reply):
@@ -69,7 +73,7 @@ class Ending(TakeOptions, Command[ThenReply]):
     job_id: JobID = Field(description="Job whose run ends.")
     data: JSONObject | None = Field(None, description="New data, for the next run or for whoever reads it.")
     run_id: JobID | None = Field(None, description=RUN_ID)
-    then_get: Pattern | None = Field(
+    then_get: NamePattern | None = Field(
         None, description="Take the next job with this name pattern in the same commit; answered in `job`."
     )
 
@@ -156,7 +160,11 @@ class FinishJobs(Command[FinishResults]):
     jobs: Annotated[
         list[FinishSpec],
         Spliced(),
-        Field(max_length=JOBS_PER_CREATE_MAX, description="jobID, data, runID and exitCode of each job."),
+        Field(
+            min_length=1,
+            max_length=JOBS_PER_CREATE_MAX,
+            description="jobID, data, runID and exitCode of each job.",
+        ),
         BeforeValidator(lambda value: [FinishSpec.given(text) for text in json_list(value)]),
     ]
 
@@ -202,6 +210,7 @@ class RequeueJobs(Command[Empty]):
     job_ids: Annotated[
         JobIDs,
         Field(min_length=1, max_length=JOBS_PER_CREATE_MAX, description="Jobs; unknown ones are ignored."),
+        Shape(lambda: shapes.job_ids(1, JOBS_PER_CREATE_MAX)),
     ]
     name: Name | None = Field(None, description="New name for all of them.")
     decrement_failures: Boolean = Field(False, description="Take one off their count of lost deliveries.")

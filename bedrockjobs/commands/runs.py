@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from bedrockjobs.base import jsontext
+from bedrockjobs.base import jsontext, shapes
 from bedrockjobs.base.config import (
     LIST_MAX,
     NAME_CHARS_MAX,
@@ -16,6 +16,7 @@ from bedrockjobs.base.config import (
     RUNS_PER_HEARTBEAT_MAX,
     WORKER_CHARS_MAX,
 )
+from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import Boolean, JobID, JobIDs, Name, Whole
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
 from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
@@ -59,9 +60,11 @@ class Heartbeat(Command[HeartbeatReply]):
     example = Example({"worker": "worker-1", "runIDs": [1]}, {"stop": [], "quiet": False})
 
     worker: str = Field(min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker.")
-    run_ids: Annotated[JobIDs, Field(max_length=RUNS_PER_HEARTBEAT_MAX)] = Field(
-        [], description="Runs it is busy with."
-    )
+    run_ids: Annotated[
+        JobIDs,
+        Field(max_length=RUNS_PER_HEARTBEAT_MAX),
+        Shape(lambda: shapes.job_ids(0, RUNS_PER_HEARTBEAT_MAX)),
+    ] = Field([], description="Runs it is busy with.")
     host: str = Field("", max_length=NAME_CHARS_MAX, description="Machine it is on.")
     pid: Whole = Field(0, description="Its process.")
     version: str = Field("", max_length=100, description="Its version.")
@@ -90,6 +93,22 @@ def _lines(value: Any) -> Any:
         if line.get("stream", "out") not in ("out", "err"):
             raise PydanticCustomError("expected", "a stream that is out or err")
     return list(value)
+
+
+def _lines_shape() -> dict[str, Any]:
+    stream = {"type": "string", "enum": ["out", "err"]}
+    line = {
+        "type": "object",
+        "properties": {"line": {"type": "string"}, "stream": stream},
+        "required": ["line"],
+    }
+    items = {"anyOf": [{"type": "string"}, line]}
+    return {
+        "anyOf": [
+            {"type": "array", "items": items, "maxItems": OUTPUT_LINES_PER_APPEND_MAX},
+            shapes.text_of(r"[^\[\s][^\n]*"),
+        ]
+    }
 
 
 class AppendReply(Reply):
@@ -122,6 +141,7 @@ class AppendOutput(Command[AppendReply]):
         Field(max_length=OUTPUT_LINES_PER_APPEND_MAX),
         BeforeValidator(_lines),
         WithJsonSchema({"type": "array", "items": {}}),
+        Shape(_lines_shape),
     ] = Field(description='Lines: strings, or objects like {"line": "...", "stream": "err"}.')
 
 
@@ -224,6 +244,7 @@ class QueryRun(Command[RunReply]):
 class StopRun(Command[Empty]):
     """What the commands that stop a run have in common."""
 
+    model_config = ConfigDict(json_schema_extra=shapes.one_of("runID", "jobID", "name"))
     abstract = True
     group = "runs"
     role = "operate"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
 
+from bedrockjobs.base import shapes
 from bedrockjobs.base.config import (
     NAME_CHARS_MAX,
     REPEAT_CHARS_MAX,
@@ -144,6 +146,30 @@ class ListTicks(Command[TicksReply]):
     limit: Limit = Field(100, description="How many rows at the most.")
 
 
+class SchedulesShape:
+    """Says that a schedule is a job that repeats by CRON, without what only other jobs have."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the schema of a request's value; as it is answered it is pydantic's own."""
+        found = handler(core)
+        if handler.mode == "validation":
+            spec = handler.resolve_ref_schema(found["items"])
+            others = ("unique", "overwrite", "parentJobID", "mockRequest", "retryAfter", "idempotencyKey")
+            own = {name: value for name, value in spec["properties"].items() if name not in others}
+            found |= {
+                "items": {
+                    **spec,
+                    "properties": {**own, "repeat": shapes.cron()},
+                    "allOf": spec["allOf"][:2],  # the others are about what it does not have
+                    "required": ["name", "repeat"],
+                    "additionalProperties": False,
+                    shapes.NAMED: "Schedule",
+                },
+                "uniqueItems": True,
+            }
+        return found
+
+
 class SyncReply(Reply):
     """Names of the schedules that were added, changed, removed, and left alone."""
 
@@ -185,6 +211,7 @@ class SyncSchedules(Command[SyncReply]):
         BeforeValidator(
             lambda value: [JobSpec.given(text, strict=True) for text in json_list(value, empty=True)]
         ),
+        SchedulesShape(),
     ]
     dry_run: Boolean = Field(False, description="Only tell the difference.")
     by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")

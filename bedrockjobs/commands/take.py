@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, create_model
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
 from pydantic_core import PydanticCustomError
 
-from bedrockjobs.base import jsontext
+from bedrockjobs.base import jsontext, shapes
 from bedrockjobs.base.config import (
     JOBS_PER_GET_MAX,
     NAME_CHARS_MAX,
@@ -15,6 +15,7 @@ from bedrockjobs.base.config import (
     PATTERNS_MAX,
     WORKER_CHARS_MAX,
 )
+from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import Boolean, JobID, Priority, Whole, refused
 from bedrockjobs.commands.base import Command, Example, Parameters, Refusal, Reply
 from bedrockjobs.commands.options import JobOptions, answered_type
@@ -54,12 +55,18 @@ def _no_count(_: Any) -> None:
     raise refused("Cannot use numResults with GetJob; try GetJobs", "no numResults")
 
 
-Pattern = Annotated[str, BeforeValidator(_pattern_length)]
+Pattern = Annotated[
+    str,
+    BeforeValidator(_pattern_length),
+    Shape(lambda: {"type": "string", "maxLength": PATTERN_CHARS_MAX}),
+]
+NamePattern = Annotated[str, BeforeValidator(_pattern_length), Shape(shapes.pattern, "NamePattern")]
 Patterns = Annotated[
     list[str],
     Field(min_length=1, max_length=PATTERNS_MAX),
     BeforeValidator(_patterns),
     WithJsonSchema({"type": "array", "items": {"type": "string"}}),
+    Shape(shapes.patterns, "NamePatterns"),
 ]
 
 
@@ -67,6 +74,18 @@ Accepts = Annotated[
     tuple[Literal["cmd", "argv", "url"], ...],
     BeforeValidator(lambda value: _patterns(value) if value else ()),
     WithJsonSchema({"type": "array", "items": {"type": "string", "enum": ["cmd", "argv", "url"]}}),
+    Shape(
+        lambda: {
+            "anyOf": [
+                {
+                    "type": "array",
+                    "items": {"type": "string", "enum": ["cmd", "argv", "url"]},
+                    "maxItems": 100,
+                },
+                shapes.text_of("|(?:cmd|argv|url)(?:,(?:cmd|argv|url)){0,9}"),
+            ]
+        }
+    ),
 ]
 
 
@@ -88,9 +107,10 @@ class TakeOptions(Parameters):
 class TakeSpec(TakeOptions):
     """Which jobs are taken."""
 
+    model_config = ConfigDict(json_schema_extra=shapes.one_of("name", "names"))
     refusals = [NO_JOB_FOUND, NO_NAME, BAD_PRIORITY]
 
-    name: Pattern | None = Field(
+    name: NamePattern | None = Field(
         None, description="One GLOB pattern (`Foo*`, case counts), or a comma list of exact names."
     )
     names: Patterns | None = Field(None, description="Several GLOB patterns, instead of name.")

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from bedrockjobs.base.config import JOBS_PER_CREATE_MAX, KEY_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
-from bedrockjobs.base.wire import WHOLE_MAX
-from bedrockjobs.commands import (
-    COMMANDS,
-    Command,
-    CreateJobs,
-    FinishJobs,
-    FinishSpec,
-    JobSpec,
-    Query,
-    SyncSchedules,
-)
-from bedrockjobs.commands.options import Fetch
-from bedrockjobs.protocol import grammar, openapi_cronken, schemas
-from bedrockjobs.protocol.grammar import Schema, ref
+from bedrockjobs.base.config import KEY_CHARS_MAX, WHOLE_MAX
+from bedrockjobs.base.shapes import NAMED, Schema, ref
+from bedrockjobs.commands import COMMANDS, Command, Query
+from bedrockjobs.protocol import openapi_cronken
 
 _PROBLEM: Schema = {
     "type": "object",
@@ -53,13 +43,6 @@ PROBLEMS = {
 
 _RETRIED = frozenset({429, 503})
 
-_LISTS: dict[str, tuple[str, str, int, int]] = {
-    CreateJobs.__name__: ("jobs", "JobSpec", 1, JOBS_PER_CREATE_MAX),
-    FinishJobs.__name__: ("jobs", "FinishSpec", 1, JOBS_PER_CREATE_MAX),
-    SyncSchedules.__name__: ("schedules", "Schedule", 0, SCHEDULES_PER_SYNC_MAX),
-}
-"""Commands that take a list of parameters: its name, the schema of an element, least and most of them."""
-
 _ABOUT = """A durable job queue with schedules. Every command is a POST with a JSON object; the same \
 parameters may be sent as a form. Commands that only look are answered to GET too. What is null counts as \
 left out. A refusal is a problem+json object, and then nothing was done."""
@@ -89,48 +72,44 @@ def describe(version: str, root_path: str = "") -> Schema:
 # --- schemas ---------------------------------------------------------------------------------------------
 
 
+@cache
 def _schemas() -> Schema:
-    found: Schema = {"Problem": _PROBLEM, **grammar.SHARED}
-    for inner in (JobSpec, FinishSpec, Fetch):
-        found[inner.__name__] = schemas.parameters(inner, strict=False)
-    found["Schedule"] = _schedule()
-    for verb, kind in COMMANDS.items():
-        found[verb] = schemas.parameters(kind, strict=True)
-        if verb in _LISTS:
-            name, element, least, most = _LISTS[verb]
-            notes = {"description": found[verb]["properties"][name].get("description", "")}
-            found[verb]["properties"][name] = {
-                "type": "array", "items": ref(element), "minItems": least, "maxItems": most, **notes,
-            }  # fmt: skip
-    found[SyncSchedules.__name__]["properties"]["schedules"]["uniqueItems"] = True
-    return {**_replies(), **found}
-
-
-def _schedule() -> Schema:
-    """Return the schema of a schedule of SyncSchedules: a job that repeats by CRON."""
-    found = schemas.parameters(JobSpec, strict=True)
-    for name in ("unique", "overwrite", "parentJobID", "mockRequest", "retryAfter", "idempotencyKey"):
-        found["properties"].pop(name)
-    found["properties"]["repeat"] = ref("Cron")
-    found["allOf"] = found["allOf"][:2]  # the others are about what it does not have
-    found["required"] = ["name", "repeat"]
-    return found
-
-
-def _replies() -> Schema:
-    kinds = list(dict.fromkeys(kind.reply for kind in COMMANDS.values()))
+    """Return the schemas of all requests and answers, as pydantic has them."""
+    replies = dict.fromkeys(kind.reply for kind in COMMANDS.values())
     _, definitions = models_json_schema(
-        [(kind, "serialization") for kind in kinds],
+        [
+            *((kind, "validation") for kind in COMMANDS.values()),
+            *((kind, "serialization") for kind in replies),
+        ],
         by_alias=True,
         ref_template="#/components/schemas/{model}",
     )
-    found: Schema = definitions.get("$defs", {})
+    found: Schema = {}
+    for name, schema in definitions["$defs"].items():
+        found[name] = _shared(schema, found)
     rows = found["QueryReply"]
     found["QueryReply"] = {
         "description": rows["description"],
         "anyOf": [{"type": "array", "items": {"type": "array"}}, _bare(rows)],
     }
-    return found
+    return {"Problem": _PROBLEM, **found}
+
+
+def _shared(value: Any, found: Schema) -> Any:
+    """Return a part of a schema; what has a name in it is put into ``found`` and referred to."""
+    if isinstance(value, list):
+        return [_shared(part, found) for part in value]
+    if not isinstance(value, dict):
+        return value
+    parts = {key: _shared(part, found) for key, part in value.items() if key not in ("examples", "default")}
+    kept = {key: value[key] for key in ("examples", "default") if key in value}
+    name = parts.pop(NAMED, None)
+    if not isinstance(name, str):
+        return {**parts, **kept}
+    notes = {key: parts.pop(key) for key in ("description",) if key in parts}
+    notes |= {key: kept.pop(key) for key in ("default",) if key in kept}
+    found[name] = {**parts, **kept}
+    return {**ref(name), **notes}
 
 
 def _bare(schema: Schema) -> Schema:
@@ -171,7 +150,7 @@ def _operation(verb: str, kind: type[Command[Any]]) -> Schema:
         "tags": [kind.group],
         "summary": kind.sentence(),
         "requestBody": {
-            "required": not schemas.parameters(kind, strict=True).keys().isdisjoint({"required", "anyOf"}),
+            "required": not _schemas()[verb].keys().isdisjoint({"required", "anyOf"}),
             "content": {"application/json": {"schema": ref(verb)}},
         },
         "responses": {
@@ -299,7 +278,7 @@ def _followed(operation: str, verb: str, reply: str, what: str) -> Schema:
 
 def query_of(verb: str, inside: str = "") -> list[Schema]:
     """Return a command's parameters as they stand in an address; ``inside`` is a part of its path."""
-    given = schemas.parameters(COMMANDS[verb], strict=True)
+    given = _schemas()[verb]
     found = []
     for name, schema in given["properties"].items():
         place = "path" if name == inside else "query"

@@ -13,10 +13,17 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import ANSWER_BYTES_MAX, NAME_CHARS_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
+from bedrockjobs.base.config import (
+    ANSWER_BYTES_MAX,
+    JOB_ID_MAX,
+    NAME_CHARS_MAX,
+    WAIT_MS_DEFAULT,
+    WAIT_MS_MAX,
+    Settings,
+)
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.glob import literal_prefix
-from bedrockjobs.base.wire import JOB_ID_MAX, moment_of, stamp, stamp_ms
+from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import (
     Command,
     Events,

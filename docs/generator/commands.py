@@ -63,7 +63,7 @@ def _section(kind: type[Command[Any]]) -> str:
 
 def parameters(kind: type[Parameters]) -> list[tuple[str, str, str, str]]:
     """Return name, type, default and meaning of a command's own parameters."""
-    schema = kind.model_json_schema(by_alias=True)
+    schema = kind.model_json_schema(by_alias=True, mode="serialization")  # what it is, not how it is spelled
     rows = []
     for name, field in kind.model_fields.items():
         if name in _SHARED:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from bedrockjobs.base.config import WHOLE_MAX
 from bedrockjobs.base.errors import BadArguments, BadJSON, CommandError
-from bedrockjobs.base.wire import WHOLE_MAX, Escaped, moment_of, stamp, stamp_ms, wire_name
+from bedrockjobs.base.wire import Escaped, moment_of, stamp, stamp_ms, wire_name
 from bedrockjobs.commands import ALL, CreateJob, CreateJobs, GetJob, GetJobs, RequeueJobs, RetryJob, UpdateJob
 
 
