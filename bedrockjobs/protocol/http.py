@@ -32,7 +32,7 @@ from bedrockjobs.commands import COMMANDS, Command
 from bedrockjobs.engine.handlers.context import Answer, entity_tag
 from bedrockjobs.engine.service import VERSION, Service
 from bedrockjobs.protocol import cronken, sse
-from bedrockjobs.protocol.compression import compress
+from bedrockjobs.protocol.compression import ASIDE_BYTES, compress
 from bedrockjobs.protocol.docs_page import POLICY, DocsPage
 from bedrockjobs.protocol.host_check import Origins
 from bedrockjobs.protocol.openapi import describe
@@ -117,7 +117,7 @@ class HTTPFront:
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             response = await guarded(request, handler)
-            await compress(request, response)
+            compress(request, response)
             return response
 
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -170,7 +170,7 @@ class HTTPFront:
         try:
             if request.transport is None or request.transport.is_closing():
                 raise ConnectionResetError
-            await compress(request, response)
+            compress(request, response)
             await response.prepare(request)
             await response.write_eof()
         except (ConnectionError, asyncio.CancelledError):
@@ -267,15 +267,9 @@ class HTTPFront:
         return response
 
 
-def _not_allowed(allowed: str) -> web.Response:
-    answer = problem(BadRequest("Method not allowed", f"expected {allowed}"), status=405)
-    answer.headers["Allow"] = allowed
-    return answer
-
-
 def _response(body: str, media: str, status: int = 200) -> web.Response:
     headers = {"Content-Type": media, "Server": "bedrockjobs"}
-    return web.Response(body=body.encode(), status=status, headers=headers)
+    return web.Response(body=body.encode(), status=status, headers=headers, zlib_executor_size=ASIDE_BYTES)
 
 
 def problem(error: CommandError, status: int | None = None) -> web.Response:
