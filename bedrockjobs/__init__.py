@@ -4,31 +4,15 @@ The public names: the clients, one class per command with its reply, and the err
 they are first used, so that importing the package costs nothing.
 """
 
-# ruff: noqa: F401, F403 - what is imported for type checkers is found by __getattr__
+# ruff: noqa: F403 - what type checkers see is found by __getattr__
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bedrockjobs.base.errors import (
-        BadArguments,
-        BadJSON,
-        BadQuery,
-        BadRequest,
-        CommandError,
-        Forbidden,
-        NotFound,
-        ServerFault,
-        TimedOut,
-        TooLarge,
-        TooMany,
-        Unavailable,
-        UnexpectedAnswer,
-        UnknownCommand,
-        WrongState,
-    )
-    from bedrockjobs.client import AsyncClient, Client, ConnectionLost, ServerUnreachable, UnreadableAnswer
+    from bedrockjobs.base.errors import *
+    from bedrockjobs.client import *
     from bedrockjobs.commands import *
 
 _HOMES = ("bedrockjobs.base.errors", "bedrockjobs.commands", "bedrockjobs.client")

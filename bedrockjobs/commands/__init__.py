@@ -45,7 +45,8 @@ def _declared() -> dict[str, type[Wire]]:
 
 _DECLARED = _declared()
 globals().update(_DECLARED)
-__all__ = ["ALL", "COMMANDS", "command_named", *_DECLARED]
+if not TYPE_CHECKING:  # for type checkers all that is imported above is public
+    __all__ = ["ALL", "COMMANDS", "command_named", *_DECLARED]
 
 ALL: tuple[type[Command[Any]], ...] = tuple(
     sorted(defined(), key=lambda kind: (get_args(Group).index(kind.group), kind.order))

@@ -77,6 +77,32 @@ def test_all_names_can_be_imported_from_the_package() -> None:
     assert all(name.isidentifier() for name in bedrockjobs.__all__)
 
 
+def test_every_module_of_commands_is_known_to_type_checkers() -> None:
+    source = Path(commands.__file__).read_text()
+    modules = {kind.__module__ for kind in ALL}
+    assert all(f"from {module} import *" in source for module in modules)
+
+
+def test_names_of_the_package_are_typed(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from bedrockjobs import AsyncClient, Client, JobsReply, ListChildren, NotFound, QueryJob\n"
+        "children: JobsReply = Client().call(ListChildren(job_id=1))\n"
+        "reveal_type(Client().call(QueryJob(job_id=1)).run_timeout)\n"
+        "reveal_type(Client().call(QueryJob(job_id=1)).url)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert 'Revealed type is "int | None"' in done.stdout, done.stdout
+    assert 'Revealed type is "dict[str, Any] | None"' in done.stdout, done.stdout
+    assert "error:" not in done.stdout
+
+
 def test_what_is_only_there_to_inherit_from_is_no_command() -> None:
     assert not {"Ending", "StopRun", "Command"} & commands.COMMANDS.keys()
 
