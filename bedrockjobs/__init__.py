@@ -4,89 +4,39 @@ The public names: the clients, one class per command with its reply, and the err
 they are first used, so that importing the package costs nothing.
 """
 
+# ruff: noqa: F403 - what type checkers see is found by __getattr__
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bedrockjobs.base.errors import (
-        BadArguments,
-        BadJSON,
-        BadQuery,
-        BadRequest,
-        CommandError,
-        Forbidden,
-        NotFound,
-        ServerFault,
-        TimedOut,
-        TooLarge,
-        TooMany,
-        Unavailable,
-        UnexpectedAnswer,
-        UnknownCommand,
-        WrongState,
-    )
-    from bedrockjobs.client import AsyncClient, Client, ConnectionLost, ServerUnreachable, UnreadableAnswer
-    from bedrockjobs.commands import (
-        CancelJob,
-        ChildReply,
-        ClearCrashedBedrockJobs,
-        Command,
-        CrashBedrockJob,
-        CreateJob,
-        CreateJobs,
-        DeleteJob,
-        Empty,
-        FailJob,
-        FinishJob,
-        FinishJobs,
-        FinishResult,
-        FinishResults,
-        FinishSpec,
-        GetJob,
-        GetJobs,
-        Help,
-        HelpReply,
-        JobIDReply,
-        JobIDsReply,
-        JobReply,
-        JobSpec,
-        JobsReply,
-        ListJobs,
-        Ping,
-        Query,
-        QueryJob,
-        QueryReply,
-        Reply,
-        RequeueJobs,
-        RetryJob,
-        Status,
-        StatusReply,
-        ThenReply,
-        UpdateJob,
-    )
-
-__all__ = [
-    "AsyncClient", "BadArguments", "BadJSON", "BadQuery", "BadRequest", "CancelJob", "ChildReply",
-    "ClearCrashedBedrockJobs", "Client", "Command", "CommandError", "ConnectionLost", "CrashBedrockJob",
-    "CreateJob", "CreateJobs", "DeleteJob", "Empty", "FailJob", "FinishJob", "FinishJobs", "FinishResult",
-    "FinishResults", "FinishSpec", "Forbidden", "GetJob", "GetJobs", "Help", "HelpReply", "JobIDReply",
-    "JobIDsReply", "JobReply", "JobSpec", "JobsReply", "ListJobs", "MockMismatch", "NotFound", "Ping",
-    "Query", "QueryJob", "QueryReply", "Reply", "RequeueJobs", "RetryJob", "ServerFault",
-    "ServerUnreachable", "Status", "StatusReply", "ThenReply", "TimedOut", "TooLarge", "TooMany",
-    "Unavailable", "UnexpectedAnswer", "UnknownCommand", "UnreadableAnswer", "UpdateJob", "WrongState",
-]  # fmt: skip
+    from bedrockjobs.base.errors import *
+    from bedrockjobs.client import *
+    from bedrockjobs.commands import *
 
 _HOMES = ("bedrockjobs.base.errors", "bedrockjobs.commands", "bedrockjobs.client")
 """Where the names are looked for, the cheapest module first."""
 
 
+def _classes(home: str) -> dict[str, type]:
+    """Return the public classes of one of these modules."""
+    found = vars(import_module(home))
+    public = found.get("__all__", found)
+    return {
+        name: value
+        for name, value in found.items()
+        if name in public and isinstance(value, type) and value.__module__.startswith("bedrockjobs.")
+    }
+
+
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
-    if name in __all__:
+    if name == "__all__":
+        return sorted({name for home in _HOMES for name in _classes(home)})
+    if not name.startswith("_"):
         for home in _HOMES:
-            found = getattr(import_module(home), name, None)
+            found = _classes(home).get(name)
             if found is not None:
                 globals()[name] = found
                 return found
@@ -95,4 +45,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List the public names."""
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from bedrockjobs.base.config import JSON_DEPTH_MAX
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.wire import command_error, wire_name
-from bedrockjobs.commands.jobs import JobSpec
+from bedrockjobs.commands.create import JobSpec
 from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.schedule import cron, repeat
 

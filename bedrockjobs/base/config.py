@@ -111,6 +111,15 @@ TAGS_MAX = 20
 TAG_CHARS_MAX = 100
 """Length of one tag."""
 
+JOB_ID_MAX = 2**63 - 1
+"""The largest jobID: that of SQLite."""
+
+WHOLE_MAX = 10**18 - 1
+"""The largest whole number that is taken: all of its digits fit into 64 bits."""
+
+NOTE_CHARS_MAX = 1_000
+"""Length of a job's note: a paragraph, for it comes with each answer about the job."""
+
 HISTORY_MAX = 10_000
 """Runs of one kind that a job may ask to be kept."""
 

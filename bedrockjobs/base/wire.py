@@ -17,20 +17,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from bedrockjobs.base import jsontext
+from bedrockjobs.base import jsontext, shapes
 from bedrockjobs.base.config import (
     DATA_BYTES_MAX,
+    JOB_ID_MAX,
     JSON_DEPTH_MAX,
     NAME_CHARS_MAX,
     PRIORITIES,
     REPEAT_CHARS_MAX,
+    WHOLE_MAX,
 )
 from bedrockjobs.base.errors import BY_CODE, BadArguments, CommandError
-
-JOB_ID_MAX = 2**63 - 1
-
-WHOLE_MAX = 10**18 - 1
-"""The largest whole number that is taken: all of its digits fit into 64 bits."""
+from bedrockjobs.base.shapes import Shape
 
 
 def wire_name(name: str) -> str:
@@ -283,20 +281,37 @@ def json_list(value: Any, *, empty: bool = False) -> list[RawJSON]:
 _OBJECT_SCHEMA = {"type": "object", "additionalProperties": True}
 _STAMP_SCHEMA = {"type": "string", "examples": ["2026-11-21 03:29:56", "2026-11-21T04:29:56+01:00"]}
 
-Name = Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX), BeforeValidator(_name)]
-JobID = Annotated[int, Field(ge=0, le=JOB_ID_MAX), BeforeValidator(_job_id)]
+Name = Annotated[
+    str,
+    Field(min_length=1, max_length=NAME_CHARS_MAX),
+    BeforeValidator(_name),
+    Shape(shapes.name, "Name"),
+]
+JobID = Annotated[int, Field(ge=0, le=JOB_ID_MAX), BeforeValidator(_job_id), Shape(shapes.job_id)]
 JobIDs = Annotated[
     list[int], BeforeValidator(_job_ids), WithJsonSchema({"type": "array", "items": {"type": "integer"}})
 ]
-Whole = Annotated[int, BeforeValidator(_whole)]
-Boolean = Annotated[bool, BeforeValidator(_boolean)]
-OnlyTrue = Annotated[bool, BeforeValidator(_only_true)]
+Whole = Annotated[int, BeforeValidator(_whole), shapes.WholeShape()]
+Boolean = Annotated[bool, BeforeValidator(_boolean), Shape(shapes.boolean)]
+OnlyTrue = Annotated[bool, BeforeValidator(_only_true), Shape(shapes.only_true)]
 Priority = Annotated[
-    int, BeforeValidator(_priority), WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)})
+    int,
+    BeforeValidator(_priority),
+    WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)}),
+    Shape(lambda: shapes.choice(sorted(PRIORITIES))),
 ]
-Timestamp = Annotated[str, BeforeValidator(_timestamp), WithJsonSchema(_STAMP_SCHEMA)]
-Modifiers = Annotated[str, Field(max_length=REPEAT_CHARS_MAX)]
-JSONObject = Annotated[Any, Spliced(), BeforeValidator(_json_object), WithJsonSchema(_OBJECT_SCHEMA)]
+Timestamp = Annotated[
+    str, BeforeValidator(_timestamp), WithJsonSchema(_STAMP_SCHEMA), Shape(shapes.timestamp, "Timestamp")
+]
+Repeat = Annotated[str, Field(max_length=REPEAT_CHARS_MAX), Shape(shapes.repeat, "Repeat")]
+RetryAfter = Annotated[str, Field(max_length=REPEAT_CHARS_MAX), Shape(shapes.retry_after, "RetryAfter")]
+JSONObject = Annotated[
+    Any,
+    Spliced(),
+    BeforeValidator(_json_object),
+    WithJsonSchema(_OBJECT_SCHEMA),
+    Shape(shapes.json_object),
+]
 """A JSON object: a mapping or its text going in, always its text (str) coming out."""
 
 

@@ -51,7 +51,7 @@ class CallCommand(click.Command):
 
     def __init__(self, kind: type[Command[Any]], **attributes: Any) -> None:
         """Make the subcommand of ``kind``."""
-        super().__init__(kind.__name__, help=_sentence(kind), **attributes)
+        super().__init__(kind.__name__, help=(kind.__doc__ or "").strip(), **attributes)
         self.kind = kind
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -65,10 +65,6 @@ class CallCommand(click.Command):
                 ]
             )
         super().format_options(ctx, formatter)
-
-
-def _sentence(kind: type[Command[Any]]) -> str:
-    return (kind.__doc__ or "").strip()
 
 
 def _subcommand(kind: type[Command[Any]]) -> click.Command:

@@ -9,7 +9,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.options import option_text
 from bedrockjobs.cli.output import Record, cell
-from bedrockjobs.commands.jobs import JobSpec
+from bedrockjobs.commands.create import JobSpec
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.definitions import Definition
 

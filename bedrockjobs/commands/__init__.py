@@ -1,78 +1,62 @@
-"""Every command of the protocol, declared once."""
+"""Every command of the protocol: the classes of all modules in this folder, found when it is imported.
 
+A new class, in a module that is here or in a new one, is a new command; nothing lists it. The names of its
+module, its replies too, can be imported from here and from ``bedrockjobs``. For type checkers a new *module*
+needs its line below.
+"""
+
+# ruff: noqa: F403, F405 - what there is is found, not listed
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, get_args
 
 from bedrockjobs.base.errors import UnknownCommand
-from bedrockjobs.commands.base import Command, Empty, Parameters, Reply
-from bedrockjobs.commands.control import (
-    AdvanceClock,
-    Events,
-    ExplainJob,
-    ListSchedules,
-    ListTicks,
-    PauseJobs,
-    ResumeJobs,
-    SyncSchedules,
-    TriggerJob,
-    ValidateSchedule,
-)
-from bedrockjobs.commands.jobs import (
-    CancelJob,
-    CreateJob,
-    CreateJobs,
-    DeleteJob,
-    FailJob,
-    FinishJob,
-    FinishJobs,
-    FinishResult,
-    FinishResults,
-    FinishSpec,
-    JobIDReply,
-    JobIDsReply,
-    JobSpec,
-    RequeueJobs,
-    RetryJob,
-    ThenReply,
-    UpdateJob,
-)
-from bedrockjobs.commands.runs import (
-    AppendOutput,
-    DrainWorker,
-    Heartbeat,
-    KillRun,
-    ListRuns,
-    ListWorkers,
-    QueryRun,
-    ReadOutput,
-    TerminateRun,
-)
-from bedrockjobs.commands.server import (
-    ClearCrashedBedrockJobs,
-    CrashBedrockJob,
-    Help,
-    HelpReply,
-    ListJobs,
-    Ping,
-    Query,
-    QueryReply,
-    Status,
-    StatusReply,
-)
-from bedrockjobs.commands.take import ChildReply, GetJob, GetJobs, JobReply, JobsReply, QueryJob
+from bedrockjobs.base.wire import Wire
+from bedrockjobs.commands.base import Command as Command
+from bedrockjobs.commands.base import Group, defined
 
-ALL: tuple[type[Command[Any]], ...] = (
-    CreateJob, CreateJobs, GetJob, GetJobs, QueryJob, UpdateJob, FinishJob, FinishJobs, RetryJob, FailJob,
-    CancelJob, DeleteJob, RequeueJobs, ListJobs, ExplainJob,
-    PauseJobs, ResumeJobs, TriggerJob, ValidateSchedule, ListSchedules, ListTicks, SyncSchedules,
-    Heartbeat, AppendOutput, ReadOutput, ListRuns, QueryRun, TerminateRun, KillRun, ListWorkers, DrainWorker,
-    Events, Query, CrashBedrockJob, ClearCrashedBedrockJobs, AdvanceClock,
-    Ping, Status, Help,
-)  # fmt: skip
-"""The registry, in the order in which the commands are shown."""
+if TYPE_CHECKING:
+    from bedrockjobs.commands.base import Empty as Empty
+    from bedrockjobs.commands.base import Parameters as Parameters
+    from bedrockjobs.commands.base import Reply as Reply
+    from bedrockjobs.commands.control import *
+    from bedrockjobs.commands.create import *
+    from bedrockjobs.commands.jobs import *
+    from bedrockjobs.commands.options import *
+    from bedrockjobs.commands.runs import *
+    from bedrockjobs.commands.schedules import *
+    from bedrockjobs.commands.server import *
+    from bedrockjobs.commands.take import *
+
+
+def _declared() -> dict[str, type[Wire]]:
+    """Import all modules of this folder; return what they declare, by name."""
+    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Wire) and value.__module__ == module.__name__
+        if name.isidentifier() and not name.startswith("_")
+    }
+
+
+_DECLARED = _declared()
+globals().update(_DECLARED)
+if not TYPE_CHECKING:  # for type checkers all that is imported above is public
+    __all__ = ["ALL", "COMMANDS", "command_named", *_DECLARED]
+
+ALL: tuple[type[Command[Any]], ...] = tuple(
+    sorted(defined(), key=lambda kind: (get_args(Group).index(kind.group), kind.order))
+)
+"""The commands in the order in which they are shown."""
 
 COMMANDS: dict[str, type[Command[Any]]] = {kind.__name__: kind for kind in ALL}
+if len(COMMANDS) < len(ALL):
+    raise TypeError(f"two commands have one name: {sorted(kind.__name__ for kind in ALL)}")
+
 _BY_LOWER_NAME = {name.lower(): kind for name, kind in COMMANDS.items()}
 
 
@@ -82,15 +66,3 @@ def command_named(verb: str) -> type[Command[Any]]:
     if kind is None:
         raise UnknownCommand(detail="Help lists the commands")
     return kind
-
-
-__all__ = [
-    "ALL", "COMMANDS", "AdvanceClock", "AppendOutput", "CancelJob", "ChildReply", "ClearCrashedBedrockJobs",
-    "Command", "CrashBedrockJob", "CreateJob", "CreateJobs", "DeleteJob", "DrainWorker", "Empty", "Events",
-    "ExplainJob", "FailJob", "FinishJob", "FinishJobs", "FinishResult", "FinishResults", "FinishSpec",
-    "GetJob", "GetJobs", "Heartbeat", "Help", "HelpReply", "JobIDReply", "JobIDsReply", "JobReply",
-    "JobSpec", "JobsReply", "KillRun", "ListJobs", "ListRuns", "ListSchedules", "ListTicks", "ListWorkers",
-    "Parameters", "PauseJobs", "Ping", "Query", "QueryJob", "QueryReply", "QueryRun", "ReadOutput", "Reply",
-    "RequeueJobs", "ResumeJobs", "RetryJob", "Status", "StatusReply", "SyncSchedules", "TerminateRun",
-    "ThenReply", "TriggerJob", "UpdateJob", "ValidateSchedule", "command_named",
-]  # fmt: skip

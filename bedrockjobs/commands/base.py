@@ -1,24 +1,53 @@
 """What every command has, and how one is read from headers or from JSON.
 
-A command is declared once, as a class whose name is its verb. The raw parser, the HTTP route, the OpenAPI
-description, the clients, ``bedrockjobs call`` and the reference page are derived from the class. What a
-command *does* is in ``bedrockjobs.engine.handlers``.
+A command is declared once, as a class whose name is its verb and whose attributes say all there is to say
+about it. The raw parser, the HTTP route, the OpenAPI description, the clients, ``bedrockjobs call`` and the
+reference page are derived from the class. What it *does* is a function marked ``@handles(TheCommand)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, get_args
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
 
-from bedrockjobs.base import jsontext
+from bedrockjobs.base import jsontext, shapes
 from bedrockjobs.base.config import JSON_DEPTH_MAX
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.wire import Escaped, RawJSON, Spliced, Whole, Wire, command_error, wire_name
 
 Where = Literal["writer", "reader", "presence", "at once"]
+Role = Literal["read", "enqueue", "work", "operate", "admin"]
+Group = Literal["jobs", "schedules", "runs", "server"]
+
+
+class Refusal(NamedTuple):
+    """A refusal that says something about a command's job: code and words of its status line, and when."""
+
+    code: int
+    reason: str
+    when: str
+
+
+class Example(NamedTuple):
+    """Parameters of a typical request, and what it is answered, both as JSON by wire name."""
+
+    request: dict[str, Any]
+    reply: Any = {}
+
+
+class Paging(NamedTuple):
+    """How a list goes on: the member of its answer that holds the rows, and what the next page begins at."""
+
+    rows: str
+    key: str
+    """Member of a row at which the next page begins."""
+    cursor: str
+    """Parameter that takes it."""
 
 
 def _is_spliced(annotation: Any) -> bool:
@@ -42,6 +71,9 @@ class Parameters(Wire):
     """Every parameter's name on the wire, by the same name in lower case."""
     spliced: ClassVar[frozenset[str]] = frozenset()
     """The parameters (wire names) whose JSON stays text."""
+    refusals: ClassVar[Sequence[Refusal]] = ()
+    """How these parameters may be refused, beside what any command may be answered; those that a base class
+    has are not said again, see ``all_refusals``."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -53,6 +85,26 @@ class Parameters(Wire):
             for name, field in names.items()
             if _is_spliced(field.metadata) or _is_spliced(field.annotation)
         )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe what a request may say; what is not validated is described as pydantic does."""
+        found = handler(core)
+        if handler.mode == "validation":
+            own = handler.resolve_ref_schema(found)
+            shapes.of_parameters(own)
+            own["description"] = (cls.__doc__ or "").strip().partition("\n")[0]
+            own.pop("additionalProperties")  # other names are passed over, but by a command over HTTP
+        return found
+
+    @classmethod
+    def all_refusals(cls) -> tuple[Refusal, ...]:
+        """Return its refusals, then those of its base classes; of two with one line the first."""
+        found: dict[tuple[int, str], Refusal] = {}
+        for kind in cls.__mro__:
+            for refusal in kind.__dict__.get("refusals", ()):
+                found.setdefault(refusal[:2], refusal)
+        return tuple(found.values())
 
     @classmethod
     def given(cls, text: str, *, strict: bool = False) -> dict[str, Any]:
@@ -104,23 +156,86 @@ class Empty(Reply):
 R_co = TypeVar("R_co", bound=Reply, covariant=True)
 
 
+_KINDS: list[type[Command[Any]]] = []
+
+
+def defined() -> list[type[Command[Any]]]:
+    """Return the command classes of all modules that are imported, in the order of their definition."""
+    return list(_KINDS)
+
+
 class Command(Parameters, Generic[R_co]):
-    """One command of the protocol. Its class name is its verb."""
+    """One command of the protocol. Its class name is its verb, its first sentence says what it does."""
 
     reply: ClassVar[type[Reply]] = Empty
-    """The shape of its answer."""
+    """The shape of its answer: what stands in the brackets of ``Command[...]``."""
+    example: ClassVar[Example] = Example({})
+    """A request as people make it, with its answer: shown in the OpenAPI description, /docs and reference."""
+    group: ClassVar[Group] = "jobs"
+    """The heading below which it is shown."""
+    order: ClassVar[int] = 0
+    """Its place below the heading: lower ones first, equal ones in the order of their definition."""
     where: ClassVar[Where] = "writer"
-    """Who does it: the writer in a commit, a read-only connection, the desk that knows the workers, or the
-    server at once."""
+    """Who does it: the writer in a commit, a read-only connection, the registry of workers, or the server at
+    once. Its handler is given the Context, the Views, or (both others) the Service."""
+    reads: ClassVar[bool] = False
+    """Whether it changes nothing, so that it is answered to GET too. True by itself where a reader does it,
+    or the server at once."""
+    role: ClassVar[Role] = "admin"
+    """What a caller must be allowed: to look, to make jobs, to do them, to run the whole, or everything.
+    ``read`` by itself where it only reads. Nobody enforces it yet."""
     repeatable: ClassVar[bool] = False
-    """Whether a client that lost the answer may send it again without asking."""
+    """Whether a client that lost the answer may send it again without asking. True by itself where it only
+    reads."""
+    waits: ClassVar[bool] = False
+    """Whether `Connection: wait` lets it wait for something."""
+    paging: ClassVar[Paging | None] = None
+    """How the list that it answers goes on, if it answers one in pages."""
+    all_or_nothing: ClassVar[bool] = False
+    """Whether its handler may write before it refuses, so that it runs inside a savepoint."""
     asked_again: ClassVar[bool] = False
     """Whether clients send it in the same words again and again, so that it pays to remember it as read."""
+    tagged: ClassVar[bool] = False
+    """Whether its HTTP answer has an ETag."""
+    headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """HTTP headers that are another place for a parameter (by wire name)."""
+    abstract: ClassVar[bool] = False
+    """Whether the class is only there for others to inherit from; not inherited itself."""
 
     connection: str | None = Field(
         None, max_length=20, description="`wait` waits for a job, `forget` is answered 202 before it is done."
     )
     timeout: Whole | None = Field(None, description="How long this request may wait, in ms.")
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Derive what the class leaves unsaid, and remember it as a command."""
+        super().__pydantic_init_subclass__(**kwargs)
+        generic = cls.__pydantic_generic_metadata__
+        if generic["args"]:
+            (cls.reply,) = generic["args"]
+        if generic["origin"] or generic["parameters"]:
+            return
+        cls.reads = cls.reads or cls.where in ("reader", "at once")
+        cls.repeatable = cls.repeatable or cls.reads
+        if cls.reads and "role" not in cls.__dict__:
+            cls.role = "read"
+        if not cls.__dict__.get("abstract"):
+            _KINDS.append(cls)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe what a request may say, with the example."""
+        found = super().__get_pydantic_json_schema__(core, handler)
+        if handler.mode == "validation":
+            own = handler.resolve_ref_schema(found)
+            own |= {"additionalProperties": False, "examples": [cls.example.request]}
+        return found
+
+    @classmethod
+    def sentence(cls) -> str:
+        """Return the sentence that says what it does."""
+        return (cls.__doc__ or "").strip().splitlines()[0]
 
     @property
     def waiting(self) -> bool:

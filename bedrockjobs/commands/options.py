@@ -5,24 +5,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
+from pydantic_core import CoreSchema, PydanticCustomError
 
-from bedrockjobs.base import duration, jsontext
+from bedrockjobs.base import duration, jsontext, shapes
 from bedrockjobs.base.config import (
     ARGV_MAX,
     DURATION_S_MAX,
     HISTORY_MAX,
     NAME_CHARS_MAX,
+    NOTE_CHARS_MAX,
     OUTPUT_TAIL_MAX,
     RETRIES_MAX,
     TAG_CHARS_MAX,
     TAGS_MAX,
 )
+from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import Whole, wire_name
-from bedrockjobs.commands.base import Parameters
+from bedrockjobs.commands.base import Parameters, Refusal
+from bedrockjobs.commands.refusals import BAD_OPTION
 
 
 def _duration(value: Any) -> int:
@@ -82,6 +86,17 @@ def _lock(value: Any) -> str | bool:
     raise PydanticCustomError("expected", f"true, or a name of at most {NAME_CHARS_MAX} printable characters")
 
 
+Duration = Annotated[
+    int,
+    BeforeValidator(_duration),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}], "examples": ["90s", "1h30m", 60]}
+    ),
+    Shape(shapes.duration, "Duration"),
+]
+"""Whole seconds; typed as ``90s``, ``5m``, ``1h30m`` or ``+90 SECONDS`` too."""
+
+
 class Fetch(Parameters):
     """An HTTP request that a worker is to make."""
 
@@ -92,7 +107,7 @@ class Fetch(Parameters):
     status: list[Annotated[int, Field(strict=True, ge=100, le=599)]] = Field(
         [], description="Statuses that count as success; any of 2xx if left out."
     )
-    timeout: Annotated[int, BeforeValidator(_duration)] = Field(60, description="Time it may take.")
+    timeout: Duration = Field(60, description="Time it may take.")
 
 
 def _url(value: Any) -> Any:
@@ -112,25 +127,44 @@ def _url(value: Any) -> Any:
     )
 
 
-Duration = Annotated[
-    int,
-    BeforeValidator(_duration),
-    WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}], "examples": ["90s", "1h30m", 60]}
-    ),
-]
-"""Whole seconds; typed as ``90s``, ``5m``, ``1h30m`` or ``+90 SECONDS`` too."""
-
 Strings = Annotated[
     list[str], BeforeValidator(_strings), WithJsonSchema({"type": "array", "items": {"type": "string"}})
 ]
 Lock = Annotated[
-    Any, BeforeValidator(_lock), WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string"}]})
+    str | bool,
+    BeforeValidator(_lock),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string"}]}),
+    Shape(lambda: {"anyOf": [{"type": "boolean"}, shapes.text_of("[ -~]*", maxLength=NAME_CHARS_MAX)]}),
 ]
+
+
+class URLShape:
+    """Says that an address alone stands for a request to it."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the schema of a request's value; as it is answered it is pydantic's own."""
+        found = handler(core)
+        if handler.mode == "validation":
+            address = shapes.text_of("https?://[!-~]+", maxLength=2_048)
+            found = {"anyOf": [address, *found.pop("anyOf")]}
+        return found
+
+
+def one_command(schema: dict[str, Any]) -> None:
+    """Add the rule that a job has one command of its own at the most."""
+    both = (("cmd", "argv"), ("cmd", "url"), ("argv", "url"))
+    schema["allOf"] = [{"anyOf": [shapes.left_out(*names) for names in both]}]
 
 
 class JobOptions(Parameters):
     """How a job is run, retried and scheduled."""
+
+    model_config = ConfigDict(json_schema_extra=one_command)
+    refusals = [
+        BAD_OPTION,
+        Refusal(402, "Malformed lock", "`lock` together with `retryAfter`."),
+        Refusal(402, "Malformed hosts", "`hosts` together with `lock`, or for a job that is no schedule."),
+    ]
 
     cmd: str | None = Field(None, max_length=65_536, description="Shell command that a worker is to run.")
     argv: Annotated[
@@ -139,10 +173,20 @@ class JobOptions(Parameters):
             max_length=ARGV_MAX, description="Program and arguments that a worker is to run, without a shell."
         ),
         BeforeValidator(lambda value: None if value is None else _argv(value)),
+        Shape(
+            lambda: {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": ARGV_MAX,
+                "items": shapes.text_of(r"[^\u0000]+"),
+            }
+        ),
     ] = None
-    url: Annotated[Fetch | None, BeforeValidator(lambda value: None if value is None else _url(value))] = (
-        Field(None, description="HTTP request that a worker is to make.")
-    )
+    url: Annotated[
+        Fetch | None,
+        BeforeValidator(lambda value: None if value is None else _url(value)),
+        URLShape(),
+    ] = Field(None, description="HTTP request that a worker is to make.")
     run_timeout: Duration | None = Field(
         None, description="Time a run may take; then its worker is told to stop."
     )
@@ -186,7 +230,23 @@ class JobOptions(Parameters):
         list[str] | None,
         Field(max_length=TAGS_MAX, description="Words to find it by."),
         BeforeValidator(lambda value: None if value is None else _tags(value)),
+        Shape(
+            lambda: {
+                "anyOf": [
+                    {
+                        "type": "array",
+                        "maxItems": TAGS_MAX,
+                        "items": {"type": "string", "maxLength": TAG_CHARS_MAX},
+                    },
+                    shapes.text_of(r"(?:\s{0,9}[^,\s\[][^,]{0,90}|\s{0,99})(?:,[^,]{0,99}){0,19}"),
+                ]
+            }
+        ),
     ] = None
+
+    note: str | None = Field(
+        None, max_length=NOTE_CHARS_MAX, description="Why the job exists, for people who find it."
+    )
 
     traceparent: str | None = Field(
         None,
@@ -209,6 +269,19 @@ class JobOptions(Parameters):
             else:
                 found[wire_name(field)] = "null" if value in ("", []) else jsontext.dump(value)
         return found
+
+
+def answered_type(annotation: Any) -> Any:
+    """Return the type of an option in an answer, where its choices and limits are not checked again."""
+    if get_origin(annotation) is Annotated:
+        return answered_type(get_args(annotation)[0])
+    if get_origin(annotation) is Literal:
+        return str
+    if isinstance(annotation, type) and issubclass(annotation, Parameters):
+        return dict[str, Any]
+    if get_origin(annotation) in (Union, UnionType):
+        return Union[tuple(answered_type(part) for part in get_args(annotation))]  # noqa: UP007 - of a tuple
+    return annotation
 
 
 OPTIONS = frozenset(wire_name(field) for field in JobOptions.model_fields)

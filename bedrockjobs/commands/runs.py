@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from bedrockjobs.base import jsontext
+from bedrockjobs.base import jsontext, shapes
 from bedrockjobs.base.config import (
     LIST_MAX,
     NAME_CHARS_MAX,
@@ -16,13 +16,23 @@ from bedrockjobs.base.config import (
     RUNS_PER_HEARTBEAT_MAX,
     WORKER_CHARS_MAX,
 )
+from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import Boolean, JobID, JobIDs, Name, Whole
-from bedrockjobs.commands.base import Command, Reply, Where
+from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
+from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
 from bedrockjobs.commands.take import Pattern, Patterns
 
 RunStatus = Literal["running", "success", "fail", "timeout", "frozen", "terminated", "killed"]
 
 Limit = Annotated[Whole, Field(ge=1, le=LIST_MAX)]
+
+RUN = {
+    "runID": 1, "jobID": 1, "name": "mail/welcome", "attempt": 1, "cause": "due",
+    "scheduledFor": "2026-11-21 03:29:56", "started": "2026-11-21 03:29:56.332",
+    "ended": "2026-11-21 03:29:57.100", "worker": "worker-1", "host": "box", "pid": 4711, "status": "fail",
+    "exitCode": 1, "error": "no such mailbox", "output": ["first line", "second line"], "stop": "",
+}  # fmt: skip
+"""A run as examples show it."""
 
 
 class StopReply(Reply):
@@ -42,13 +52,19 @@ class HeartbeatReply(Reply):
 class Heartbeat(Command[HeartbeatReply]):
     """Keep runs alive; with `Connection: wait` it is answered when one must stop, or when it runs out."""
 
-    reply: ClassVar[type[Reply]] = HeartbeatReply
-    where: ClassVar[Where] = "presence"
-    repeatable: ClassVar[bool] = True
+    group = "runs"
+    where = "presence"
+    role = "work"
+    repeatable = True
+    waits = True
+    example = Example({"worker": "worker-1", "runIDs": [1]}, {"stop": [], "quiet": False})
+
     worker: str = Field(min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker.")
-    run_ids: Annotated[JobIDs, Field(max_length=RUNS_PER_HEARTBEAT_MAX)] = Field(
-        [], description="Runs it is busy with."
-    )
+    run_ids: Annotated[
+        JobIDs,
+        Field(max_length=RUNS_PER_HEARTBEAT_MAX),
+        Shape(lambda: shapes.job_ids(0, RUNS_PER_HEARTBEAT_MAX)),
+    ] = Field([], description="Runs it is busy with.")
     host: str = Field("", max_length=NAME_CHARS_MAX, description="Machine it is on.")
     pid: Whole = Field(0, description="Its process.")
     version: str = Field("", max_length=100, description="Its version.")
@@ -79,6 +95,22 @@ def _lines(value: Any) -> Any:
     return list(value)
 
 
+def _lines_shape() -> dict[str, Any]:
+    stream = {"type": "string", "enum": ["out", "err"]}
+    line = {
+        "type": "object",
+        "properties": {"line": {"type": "string"}, "stream": stream},
+        "required": ["line"],
+    }
+    items = {"anyOf": [{"type": "string"}, line]}
+    return {
+        "anyOf": [
+            {"type": "array", "items": items, "maxItems": OUTPUT_LINES_PER_APPEND_MAX},
+            shapes.text_of(r"[^\[\s][^\n]*"),
+        ]
+    }
+
+
 class AppendReply(Reply):
     """The number of the last line that is kept."""
 
@@ -88,8 +120,20 @@ class AppendReply(Reply):
 class AppendOutput(Command[AppendReply]):
     """Add lines of output to a run; lines that were sent before are ignored."""
 
-    reply: ClassVar[type[Reply]] = AppendReply
-    repeatable: ClassVar[bool] = True
+    group = "runs"
+    role = "work"
+    repeatable = True
+    example = Example({"runID": 1, "seq": 1, "lines": ["first line", "second line"]}, {"seq": 2})
+    refusals = [
+        NO_RUN,
+        Refusal(405, "Run is over", "The run has ended."),
+        Refusal(
+            405,
+            "Gap in output",
+            "Lines before `seq` are missing; the detail says which number is expected.",
+        ),
+    ]
+
     run_id: JobID = Field(description="Run that printed them; refused with 405 once it is over.")
     seq: Whole = Field(ge=1, description="Number of the first of the lines, counting from 1.")
     lines: Annotated[
@@ -97,6 +141,7 @@ class AppendOutput(Command[AppendReply]):
         Field(max_length=OUTPUT_LINES_PER_APPEND_MAX),
         BeforeValidator(_lines),
         WithJsonSchema({"type": "array", "items": {}}),
+        Shape(_lines_shape),
     ] = Field(description='Lines: strings, or objects like {"line": "...", "stream": "err"}.')
 
 
@@ -120,9 +165,20 @@ class OutputReply(Reply):
 class ReadOutput(Command[OutputReply]):
     """Read a run's output; with `Connection: wait` as soon as there is a line, or the run ended."""
 
-    reply: ClassVar[type[Reply]] = OutputReply
-    where: ClassVar[Where] = "reader"
-    repeatable: ClassVar[bool] = True
+    group = "runs"
+    where = "reader"
+    waits = True
+    paging = Paging("lines", "seq", "after")
+    example = Example(
+        {"runID": 1},
+        {
+            "lines": [{"seq": 1, "at": "2026-11-21 03:29:56.332", "stream": "out", "line": "first line"}],
+            "status": "running",
+            "ended": False,
+        },
+    )
+    refusals = [NO_RUN, BUSY]
+
     run_id: JobID = Field(description="Run to read.")
     after: Whole = Field(0, ge=0, description="Only lines with a higher number.")
     limit: Limit = Field(LIST_MAX, description="How many lines at the most.")
@@ -160,9 +216,12 @@ class RunsReply(Reply):
 class ListRuns(Command[RunsReply]):
     """List runs, the newest first."""
 
-    reply: ClassVar[type[Reply]] = RunsReply
-    where: ClassVar[Where] = "reader"
-    repeatable: ClassVar[bool] = True
+    group = "runs"
+    where = "reader"
+    paging = Paging("runs", "runID", "before")
+    example = Example({"name": "mail/*", "status": "fail"}, {"runs": [RUN]})
+    refusals = [SLOW, BUSY]
+
     name: Pattern | None = Field(None, description="Only of jobs whose name matches this GLOB pattern.")
     job_id: JobID | None = Field(None, description="Only of this job.")
     status: RunStatus | None = Field(None, description="Only with this status.")
@@ -174,16 +233,33 @@ class ListRuns(Command[RunsReply]):
 class QueryRun(Command[RunReply]):
     """Show a run."""
 
-    reply: ClassVar[type[Reply]] = RunReply
-    where: ClassVar[Where] = "reader"
-    repeatable: ClassVar[bool] = True
+    group = "runs"
+    where = "reader"
+    example = Example({"runID": 1}, RUN)
+    refusals = [NO_RUN, BUSY]
+
     run_id: JobID = Field(description="Run to show.")
 
 
-class StopRun(Command[Reply]):
+class StopRun(Command[Empty]):
     """What the commands that stop a run have in common."""
 
-    repeatable: ClassVar[bool] = True
+    model_config = ConfigDict(json_schema_extra=shapes.one_of("runID", "jobID", "name"))
+    abstract = True
+    group = "runs"
+    role = "operate"
+    repeatable = True
+    example = Example({"runID": 1})
+    refusals = [
+        Refusal(402, "Missing runID", "None of `runID`, `jobID` and `name` is given."),
+        NO_RUN,
+        NO_JOB,
+        Refusal(
+            404, "No run in progress", "The job has no run that a worker opened, or no job has the `name`."
+        ),
+        Refusal(405, "Run is over", "The run given by `runID` has ended."),
+    ]
+
     run_id: JobID | None = Field(None, description="Run to stop.")
     job_id: JobID | None = Field(None, description="Or the job whose run is to stop.")
     name: Name | None = Field(None, description="Or the name of the jobs whose runs are to stop.")
@@ -224,15 +300,32 @@ class WorkersReply(Reply):
 class ListWorkers(Command[WorkersReply]):
     """List the workers that are alive."""
 
-    reply: ClassVar[type[Reply]] = WorkersReply
-    where: ClassVar[Where] = "presence"
-    repeatable: ClassVar[bool] = True
+    group = "runs"
+    where = "presence"
+    reads = True
+    example = Example(
+        {},
+        {
+            "workers": [
+                {
+                    "name": "worker-1", "host": "box", "pid": 4711, "version": "1.0.0", "names": ["mail/*"],
+                    "accepts": [], "slots": 4, "joined": "2026-11-21 03:00:00",
+                    "heartbeat": "2026-11-21 03:29:56", "status": "active", "runIDs": [1],
+                }
+            ]
+        },
+    )  # fmt: skip
 
 
-class DrainWorker(Command[Reply]):
+class DrainWorker(Command[Empty]):
     """Let a worker end its runs and take no more jobs; with `undo` it takes jobs again."""
 
-    repeatable: ClassVar[bool] = True
+    group = "runs"
+    role = "operate"
+    repeatable = True
+    example = Example({"worker": "worker-1"})
+    refusals = [Refusal(404, "No such worker", "No live worker has this name.")]
+
     worker: str = Field(min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker.")
     undo: Boolean = Field(False, description="Let it take jobs again.")
     by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")

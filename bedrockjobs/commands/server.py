@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from bedrockjobs.base.config import JOBS_PER_GET_MAX, QUERY_CHARS_MAX
 from bedrockjobs.base.wire import JobID, Whole
-from bedrockjobs.commands.base import Command, Reply, Where
-from bedrockjobs.commands.take import JobsReply, Pattern, Patterns
+from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
+from bedrockjobs.commands.refusals import BUSY, SLOW
+from bedrockjobs.commands.take import JOB, JobsReply, Pattern, Patterns
 
 State = Literal["QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED"]
 
 
-class Ping(Command[Reply]):
+class Ping(Command[Empty]):
     """Answer at once."""
 
-    where: ClassVar[Where] = "at once"
-    repeatable: ClassVar[bool] = True
+    group = "server"
+    where = "at once"
 
 
 class StatusReply(Reply):
@@ -41,9 +42,16 @@ class StatusReply(Reply):
 class Status(Command[StatusReply]):
     """Tell what the server is and how it is."""
 
-    reply: ClassVar[type[Reply]] = StatusReply
-    where: ClassVar[Where] = "at once"
-    repeatable: ClassVar[bool] = True
+    group = "server"
+    where = "at once"
+    example = Example(
+        {},
+        {
+            "version": "1.0.0", "state": "serving", "durability": "full", "compatibility": "current",
+            "database": "jobs.db", "pid": 4711, "started": "2026-11-21 03:00:00",
+            "now": "2026-11-21 03:29:56", "connections": 1, "waiting": 0, "commits": 12, "commands": 34,
+        },
+    )  # fmt: skip
 
 
 class HelpReply(Reply):
@@ -55,9 +63,9 @@ class HelpReply(Reply):
 class Help(Command[HelpReply]):
     """List the commands."""
 
-    reply: ClassVar[type[Reply]] = HelpReply
-    where: ClassVar[Where] = "at once"
-    repeatable: ClassVar[bool] = True
+    group = "server"
+    where = "at once"
+    example = Example({}, {"commands": {"Ping": "Answer at once."}})
 
 
 class QueryReply(Reply):
@@ -70,9 +78,20 @@ class QueryReply(Reply):
 class Query(Command[QueryReply]):
     """Run one SELECT on a read-only connection, with a limit of time and of rows."""
 
-    reply: ClassVar[type[Reply]] = QueryReply
-    where: ClassVar[Where] = "reader"
-    repeatable: ClassVar[bool] = True
+    group = "server"
+    where = "reader"
+    role = "admin"
+    example = Example({"query": "select state, name from jobs limit 10;"}, [["QUEUED", "mail/welcome"]])
+    refusals = [
+        Refusal(402, "Bad query", "SQLite cannot read the SQL."),
+        Refusal(502, "Query Missing Semicolon", "The statement does not end in `;`."),
+        Refusal(502, "Query aborted", "It is no SELECT, or asks for what is not allowed."),
+        Refusal(502, "Too many rows", "More rows than `query_rows_max`."),
+        Refusal(502, "Answer too large", "More bytes than `query_bytes_max`."),
+        Refusal(555, "Timeout", "It ran longer than `query_s`."),
+        Refusal(429, "Too many queries", "More than `query_waiting_max` run or wait."),
+    ]
+
     query: str = Field(min_length=1, max_length=QUERY_CHARS_MAX, description="One SELECT that ends in `;`.")
     format: Literal["json", "text", "rows"] | None = Field(
         None, description="rows: arrays of columns; json: headers and rows; text: columns as text."
@@ -82,24 +101,52 @@ class Query(Command[QueryReply]):
 class ListJobs(Command[JobsReply]):
     """List jobs by jobID, page by page."""
 
-    reply: ClassVar[type[Reply]] = JobsReply
-    where: ClassVar[Where] = "reader"
-    repeatable: ClassVar[bool] = True
+    where = "reader"
+    paging = Paging("jobs", "jobID", "after")
+    example = Example(
+        {"state": "FAILED", "limit": 10}, {"jobs": [{**JOB, "state": "FAILED", "error": "no such mailbox"}]}
+    )
+    refusals = [SLOW, Refusal(429, "Too many queries", "More than `query_waiting_max` run or wait.")]
+
     name: Pattern | None = Field(None, description="Only jobs whose name matches this GLOB pattern.")
     state: State | None = Field(None, description="Only jobs in this state.")
     after: JobID = Field(0, description="Only jobs with a higher jobID: the last one of the page before.")
     limit: Whole = Field(100, ge=1, le=JOBS_PER_GET_MAX, description="How many at the most.")
 
 
-class CrashBedrockJob(Command[Reply]):
+class ListChildren(Command[JobsReply]):
+    """List the children of a job by jobID, page by page; none where there is no such job."""
+
+    where = "reader"
+    paging = Paging("jobs", "jobID", "after")
+    example = Example(
+        {"jobID": 1},
+        {"jobs": [{**JOB, "jobID": 2, "parentJobID": 1, "name": "mail/send", "state": "QUEUED"}]},
+    )
+    refusals = [BUSY]
+
+    job_id: JobID = Field(description="Parent of the jobs to list.")
+    after: JobID = Field(0, description="Only jobs with a higher jobID: the last one of the page before.")
+    limit: Whole = Field(100, ge=1, le=JOBS_PER_GET_MAX, description="How many at the most.")
+
+
+class CrashBedrockJob(Command[Empty]):
     """Fail, instead of giving out, every job whose name matches one of these patterns."""
 
-    repeatable: ClassVar[bool] = True
+    group = "server"
+    role = "operate"
+    repeatable = True
+    example = Example({"names": ["mail/*"]})
+    refusals = [Refusal(429, "Too many patterns", "The list would hold more than 1,000 patterns.")]
+
     names: Patterns = Field(description="GLOB patterns, as a JSON array or a comma list.")
 
 
-class ClearCrashedBedrockJobs(Command[Reply]):
+class ClearCrashedBedrockJobs(Command[Empty]):
     """Forget the patterns of CrashBedrockJob."""
 
-    repeatable: ClassVar[bool] = True
+    group = "server"
+    role = "operate"
+    repeatable = True
+
     names: Patterns | None = Field(None, description="The patterns to forget; all if left out.")

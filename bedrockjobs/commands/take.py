@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
 from pydantic_core import PydanticCustomError
 
-from bedrockjobs.base import jsontext
+from bedrockjobs.base import jsontext, shapes
 from bedrockjobs.base.config import (
     JOBS_PER_GET_MAX,
     NAME_CHARS_MAX,
@@ -15,8 +15,11 @@ from bedrockjobs.base.config import (
     PATTERNS_MAX,
     WORKER_CHARS_MAX,
 )
+from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import Boolean, JobID, Priority, Whole, refused
-from bedrockjobs.commands.base import Command, Parameters, Reply
+from bedrockjobs.commands.base import Command, Example, Parameters, Refusal, Reply
+from bedrockjobs.commands.options import JobOptions, answered_type
+from bedrockjobs.commands.refusals import BAD_PRIORITY, NO_JOB, NO_JOB_FOUND, NO_NAME
 
 
 def _patterns(value: Any) -> Any:
@@ -52,12 +55,18 @@ def _no_count(_: Any) -> None:
     raise refused("Cannot use numResults with GetJob; try GetJobs", "no numResults")
 
 
-Pattern = Annotated[str, BeforeValidator(_pattern_length)]
+Pattern = Annotated[
+    str,
+    BeforeValidator(_pattern_length),
+    Shape(lambda: {"type": "string", "maxLength": PATTERN_CHARS_MAX}),
+]
+NamePattern = Annotated[str, BeforeValidator(_pattern_length), Shape(shapes.pattern, "NamePattern")]
 Patterns = Annotated[
     list[str],
     Field(min_length=1, max_length=PATTERNS_MAX),
     BeforeValidator(_patterns),
     WithJsonSchema({"type": "array", "items": {"type": "string"}}),
+    Shape(shapes.patterns, "NamePatterns"),
 ]
 
 
@@ -65,6 +74,18 @@ Accepts = Annotated[
     tuple[Literal["cmd", "argv", "url"], ...],
     BeforeValidator(lambda value: _patterns(value) if value else ()),
     WithJsonSchema({"type": "array", "items": {"type": "string", "enum": ["cmd", "argv", "url"]}}),
+    Shape(
+        lambda: {
+            "anyOf": [
+                {
+                    "type": "array",
+                    "items": {"type": "string", "enum": ["cmd", "argv", "url"]},
+                    "maxItems": 100,
+                },
+                shapes.text_of("|(?:cmd|argv|url)(?:,(?:cmd|argv|url)){0,9}"),
+            ]
+        }
+    ),
 ]
 
 
@@ -86,15 +107,18 @@ class TakeOptions(Parameters):
 class TakeSpec(TakeOptions):
     """Which jobs are taken."""
 
-    name: Pattern | None = Field(
+    model_config = ConfigDict(json_schema_extra=shapes.one_of("name", "names"))
+    refusals = [NO_JOB_FOUND, NO_NAME, BAD_PRIORITY]
+
+    name: NamePattern | None = Field(
         None, description="One GLOB pattern (`Foo*`, case counts), or a comma list of exact names."
     )
     names: Patterns | None = Field(None, description="Several GLOB patterns, instead of name.")
     job_priority: Priority | None = Field(None, description="Only jobs of this priority.")
 
 
-class JobReply(Reply):
-    """A job: in GetJob's answer as it was before it was taken, in the others as it is."""
+class JobFacts(Reply):
+    """What an answer says of a job beside its options."""
 
     created: str
     data: dict[str, Any]
@@ -115,29 +139,27 @@ class JobReply(Reply):
     error: str | None = None
     exit_code: int | None = None
     expires: str | None = None
-    cmd: str | None = None
-    argv: list[str] | None = None
-    url: dict[str, Any] | None = None
-    run_timeout: int | None = None
-    grace: int | None = None
-    lease: int | None = None
-    on_lost: str | None = None
-    retries: int | None = None
-    backoff: int | None = None
-    max_backoff: int | None = None
-    expire_after: int | None = None
-    lock: str | bool | None = None
-    catchup: str | None = None
-    overlap: str | None = None
-    max_late: int | None = None
-    jitter: int | None = None
-    keep_success: int | None = None
-    keep_fail: int | None = None
-    output_lines: int | None = None
-    tags: list[str] | None = None
-    hosts: str | None = None
-    traceparent: str | None = None
     source: str | None = None
+
+
+if TYPE_CHECKING:
+
+    class OptionFacts(JobOptions, Reply):
+        """A job's options in an answer: each as JobOptions has it."""
+
+        url: dict[str, Any] | None = None  # type: ignore[assignment]
+
+else:
+    OptionFacts = create_model(
+        "OptionFacts",
+        __base__=Reply,
+        __module__=__name__,
+        **{name: (answered_type(field.annotation), None) for name, field in JobOptions.model_fields.items()},
+    )
+
+
+class JobReply(OptionFacts, JobFacts):
+    """A job: in GetJob's answer as it was before it was taken, in the others as it is."""
 
 
 class ChildReply(Reply):
@@ -156,11 +178,22 @@ class JobsReply(Reply):
     jobs: list[JobReply]
 
 
+JOB = {
+    "created": "2026-11-21 03:29:56", "data": {"to": "ada@example.org"}, "jobID": 1, "lastRun": "",
+    "name": "mail/welcome", "nextRun": "2026-11-21 03:29:56", "priority": 500, "repeat": "", "retryAfter": "",
+}  # fmt: skip
+"""A job as examples show it."""
+
+
 class GetJob(TakeSpec, Command[JobReply]):
     """Take the due job with the highest priority, then the earliest nextRun, then the lowest jobID."""
 
-    reply: ClassVar[type[Reply]] = JobReply
-    asked_again: ClassVar[bool] = True
+    role = "work"
+    waits = True
+    asked_again = True
+    example = Example({"name": "mail/*"}, JOB)
+    refusals = [Refusal(402, "Cannot use numResults with GetJob; try GetJobs", "`numResults` is given.")]
+
     num_results: Annotated[None, BeforeValidator(_no_count)] = Field(
         None, description="Refused here; GetJobs takes it."
     )
@@ -169,8 +202,11 @@ class GetJob(TakeSpec, Command[JobReply]):
 class GetJobs(TakeSpec, Command[JobsReply]):
     """Take what is there, 1 to numResults jobs; waiting ends with the first."""
 
-    reply: ClassVar[type[Reply]] = JobsReply
-    asked_again: ClassVar[bool] = True
+    role = "work"
+    waits = True
+    asked_again = True
+    example = Example({"name": "mail/*", "numResults": 10}, {"jobs": [JOB]})
+
     num_results: Annotated[Whole, Field(le=JOBS_PER_GET_MAX), AfterValidator(_count)] = Field(
         description="How many at the most; below 1 counts as 1."
     )
@@ -179,6 +215,9 @@ class GetJobs(TakeSpec, Command[JobsReply]):
 class QueryJob(Command[JobReply]):
     """Show a job, with its state."""
 
-    reply: ClassVar[type[Reply]] = JobReply
-    repeatable: ClassVar[bool] = True
+    reads = True
+    tagged = True
+    example = Example({"jobID": 1}, {**JOB, "state": "QUEUED"})
+    refusals = [NO_JOB]
+
     job_id: JobID = Field(description="Job to show.")

@@ -9,28 +9,19 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
-from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import Clock, StandingClock
-from bedrockjobs.base.config import MOMENTS_PER_ADVANCE_MAX, Settings
-from bedrockjobs.base.errors import BadArguments, CommandError, ServerFault, WrongState
-from bedrockjobs.base.wire import moment_of, stamp
-from bedrockjobs.commands import (
-    ALL,
-    AdvanceClock,
-    Command,
-    Heartbeat,
-    Help,
-    ListWorkers,
-    Ping,
-    Status,
-    ValidateSchedule,
-)
+from bedrockjobs import views as reading
+from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.config import Settings
+from bedrockjobs.base.errors import CommandError, ServerFault
+from bedrockjobs.base.wire import stamp
+from bedrockjobs.commands import Command
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.handlers.registry import HANDLERS, load
 from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.submission import Outcome, Submission
 from bedrockjobs.engine.workers import WorkerRegistry
@@ -39,6 +30,8 @@ from bedrockjobs.views import Views
 log = logging.getLogger(__name__)
 
 VERSION = version("bedrockjobs")
+
+load(reading)
 
 
 class Service:
@@ -53,18 +46,17 @@ class Service:
         clock: Clock,
         settings: Settings,
     ) -> None:
-        """Serve commands from ``dispatcher``, ``views`` and ``desk``."""
+        """Serve commands from ``dispatcher``, ``views`` and ``presence``."""
         self._dispatcher = dispatcher
-        self._views = views
-        self._presence = presence
+        self.views = views
+        self.presence = presence
         self._notifier = notifier
-        self._clock = clock
-        self._settings = settings
+        self.clock = clock
+        self.settings = settings
         self._started = stamp(clock.now())
         self._reading: dict[Submission, asyncio.Task[None]] = {}
         self.connections = 0
         """Open connections, of both protocols."""
-        self.views = views
         self.draining = False
         """Whether the server stops: nothing new is begun."""
 
@@ -78,7 +70,7 @@ class Service:
         if command.where == "writer":
             return self._dispatcher.submit(command, deliver)
         if command.where == "at once":
-            deliver(self._at_once(command))
+            deliver(HANDLERS[type(command)](self, command))
             return None
         submission = Submission(command, deliver)
         task = self._reading[submission] = asyncio.ensure_future(self._read(submission))
@@ -90,7 +82,7 @@ class Service:
         task = self._reading.get(submission)
         if task is None:
             self._dispatcher.leave(submission)
-        elif not submission.gone and not isinstance(submission.command, AdvanceClock):
+        elif not submission.gone and submission.command is not None and submission.command.waits:
             submission.gone = True
             asyncio.get_running_loop().call_soon(task.cancel)  # not before it has begun
 
@@ -124,16 +116,16 @@ class Service:
 
     def now(self) -> datetime:
         """Return the server's time, which a test clock may have moved."""
-        return self._clock.now()
+        return self.clock.now()
 
     async def drain(self) -> None:
         """Answer who waits, finish what was begun, and refuse what comes."""
         self.draining = True
         self._notifier.end()
-        self._presence.end()
+        self.presence.end()
         await self._dispatcher.drain()
         if self._reading:
-            await asyncio.wait(self._reading.values(), timeout=self._settings.query_s + 1)
+            await asyncio.wait(self._reading.values(), timeout=self.settings.query_s + 1)
 
     async def _read(self, submission: Submission) -> None:
         command = submission.command
@@ -145,10 +137,7 @@ class Service:
             except asyncio.CancelledError:
                 if not submission.gone:
                     raise
-                if isinstance(command, Heartbeat):  # done again, it would renew what nobody holds
-                    outcome = Answer(self._presence.standing(command))
-                else:
-                    outcome = await self._answer(command.model_copy(update={"connection": None}))
+                outcome = await self._answer(command.model_copy(update={"connection": None}))
         except CommandError as error:
             outcome = error
         except Exception as error:  # the connection must get an answer whatever failed
@@ -158,60 +147,29 @@ class Service:
 
     async def _answer(self, command: Command[Any]) -> Answer:
         if command.where == "reader":
-            return await self._views.answer(command)
-        if isinstance(command, Heartbeat):
-            return Answer(await self._presence.heartbeat(command))
-        if isinstance(command, ListWorkers):
-            return Answer(self._presence.listing())
-        assert isinstance(command, AdvanceClock)
-        return Answer(await self._advance(command))
+            return await self.views.answer(command)
+        answer: Answer = await HANDLERS[type(command)](self, command)
+        return answer
 
-    async def _advance(self, command: AdvanceClock) -> str:
-        """Move a test clock from one moment that counts to the next."""
-        if not isinstance(self._clock, StandingClock):
-            raise WrongState("Not a test clock", "expected a server that was started with --test-clock")
-        clock = self._clock
-        if command.to is not None and command.seconds is not None:
-            raise BadArguments("Malformed to", "to: expected nothing together with seconds")
-        if command.to is not None:
-            target = moment_of(command.to)
-        elif command.seconds is not None:
-            target = clock.now() + timedelta(seconds=command.seconds)
-        else:
-            target = self._dispatcher.next_moment() or clock.now()
-        for _ in range(MOMENTS_PER_ADVANCE_MAX):
-            if clock.now() >= target:
-                break
-            found = self._dispatcher.next_moment()
-            clock.move_to(target if found is None else min(found, target))
-            await self._dispatcher.settle()
-        else:
-            clock.move_to(target)
-            await self._dispatcher.settle()
-        return jsontext.dump({"now": stamp(clock.now())})
+    def next_moment(self) -> datetime | None:
+        """Return when time asks for something next, None where for nothing."""
+        return self._dispatcher.next_moment()
 
-    def _at_once(self, command: Command[Any]) -> Outcome:
-        if isinstance(command, Ping):
-            return Answer()
-        if isinstance(command, Help):
-            sentences = {kind.__name__: (kind.__doc__ or "").strip().splitlines()[0] for kind in ALL}
-            return Answer(jsontext.dump({"commands": sentences}))
-        if isinstance(command, ValidateSchedule):
-            return self._views.validate(command)
-        assert isinstance(command, Status)
-        return Answer(jsontext.dump(self.status()))
+    async def settle(self) -> None:
+        """Return once all that time asks for by now is done."""
+        await self._dispatcher.settle()
 
     def status(self) -> dict[str, Any]:
         """Return what Status shows."""
         return {
             "version": VERSION,
             "state": "draining" if self.draining else "serving",
-            "durability": self._settings.durability,
-            "compatibility": self._settings.compatibility,
-            "database": self._settings.database,
+            "durability": self.settings.durability,
+            "compatibility": self.settings.compatibility,
+            "database": self.settings.database,
             "pid": os.getpid(),
             "started": self._started,
-            "now": stamp(self._clock.now()),
+            "now": stamp(self.clock.now()),
             "connections": self.connections,
             "waiting": self._dispatcher.waiting,
             "commits": self._dispatcher.commits,

@@ -9,25 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any, TypeVar
 
 from bedrockjobs.base.errors import CommandError
-from bedrockjobs.commands import Command, CreateJobs, SyncSchedules
+from bedrockjobs.commands import Command
 from bedrockjobs.engine import handlers
 from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.registry import HANDLERS
+from bedrockjobs.engine.handlers.registry import HANDLERS, load
 from bedrockjobs.store.base import StoreError
 
 T = TypeVar("T")
 Outcome = Answer | CommandError
 
-for _module in iter_modules(handlers.__path__):
-    import_module(f"{handlers.__name__}.{_module.name}")  # each says itself which commands it does
-
-WRITES_BEFORE_REFUSING = frozenset({CreateJobs, SyncSchedules})
-"""Commands of which a part may be done when another is refused."""
+load(handlers)
 
 
 class WroteBeforeRefusing(RuntimeError):
@@ -66,7 +60,7 @@ def perform(context: Context, command: Command[Any], *, careful: bool = False) -
     kind = type(command)
     handler = HANDLERS[kind]
     outcome: Outcome
-    if careful or kind in WRITES_BEFORE_REFUSING:
+    if careful or kind.all_or_nothing:
         try:
             outcome = unit(context, partial(handler, context, command))
         except CommandError as error:

@@ -17,50 +17,11 @@ from urllib.parse import urlencode
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DEFAULT_PORT
-from bedrockjobs.protocol.paging import PAGED
-
-EXAMPLES: dict[str, dict[str, Any]] = {
-    "CreateJob": {"name": "mail/welcome", "data": {"to": "ada@example.org"}},
-    "CreateJobs": {"jobs": [{"name": "mail/welcome", "data": {"to": "ada@example.org"}}]},
-    "GetJob": {"name": "mail/*"},
-    "GetJobs": {"name": "mail/*", "numResults": 10},
-    "QueryJob": {"jobID": 1},
-    "UpdateJob": {"jobID": 1, "data": {"to": "grace@example.org"}},
-    "FinishJob": {"jobID": 1},
-    "FinishJobs": {"jobs": [{"jobID": 1}, {"jobID": 2}]},
-    "RetryJob": {"jobID": 1, "delay": 60},
-    "FailJob": {"jobID": 1, "error": "no such mailbox"},
-    "CancelJob": {"jobID": 2},
-    "DeleteJob": {"jobID": 1},
-    "RequeueJobs": {"jobIDs": [1, 2]},
-    "ListJobs": {"state": "FAILED", "limit": 10},
-    "ExplainJob": {"jobID": 1},
-    "PauseJobs": {"name": "mail/*", "reason": "the mail server is down"},
-    "ResumeJobs": {"name": "mail/*"},
-    "TriggerJob": {"jobID": 1},
-    "ValidateSchedule": {"repeat": "CRON TZ=Europe/Berlin 0 9 * * 1-5"},
-    "ListSchedules": {"name": "report/*"},
-    "ListTicks": {"jobID": 1},
-    "SyncSchedules": {"source": "reports", "schedules": [{"name": "report/day", "repeat": "CRON 0 6 * * *"}]},
-    "Heartbeat": {"worker": "worker-1", "runIDs": [1]},
-    "AppendOutput": {"runID": 1, "seq": 1, "lines": ["first line", "second line"]},
-    "ReadOutput": {"runID": 1},
-    "ListRuns": {"name": "mail/*", "status": "fail"},
-    "QueryRun": {"runID": 1},
-    "TerminateRun": {"runID": 1},
-    "KillRun": {"runID": 1},
-    "DrainWorker": {"worker": "worker-1"},
-    "Events": {"after": 0, "limit": 10},
-    "Query": {"query": "select state, name from jobs limit 10;"},
-    "CrashBedrockJob": {"names": ["mail/*"]},
-    "AdvanceClock": {"seconds": 3600},
-}
-"""Parameters of a typical request; a command that is not here needs none."""
+from bedrockjobs.commands import COMMANDS
 
 _HOST = re.compile(r"(?P<name>[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::(?P<port>[0-9]{1,5}))?")
 _CODE = re.compile(r"`([^`]+)`")
 _WHERE = "{where}"
-_PAGED = frozenset(kind.__name__ for kind in PAGED)
 _SHARED = {
     "Timestamp": "date",
     "Duration": "duration",
@@ -186,7 +147,7 @@ class DocsPage:
         name = operation["operationId"]
         yield f'<section id="{name}" data-words="{self._words(path, operation)}">'
         yield f"<h3><code>{escape(_title(path, method))}</code></h3><p>{_prose(operation['summary'])}</p>"
-        if "headers" in operation["responses"]["200"] and name in _PAGED:
+        if "Link" in operation["responses"]["200"].get("headers", {}):
             yield "<p>A full page has a header <code>Link</code>: the address of the next one, for GET.</p>"
         for line in _lines(path, method, name, gettable=f"get{name}" in self._gettable):
             yield f'<div class="line"><pre>{escape(line)}</pre></div>'
@@ -271,7 +232,7 @@ def _lines(path: str, method: str, name: str, *, gettable: bool) -> Iterator[str
     if name == "cronken":
         yield f"curl {{address}}{path} -d {shlex.quote(jsontext.dump({'action': 'pause', 'args': 'backup'}))}"
         return
-    given = EXAMPLES.get(name, {})
+    given = COMMANDS[name].example.request
     yield f"curl {{address}}{path} -d {shlex.quote(jsontext.dump(given))}"
     if gettable:
         query = f"?{urlencode(given)}" if given else ""

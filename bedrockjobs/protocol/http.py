@@ -28,15 +28,15 @@ from bedrockjobs.base.errors import (
     UnknownCommand,
 )
 from bedrockjobs.base.wire import command_error
-from bedrockjobs.commands import COMMANDS, Command, CreateJob, QueryJob, UpdateJob
+from bedrockjobs.commands import COMMANDS, Command
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.render import entity_tag
 from bedrockjobs.engine.service import VERSION, Service
 from bedrockjobs.protocol import cronken, sse
-from bedrockjobs.protocol.compression import compress
+from bedrockjobs.protocol.compression import ASIDE_BYTES, compress
 from bedrockjobs.protocol.docs_page import POLICY, DocsPage
 from bedrockjobs.protocol.host_check import Origins
-from bedrockjobs.protocol.openapi import describe, is_read
+from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.protocol.paging import next_page
 
 HTTP_STATUS = {
@@ -48,7 +48,10 @@ HTTP_STATUS = {
 RETRY_AFTER_S = 1
 """What a client is told that should come again."""
 
-_CONDITIONS: dict[str, type[Command[Any]]] = {"If-Match": UpdateJob, "Idempotency-Key": CreateJob}
+_CONDITIONS = {
+    header: " and ".join(kind.__name__ for kind in COMMANDS.values() if header in kind.headers)
+    for header in ("If-Match", "Idempotency-Key")
+}
 """Headers that say what must not happen, each with the command that heeds it: no other may pass over it."""
 
 _PREFER_WAIT = re.compile(r"(?:^|[,;\s])wait=([0-9]{1,6})(?:$|[,;\s])", re.IGNORECASE)
@@ -108,14 +111,14 @@ class HTTPFront:
         yield web.post("/cronken/events", self._cronken)
         for kind in COMMANDS.values():
             yield web.post(f"/{kind.__name__}", partial(self._command, kind))
-            if is_read(kind):
+            if kind.reads:
                 yield web.get(f"/{kind.__name__}", partial(self._command, kind), allow_head=False)
 
     def _guard(self) -> Any:
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             response = await guarded(request, handler)
-            await compress(request, response)
+            compress(request, response)
             return response
 
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -154,7 +157,7 @@ class HTTPFront:
         answer = await self._service.call(command)
         response = _response(answer.body or "{}", answer.media)
         if not answer.taken:
-            if kind is QueryJob:
+            if kind.tagged:
                 response.headers["ETag"] = entity_tag(answer.body)
             elif (link := await next_page(command, answer.body)) is not None:
                 response.headers["Link"] = f'<{self._root_path}{link}>; rel="next"'
@@ -168,7 +171,7 @@ class HTTPFront:
         try:
             if request.transport is None or request.transport.is_closing():
                 raise ConnectionResetError
-            await compress(request, response)
+            compress(request, response)
             await response.prepare(request)
             await response.write_eof()
         except (ConnectionError, asyncio.CancelledError):
@@ -192,19 +195,17 @@ class HTTPFront:
         if request.method == "GET":
             return kind.read_form(dict(request.query), defaults)
         for name, only in _CONDITIONS.items():
-            if name in request.headers and kind is not only and not is_read(kind):
-                raise BadArguments(f"Unexpected {name}", f"{name}: expected with {only.__name__} only")
+            if name in request.headers and name not in kind.headers and not kind.reads:
+                raise BadArguments(f"Unexpected {name}", f"{name}: expected with {only} only")
         text = await self._text(request)
-        key = request.headers.get("Idempotency-Key") if kind is CreateJob else None
-        if key is not None:
-            defaults["idempotencyKey"] = key
-        trace = request.headers.get("Traceparent", "") if kind is CreateJob else ""
-        if TRACE.fullmatch(trace):  # one that is not as it should be counts as none, says its standard
-            defaults["traceparent"] = trace
-        match = request.headers.get("If-Match") if kind is UpdateJob else None
-        if match is not None:
-            defaults["ifMatch"] = match
+        for header, parameter in kind.headers.items():
+            value = request.headers.get(header)
+            if header == "Traceparent" and not TRACE.fullmatch(value or ""):
+                continue  # one that is not as it should be counts as none, says its standard
+            if value is not None:
+                defaults[parameter] = value
         command = self._read_body(kind, request, text, defaults)
+        key = defaults.get("idempotencyKey")
         if key is not None and getattr(command, "idempotency_key", key) != key:
             raise BadArguments(
                 "Malformed Idempotency-Key", "Idempotency-Key: expected the same as idempotencyKey, or none"
@@ -267,15 +268,9 @@ class HTTPFront:
         return response
 
 
-def _not_allowed(allowed: str) -> web.Response:
-    answer = problem(BadRequest("Method not allowed", f"expected {allowed}"), status=405)
-    answer.headers["Allow"] = allowed
-    return answer
-
-
 def _response(body: str, media: str, status: int = 200) -> web.Response:
     headers = {"Content-Type": media, "Server": "bedrockjobs"}
-    return web.Response(body=body.encode(), status=status, headers=headers)
+    return web.Response(body=body.encode(), status=status, headers=headers, zlib_executor_size=ASIDE_BYTES)
 
 
 def problem(error: CommandError, status: int | None = None) -> web.Response:

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from bedrockjobs.base.config import JOBS_PER_CREATE_MAX, KEY_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
-from bedrockjobs.base.wire import WHOLE_MAX
-from bedrockjobs.commands import (
-    COMMANDS,
-    Command,
-    CreateJob,
-    CreateJobs,
-    Events,
-    ExplainJob,
-    FinishJobs,
-    GetJob,
-    GetJobs,
-    Heartbeat,
-    ListWorkers,
-    Query,
-    QueryJob,
-    ReadOutput,
-    SyncSchedules,
-    UpdateJob,
-)
-from bedrockjobs.commands.jobs import FinishSpec, JobSpec
-from bedrockjobs.commands.options import Fetch
-from bedrockjobs.protocol import grammar, openapi_cronken, schemas
-from bedrockjobs.protocol.grammar import Schema, ref
-from bedrockjobs.protocol.paging import PAGED
+from bedrockjobs.base.config import KEY_CHARS_MAX, WHOLE_MAX
+from bedrockjobs.base.shapes import NAMED, Schema, ref
+from bedrockjobs.commands import COMMANDS, Command, Query
+from bedrockjobs.protocol import openapi_cronken
 
 _PROBLEM: Schema = {
     "type": "object",
@@ -63,13 +42,6 @@ PROBLEMS = {
 """The statuses of a refusal, with what each means and Bedrock's codes."""
 
 _RETRIED = frozenset({429, 503})
-
-_LISTS: dict[str, tuple[str, str, int, int]] = {
-    CreateJobs.__name__: ("jobs", "JobSpec", 1, JOBS_PER_CREATE_MAX),
-    FinishJobs.__name__: ("jobs", "FinishSpec", 1, JOBS_PER_CREATE_MAX),
-    SyncSchedules.__name__: ("schedules", "Schedule", 0, SCHEDULES_PER_SYNC_MAX),
-}
-"""Commands that take a list of parameters: its name, the schema of an element, least and most of them."""
 
 _ABOUT = """A durable job queue with schedules. Every command is a POST with a JSON object; the same \
 parameters may be sent as a form. Commands that only look are answered to GET too. What is null counts as \
@@ -106,48 +78,44 @@ def _described(version: str, root_path: str, commands: tuple[tuple[str, type[Com
 # --- schemas ---------------------------------------------------------------------------------------------
 
 
+@cache
 def _schemas() -> Schema:
-    found: Schema = {"Problem": _PROBLEM, **grammar.SHARED}
-    for inner in (JobSpec, FinishSpec, Fetch):
-        found[inner.__name__] = schemas.parameters(inner, strict=False)
-    found["Schedule"] = _schedule()
-    for verb, kind in COMMANDS.items():
-        found[verb] = schemas.parameters(kind, strict=True)
-        if verb in _LISTS:
-            name, element, least, most = _LISTS[verb]
-            notes = {"description": found[verb]["properties"][name].get("description", "")}
-            found[verb]["properties"][name] = {
-                "type": "array", "items": ref(element), "minItems": least, "maxItems": most, **notes,
-            }  # fmt: skip
-    found[SyncSchedules.__name__]["properties"]["schedules"]["uniqueItems"] = True
-    return {**_replies(), **found}
-
-
-def _schedule() -> Schema:
-    """Return the schema of a schedule of SyncSchedules: a job that repeats by CRON."""
-    found = schemas.parameters(JobSpec, strict=True)
-    for name in ("unique", "overwrite", "parentJobID", "mockRequest", "retryAfter", "idempotencyKey"):
-        found["properties"].pop(name)
-    found["properties"]["repeat"] = ref("Cron")
-    found["allOf"] = found["allOf"][:2]  # the others are about what it does not have
-    found["required"] = ["name", "repeat"]
-    return found
-
-
-def _replies() -> Schema:
-    kinds = list(dict.fromkeys(kind.reply for kind in COMMANDS.values()))
+    """Return the schemas of all requests and answers, as pydantic has them."""
+    replies = dict.fromkeys(kind.reply for kind in COMMANDS.values())
     _, definitions = models_json_schema(
-        [(kind, "serialization") for kind in kinds],
+        [
+            *((kind, "validation") for kind in COMMANDS.values()),
+            *((kind, "serialization") for kind in replies),
+        ],
         by_alias=True,
         ref_template="#/components/schemas/{model}",
     )
-    found: Schema = definitions.get("$defs", {})
+    found: Schema = {}
+    for name, schema in definitions["$defs"].items():
+        found[name] = _shared(schema, found)
     rows = found["QueryReply"]
     found["QueryReply"] = {
         "description": rows["description"],
         "anyOf": [{"type": "array", "items": {"type": "array"}}, _bare(rows)],
     }
-    return found
+    return {"Problem": _PROBLEM, **found}
+
+
+def _shared(value: Any, found: Schema) -> Any:
+    """Return a part of a schema; what has a name in it is put into ``found`` and referred to."""
+    if isinstance(value, list):
+        return [_shared(part, found) for part in value]
+    if not isinstance(value, dict):
+        return value
+    parts = {key: _shared(part, found) for key, part in value.items() if key not in ("examples", "default")}
+    kept = {key: value[key] for key in ("examples", "default") if key in value}
+    name = parts.pop(NAMED, None)
+    if not isinstance(name, str):
+        return {**parts, **kept}
+    notes = {key: parts.pop(key) for key in ("description",) if key in parts}
+    notes |= {key: kept.pop(key) for key in ("default",) if key in kept}
+    found[name] = {**parts, **kept}
+    return {**ref(name), **notes}
 
 
 def _bare(schema: Schema) -> Schema:
@@ -162,17 +130,11 @@ _TAGS = {
     "runs": "Runs of jobs, their output, and the workers.",
     "server": "The server itself.",
 }
-_MODULES = {"jobs": "jobs", "take": "jobs", "control": "schedules", "runs": "runs", "server": "server"}
-
-
-def is_read(kind: type[Command[Any]]) -> bool:
-    """Tell whether a command changes nothing, so that it is answered to GET as well."""
-    return kind.where in ("reader", "at once") or kind in (QueryJob, ExplainJob, ListWorkers)
 
 
 def _operations(verb: str, kind: type[Command[Any]]) -> Schema:
     post = _operation(verb, kind)
-    if not is_read(kind):
+    if not kind.reads:
         return {"post": post}
     shared = {key: post[key] for key in ("tags", "summary", "responses")}
     return {
@@ -186,14 +148,15 @@ def _operations(verb: str, kind: type[Command[Any]]) -> Schema:
 
 
 def _operation(verb: str, kind: type[Command[Any]]) -> Schema:
-    headers = [_HEADERS[kind]] if kind in _HEADERS else [_PREFER] if kind in _WAITING else []
+    headers = [_HEADERS[name] for name in kind.headers if name in _HEADERS]
+    headers += [_PREFER] if kind.waits else []
     return {
         **({"parameters": headers} if headers else {}),
         "operationId": verb,
-        "tags": [tag_of(kind)],
-        "summary": sentence_of(kind),
+        "tags": [kind.group],
+        "summary": kind.sentence(),
         "requestBody": {
-            "required": not schemas.parameters(kind, strict=True).keys().isdisjoint({"required", "anyOf"}),
+            "required": not _schemas()[verb].keys().isdisjoint({"required", "anyOf"}),
             "content": {"application/json": {"schema": ref(verb)}},
         },
         "responses": {
@@ -205,16 +168,6 @@ def _operation(verb: str, kind: type[Command[Any]]) -> Schema:
             **_refusals(),
         },
     }
-
-
-def tag_of(kind: type[Command[Any]]) -> str:
-    """Return the group in which a command is shown."""
-    return _MODULES[kind.__module__.rpartition(".")[2]]
-
-
-def sentence_of(kind: type[Command[Any]]) -> str:
-    """Return the sentence that says what a command does."""
-    return (kind.__doc__ or "").strip().splitlines()[0]
 
 
 _IDEMPOTENCY_KEY: Schema = {
@@ -235,8 +188,7 @@ _IF_MATCH: Schema = {
     "description": "Another place for ifMatch, which wins: entity tags of QueryJob's answer.",
     "schema": {"type": "string", "minLength": 1},
 }
-_HEADERS = {CreateJob: _IDEMPOTENCY_KEY, UpdateJob: _IF_MATCH}
-_WAITING = frozenset({GetJob, GetJobs, Heartbeat, Events, ReadOutput})
+_HEADERS = {header["name"]: header for header in (_IDEMPOTENCY_KEY, _IF_MATCH)}
 _NEXT = 'The next page, `<...>; rel="next"`, to be asked for with GET; none where this is the last.'
 _ETAG = "The same as long as the answer is."
 
@@ -246,9 +198,9 @@ def _done(kind: type[Command[Any]]) -> Schema:
     if kind is Query:
         content["text/plain"] = {"schema": {"type": "string"}}
     found: Schema = {"description": "Done, and on disk.", "content": content}
-    if kind in PAGED:
+    if kind.paging is not None:
         found["headers"] = {"Link": {"description": _NEXT, "schema": {"type": "string"}}}
-    if kind is QueryJob:
+    if kind.tagged:
         found["headers"] = {"ETag": {"description": _ETAG, "required": True, "schema": {"type": "string"}}}
     return found
 
@@ -332,7 +284,7 @@ def _followed(operation: str, verb: str, reply: str, what: str) -> Schema:
 
 def query_of(verb: str, inside: str = "") -> list[Schema]:
     """Return a command's parameters as they stand in an address; ``inside`` is a part of its path."""
-    given = schemas.parameters(COMMANDS[verb], strict=True)
+    given = _schemas()[verb]
     found = []
     for name, schema in given["properties"].items():
         place = "path" if name == inside else "query"

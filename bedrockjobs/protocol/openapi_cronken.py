@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bedrockjobs.base.config import DURATION_S_MAX
-from bedrockjobs.protocol.grammar import Schema, digits, ref
+from bedrockjobs.base.shapes import Schema, digits, ref
 
 
 def operation(refusals: Schema) -> Schema:

@@ -7,44 +7,23 @@ parameters and the cursor moved behind the last row.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, JSON_DEPTH_MAX
-from bedrockjobs.commands import Command, Events, ListJobs, ListRuns, ListSchedules, ListTicks, ReadOutput
+from bedrockjobs.commands import Command
 
 ASIDE_CHARS = 256 * 1024
 """Length from which an answer is read in a thread, so that nobody else waits for it."""
 
-
-class Paging(NamedTuple):
-    """How a list goes on."""
-
-    rows: str
-    """Member of the answer that holds the rows."""
-    key: str
-    """Member of a row at which the next page begins."""
-    cursor: str
-    """Parameter that takes it."""
-
-
-PAGED: dict[type[Command[Any]], Paging] = {
-    ListJobs: Paging("jobs", "jobID", "after"),
-    ListSchedules: Paging("schedules", "jobID", "after"),
-    ListRuns: Paging("runs", "runID", "before"),
-    ListTicks: Paging("ticks", "tick", "before"),
-    Events: Paging("events", "seq", "after"),
-    ReadOutput: Paging("lines", "seq", "after"),
-}
-"""The lists that are answered page by page."""
 
 _NOT_REPEATED = frozenset({"connection", "timeout"})
 
 
 async def next_page(command: Command[Any], body: str) -> str | None:
     """Return the address of the page behind an answer, None where it was the last or the command no list."""
-    paging = PAGED.get(type(command))
+    paging = command.paging
     if paging is None:
         return None
     rows = (await asyncio.to_thread(_parsed, body) if len(body) > ASIDE_CHARS else _parsed(body))[paging.rows]

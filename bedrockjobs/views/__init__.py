@@ -13,10 +13,17 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import ANSWER_BYTES_MAX, NAME_CHARS_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
+from bedrockjobs.base.config import (
+    ANSWER_BYTES_MAX,
+    JOB_ID_MAX,
+    NAME_CHARS_MAX,
+    WAIT_MS_DEFAULT,
+    WAIT_MS_MAX,
+    Settings,
+)
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.glob import literal_prefix
-from bedrockjobs.base.wire import JOB_ID_MAX, moment_of, stamp, stamp_ms
+from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import (
     Command,
     Events,
@@ -27,9 +34,9 @@ from bedrockjobs.commands import (
     Query,
     QueryRun,
     ReadOutput,
-    ValidateSchedule,
 )
 from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.handlers.registry import HANDLERS, handles
 from bedrockjobs.engine.notifier import EVENTS, Notifier, Topic, output_topic
 from bedrockjobs.engine.render import render_with_state
 from bedrockjobs.engine.workers import WorkerRegistry
@@ -37,7 +44,7 @@ from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.reader import Page, Reader
 from bedrockjobs.views import render
 from bedrockjobs.views.find import Finder
-from bedrockjobs.views.validate import validated, words_of
+from bedrockjobs.views.validate import words_of
 
 _P = TypeVar("_P")
 
@@ -93,15 +100,6 @@ class Views:
         self._notifier = notifier
         self._clock = clock
         self._settings = settings
-        self._answers: dict[type[Command[Any]], Callable[[Any], Awaitable[str]]] = {
-            ReadOutput: self._read_output,
-            ListRuns: self._list_runs,
-            QueryRun: self._query_run,
-            ListSchedules: self._list_schedules,
-            ListTicks: self._list_ticks,
-            Events: self._events,
-            ListJobs: self._list_jobs,
-        }
 
     @property
     def ended(self) -> bool:
@@ -110,13 +108,8 @@ class Views:
 
     async def answer(self, command: Command[Any]) -> Answer:
         """Answer a command whose ``where`` is ``reader``; raises CommandError. Cancelling ends its wait."""
-        if isinstance(command, Query):
-            return await self._query(command)
-        return Answer(await self._answers[type(command)](command))
-
-    def validate(self, command: ValidateSchedule) -> Answer:
-        """Answer ValidateSchedule, which needs nothing but the time."""
-        return Answer(validated(command.repeat, self._clock.now(), self._settings.compatibility))
+        answer: Answer = await HANDLERS[type(command)](self, command)
+        return answer
 
     # --- output and events: what is waited for -----------------------------------------------------------
 
@@ -172,15 +165,17 @@ class Views:
                 page = await look(True)
             return page
 
-    async def _read_output(self, command: ReadOutput) -> str:
+    @handles(ReadOutput)
+    async def _read_output(self, command: ReadOutput) -> Answer:
         page = await self.output(command)
         lines = ",".join(render.line(row) for row in page.lines)
         ended = "true" if page.ended else "false"
-        return f'{{"lines":[{lines}],"status":"{page.status}","ended":{ended}}}'
+        return Answer(f'{{"lines":[{lines}],"status":"{page.status}","ended":{ended}}}')
 
-    async def _events(self, command: Events) -> str:
+    @handles(Events)
+    async def _events(self, command: Events) -> Answer:
         page = await self.events(command)
-        return f'{{"events":[{",".join(render.event(row) for row in page.events)}]}}'
+        return Answer(f'{{"events":[{",".join(render.event(row) for row in page.events)}]}}')
 
     # --- what the pages show at first sight --------------------------------------------------------------
 
@@ -237,15 +232,17 @@ class Views:
 
     # --- lists -------------------------------------------------------------------------------------------
 
-    async def _query_run(self, command: QueryRun) -> str:
+    @handles(QueryRun)
+    async def _query_run(self, command: QueryRun) -> Answer:
         page = await self._reader.view("run", {"runID": command.run_id}, 1)
         if not page.rows:
             raise NotFound("No run with this runID", f"there is no run {command.run_id}")
-        return render.run(page.rows[0])
+        return Answer(render.run(page.rows[0]))
 
-    async def _list_runs(self, command: ListRuns) -> str:
+    @handles(ListRuns)
+    async def _list_runs(self, command: ListRuns) -> Answer:
         page = await self._runs(command)
-        return f'{{"runs":[{",".join(render.run(row) for row in page.rows)}]}}'
+        return Answer(f'{{"runs":[{",".join(render.run(row) for row in page.rows)}]}}')
 
     async def _runs(self, command: ListRuns) -> Page:
         """Read by the index that finds the fewest rows for what is asked."""
@@ -271,7 +268,8 @@ class Views:
         filtered = pattern is not None or command.status is not None or command.worker is not None
         return await self._reader.view("runs", given, command.limit, scans=filtered)
 
-    async def _list_schedules(self, command: ListSchedules) -> str:
+    @handles(ListSchedules)
+    async def _list_schedules(self, command: ListSchedules) -> Answer:
         prefix = literal_prefix(command.name or "")
         given = {
             "after": command.after,
@@ -283,17 +281,19 @@ class Views:
         }
         page = await self._reader.view("schedules", given, command.limit, scans=True)
         schedules = (render.schedule(row, words_of(row[render.REPEAT])) for row in page.rows)
-        return f'{{"schedules":[{",".join(schedules)}]}}'
+        return Answer(f'{{"schedules":[{",".join(schedules)}]}}')
 
-    async def _list_ticks(self, command: ListTicks) -> str:
+    @handles(ListTicks)
+    async def _list_ticks(self, command: ListTicks) -> Answer:
         given = {"jobID": command.job_id, "before": command.before or _ALWAYS}
         page = await self._reader.view("ticks", given, command.limit)
         if not page.rows:
             raise NotFound(detail=f"there is no job {command.job_id}")
         ticks = ",".join(render.tick(row) for row in page.rows if row[0] is not None)
-        return f'{{"ticks":[{ticks}]}}'
+        return Answer(f'{{"ticks":[{ticks}]}}')
 
-    async def _list_jobs(self, command: ListJobs) -> str:
+    @handles(ListJobs)
+    async def _list_jobs(self, command: ListJobs) -> Answer:
         rows = await self._reader.jobs(command.after, command.state, command.name, command.limit)
         bodies: list[str] = []
         size = 0
@@ -302,8 +302,9 @@ class Views:
                 break
             bodies.append(render_with_state(row))
             size += len(bodies[-1])
-        return f'{{"jobs":[{",".join(bodies)}]}}'
+        return Answer(f'{{"jobs":[{",".join(bodies)}]}}')
 
+    @handles(Query)
     async def _query(self, command: Query) -> Answer:
         names, rows = await self._reader.query(command.query)
         form = command.format or ("text" if self._settings.compatibility == "current" else "rows")

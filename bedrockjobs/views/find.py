@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Literal, NamedTuple
 
-from bedrockjobs.base.config import NAME_CHARS_MAX
+from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.glob import literal_prefix
-from bedrockjobs.base.wire import JOB_ID_MAX
 from bedrockjobs.job.rows import Job
 from bedrockjobs.store.reader import Reader
 

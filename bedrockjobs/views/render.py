@@ -10,9 +10,7 @@ from typing import Any
 
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.wire import wire_name
-from bedrockjobs.commands.base import Reply
-from bedrockjobs.commands.control import EventReply, ScheduleReply, TickReply
-from bedrockjobs.commands.runs import OutputLine, RunReply
+from bedrockjobs.commands import EventReply, OutputLine, Reply, RunReply, ScheduleReply, TickReply
 
 Write = Callable[[Any], str]
 

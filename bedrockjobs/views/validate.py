@@ -1,6 +1,6 @@
 """What a repeat means, for somebody who checks one: its errors, its traps, plain words and its next ticks.
 
-Pure: the present moment is a parameter.
+Pure but for the handler of ValidateSchedule: the present moment is a parameter.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from typing import NamedTuple
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import Compatibility
 from bedrockjobs.base.wire import stamp
+from bedrockjobs.commands import ValidateSchedule
+from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.engine.handlers.serving import Serving
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.schedule.repeat import complaint, next_run, parse_repeat
@@ -40,6 +44,12 @@ _DAYS = {"day-of-month": ("month", 31), "day-of-week": ("week", 7)}
 _STEP = re.compile(r"[*0]/([0-9]{1,3})")
 _INTERVAL = re.compile(r"([0-9]{1,2})([smh])", re.IGNORECASE)
 _UNITS = {"s": "second", "m": "minute", "h": "hour"}
+
+
+@handles(ValidateSchedule)
+def validate(serving: Serving, command: ValidateSchedule) -> Answer:
+    """Say what a schedule means by the server's time."""
+    return Answer(validated(command.repeat, serving.clock.now(), serving.settings.compatibility))
 
 
 def validated(text: str, now: datetime, compatibility: Compatibility) -> str:

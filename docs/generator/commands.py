@@ -11,7 +11,6 @@ from bedrockjobs.commands.base import Parameters
 from bedrockjobs.commands.options import OPTIONS
 from docs.generator import NOTE
 from docs.generator.markdown import code, table
-from docs.generator.refusals import REFUSALS
 
 _INTRO = """\
 # Commands
@@ -30,7 +29,7 @@ _SHARED = ("connection", "timeout")
 _DONE_BY = {
     "writer": "Done in a commit; answered after it.",
     "reader": "Read on a read-only connection, outside the writer.",
-    "desk": "Answered from memory, which knows the live workers; touches no database by itself.",
+    "presence": "Answered from memory, which knows the live workers; touches no database by itself.",
     "at once": "Answered at once; touches no database.",
 }
 
@@ -39,13 +38,13 @@ def page() -> str:
     """Return the page."""
     index = table(
         ("command", "what it does"),
-        ((f"[{kind.__name__}](#{kind.__name__.lower()})", _sentence(kind)) for kind in ALL),
+        ((f"[{kind.__name__}](#{kind.__name__.lower()})", kind.sentence()) for kind in ALL),
     )
     return "\n\n".join([NOTE, _INTRO, index, *(_section(kind) for kind in ALL)]) + "\n"
 
 
 def _section(kind: type[Command[Any]]) -> str:
-    parts = [f"## {kind.__name__}", _sentence(kind)]
+    parts = [f"## {kind.__name__}", kind.sentence()]
     rows = parameters(kind)
     parts.append(
         table(("parameter", "type", "default", "meaning"), rows)
@@ -55,15 +54,16 @@ def _section(kind: type[Command[Any]]) -> str:
     parts.append(f"**Reply:** {_reply(kind.reply)}")
     repeat = "may be sent again" if kind.repeatable else "is not sent again"
     parts.append(f"{_DONE_BY[kind.where]} By our clients it {repeat} where its answer was lost.")
-    refusals = REFUSALS.get(kind.__name__, {})
+    refusals = [(code(f"{number} {reason}"), when) for number, reason, when in kind.all_refusals()]
     if refusals:
-        parts.append(table(("refusal", "when"), ((code(line), why) for line, why in refusals.items())))
+        parts.append(table(("refusal", "when"), refusals))
+    parts.append(f"**Example:** {code(_json(kind.example.request))} is answered {_answer(kind)}.")
     return "\n\n".join(parts)
 
 
 def parameters(kind: type[Parameters]) -> list[tuple[str, str, str, str]]:
     """Return name, type, default and meaning of a command's own parameters."""
-    schema = kind.model_json_schema(by_alias=True)
+    schema = kind.model_json_schema(by_alias=True, mode="serialization")  # what it is, not how it is spelled
     rows = []
     for name, field in kind.model_fields.items():
         if name in _SHARED:
@@ -144,5 +144,9 @@ def _doc(kind: type[Any]) -> str:
     return " ".join((kind.__doc__ or "").split())
 
 
-def _sentence(kind: type[Any]) -> str:
-    return (kind.__doc__ or "").strip().splitlines()[0]
+def _answer(kind: type[Command[Any]]) -> str:
+    return code(_json(kind.example.reply)) if kind.reply.model_fields else "without a body"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

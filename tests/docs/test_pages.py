@@ -22,7 +22,6 @@ from bedrockjobs.job import lifecycle
 from docs.generate import rendered
 from docs.generator import tags
 from docs.generator.errors import reasons_of_code
-from docs.generator.refusals import REFUSALS
 from docs.generator.settings import constants_of_config
 
 ROOT = Path(__file__).parents[2]
@@ -103,11 +102,9 @@ def test_every_error_is_documented() -> None:
 def test_refusals_of_commands_are_the_servers_words() -> None:
     """No page promises a refusal that the code cannot write."""
     reasons = reasons_of_code()
-    assert REFUSALS.keys() <= {kind.__name__ for kind in ALL}
-    for verb, refusals in REFUSALS.items():
-        for line in refusals:
-            code, _, words = line.partition(" ")
-            assert words in reasons[int(code)], f"{verb}: {line}"
+    for kind in ALL:
+        for code, words, _ in kind.all_refusals():
+            assert words in reasons[code], f"{kind.__name__}: {code} {words}"
 
 
 def test_every_word_of_the_command_line_is_documented() -> None:

@@ -13,8 +13,8 @@ from html.parser import HTMLParser
 import pytest
 
 from bedrockjobs.commands import COMMANDS
-from bedrockjobs.protocol.docs_page import EXAMPLES, DocsPage
-from bedrockjobs.protocol.openapi import describe, is_read
+from bedrockjobs.protocol.docs_page import DocsPage
+from bedrockjobs.protocol.openapi import describe
 from tests.conftest import Live
 from tests.protocol.talk import Talk
 
@@ -101,13 +101,13 @@ def test_lines_name_the_server_as_it_was_reached() -> None:
 async def test_the_lines_are_taken_as_they_stand(live: Live, verb: str) -> None:
     section = HTML.partition(f'<section id="{verb}"')[2].partition("</section>")[0]
     curl, *get, nc = (unescape(line) for line in re.findall("<pre>(.*?)</pre>", section))
-    assert EXAMPLES.get(verb) is not None or "'{}'" in curl
+    assert COMMANDS[verb].example.request or "'{}'" in curl
     await live.settle()  # what the server writes when it starts is there
     program, address, flag, body = shlex.split(curl)
     assert (program, flag) == ("curl", "-d")
     reply = await live.http(address.rpartition("/")[2], body)
     assert reply.code in (200, 404, 409), reply
-    assert bool(get) is is_read(COMMANDS[verb])
+    assert bool(get) is COMMANDS[verb].reads
     for line in get:
         path = shlex.split(line)[1].removeprefix("http://localhost:8888")
         async with await Talk.open(live.port) as talk:

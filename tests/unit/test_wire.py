@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from bedrockjobs.base.config import JOB_ID_MAX, WHOLE_MAX
 from bedrockjobs.base.errors import BadArguments, BadJSON, CommandError
-from bedrockjobs.base.wire import WHOLE_MAX, Escaped, moment_of, stamp, stamp_ms, wire_name
+from bedrockjobs.base.wire import Escaped, moment_of, stamp, stamp_ms, wire_name
 from bedrockjobs.commands import ALL, CreateJob, CreateJobs, GetJob, GetJobs, RequeueJobs, RetryJob, UpdateJob
 
 
@@ -96,7 +97,7 @@ def test_job_ids(value: Any) -> None:
 
 @pytest.mark.parametrize(
     "value", ["", "12x", "1.5", "007", "+1", "-5", " 1", "1e3", "٣", "9223372036854775808", "9" * 5000,
-              True, 1.0, -1, 2**63, None, [1], "0x1"],
+              True, 1.0, -1, JOB_ID_MAX + 1, None, [1], "0x1"],
 )  # fmt: skip
 def test_what_is_no_job_id(value: Any) -> None:
     with pytest.raises(BadArguments, match="jobID"):

@@ -1,5 +1,5 @@
 """What each command does: ``handler(context, command) -> Answer``. No SQL, no sockets, no await.
 
-A handler that refuses raises a CommandError before its first write; the few that may write first are
-named in ``dispatch.WRITES_BEFORE_REFUSING``.
+A handler that refuses raises a CommandError before its first write, unless its command says that it is
+``all_or_nothing``. Those of commands that no writer does are given the Service instead of a Context.
 """

@@ -7,6 +7,9 @@ gets the ``Context`` of the open transaction, one of the reader the ``Views``, a
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any, TypeVar
 
 from bedrockjobs.commands import Command
@@ -42,3 +45,9 @@ def handles(kind: type[Command[Any]], plan: Callable[[Any], Plan] | None = None)
 def plan_of(command: Command[Any]) -> Plan:
     """Return what a command is going to touch; an engine that locks rows reads them together."""
     return PLANS[type(command)](command)
+
+
+def load(package: ModuleType) -> None:
+    """Import all modules of a package, each of which says itself which commands it does."""
+    for found in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{found.name}")

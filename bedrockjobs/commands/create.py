@@ -1,0 +1,211 @@
+"""The commands that make and change jobs."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from bedrockjobs.base import shapes
+from bedrockjobs.base.config import (
+    IF_MATCH_CHARS_MAX,
+    JOBS_PER_CREATE_MAX,
+    KEY_CHARS_MAX,
+    PRIORITIES,
+    PRIORITY_DEFAULT,
+)
+from bedrockjobs.base.shapes import Shape
+from bedrockjobs.base.wire import (
+    Boolean,
+    JobID,
+    JSONObject,
+    Name,
+    OnlyTrue,
+    Priority,
+    Repeat,
+    RetryAfter,
+    Spliced,
+    Timestamp,
+    checked_priority,
+    json_list,
+)
+from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
+from bedrockjobs.commands.options import JobOptions, one_command
+from bedrockjobs.commands.refusals import BAD_DATA, BAD_LIST, BAD_PRIORITY, BAD_REPEAT, BOTH, NO_JOB, RUN_OVER
+
+RUN_ID = "Run that sends this; refused with 405 if it is no longer the job's current run."
+
+
+def empty_for_no_list(given: Any) -> Any:
+    """Let a missing ``jobs`` be answered as a list that cannot be read: 401, as the original does."""
+    return {"jobs": "", **given} if isinstance(given, dict) else given
+
+
+def _rules(schema: dict[str, Any]) -> None:
+    """Add what can be said of attributes that need or exclude each other."""
+    left_out = shapes.left_out
+    schedule = {"repeat": shapes.cron(), "lock": {"enum": [None, "", False]}}
+    numbers = sorted(PRIORITIES)
+    one_command(schema)
+    schema["allOf"] += [
+        {"anyOf": [left_out("hosts", empty=("",)), {"properties": schedule, "required": ["repeat"]}]},
+        {"anyOf": [left_out("lock", empty=("", False)), left_out("retryAfter", empty=("",))]},
+        {
+            "anyOf": [
+                left_out("repeat", empty=("",)),
+                {"properties": {"retryAfter": {"enum": [None, ""]}, "parentJobID": {"enum": [None, 0]}}},
+            ]
+        },
+        {
+            "anyOf": [
+                left_out("priority", empty=(*numbers, *map(str, numbers))),
+                shapes.one_of("jobPriority")["anyOf"][0],
+            ]
+        },
+    ]
+
+
+class JobSpec(JobOptions):
+    """One job to create."""
+
+    model_config = ConfigDict(json_schema_extra=_rules)
+    refusals = [
+        BAD_DATA,
+        BAD_PRIORITY,
+        BAD_REPEAT,
+        Refusal(402, "Malformed retryAfter", "The expression cannot be read."),
+        *BOTH,
+        Refusal(405, "Cannot use retryAfter with unique", "Both are asked for (compatibility `document`)."),
+        Refusal(404, "parentJobID does not exist", "There is no such parent."),
+        Refusal(
+            405,
+            "Can only create child job when parent is RUNNING, RUNQUEUED or PAUSED",
+            "The parent does not run.",
+        ),
+        Refusal(405, "Cannot create grandchildren", "The parent is a child itself."),
+        Refusal(404, "Mismatched parentJobID", "`unique` found a job that has another parent, or none."),
+    ]
+
+    name: Name = Field(description="Name of the job, 1 to 255 characters; workers ask for jobs by name.")
+    data: JSONObject = Field(
+        "{}", description="Anything the job needs, a JSON object, kept as it is spelled."
+    )
+    first_run: Timestamp | None = Field(None, description="When it may run first; at once if left out.")
+    repeat: Repeat = Field(
+        "",
+        description="How it repeats: `FINISHED, +1 HOUR`, `DAILY`, `CRON TZ=Europe/Berlin 0 9 * * 1-5`, ...",
+    )
+    retry_after: RetryAfter = Field(
+        "", description="Time after which a taken job that nobody ended is given out again: `+5 MINUTES`."
+    )
+    job_priority: Priority | None = Field(None, description="Higher goes first; 500 if left out.")
+    priority: Annotated[Any, WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)}), Shape(dict)] = (
+        Field(None, description="Another spelling of jobPriority, which wins; not looked at beside it.")
+    )
+    unique: OnlyTrue = Field(False, description="Update the job of this name, if there is one.")
+    overwrite: Boolean = Field(True, description="With unique: false leaves the existing job as it is.")
+    parent_job_id: JobID = Field(0, description="Parent, which must be RUNNING, RUNQUEUED or PAUSED.")
+    mock_request: Boolean = Field(False, description="A job for tests: only getMockedJobs takes it.")
+    idempotency_key: str | None = Field(
+        None,
+        min_length=1,
+        max_length=KEY_CHARS_MAX,
+        description="The same key is answered with the first jobID for 24 h, and nothing is done.",
+    )
+
+    @property
+    def wanted_priority(self) -> int:
+        """Return the priority asked for; raises BadArguments for a generic one that is none of ours."""
+        if self.job_priority is not None:
+            return self.job_priority
+        return PRIORITY_DEFAULT if self.priority is None else checked_priority(self.priority)
+
+
+def _specs(value: Any) -> list[dict[str, Any]]:
+    return [JobSpec.given(text) for text in json_list(value)]
+
+
+class JobIDReply(Reply):
+    """The job that was made or found."""
+
+    job_id: int
+
+
+class JobIDsReply(Reply):
+    """The jobs that were made or found, in the order they were given."""
+
+    job_ids: list[int]
+
+
+class CreateJob(JobSpec, Command[JobIDReply]):
+    """Create a job, or with `unique` update the one that has its name."""
+
+    order = -1
+    role = "enqueue"
+    headers = MappingProxyType({"Idempotency-Key": "idempotencyKey", "Traceparent": "traceparent"})
+    example = Example({"name": "mail/welcome", "data": {"to": "ada@example.org"}}, {"jobID": 1})
+
+    _empty_counts = frozenset({"data"})
+
+
+class CreateJobs(Command[JobIDsReply]):
+    """Create several jobs, all or none."""
+
+    order = -1
+    role = "enqueue"
+    all_or_nothing = True
+    example = Example(
+        {"jobs": [{"name": "mail/welcome", "data": {"to": "ada@example.org"}}]}, {"jobIDs": [1]}
+    )
+    refusals = [BAD_LIST, *JobSpec.all_refusals()]
+
+    jobs: Annotated[
+        list[JobSpec],
+        Spliced(),
+        Field(
+            min_length=1,
+            max_length=JOBS_PER_CREATE_MAX,
+            description="Parameters of CreateJob for each job.",
+        ),
+        BeforeValidator(_specs),
+    ]
+
+    _no_list = model_validator(mode="before")(empty_for_no_list)
+
+
+class UpdateJob(JobOptions, Command[Empty]):
+    """Change a job in any state."""
+
+    order = -1
+    role = "work"
+    repeatable = True
+    headers = MappingProxyType({"If-Match": "ifMatch"})
+    example = Example({"jobID": 1, "data": {"to": "grace@example.org"}})
+    refusals = [
+        NO_JOB,
+        RUN_OVER,
+        Refusal(402, "Missing data", "Nothing to change is given."),
+        BAD_DATA,
+        BAD_PRIORITY,
+        BAD_REPEAT,
+        *BOTH,
+        Refusal(
+            405, "No run in progress", "`progress`, and no worker opened a run of the job that still goes on."
+        ),
+    ]
+
+    job_id: JobID = Field(description="Job to change.")
+    data: JSONObject | None = Field(None, description="New data.")
+    repeat: Repeat | None = Field(None, description="New repeat; the next run follows from it.")
+    job_priority: Priority | None = Field(None, description="New priority.")
+    next_run: Timestamp | None = Field(None, description="New time of the next run.")
+    should_clear_repeat: Boolean = Field(False, description="End the repetition after the next run.")
+    progress: JSONObject | None = Field(None, description="How far the present run is: a JSON object.")
+    run_id: JobID | None = Field(None, description=RUN_ID)
+    if_match: str | None = Field(
+        None,
+        min_length=1,
+        max_length=IF_MATCH_CHARS_MAX,
+        description="Entity tags of QueryJob's answer; refused with 412 if the job is not like one of them.",
+    )

@@ -1,0 +1,217 @@
+"""The commands about schedules: checked, listed, looked back at, and synced from a file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+
+from bedrockjobs.base import shapes
+from bedrockjobs.base.config import (
+    NAME_CHARS_MAX,
+    REPEAT_CHARS_MAX,
+    SCHEDULES_PER_SYNC_MAX,
+    WORKER_CHARS_MAX,
+)
+from bedrockjobs.base.wire import Boolean, JobID, Spliced, Timestamp, json_list
+from bedrockjobs.commands.base import Command, Example, Paging, Refusal, Reply
+from bedrockjobs.commands.create import JobSpec
+from bedrockjobs.commands.refusals import BAD_DATA, BAD_OPTION, BAD_PRIORITY, BAD_REPEAT, BUSY, NO_JOB, SLOW
+from bedrockjobs.commands.runs import Limit
+from bedrockjobs.commands.take import Pattern
+
+
+class ValidateReply(Reply):
+    """What a schedule means, or what is wrong with it."""
+
+    valid: bool
+    errors: list[str]
+    warnings: list[str]
+    words: str
+    next: list[str]
+
+
+class ValidateSchedule(Command[ValidateReply]):
+    """Say what a schedule means: errors, warnings, plain words and the next five ticks."""
+
+    group = "schedules"
+    where = "at once"
+    example = Example(
+        {"repeat": "CRON TZ=Europe/Berlin 0 9 * * 1-5"},
+        {
+            "valid": True,
+            "errors": [],
+            "warnings": [],
+            "words": "at 09:00 from Monday to Friday, Europe/Berlin",
+            "next": ["2026-11-23 08:00:00", "2026-11-24 08:00:00"],
+        },
+    )
+
+    repeat: str = Field(
+        min_length=1,
+        max_length=REPEAT_CHARS_MAX,
+        description="A repeat, or only the expression of a schedule: `0 9 * * 1-5`.",
+    )
+
+
+class ScheduleReply(Reply):
+    """One schedule."""
+
+    job_id: int
+    name: str
+    state: str
+    repeat: str
+    words: str
+    next_run: str
+    last_run: str
+    last_status: str
+    run_id: int
+    paused: str
+    source: str
+
+
+class SchedulesReply(Reply):
+    """A page of schedules by jobID."""
+
+    schedules: list[ScheduleReply]
+
+
+class ListSchedules(Command[SchedulesReply]):
+    """List the jobs whose repeat begins with CRON, by jobID."""
+
+    group = "schedules"
+    where = "reader"
+    paging = Paging("schedules", "jobID", "after")
+    example = Example(
+        {"name": "report/*"},
+        {
+            "schedules": [
+                {
+                    "jobID": 3, "name": "report/day", "state": "QUEUED", "repeat": "CRON 0 6 * * *",
+                    "words": "at 06:00 every day", "nextRun": "2026-11-22 06:00:00",
+                    "lastRun": "2026-11-21 06:00:00", "lastStatus": "success", "runID": 7, "paused": "",
+                    "source": "reports",
+                }
+            ]
+        },
+    )  # fmt: skip
+    refusals = [SLOW, BUSY]
+
+    name: Pattern | None = Field(None, description="Only jobs whose name matches this GLOB pattern.")
+    source: str | None = Field(None, max_length=NAME_CHARS_MAX, description="Only those of this source.")
+    after: JobID = Field(0, description="Only jobs with a higher jobID: the last one of the page before.")
+    limit: Limit = Field(100, description="How many at the most.")
+
+
+class TickReply(Reply):
+    """Ticks with one outcome: ``tick`` is the first of them, ``until`` the last."""
+
+    tick: str
+    until: str
+    count: int
+    outcome: str
+    reason: str
+    late: int
+    run_id: int
+
+
+class TicksReply(Reply):
+    """A page of the ledger, the newest first."""
+
+    ticks: list[TickReply]
+
+
+class ListTicks(Command[TicksReply]):
+    """Show what became of each tick of a schedule, the newest first."""
+
+    group = "schedules"
+    where = "reader"
+    paging = Paging("ticks", "tick", "before")
+    example = Example(
+        {"jobID": 1},
+        {
+            "ticks": [
+                {
+                    "tick": "2026-11-21 06:00:00", "until": "2026-11-21 06:00:00", "count": 1,
+                    "outcome": "ran", "reason": "", "late": 0, "runID": 7,
+                }
+            ]
+        },
+    )  # fmt: skip
+    refusals = [NO_JOB, BUSY]
+
+    job_id: JobID = Field(description="Schedule to show.")
+    before: Timestamp | None = Field(None, description="Only older ones: the last tick of the page before.")
+    limit: Limit = Field(100, description="How many rows at the most.")
+
+
+class SchedulesShape:
+    """Says that a schedule is a job that repeats by CRON, without what only other jobs have."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the schema of a request's value; as it is answered it is pydantic's own."""
+        found = handler(core)
+        if handler.mode == "validation":
+            spec = handler.resolve_ref_schema(found["items"])
+            others = ("unique", "overwrite", "parentJobID", "mockRequest", "retryAfter", "idempotencyKey")
+            own = {name: value for name, value in spec["properties"].items() if name not in others}
+            found |= {
+                "items": {
+                    **spec,
+                    "properties": {**own, "repeat": shapes.cron()},
+                    "allOf": spec["allOf"][:2],  # the others are about what it does not have
+                    "required": ["name", "repeat"],
+                    "additionalProperties": False,
+                    shapes.NAMED: "Schedule",
+                },
+                "uniqueItems": True,
+            }
+        return found
+
+
+class SyncReply(Reply):
+    """Names of the schedules that were added, changed, removed, and left alone."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+    unchanged: list[str]
+
+
+class SyncSchedules(Command[SyncReply]):
+    """Make a source's schedules what they should be: adds, changes and removes in one commit."""
+
+    group = "schedules"
+    role = "operate"
+    all_or_nothing = True
+    example = Example(
+        {"source": "reports", "schedules": [{"name": "report/day", "repeat": "CRON 0 6 * * *"}]},
+        {"added": ["report/day"], "changed": [], "removed": [], "unchanged": []},
+    )
+    refusals = [
+        Refusal(
+            402,
+            "Malformed schedules",
+            "A name comes twice, or a schedule has an attribute that it cannot have.",
+        ),
+        BAD_REPEAT,
+        BAD_PRIORITY,
+        BAD_DATA,
+        BAD_OPTION,
+        Refusal(402, "Malformed hosts", "`hosts` together with `lock`."),
+        Refusal(405, "Name is taken", "A job of this name is there that is not of this source."),
+    ]
+
+    source: str = Field(min_length=1, max_length=NAME_CHARS_MAX, description="Whose schedules these are.")
+    schedules: Annotated[
+        list[JobSpec],
+        Spliced(),
+        Field(max_length=SCHEDULES_PER_SYNC_MAX, description="Parameters of CreateJob for each schedule."),
+        BeforeValidator(
+            lambda value: [JobSpec.given(text, strict=True) for text in json_list(value, empty=True)]
+        ),
+        SchedulesShape(),
+    ]
+    dry_run: Boolean = Field(False, description="Only tell the difference.")
+    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")

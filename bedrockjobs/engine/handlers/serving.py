@@ -1,0 +1,95 @@
+"""What the server answers by itself: Ping, Help and Status at once, and what its memory of the workers and
+its clock are asked for. These handlers are given the server instead of a transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import Clock, StandingClock
+from bedrockjobs.base.config import MOMENTS_PER_ADVANCE_MAX, Settings
+from bedrockjobs.base.errors import BadArguments, WrongState
+from bedrockjobs.base.wire import moment_of, stamp
+from bedrockjobs.commands import ALL, AdvanceClock, Heartbeat, Help, ListWorkers, Ping, Status
+from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.engine.workers import WorkerRegistry
+
+
+class Serving(Protocol):
+    """What these handlers need of the server."""
+
+    clock: Clock
+    settings: Settings
+    presence: WorkerRegistry
+
+    def status(self) -> dict[str, Any]:
+        """Return what Status shows."""
+
+    def next_moment(self) -> datetime | None:
+        """Return when time asks for something next, None where for nothing."""
+
+    async def settle(self) -> None:
+        """Return once all that time asks for by now is done."""
+
+
+@handles(Ping)
+def ping(_: Serving, __: Ping) -> Answer:
+    """Answer at once."""
+    return Answer()
+
+
+@handles(Help)
+def tell(_: Serving, __: Help) -> Answer:
+    """Tell what each command does."""
+    return Answer(jsontext.dump({"commands": {kind.__name__: kind.sentence() for kind in ALL}}))
+
+
+@handles(Status)
+def status(serving: Serving, _: Status) -> Answer:
+    """Tell what the server is and how it is."""
+    return Answer(jsontext.dump(serving.status()))
+
+
+@handles(Heartbeat)
+async def heartbeat(serving: Serving, command: Heartbeat) -> Answer:
+    """Keep runs alive; one whose wait is ended is told how things stand."""
+    try:
+        return Answer(await serving.presence.heartbeat(command))
+    except asyncio.CancelledError:  # done again without a wait, it would renew what nobody holds
+        return Answer(serving.presence.standing(command))
+
+
+@handles(ListWorkers)
+async def list_workers(serving: Serving, _: ListWorkers) -> Answer:
+    """List the workers that are alive."""
+    return Answer(serving.presence.listing())
+
+
+@handles(AdvanceClock)
+async def advance(serving: Serving, command: AdvanceClock) -> Answer:
+    """Move a test clock from one moment that counts to the next."""
+    clock = serving.clock
+    if not isinstance(clock, StandingClock):
+        raise WrongState("Not a test clock", "expected a server that was started with --test-clock")
+    if command.to is not None and command.seconds is not None:
+        raise BadArguments("Malformed to", "to: expected nothing together with seconds")
+    if command.to is not None:
+        target = moment_of(command.to)
+    elif command.seconds is not None:
+        target = clock.now() + timedelta(seconds=command.seconds)
+    else:
+        target = serving.next_moment() or clock.now()
+    for _ in range(MOMENTS_PER_ADVANCE_MAX):
+        if clock.now() >= target:
+            break
+        found = serving.next_moment()
+        clock.move_to(target if found is None else min(found, target))
+        await serving.settle()
+    else:
+        clock.move_to(target)
+        await serving.settle()
+    return Answer(jsontext.dump({"now": stamp(clock.now())}))
