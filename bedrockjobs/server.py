@@ -156,7 +156,6 @@ class Server:
             presence,
             stats.measurements,
             stats.since_start,
-            self.clock,
             self.settings,
         )
         watched = metrics.routes(look, lambda: service.connections)

@@ -37,6 +37,7 @@ from bedrockjobs.commands.jobs import (
     ThenReply,
     UpdateJob,
 )
+from bedrockjobs.commands.overview import ListPauses, ListQueues, Overview
 from bedrockjobs.commands.runs import (
     AppendOutput,
     DrainWorker,
@@ -65,7 +66,8 @@ from bedrockjobs.commands.take import ChildReply, GetJob, GetJobs, JobReply, Job
 ALL: tuple[type[Command[Any]], ...] = (
     CreateJob, CreateJobs, GetJob, GetJobs, QueryJob, UpdateJob, FinishJob, FinishJobs, RetryJob, FailJob,
     CancelJob, DeleteJob, RequeueJobs, ListJobs, ExplainJob,
-    PauseJobs, ResumeJobs, TriggerJob, ValidateSchedule, ListSchedules, ListTicks, SyncSchedules,
+    Overview, ListQueues,
+    PauseJobs, ResumeJobs, ListPauses, TriggerJob, ValidateSchedule, ListSchedules, ListTicks, SyncSchedules,
     Heartbeat, AppendOutput, ReadOutput, ListRuns, QueryRun, TerminateRun, KillRun, ListWorkers, DrainWorker,
     Events, Query, CrashBedrockJob, ClearCrashedBedrockJobs, AdvanceClock,
     Ping, Status, Help,
@@ -89,8 +91,9 @@ __all__ = [
     "Command", "CrashBedrockJob", "CreateJob", "CreateJobs", "DeleteJob", "DrainWorker", "Empty", "Events",
     "ExplainJob", "FailJob", "FinishJob", "FinishJobs", "FinishResult", "FinishResults", "FinishSpec",
     "GetJob", "GetJobs", "Heartbeat", "Help", "HelpReply", "JobIDReply", "JobIDsReply", "JobReply",
-    "JobSpec", "JobsReply", "KillRun", "ListJobs", "ListRuns", "ListSchedules", "ListTicks", "ListWorkers",
-    "Parameters", "PauseJobs", "Ping", "Query", "QueryJob", "QueryReply", "QueryRun", "ReadOutput", "Reply",
-    "RequeueJobs", "ResumeJobs", "RetryJob", "Status", "StatusReply", "SyncSchedules", "TerminateRun",
-    "ThenReply", "TriggerJob", "UpdateJob", "ValidateSchedule", "command_named",
+    "JobSpec", "JobsReply", "KillRun", "ListJobs", "ListPauses", "ListQueues", "ListRuns", "ListSchedules",
+    "ListTicks", "ListWorkers", "Overview", "Parameters", "PauseJobs", "Ping", "Query", "QueryJob",
+    "QueryReply", "QueryRun", "ReadOutput", "Reply", "RequeueJobs", "ResumeJobs", "RetryJob", "Status",
+    "StatusReply", "SyncSchedules", "TerminateRun", "ThenReply", "TriggerJob", "UpdateJob",
+    "ValidateSchedule", "command_named",
 ]  # fmt: skip

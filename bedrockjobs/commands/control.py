@@ -230,6 +230,7 @@ class ExplainJob(Command[ExplainReply]):
     """Say what a job is waiting for."""
 
     reply: ClassVar[type[Reply]] = ExplainReply
+    where: ClassVar[Where] = "reader"
     repeatable: ClassVar[bool] = True
     job_id: JobID = Field(description="Job to explain.")
 

@@ -35,6 +35,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "RequeueJobs": {"jobIDs": [1, 2]},
     "ListJobs": {"state": "FAILED", "limit": 10},
     "ExplainJob": {"jobID": 1},
+    "ListQueues": {"name": "mail/*"},
     "PauseJobs": {"name": "mail/*", "reason": "the mail server is down"},
     "ResumeJobs": {"name": "mail/*"},
     "TriggerJob": {"jobID": 1},

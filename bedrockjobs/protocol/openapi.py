@@ -14,7 +14,6 @@ from bedrockjobs.commands import (
     CreateJob,
     CreateJobs,
     Events,
-    ExplainJob,
     FinishJobs,
     GetJob,
     GetJobs,
@@ -155,12 +154,19 @@ _TAGS = {
     "runs": "Runs of jobs, their output, and the workers.",
     "server": "The server itself.",
 }
-_MODULES = {"jobs": "jobs", "take": "jobs", "control": "schedules", "runs": "runs", "server": "server"}
+_MODULES = {
+    "jobs": "jobs",
+    "take": "jobs",
+    "control": "schedules",
+    "runs": "runs",
+    "server": "server",
+    "overview": "server",
+}
 
 
 def is_read(kind: type[Command[Any]]) -> bool:
     """Tell whether a command changes nothing, so that it is answered to GET as well."""
-    return kind.where in ("reader", "at once") or kind in (QueryJob, ExplainJob, ListWorkers)
+    return kind.where in ("reader", "at once") or kind in (QueryJob, ListWorkers)
 
 
 def _operations(verb: str, kind: type[Command[Any]]) -> Schema:

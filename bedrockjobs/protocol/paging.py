@@ -12,7 +12,16 @@ from urllib.parse import urlencode
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, JSON_DEPTH_MAX
-from bedrockjobs.commands import Command, Events, ListJobs, ListRuns, ListSchedules, ListTicks, ReadOutput
+from bedrockjobs.commands import (
+    Command,
+    Events,
+    ListJobs,
+    ListQueues,
+    ListRuns,
+    ListSchedules,
+    ListTicks,
+    ReadOutput,
+)
 
 ASIDE_CHARS = 256 * 1024
 """Length from which an answer is read in a thread, so that nobody else waits for it."""
@@ -32,6 +41,7 @@ class Paging(NamedTuple):
 PAGED: dict[type[Command[Any]], Paging] = {
     ListJobs: Paging("jobs", "jobID", "after"),
     ListSchedules: Paging("schedules", "jobID", "after"),
+    ListQueues: Paging("queues", "name", "after"),
     ListRuns: Paging("runs", "runID", "before"),
     ListTicks: Paging("ticks", "tick", "before"),
     Events: Paging("events", "seq", "after"),

@@ -30,7 +30,7 @@ _SHARED = ("connection", "timeout")
 _DONE_BY = {
     "writer": "Done in a commit; answered after it.",
     "reader": "Read on a read-only connection, outside the writer.",
-    "desk": "Answered from memory, which knows the live workers; touches no database by itself.",
+    "presence": "Answered from memory, which knows the live workers; touches no database by itself.",
     "at once": "Answered at once; touches no database.",
 }
 

@@ -114,7 +114,10 @@ REFUSALS: dict[str, dict[str, str]] = {
         "555 Timeout": "Filters found too little within `query_s`.",
         "429 Too many queries": "More than `query_waiting_max` run or wait.",
     },
-    "ExplainJob": _NO_JOB,
+    "ExplainJob": {**_NO_JOB, **_READ},
+    "Overview": _SCAN,
+    "ListQueues": _SCAN,
+    "ListPauses": _READ,
     "PauseJobs": {
         "402 Malformed until": "`until` has passed.",
         "429 Too many pauses": "1,000 patterns are paused already.",
