@@ -161,7 +161,6 @@ class Server:
             workers,
             measurements,
             stats.since_start,
-            self.clock,
             self.settings,
         )
         watched = metrics.routes(look, lambda: service.connections)

@@ -6,11 +6,12 @@ read from the file through ``store.inspection``.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,17 +20,13 @@ import click
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import Settings
-from bedrockjobs.base.duration import duration_text
-from bedrockjobs.base.glob import glob
 from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.cli.database import size_text
-from bedrockjobs.cli.looks import look
-from bedrockjobs.cli.output import printable, styled, text_of, write_many
-from bedrockjobs.cli.schedule_control import EVERYTHING, resume_command
+from bedrockjobs.cli.output import Record, printable, styled, text_of, write_many
+from bedrockjobs.cli.schedule_control import resume_command
 from bedrockjobs.cli.serve import settings_from
-from bedrockjobs.cli.session import FAILED, Failure, Session, built, pass_session, talks
-from bedrockjobs.commands import ListWorkers, Query, Status
-from bedrockjobs.job.lanes import parse_lane
+from bedrockjobs.cli.session import FAILED, Failure, Session, pass_session, records_in, talks
+from bedrockjobs.commands import Overview, Status
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.backup import CopyError
 
@@ -47,10 +44,7 @@ WAL_WARN_BYTES, WAL_FAIL_BYTES = 256 * 1024**2, 2 * 1024**3
 """Sizes of the write-ahead log, which is a few MiB while nobody holds it back."""
 
 WAITED_FAIL_S = 300.0
-"""Time after which a job that no worker asks for is no longer a worker that is about to start."""
-
-NAMES_SHOWN_MAX = 20
-"""Names that are listed one by one; the rest is counted."""
+"""Time after which a job that no worker takes is no longer a worker that is about to start."""
 
 DIFFERENCES_SHOWN_MAX = 10
 """Differences of a schema that are named."""
@@ -211,99 +205,62 @@ def check_owner(path: Path, server: Server | None) -> Iterator[Finding]:
 # --- what is due -----------------------------------------------------------------------------------------
 
 
-_ACCEPTING = {"cmd": "--allow-shell", "argv": "--allow-cmd", "url": "--allow-cmd"}
-"""The option by which a worker accepts a job's own command."""
+_CHECKS = {"paused": "paused", "no worker": "workers", "own command": "workers", "drained": "workers"}
+"""The check that a kind of problem belongs to; the others are about jobs."""
+
+_ADVICE = {
+    "no worker": "`bedrockjobs worker list` shows who asks for what, but no client without a worker name",
+    "own command": "start a worker with --allow-shell for cmd, or --allow-cmd for argv and url",
+    "drained": "`bedrockjobs worker drain --undo` lets it take jobs again",
+    "late": "start more workers, or see what the present ones do: `bedrockjobs top`",
+    "blocked": "see what the job that holds the lock does: `bedrockjobs job show`",
+    "failed": "`bedrockjobs job list --state FAILED` shows them",
+    "last run failed": "`bedrockjobs run list` shows why",
+}
+
+_UTC = re.compile(r"\b((?:since|until) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?!\.?\d| UTC)", re.ASCII)
+"""A moment in a sentence of the server's, which does not say that it is UTC."""
 
 
-class Due(NamedTuple):
-    """A name of which a job is due."""
-
-    lane: str
-    name: str
-    since: str
-
-
-@cache
-def _statement() -> str:
-    text = Path(__file__).with_name("doctor.sql").read_text(encoding="utf-8")
-    lines = [line.strip() for line in text.splitlines() if not line.startswith("--")]
-    return " ".join(line for line in lines if line)
-
-
-def check_paused(session: Session, server: Server) -> Iterator[Finding]:
-    """Tell what somebody paused: what is due and held back looks like a server that does nothing."""
+def check_jobs(session: Session, server: Server) -> Iterator[Finding]:
+    """Tell what the server's overview says: what is paused, whom nobody takes, and what went wrong."""
     try:
-        held = look(session, "pauses", stamp(moment_of(server.status["now"])))
+        overview = session.record(Overview())
+        problems = records_in(overview["problems"])
     except Failure as failure:
-        yield Finding("warn", "paused", f"could not be looked at: {failure.message}", "try again later")
+        yield Finding("warn", "jobs", f"could not be looked at: {failure.message}", "try again later")
         return
-    for pause in held[:NAMES_SHOWN_MAX]:
-        pattern, by, reason, since, until = (
-            text_of(pause, key) for key in ("pattern", "by", "reason", "since", "until")
-        )
-        words = f"{'everything' if pattern == EVERYTHING else pattern} is paused"
-        words += f" by {by}" if by else ""
-        words += f" since {since[:19]} UTC"
-        words += f" until {until[:19]} UTC" if until else ""
-        words += f": {reason}" if reason else ""
-        yield Finding("warn", "paused", words, f"`{resume_command(pattern)}` ends it")
-    if len(held) > NAMES_SHOWN_MAX:
-        words = f"{len(held) - NAMES_SHOWN_MAX} more patterns"
-        yield Finding("warn", "paused", words, "`bedrockjobs events --kind paused` tells who paused what")
-    if not held:
-        yield Finding("ok", "paused", "nothing is paused")
+    found = [_finding(problem, overview, server) for problem in problems]
+    taking, workers = text_of(overview, "taking"), text_of(overview, "workers")
+    for well in (
+        Finding("ok", "paused", "nothing is paused"),
+        Finding("ok", "workers", f"{taking} of {workers} take jobs; every ready name is asked for"),
+    ):
+        yield from [finding for finding in found if finding.check == well.check] or [well]
+    yield Finding("ok", "jobs", counts_text(overview))
+    yield from (finding for finding in found if finding.check == "jobs")
 
 
-def check_workers(session: Session, server: Server) -> Iterator[Finding]:
-    """Look for names that are queued and due, and that no live worker asks for."""
-    now = server.status["now"]
-    query = built(Query, {"query": _statement().replace("{now}", stamp(moment_of(now))), "format": "json"})
-    try:
-        workers = jsontext.parse(session.record(ListWorkers())["workers"])
-        due = [Due(*row) for row in jsontext.parse(session.record(query)["rows"])]
-    except Failure as failure:
-        yield Finding("warn", "workers", f"could not be looked at: {failure.message}", "try again later")
-        return
-    active = [worker for worker in workers if worker["status"] == "active"]
-    alone = sorted(
-        {row.name: row for row in due if not _asked_for(row, active)}.values(), key=lambda d: d.since
-    )
-    for row in alone[:NAMES_SHOWN_MAX]:
-        yield _unreached(row, now, len(workers))
-    if len(alone) > NAMES_SHOWN_MAX:
-        words = f"{len(alone) - NAMES_SHOWN_MAX} more names that no live worker asks for"
-        yield Finding("warn", "workers", words, "`bedrockjobs worker list` shows who asks for what")
-    if not alone:
-        yield Finding(
-            "ok", "workers",
-            f"{len(active)} of {len(workers)} take jobs; every due name that is not paused is asked for",
-        )  # fmt: skip
-
-
-def _asked_for(row: Due, workers: list[dict[str, Any]]) -> bool:
-    """Tell whether a worker asks for a job, and accepts the command that it may bring."""
-    lane = parse_lane(row.lane)
-    return any(
-        lane.worker in ("", worker["name"])
-        and lane.own in ("", *worker["accepts"])
-        and any(glob(row.name, pattern) for pattern in worker["names"])
-        for worker in workers
+def counts_text(overview: Record) -> str:
+    """Return how many jobs stand where; ``or more`` where a count ended at its limit."""
+    more = jsontext.parse(overview["more"])
+    return ", ".join(
+        f"{int(text_of(overview, name)):,}{' or more' if name in more else ''} {name}"
+        for name in ("ready", "later", "running", "paused", "blocked", "mocked", "failed")
     )
 
 
-def _unreached(row: Due, now: str, workers: int) -> Finding:
-    waited_s = (moment_of(now) - moment_of(row.since)).total_seconds()
-    lane = parse_lane(row.lane)
-    if lane.worker:
-        who = f"worker {lane.worker} does not ask for it"
-    else:
-        who = f"none of {workers} live workers asks for it"
-    if lane.own:
-        who += f" with {_ACCEPTING[lane.own]}, which its {lane.own} needs"
-    words = f"{row.name} is due for {duration_text(max(int(waited_s), 0))}, and {who}"
-    accepting = f" {_ACCEPTING[lane.own]} {row.name!r}" if lane.own else ""
-    advice = f"start one with --name {row.name!r}{accepting}; clients without a worker name are not seen here"
-    return Finding("fail" if workers and waited_s >= WAITED_FAIL_S else "warn", "workers", words, advice)
+def _finding(problem: Record, overview: Record, server: Server) -> Finding:
+    kind, name = text_of(problem, "kind"), text_of(problem, "name")
+    advice = _ADVICE.get(kind, "")
+    level: Level = "warn"
+    if kind == "paused":
+        advice = f"`{resume_command(name)}` ends it" if name else "`bedrockjobs call ListPauses` shows them"
+    elif kind in ("no worker", "own command") and int(text_of(overview, "workers")):
+        since = text_of(problem, "since")
+        waited_s = (moment_of(server.status["now"]) - moment_of(since)).total_seconds() if since else 0.0
+        level = "fail" if waited_s >= WAITED_FAIL_S else "warn"
+    return Finding(level, _CHECKS.get(kind, "jobs"), _UTC.sub(r"\1 UTC", text_of(problem, "detail")), advice)
 
 
 # --- the command -----------------------------------------------------------------------------------------
@@ -346,8 +303,7 @@ def findings(session: Session, database: str | None) -> Iterator[Finding]:
         words = f"{path} is not here"
         yield Finding("warn", "database", words, "run doctor where the server runs, or give --database")
     if server is not None:
-        yield from check_paused(session, server)
-        yield from check_workers(session, server)
+        yield from check_jobs(session, server)
 
 
 @click.command()

@@ -12,11 +12,10 @@ import click
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.follow import Pace
-from bedrockjobs.cli.looks import look
 from bedrockjobs.cli.output import Record, as_json, printable, text_of, write_many
 from bedrockjobs.cli.pages import limit_option
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
-from bedrockjobs.commands import Events
+from bedrockjobs.commands import Events, Overview
 
 COLUMNS = ("seq", "at", "kind", "name", "jobID", "runID", "by", "detail")
 
@@ -77,7 +76,7 @@ def _last(session: Session, asked: dict[str, Any], limit: int) -> tuple[list[Rec
 
 def _newest(session: Session) -> int:
     """Return the number of the last event there is."""
-    return int(text_of(look(session, "last_event")[0], "seq"))
+    return int(text_of(session.record(Overview()), "newestEvent"))
 
 
 def _row(record: Record) -> Record:

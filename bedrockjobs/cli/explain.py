@@ -18,7 +18,7 @@ WORDS = {
     "mocked": "Workers do not take it",
     "lock": "Another job with its lock is running",
     "own command": "No live worker accepts the command it brings",
-    "no worker": "No live worker asks for its name",
+    "no worker": "No live worker takes it",
     "ahead": "Other jobs go first",
 }
 """The server's reasons as sentences; its details follow them."""

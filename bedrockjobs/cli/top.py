@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.cli.looks import look
 from bedrockjobs.cli.output import text_of, write_one
 from bedrockjobs.cli.session import (
-    FAILED,
     UNAVAILABLE,
     Failure,
     Session,
@@ -26,7 +24,7 @@ from bedrockjobs.cli.session import (
 from bedrockjobs.cli.top_view import Picture, drawn
 from bedrockjobs.cli.values import Duration
 from bedrockjobs.cli.worker import workers
-from bedrockjobs.commands import ListRuns, Status
+from bedrockjobs.commands import ListRuns, Overview, Status
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,10 +62,9 @@ class Observer:
             server=session.server,
             status=status,
             now=now,
-            states=self._picture.states,
+            overview=self._picture.overview,
             counted=self._picture.counted,
             runs=runs,
-            schedules=self._picture.schedules,
             workers=workers(session),
         )
         begun = self._clock.monotonic()
@@ -81,13 +78,12 @@ class Observer:
     def _counted(self, picture: Picture) -> Picture:
         """Return the picture with what the server must count; a server that is too busy keeps the old."""
         try:
-            states = look(self._session, "states", picture.now)
-            schedules = look(self._session, "next_schedules", picture.now)
+            overview = self._session.record(Overview())
         except Failure as failure:
-            if failure.exit_code != FAILED:
+            if failure.exit_code == UNAVAILABLE:
                 raise
             return picture._replace(counted=False)
-        return picture._replace(states=states, schedules=schedules, counted=True)
+        return picture._replace(overview=overview, counted=True)
 
     def away(self, failure: Failure) -> Picture:
         """Return the last picture with the word that the server is away."""
@@ -103,7 +99,7 @@ class Observer:
 @talks
 @pass_session
 def top(session: Session, once: bool, interval: float) -> None:
-    """Show the queue live: jobs by state, runs, schedules that are next, workers. Ctrl-C ends it.
+    """Show live how jobs stand, what is wrong, runs, next schedules and workers. Ctrl-C ends it.
 
     Without a terminal it prints one frame, as with --once; with -o json the same as data.
     """

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.output import STATE_COLOURS, Record, printable, text_of
+from bedrockjobs.cli.session import records_in
 from bedrockjobs.cli.time_text import countdown_text, local_text, rough_text, seconds_between
 from bedrockjobs.cli.worker import run_count
 
@@ -21,8 +23,20 @@ BAR_CELLS = 10
 ERROR_CHARS = 200
 """Characters of a problem that are shown."""
 
-FIXED_LINES = 18
-"""Lines of a frame beside the rows of its tables: two or three on top, five around each table."""
+PROBLEMS_SHOWN = 3
+"""Problems that a frame shows, the most pressing ones."""
+
+FIXED_LINES = 21
+"""Lines of a frame beside the rows of its tables: two to six on top, five around each table."""
+
+COUNTS = (
+    ("ready", "cyan"), ("later", ""), ("running", "green"), ("paused", "yellow"), ("blocked", "yellow"),
+    ("mocked", ""), ("untaken", "red"), ("failed", "red"), ("children", ""),
+)  # fmt: skip
+"""The counts of Overview that are shown, and their colours."""
+
+SELDOM = frozenset({"blocked", "mocked", "untaken", "children"})
+"""Those that are left out where they are 0."""
 
 
 class Picture(NamedTuple):
@@ -31,25 +45,37 @@ class Picture(NamedTuple):
     server: str = ""
     status: Record = {}
     now: str = ""
-    states: Sequence[Record] = ()
+    overview: Record = {}
     counted: bool = False
     runs: Sequence[Record] = ()
-    schedules: Sequence[Record] = ()
     workers: Sequence[Record] = ()
     problem: str = ""
 
-    def count(self, state: str, what: str = "jobs") -> int:
-        """Return how many jobs are in a state."""
-        return sum(int(text_of(row, what) or 0) for row in self.states if text_of(row, "state") == state)
+    def count(self, name: str) -> int:
+        """Return how many jobs stand somewhere, as far as they were counted."""
+        return int(text_of(self.overview, name) or 0)
+
+    @property
+    def more(self) -> list[str]:
+        """Return the counts that ended at a limit."""
+        return list(jsontext.parse(self.overview.get("more") or "[]"))
+
+    @property
+    def schedules(self) -> list[Record]:
+        """Return the schedules that fire next."""
+        return records_in(self.overview.get("next") or RawJSON("[]"))
+
+    @property
+    def problems(self) -> list[Record]:
+        """Return what is wrong."""
+        return records_in(self.overview.get("problems") or RawJSON("[]"))
 
     def record(self) -> Record:
         """Return the picture as data."""
         return {
-            "ready": self.count("QUEUED", "due"),
-            "waiting": self.count("QUEUED") - self.count("QUEUED", "due"),
-            "running": self.count("RUNNING") + self.count("RUNQUEUED"),
-            "failed": self.count("FAILED"),
-            "paused": self.count("PAUSED"),
+            **{name: self.count(name) for name, _ in COUNTS},
+            "more": self.more,
+            "problems": self.problems,
             "now": self.now,
             "runs": self.runs,
             "schedules": self.schedules,
@@ -64,6 +90,10 @@ def drawn(picture: Picture, height: int | None = None) -> Group:
 
     most = max((height - FIXED_LINES) // 3, 2) if height else None
     parts: list[Any] = [_head(picture), _counts(picture)]
+    parts += [
+        Text(printable(text_of(problem, "detail")[:ERROR_CHARS]), style="yellow")
+        for problem in picture.problems[:PROBLEMS_SHOWN]
+    ]
     if picture.problem:
         parts.append(Text(printable(picture.problem[:ERROR_CHARS]), style="bold red"))
     parts += [
@@ -91,16 +121,16 @@ def _head(picture: Picture) -> Text:
 def _counts(picture: Picture) -> Text:
     from rich.text import Text
 
-    record = picture.record()
     text = Text()
-    if not picture.states and not picture.counted:
+    if not picture.overview and not picture.counted:
         return Text("The jobs could not be counted in time.")
-    for key, colour in (
-        ("ready", "cyan"), ("waiting", ""), ("running", "green"), ("paused", "yellow"), ("failed", "red"),
-    ):  # fmt: skip
-        number = record[key]
-        text.append(f"{key} ", style="")
-        text.append(f"{number:,}", style=f"bold {colour}" if number else "bright_black")
+    for name, colour in COUNTS:
+        number = picture.count(name)
+        if not number and name in SELDOM:
+            continue
+        text.append(f"{name} ", style="")
+        more = "+" if name in picture.more else ""
+        text.append(f"{number:,}{more}", style=f"bold {colour}" if number else "bright_black")
         text.append("   ")
     if not picture.counted:
         text.append("(counted some time ago)", style="bright_black")

@@ -156,7 +156,7 @@ class ExplainReply(Reply):
 class ExplainJob(Command[ExplainReply]):
     """Say what a job is waiting for."""
 
-    reads = True
+    where = "reader"
     example = Example(
         {"jobID": 1},
         {
@@ -166,7 +166,7 @@ class ExplainJob(Command[ExplainReply]):
             "waitsFor": [{"reason": "paused", "detail": "mail/* is paused: the mail server is down"}],
         },
     )
-    refusals = [NO_JOB]
+    refusals = [NO_JOB, SLOW, BUSY]
 
     job_id: JobID = Field(description="Job to explain.")
 

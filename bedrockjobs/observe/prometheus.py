@@ -1,7 +1,7 @@
 """``GET /metrics`` in the words of Prometheus, and ``GET /healthz``, also of one schedule.
 
-All is read when somebody asks: what is in memory at no cost, the queue by the bounded statements of
-``store/metrics.sql``, off the event loop. Nothing is done where jobs are created and taken but what
+All is read when somebody asks: what is in memory at no cost, the queue by the same bounded look as
+Overview's, off the event loop. Nothing is done where jobs are created and taken but what
 ``measurements.Measurements`` adds up. It writes nothing and knows no writer.
 """
 
@@ -23,20 +23,20 @@ from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import Clock, SystemClock
+from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import CommandError, NotFound
-from bedrockjobs.base.wire import moment_of, stamp_ms
+from bedrockjobs.base.wire import moment_of
+from bedrockjobs.commands.overview import OverviewReply
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.readiness import Standing
 from bedrockjobs.observe.measurements import Histogram, Measurements
 from bedrockjobs.store.reader import Reader
 from bedrockjobs.views import Views
+from bedrockjobs.views.queues import COUNTED_MAX, Group, Totals, prefix_of
 
 PREFIXES_MAX = 50
-"""Beginnings of names that have series of their own, counted lane by lane; the rest is ``other``."""
-
-COUNTED_MAX = 10_000
-"""Jobs of one prefix that are counted; a gauge that shows so many means at least so many."""
+"""Beginnings of names that have series of their own, the first of them; the rest is ``other``."""
 
 SCHEDULES_MAX = 100
 """Schedules of one name that a health check looks at."""
@@ -66,33 +66,17 @@ class Work(Protocol):
         ...
 
 
-class Part(NamedTuple):
-    """The queued jobs of one prefix."""
-
-    ready: int
-    later: int
-    oldest: str
-    """The lowest nextRun, due or not; empty where there is none."""
-
-
-NOTHING = Part(0, 0, "")
-
-
-def together(one: Part, other: Part) -> Part:
-    """Return two parts of the queue as one."""
-    oldest = min(filter(None, (one.oldest, other.oldest)), default="")
-    return Part(one.ready + other.ready, one.later + other.later, oldest)
+STANDINGS: tuple[Standing, ...] = ("ready", "later", "paused", "blocked", "mocked")
+"""Where a queued job may stand, each with a series for each prefix."""
 
 
 class Queue(NamedTuple):
     """What one look at the queue found."""
 
+    overview: OverviewReply
+    parts: Mapping[str, Totals]
+    """The queued jobs by prefix."""
     now: str
-    parts: Mapping[str, Part]
-    failed: int
-    schedules: int
-    oldest: str
-    """When the oldest ready job became due; empty where none is ready."""
 
 
 class Metrics:
@@ -106,7 +90,6 @@ class Metrics:
         presence: WorkerRegistry,
         measurements: Measurements,
         totals: Callable[[], Mapping[str, int]],
-        clock: Clock,
         settings: Settings,
     ) -> None:
         """Read all of these; ``totals`` are the jobs that were created, taken and so on since the start."""
@@ -115,7 +98,6 @@ class Metrics:
         self._presence = presence
         self._measurements = measurements
         self._totals = totals
-        self._clock = clock
         self._settings = settings
         self._monotonic = SystemClock().monotonic
         self._found: Queue | None = None
@@ -148,45 +130,46 @@ class Metrics:
             return self._found
 
     async def _look(self) -> Queue:
-        now = stamp_ms(self._clock.now())
-        given = {"now": now, "prefixes": PREFIXES_MAX, "counted": COUNTED_MAX}
-        spans = await self._reader.view("queue_prefixes", given, PREFIXES_MAX + 1, scans=True)
-        heads = await self.views.queue_heads()
-        overview = await self.views.overview()
-        parts: dict[str, Part] = {}
-        for prefix, counts in spans.rows:
-            ready, later, oldest = jsontext.parse(counts)
-            key = OTHER if prefix is None else prefix
-            # What is paused keeps nobody waiting; only the heads tell it apart.
-            found = Part(int(ready), int(later), "" if overview["pauses"] else oldest or "")
-            parts[key] = together(parts.get(key, NOTHING), found)
-        for prefix, oldest in heads:
-            key = prefix if prefix in parts else OTHER
-            parts[key] = together(parts.get(key, NOTHING), Part(0, 0, oldest or ""))
-        return Queue(now, parts, overview["failed"][0], overview["schedules"], overview["oldest_ready"])
+        overview, look = await self.views.standings.overview_and_look()
+        groups: dict[str, list[Group]] = {}
+        for group in look.groups:
+            groups.setdefault(prefix_of(group.name), []).append(group)
+        parts: dict[str, Totals] = {}
+        for number, prefix in enumerate(sorted(groups)):
+            totals = parts.setdefault(prefix if number < PREFIXES_MAX else OTHER, Totals())
+            await self.views.queues.add_up(look, groups[prefix], totals)
+        return Queue(overview, parts, look.held.now)
 
     @staticmethod
     def _of_queue(queue: Queue) -> Iterable[Metric]:
         jobs = Gauge(
             "bedrockjobs_jobs",
-            f"Queued jobs by prefix of their name: ready, or later. {COUNTED_MAX} means at least so many.",
+            "Queued jobs by prefix of their name: ready, later, paused, blocked by a lock, or mocked. Of very"
+            " many at least so many.",
             labels=("state", "prefix"),
         )
         age = Gauge(
             "bedrockjobs_oldest_ready_seconds",
-            "How long the oldest ready job of a prefix has been due that nobody paused.",
+            "How long the oldest ready job of a prefix has been due.",
             labels=("prefix",),
         )
+        untaken = Gauge(
+            "bedrockjobs_jobs_untaken", "Ready jobs that no live worker takes.", labels=("prefix",)
+        )
         for prefix, part in queue.parts.items():
-            jobs.add_metric(("ready", prefix), part.ready)
-            jobs.add_metric(("later", prefix), part.later)
+            for standing in STANDINGS:
+                jobs.add_metric((standing, prefix), getattr(part, standing))
             age.add_metric((prefix,), seconds_between(part.oldest, queue.now))
+            untaken.add_metric((prefix,), part.untaken)
         yield jobs
         yield age
-        age_of_all = seconds_between(queue.oldest, queue.now)
-        yield gauge("queue_latency_seconds", "The same of all jobs.", age_of_all)
-        yield gauge("jobs_failed", f"FAILED jobs. {COUNTED_MAX} means at least so many.", queue.failed)
-        yield gauge("repeating_jobs", "Jobs that repeat, schedules among them.", queue.schedules)
+        yield untaken
+        overview = queue.overview
+        age_of_all = seconds_between(overview.oldest_ready, queue.now)
+        yield gauge("queue_latency_seconds", "The same age of all jobs.", age_of_all)
+        yield gauge("pauses", "Patterns of names that are paused.", overview.pauses)
+        yield gauge("jobs_failed", f"FAILED jobs. {COUNTED_MAX} means at least so many.", overview.failed)
+        yield gauge("repeating_jobs", "Jobs that repeat, schedules among them.", overview.repeating)
 
     # --- what is in memory -------------------------------------------------------------------------------
 

@@ -12,9 +12,11 @@ from aiohttp import web
 
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.jsontext import dump
-from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
+from bedrockjobs.base.wire import moment_of, stamp
+from bedrockjobs.commands import overview as overview_command
+from bedrockjobs.commands.overview import OverviewReply
 from bedrockjobs.pages.site import HEADERS, Pages, Site
-from bedrockjobs.pages.words import counted, lasted, number, short
+from bedrockjobs.pages.words import number
 
 RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}
 """What charts show: the seconds they go back, and the seconds of one of their steps (60, 144, 168 steps)."""
@@ -22,14 +24,20 @@ RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}
 STEPS = {60: "a minute", 600: "per 10 minutes", 3_600: "an hour"}
 """What such a step is called in a title."""
 
-WAITED_LONG_S = 300
-"""Time a ready job may have waited before the page calls it a problem: a free worker takes it at once."""
+PLACES: dict[str, tuple[str, dict[str, str]]] = {
+    "no worker": ("ui/workers", {}),
+    "own command": ("ui/workers", {}),
+    "drained": ("ui/workers", {}),
+    "late": ("ui/jobs", {"state": "QUEUED"}),
+    "blocked": ("ui/jobs", {"state": "RUNNING"}),
+    "failed": ("ui/jobs", {"state": "FAILED"}),
+    "last run failed": ("ui/schedules", {}),
+    "paused": ("ui/jobs", {"state": "QUEUED"}),
+}
+"""The page that shows more of a kind of problem."""
 
-TROUBLES_MAX = 1_000
-"""Schedules in trouble that are counted; their own page shows all."""
-
-NAMED = 3
-"""Schedules that a problem names; the others it counts."""
+NOTICES = frozenset({"paused", "drained", "blocked"})
+"""What somebody wants so, or what passes by itself."""
 
 _SERIES = ("created", "taken", "finished", "failed", "retried", "lost")
 
@@ -46,16 +54,16 @@ class Problem(NamedTuple):
 async def overview(site: Site, request: web.Request) -> web.StreamResponse:
     """Show how things stand."""
     chosen = _range(request)
-    counts = await site.service.views.overview()
-    schedules = await site.service.views.find.schedules_in_trouble(stamp_ms(site.now()), TROUBLES_MAX)
+    found = await site.service.views.standings.overview()
     rows = await _steps(site, chosen)
     sums = {name: sum(row[name] for row in rows) for name in _SERIES}
     return site.show(
         request,
         "overview.html",
         title="Overview",
-        counts=counts,
-        problems=_problems(site, counts, sums, schedules, chosen),
+        counts=_counts(found),
+        found=found,
+        problems=_problems(found, sums, chosen),
         sums=sums,
         ranges=tuple(RANGES),
         chosen=chosen,
@@ -98,46 +106,25 @@ def _stamp(at: int) -> str:
     return stamp(datetime.fromtimestamp(at, UTC))
 
 
-def _problems(
-    site: Site,
-    counts: dict[str, Any],
-    sums: dict[str, int],
-    schedules: tuple[list[str], list[str]],
-    chosen: str,
-) -> list[Problem]:
-    """Return what is wrong, the most pressing first."""
-    found: list[Problem] = []
-    now = stamp(site.now())
-    oldest = counts["oldest_ready"]
-    if counts["ready"][0] and not counts["workers"]:
-        sentence = f"{_jobs(counts['ready'], 'is', 'are')} ready and no worker is there."
-        found.append(Problem("problem", sentence, "ui/workers", {}))
-    elif oldest and (site.now() - moment_of(oldest)).total_seconds() > WAITED_LONG_S:
-        sentence = f"The oldest ready job has waited for {lasted(oldest, now)}."
-        found.append(Problem("problem", sentence, "ui/jobs", {"state": "QUEUED"}))
+def _counts(found: OverviewReply) -> dict[str, tuple[int, bool]]:
+    """Return each count with whether there are more."""
+    names = ("ready", "later", "running", "paused", "blocked", "mocked", "children", "failed", "repeating")
+    return {name: (getattr(found, name), name in found.more) for name in names}
+
+
+def _problems(found: OverviewReply, sums: dict[str, int], chosen: str) -> list[Problem]:
+    """Return what is wrong, the most pressing first: what passes by itself comes behind what was lost."""
+    problems = [_shown(problem) for problem in found.problems]
     if sums["lost"]:
         runs = "1 run was" if sums["lost"] == 1 else f"{number(sums['lost'])} runs were"
         sentence = f"{runs} lost in the last {chosen}: a worker fell silent."
-        found.append(Problem("problem", sentence, "ui/failures", {}))
-    if counts["failed"][0]:
-        sentence = f"{_jobs(counts['failed'], 'has', 'have')} failed. Somebody should look."
-        found.append(Problem("problem", sentence, "ui/jobs", {"state": "FAILED"}))
-    failed, paused = schedules
-    if failed:
-        runs = "run" if len(failed) == 1 else "runs"
-        found.append(Problem("problem", f"The last {runs} of {_named(failed)} failed.", "ui/schedules", {}))
-    if paused:
-        found.append(Problem("notice", f"Paused: {_named(paused)}.", "ui/schedules", {}))
-    return found
+        problems.append(Problem("problem", sentence, "ui/failures", {}))
+    return sorted(problems, key=lambda problem: problem.weight != "problem")
 
 
-def _jobs(count: tuple[int, bool], one: str, many: str) -> str:
-    return f"1 job {one}" if count[0] == 1 else f"{counted(count)} jobs {many}"
-
-
-def _named(names: list[str]) -> str:
-    """Return some names in a sentence; those that are too many are counted."""
-    said, more = [short(name) for name in names[:NAMED]], len(names) - NAMED
-    if more > 0:
-        said.append(f"{number(more)} more schedule{'s' if more > 1 else ''}")
-    return " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
+def _shown(problem: overview_command.Problem) -> Problem:
+    path, query = PLACES[problem.kind]
+    if problem.kind == "paused" and problem.name:
+        query = {**query, "name": problem.name}
+    weight = "notice" if problem.kind in NOTICES else "problem"
+    return Problem(weight, f"{problem.detail}.", path, query)

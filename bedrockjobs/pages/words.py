@@ -69,9 +69,6 @@ NAME_STATES = ("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED",
 JSON_SHOWN_CHARS = 20_000
 """Length of a JSON text up to which it is shown as a tree; a longer one would make a page of megabytes."""
 
-NAME_CHARS_SHOWN = 60
-"""Length up to which a sentence holds a name: a few of them still fit on a line or two."""
-
 _STAMP = re.compile(
     r"(?:(?<=\bsince )|(?<=\buntil )|(?<=\bat ))"
     r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?)(?!\.?\d| UTC|Z)",
@@ -164,14 +161,6 @@ def kind(value: Any) -> str:
 def quoted(value: Any) -> str:
     """Return a value of a tree as JSON."""
     return str(value) if isinstance(value, Spelled) else json.dumps(value, ensure_ascii=False)
-
-
-def short(name: str) -> str:
-    """Return a name as a sentence can hold it: the middle of a long one is left out."""
-    if len(name) <= NAME_CHARS_SHOWN:
-        return name
-    half = NAME_CHARS_SHOWN // 2
-    return f"{name[:half]}…{name[-half + 1 :]}"
 
 
 def breakable(name: str) -> Markup:

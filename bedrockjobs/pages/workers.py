@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-
 from aiohttp import web
 
 from bedrockjobs.base.config import LIST_MAX
+from bedrockjobs.base.glob import glob
 from bedrockjobs.commands import ListRuns, ListWorkers
 from bedrockjobs.pages.site import Pages, Site
 
@@ -26,8 +25,7 @@ async def workers(site: Site, request: web.Request) -> web.StreamResponse:
     fitting = [
         worker
         for worker in alive
-        if worker["name"] > given["after"]
-        and (not given["name"] or fnmatchcase(worker["name"], given["name"]))
+        if worker["name"] > given["after"] and (not given["name"] or glob(worker["name"], given["name"]))
     ]
     shown = fitting[:ROWS]
     runs = (await site.ask(ListRuns(status="running", limit=LIST_MAX)))["runs"] if shown else []

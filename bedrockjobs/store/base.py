@@ -328,10 +328,6 @@ class Unit(Protocol):
         """Return a stamp before which no further matching job becomes due, None if there is none at all."""
         ...
 
-    def lock_holder(self, lock: str) -> int | None:
-        """Return the job that runs under a lock."""
-        ...
-
     def workers_with_own_jobs(self) -> frozenset[str]:
         """Return the workers for which jobs are queued that nobody else may take."""
         ...
@@ -354,10 +350,6 @@ class Unit(Protocol):
 
     def bound_of_name(self, name: str) -> list[Job]:
         """Return the jobs of a name that are bound to a worker."""
-        ...
-
-    def count_ahead(self, job: Job, now: str, limit: int) -> int:
-        """Return how many due jobs of its lane and name come before a job, up to ``limit``."""
         ...
 
     def pauses_changed(self) -> None:

@@ -62,16 +62,15 @@ SELECT jobID, name, state, repeat, nextRun,
     AND ltrim(repeat, char(9, 10, 13, 32)) LIKE 'CRON %' AND (:pattern IS NULL OR name GLOB :pattern)
     ORDER BY nextRun, jobID LIMIT :limit;
 
--- name: schedules_in_trouble
--- Of the first schedules by name those whose last run failed, and those that are paused.
-SELECT name, failed, paused FROM (
+-- name: schedules_that_failed
+-- Of the first schedules by name those whose last run failed.
+SELECT name FROM (
     SELECT name,
         coalesce((SELECT status IN ('fail', 'timeout', 'frozen', 'killed') FROM runs WHERE jobID = jobs.jobID
-            ORDER BY runID DESC LIMIT 1), 0) AS failed,
-        EXISTS (SELECT 1 FROM pauses WHERE jobs.name GLOB pattern AND ("until" = '' OR "until" > :now)) AS paused
+            ORDER BY runID DESC LIMIT 1), 0) AS failed
         FROM jobs WHERE repeat <> '' AND ltrim(repeat, char(9, 10, 13, 32)) LIKE 'CRON %'
         ORDER BY name LIMIT :most
-) WHERE failed OR paused LIMIT :limit;
+) WHERE failed LIMIT :limit;
 
 -- name: count_names
 -- How many jobs have names with a common beginning, up to a limit.

@@ -145,14 +145,6 @@ SELECT {columns} FROM jobs WHERE name = ? ORDER BY jobID LIMIT ?;
 -- The jobs of a name that only one worker may take.
 SELECT {columns} FROM jobs WHERE name = ? AND lane LIKE '%for %';
 
--- name: count_ahead
--- How many jobs of the same name that are due come before one.
-SELECT count(*) FROM (
-    {branches:SELECT jobID FROM jobs WHERE lane = ?1 AND name = ?2 AND priority = {priority} AND {queued}
-        AND nextRun <= CASE WHEN {priority} > ?4 THEN ?3 WHEN {priority} = ?4 THEN ?5 ELSE '' END
-        AND NOT ({priority} = ?4 AND nextRun = ?5 AND jobID >= ?6)} LIMIT ?7
-);
-
 -- name: children_of
 -- The children of a job.
 SELECT {columns} FROM jobs WHERE parentJobID = ? AND parentJobID <> 0 ORDER BY jobID;

@@ -19,7 +19,7 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, Settings
 from bedrockjobs.base.errors import BadArguments, BadQuery, TimedOut, TooMany
 from bedrockjobs.job.rows import Job
-from bedrockjobs.store.statements import METRICS, STATEMENTS, VIEWS
+from bedrockjobs.store.statements import METRICS, QUEUES, STATEMENTS, VIEWS
 
 _monotonic = SystemClock().monotonic
 
@@ -29,7 +29,7 @@ _STEPS_PER_LOOK = 10_000
 SEEKS_WAITING_MAX = 1_000
 """Reads of an index that may run or wait; at well under a millisecond each, less than a second of work."""
 
-_VIEWS = {**VIEWS, **METRICS}
+_VIEWS = {**VIEWS, **METRICS, **QUEUES}
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
@@ -69,6 +69,7 @@ class _Guarded(sqlite3.Connection):
         self.execute("PRAGMA temp_store = MEMORY")
         self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 32 * 1024 * 1024)
         self.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        self.execute("SELECT 1 FROM json_each('[]')").close()  # made at its first use, which no SELECT may do
         self.set_authorizer(_authorize)
         self.set_progress_handler(self._late, _STEPS_PER_LOOK)
 
@@ -216,7 +217,7 @@ class Reader:
         scans: bool = False,
         again: bool = False,
     ) -> Page:
-        """Return at most ``limit`` rows of a statement of ``views.sql`` or ``metrics.sql``, fewer large ones.
+        """Return at most ``limit`` rows of a named statement, fewer large ones.
 
         ``scans`` says that the statement may look at many rows for few. Raises TooMany when very many reads
         wait, unless somebody reads ``again`` who was let in before; TimedOut after ``query_s``.

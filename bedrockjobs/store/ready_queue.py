@@ -193,10 +193,6 @@ class ReadyQueue:
         lock = parse_lane(lane).lock
         return lock if lock in self._locks else ""
 
-    def lock_holder(self, lock: str) -> int | None:
-        """Return the job that runs under a lock."""
-        return min(self._locks.get(lock, ()), default=None)
-
     def pauses_changed(self) -> None:
         """What is paused has changed: forget what was remembered of names, and serve those who wait."""
         self.patterns.forget()

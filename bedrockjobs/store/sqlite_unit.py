@@ -65,7 +65,7 @@ class SQLiteUnit:
             self._rows, self._facts, self.identifiers, self.records, self.ready, self.ready.patterns
         )  # fmt: skip
         self.first_due, self.soonest = self.ready.first_due, self.ready.soonest
-        self.lock_holder, self.pauses_changed = self.ready.lock_holder, self.ready.pauses_changed
+        self.pauses_changed = self.ready.pauses_changed
         self.became_ready, self.must_wake_all = self.ready.became_ready, self.ready.must_wake_all
         self.workers_with_own_jobs = self.ready.workers_with_own_jobs
         self.due_on_all_hosts = self.ready.due_on_all_hosts
@@ -222,13 +222,6 @@ class SQLiteUnit:
     def bound_of_name(self, name: str) -> list[Job]:
         """Return the jobs of a name that are bound to a worker."""
         return self._jobs("bound_of_name", name)
-
-    def count_ahead(self, job: Job, now: str, limit: int) -> int:
-        """Return how many due jobs of its lane and name come before a job, up to ``limit``."""
-        found = self._execute(
-            SQL["count_ahead"], (job.lane, job.name, now, job.priority, job.next_run, job.job_id, limit)
-        ).fetchone()
-        return int(found[0])
 
     def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
         """Return the oldest job of a name in any state, mocked or real."""

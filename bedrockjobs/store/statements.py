@@ -1,4 +1,4 @@
-"""The named statements: of ``queries.sql`` and ``records.sql`` for the writer, of ``views.sql`` for views."""
+"""The named statements: of ``queries.sql`` and ``records.sql`` for the writer, of the others for views."""
 
 from __future__ import annotations
 
@@ -29,6 +29,15 @@ EVENT = 'seq, at, kind, name, jobID, runID, "by", detail'
 RUN_FILTERS = "(:status IS NULL OR status = :status) AND (:worker IS NULL OR worker = :worker)"
 
 
+PREFIX = (
+    "CASE WHEN instr(walk.name, '/') THEN substr(walk.name, 1, instr(walk.name, '/') - 1) ELSE walk.name END"
+)
+"""The beginning of a name that a walk has come to, up to its first slash."""
+
+ALIKE = f"CASE WHEN {PREFIX} = walk.before THEN walk.counted + 1 ELSE 1 END"
+"""How many names with this beginning the walk has seen."""
+
+
 def _found(table: str, key: str, columns: str, wanted: str) -> str:
     """Return the rest of a search of ``finding.sql``, behind its stretch."""
     return (
@@ -43,6 +52,8 @@ MARKS = {
     "found_jobs": _found("jobs", "jobID", COLUMNS, JOB_FOUND),
     "found_runs": _found("runs", "runID", FAILED_RUN, RUN_FOUND),
     "found_events": _found("events", "seq", EVENT, EVENT_FOUND),
+    "alike": ALIKE,
+    "prefix": PREFIX,
     "columns": COLUMNS,
     "event": EVENT,
     "queued": QUEUED,
@@ -63,7 +74,19 @@ def _read(file: str) -> dict[str, str]:
     return found
 
 
+_OLDEST = (
+    "(SELECT min((SELECT nextRun FROM jobs WHERE jobs.lane = {lane} AND jobs.name = {name}"
+    " AND jobs.priority = column1 AND {queued} ORDER BY nextRun LIMIT 1)) FROM (VALUES {priorities}))"
+)
+"""The lowest nextRun of a lane and a name: a seek for each priority."""
+
+
 def _filled(body: str) -> str:
+    body = re.sub(
+        r"\{oldest:([a-z.]+):([a-z.]+)\}",
+        lambda match: _OLDEST.replace("{lane}", match[1]).replace("{name}", match[2]),
+        body,
+    )
     priorities = ", ".join(f"({priority})" for priority in PRIORITIES)
     body = body.replace("{priorities}", priorities)
     for mark, text in MARKS.items():
@@ -79,3 +102,4 @@ STATEMENTS = _read("queries.sql")
 RECORDS = _read("records.sql")
 VIEWS = _read("views.sql") | _read("finding.sql")
 METRICS = _read("metrics.sql")
+QUEUES = _read("queues.sql")

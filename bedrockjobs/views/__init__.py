@@ -43,16 +43,13 @@ from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.reader import Page, Reader
 from bedrockjobs.views import render
+from bedrockjobs.views.explain import Explainer
 from bedrockjobs.views.find import Finder
+from bedrockjobs.views.overview import Standings
+from bedrockjobs.views.queues import Queues
 from bedrockjobs.views.validate import words_of
 
 _P = TypeVar("_P")
-
-COUNTED_MAX = 10_000
-"""Jobs that are counted one by one for an overview; a page says that there are more."""
-
-NAMES_MAX = 500
-"""Names whose oldest job is sought; behind them it is the oldest of the jobs that are counted."""
 
 MINUTES_MAX = 12_000
 """Minutes of which charts are made: a little over a week."""
@@ -91,11 +88,16 @@ class Views:
         clock: Clock,
         settings: Settings,
     ) -> None:
-        """Read from ``reader``, and from ``desk`` and ``stats`` what no table has; wait for ``notifier``."""
+        """Read from ``reader``, from ``presence`` and ``stats`` what no table has; wait for ``notifier``."""
         self._reader = reader
         self.find = Finder(reader)
         """How a person finds jobs."""
-        self._presence = presence
+        self.queues = Queues(reader, presence, clock)
+        """What is queued, and what holds it back."""
+        self.standings = Standings(reader, self.queues, self.find, clock)
+        """How things stand."""
+        self.explainer = Explainer(reader, self.queues)
+        """What a job waits for."""
         self._stats = stats
         self._notifier = notifier
         self._clock = clock
@@ -178,32 +180,6 @@ class Views:
         return Answer(f'{{"events":[{",".join(render.event(row) for row in page.events)}]}}')
 
     # --- what the pages show at first sight --------------------------------------------------------------
-
-    async def overview(self) -> dict[str, Any]:
-        """Return how things stand: counts up to ``COUNTED_MAX`` with whether there are more, and the rest.
-
-        ``ready``, ``later``, ``running`` (runs of workers), ``paused``, ``failed``: pairs of a number and
-        whether there are more; ``oldest_ready``: a stamp, empty where nothing is ready but what somebody
-        paused; ``workers``, ``schedules`` and ``pauses``: numbers.
-        """
-        given = {"now": stamp_ms(self._clock.now()), "most": COUNTED_MAX + 1}
-        row = (await self._reader.view("overview", given, 1, scans=True)).rows[0]
-        counts = dict(zip(("ready", "later", "running", "paused", "failed"), row, strict=False))
-        found: dict[str, Any] = {
-            key: (min(count, COUNTED_MAX), count > COUNTED_MAX) for key, count in counts.items()
-        }
-        found["schedules"], found["pauses"], oldest = row[len(counts) :]
-        if found["pauses"]:  # then it takes a look at the names
-            oldest = min((stamp for _, stamp in await self.queue_heads() if stamp), default="")
-        found["oldest_ready"] = oldest if oldest and oldest <= str(given["now"]) else ""
-        found["workers"] = len(self._presence.workers)
-        return found
-
-    async def queue_heads(self) -> list[tuple[str, str | None]]:
-        """Return the lowest nextRun of each prefix, out of ``NAMES_MAX`` names without the paused ones."""
-        given = {"names": NAMES_MAX, "now": stamp_ms(self._clock.now())}
-        rows = (await self._reader.view("queue_heads", given, NAMES_MAX, scans=True)).rows
-        return [(prefix, stamp) for prefix, stamp in rows]
 
     async def stats(self, since: str, bucket_s: int) -> list[dict[str, Any]]:
         """Return what was done from a stamp on, in buckets of whole minutes, the oldest first.

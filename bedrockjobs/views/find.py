@@ -135,11 +135,11 @@ class Finder:
         page = await self._reader.view("schedules_ahead", given, limit, scans=True)
         return [ScheduleAhead._make(row) for row in page.rows], page.more
 
-    async def schedules_in_trouble(self, now: str, limit: int) -> tuple[list[str], list[str]]:
-        """Return the names of schedules whose last run failed, and of those that are paused."""
-        given = {"now": now, "most": SCHEDULES_LOOKED_AT}
-        rows = (await self._reader.view("schedules_in_trouble", given, limit, scans=True)).rows
-        return [name for name, failed, _ in rows if failed], [name for name, _, paused in rows if paused]
+    async def schedules_that_failed(self, limit: int) -> list[str]:
+        """Return the names of schedules whose last run failed."""
+        given = {"most": SCHEDULES_LOOKED_AT}
+        rows = (await self._reader.view("schedules_that_failed", given, limit, scans=True)).rows
+        return [row[0] for row in rows]
 
     async def _search(
         self,

@@ -10,7 +10,7 @@ import pytest
 
 from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.store import schema
-from bedrockjobs.store.statements import RECORDS, STATEMENTS
+from bedrockjobs.store.statements import QUEUES, RECORDS, STATEMENTS
 
 BY_NAME, BY_PRIORITY, ANY_STATE, BY_PARENT = "jobsByName", "jobsByPriority", "jobsAnyState", "jobsByParent"
 BY_ID = "INTEGER PRIMARY KEY"
@@ -35,10 +35,9 @@ INTENDED = {
     "first_of_name": ANY_STATE,
     "named": ANY_STATE,
     "bound_of_name": ANY_STATE,
-    "next_lane": BY_PRIORITY,
+    "queued_lanes": BY_PRIORITY,
     "lane_in_use": BY_PRIORITY,
     "queued_in_lane": BY_PRIORITY,
-    "count_ahead": BY_NAME,
     "expired": "jobsByExpires",
     "next_expiry": "jobsByExpires",
     "children_of": BY_PARENT,
@@ -104,6 +103,42 @@ RECORDS_NO_SEEK = {
 """Statements beside jobs that only add, or read all of a small table."""
 
 
+QUEUES_INTENDED = {
+    "queue_lanes": {"jobs": BY_PRIORITY},
+    "queue_groups": {"jobs": BY_NAME},
+    "queue_groups_of_names": {"jobs": BY_NAME},
+    "count_groups": {"jobs": BY_NAME},
+    "count_rests": {"jobs": BY_NAME},
+    "lanes_at_once": {"jobs": BY_PRIORITY},
+    "lanes_held": {"jobs": "jobsHolding"},
+    "schedules_on_all_hosts": {"jobs": BY_NAME},
+    "running_by_name": {"runs": "runsOpen", "jobs": ""},
+    "failed_by_name": {"jobs": "jobsAside"},
+    "set_aside": {"jobs": "jobsAside|jobsRepeating", "events": ""},
+    "names_of_jobs": {"jobs": ANY_STATE},
+    "job": {"jobs": BY_ID},
+    "pending_children": {"jobs": BY_PARENT},
+    "jobs_ahead": {"jobs": BY_NAME},
+    "pauses_held": {"pauses": ""},
+    "drained_workers": {"drains": ""},
+}
+"""How a look at the queue finds its rows: the table and its index; without one it reads the first rows, as
+many as the statement says, or all of a small table."""
+
+QUEUES_SCAN = {
+    "queue_lanes": "SCAN jobs USING INDEX jobsByPriority",  # its first entry
+    "lanes_held": "SCAN jobs USING INDEX jobsHolding",
+    "running_by_name": "SCAN (runs USING INDEX runsOpen|jobs)",
+    "set_aside": "SCAN jobs USING INDEX jobsRepeating",
+    "pauses_held": "SCAN pauses",
+    "drained_workers": "SCAN drains",
+}
+"""What a look reads from its beginning, each with a limit."""
+
+GROUPED = {"running_by_name", "failed_by_name"}
+"""Statements that add up by name what a limit bounds."""
+
+
 @pytest.fixture(params=["empty", "analyzed"])
 def database(request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
     """Return a database as a new server has it, and one with jobs of which SQLite knows the statistics."""
@@ -141,6 +176,7 @@ def plan(connection: sqlite3.Connection, sql: str) -> list[str]:
 def test_every_statement_is_judged() -> None:
     assert set(STATEMENTS) == set(INTENDED) | NO_SEEK
     assert set(RECORDS) == set(RECORDS_INTENDED) | RECORDS_NO_SEEK
+    assert set(QUEUES) == set(QUEUES_INTENDED)
 
 
 @pytest.mark.parametrize("name", INTENDED)
@@ -175,6 +211,37 @@ def test_what_reads_all_reads_a_partial_index(database: sqlite3.Connection, name
     steps = plan(database, {**STATEMENTS, **RECORDS}[name])
     assert len(steps) == 1
     assert f"INDEX {index}" in steps[0]
+
+
+def named_plan(connection: sqlite3.Connection, sql: str) -> list[str]:
+    """Return the steps of SQLite's plan for a statement with named parameters."""
+    lists = ("lanes", "names", "groups", "rests")
+    given = {name: "[]" if name in lists else 1 for name in re.findall(r":([a-zA-Z]+)", sql)}
+    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", given)]
+
+
+@pytest.mark.parametrize("name", QUEUES_INTENDED)
+def test_a_look_at_the_queue_uses_its_indexes(database: sqlite3.Connection, name: str) -> None:
+    steps = named_plan(database, QUEUES[name])
+    for table, index in QUEUES_INTENDED[name].items():
+        on_table = [step for step in steps if re.match(rf"(SEARCH|SCAN) {table}\b", step)]
+        assert on_table, steps
+        for step in on_table:
+            assert re.search(index, step), steps
+            if step.startswith("SCAN"):
+                assert re.fullmatch(QUEUES_SCAN.get(name, "no scan"), step), steps
+    assert not [step for step in steps if "TEMP B-TREE" in step and "GROUP BY" not in step], steps
+    assert bool([step for step in steps if "TEMP B-TREE" in step]) == (name in GROUPED), steps
+
+
+def test_a_count_of_a_name_narrows_by_time(database: sqlite3.Connection) -> None:
+    seeks = [step for step in named_plan(database, QUEUES["count_groups"]) if step.startswith("SEARCH jobs")]
+    assert [step[step.index("(") :] for step in seeks] == [
+        "(lane=? AND name=? AND priority=? AND nextRun<?)",
+        "(lane=? AND name=? AND priority=? AND nextRun>?)",
+    ]
+    walk = [step for step in named_plan(database, QUEUES["queue_groups"]) if "name>?" in step]
+    assert walk == ["SEARCH jobs USING INDEX jobsByName (lane=? AND name>?)"]
 
 
 def test_a_take_by_name_narrows_by_everything_it_knows(database: sqlite3.Connection) -> None:

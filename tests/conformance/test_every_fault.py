@@ -100,7 +100,7 @@ class Bench:
         self.engine.begin()
         found, now = self.engine.unit, "2026-01-05 11:00:00"
         exact: list[Any] = [
-            found.records.pauses(), found.records.drains(), found.crash_patterns(), found.lock_holder("L"),
+            found.records.pauses(), found.records.drains(), found.crash_patterns(),
             [job.job_id for job in found.due_on_all_hosts(now)],
             found.has_children(1), [found.job(job_id) for job_id in range(1, 12)],
         ]  # fmt: skip

@@ -16,14 +16,15 @@ from bedrock_worker.cli import main as worker_program
 from prometheus_client import CollectorRegistry, ProcessCollector
 from ruamel.yaml import YAML
 
-from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import Settings
 from bedrockjobs.cli import main as program
+from bedrockjobs.commands.overview import OverviewReply
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.readiness import Pauses, Takers
 from bedrockjobs.observe import logs
 from bedrockjobs.observe.measurements import Measurements
 from bedrockjobs.observe.prometheus import Metrics
-from bedrockjobs.store.reader import Page
+from bedrockjobs.views.queues import Group, Held, Look, Totals
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = sorted(path.relative_to(DEPLOY).as_posix() for path in DEPLOY.rglob("*") if path.is_file())
@@ -55,23 +56,24 @@ def test_every_file_is_judged_here() -> None:
 # --- metrics ---------------------------------------------------------------------------------------------
 
 
-class _Reads:
-    """Stands for the reader and the views."""
+class _Queue:
+    """Stands for the views: one job of one prefix is ready."""
 
     ended = False
 
-    async def view(self, name: str, *_: Any, **__: Any) -> Page:
-        """Return one prefix."""
-        assert name == "queue_prefixes"
-        return Page([("mail", '[1, 2, "2026-01-01 00:00:00"]')], False)
+    def __init__(self) -> None:
+        """Be what is asked of the views, too."""
+        self.standings = self.queues = self
 
-    async def queue_heads(self) -> list[tuple[str, str]]:
-        """Return the same prefix."""
-        return [("mail", "2026-01-01 00:00:00")]
+    async def overview_and_look(self) -> tuple[OverviewReply, Look]:
+        """Return how things stand."""
+        held = Held("2026-01-01 00:00:00", Pauses(()), {}, Takers((), {}), {})
+        numbers = {name: 0 for name, field in OverviewReply.model_fields.items() if field.annotation is int}
+        reply = OverviewReply(**numbers, now=held.now, oldest_ready="", more=[], problems=[], next=[])
+        return reply, Look(held, [Group("", "mail", "", due=1)], False, [])
 
-    async def overview(self) -> dict[str, Any]:
-        """Return nothing much."""
-        return {"failed": (0, False), "schedules": 0, "oldest_ready": "", "pauses": 0}
+    async def add_up(self, look: Look, groups: list[Group], totals: Totals) -> None:
+        """Add nothing."""
 
 
 class _Work:
@@ -83,19 +85,18 @@ class _Work:
 @pytest.fixture
 async def known() -> dict[str, set[str]]:
     """Return the labels of each series that a server has, by its name."""
-    reads: Any = _Reads()
-    clock, measurements = SystemClock(), Measurements()
+    views: Any = _Queue()
+    measurements = Measurements()
     measurements.ticked("fired", 1, 0)
     measurements.started("schedule", 0)
     measurements.ended("success", 0)
     metrics = Metrics(
-        reads,
-        reads,
+        views,
+        views,
         _Work(),
         WorkerRegistry(),
         measurements,
         lambda: {"created": 1},
-        clock,
         Settings(database="jobs.db"),
     )
     registry = CollectorRegistry()

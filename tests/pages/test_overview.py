@@ -38,7 +38,8 @@ async def test_problems_come_first(site: Site, page: Page) -> None:
     problems = [text.strip() for text in await page.locator("#problems li").all_inner_texts()]
     assert problems[0].startswith("1 job is ready and no worker is there.")
     assert problems[1].startswith("1 job has failed")
-    assert problems[2].startswith("Paused: nightly.")
+    assert problems[2].startswith("nightly is paused since")
+    assert "1 job waits, not due yet; reason: move." in problems[2]
     heights = [
         await page.locator(place).first.evaluate("place => place.getBoundingClientRect().top")
         for place in ("#problems", "#tiles", ".chart")
@@ -52,11 +53,8 @@ async def test_problems_come_first(site: Site, page: Page) -> None:
 @pytest.mark.parametrize(
     ("count", "sentence"),
     [
-        (1, "The last run of s1 failed."),
-        (2, "The last runs of s1 and s2 failed."),
-        (3, "The last runs of s1, s2 and s3 failed."),
-        (4, "The last runs of s1, s2, s3 and 1 more schedule failed."),
-        (6, "The last runs of s1, s2, s3 and 3 more schedules failed."),
+        (1, "the last run of s1 failed."),
+        (4, "the last runs of s1, s2, s3 and 1 more schedule failed."),
     ],
 )
 async def test_schedules_that_failed_are_named(site: Site, page: Page, count: int, sentence: str) -> None:
@@ -69,13 +67,29 @@ async def test_schedules_that_failed_are_named(site: Site, page: Page, count: in
     await expect(page.locator("#problems")).to_contain_text(sentence)
 
 
-async def test_a_long_name_is_cut_where_it_is_one_of_many(site: Site, page: Page) -> None:
+async def test_long_names_are_cut_in_a_sentence(site: Site, page: Page) -> None:
     for letter in "xyz":
-        await site.create(letter * 255, repeat="CRON 0 0 1 1 *")
-    await site.ask("PauseJobs", name="*")
+        await site.create(letter * 255)
+        await site.ask("PauseJobs", name=letter * 255)
     await site.open(page, "ui/")
-    cut = [f"{letter * 30}…{letter * 29}" for letter in "xyz"]
-    await expect(page.locator("#problems")).to_contain_text(f"Paused: {cut[0]}, {cut[1]} and {cut[2]}.")
+    for letter in "xyz":
+        cut = f"{letter * 30}…{letter * 29} is paused"
+        await expect(page.locator("#problems")).to_contain_text(cut)
+    await check(page)
+
+
+async def test_a_paused_queue_is_no_peace(site: Site, page: Page) -> None:
+    await site.ask("Heartbeat", worker="w1", names=["*"])
+    for _ in range(500):
+        await site.create("mail/x")
+    await site.ask("PauseJobs", name="mail/*", by="ann")
+    await site.open(page, "ui/")
+    notice = page.locator("#problems li")
+    await expect(notice).to_contain_text("mail/* is paused by ann since")
+    await expect(notice).to_contain_text("500 jobs wait.")
+    assert (await figures(page))["paused"] == "500"
+    await notice.get_by_role("link").click()
+    await page.wait_for_url("**/ui/jobs?state=QUEUED&name=mail%2F*")
 
 
 async def test_counts_stay_fresh(site: Site, page: Page) -> None:

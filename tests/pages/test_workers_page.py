@@ -83,3 +83,5 @@ async def test_many_workers_come_in_pages_and_can_be_sought(site: Site, page: Pa
     await page.keyboard.type("w4*")
     await page.keyboard.press("Enter")
     await expect(page.locator("[data-row]")).to_have_count(10)
+    await site.open(page, "ui/workers?name=w[^4]0")
+    await expect(page.locator("[data-row]")).to_have_count(5)

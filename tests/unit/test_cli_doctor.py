@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from cli_fake import FakeServer, fake_server, run
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import Settings
+from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.wire import stamp
 from bedrockjobs.cli import doctor as module
 from bedrockjobs.cli import main
@@ -52,8 +53,7 @@ def server(monkeypatch: pytest.MonkeyPatch, path: Path) -> FakeServer:
     """Return a server that is well, has no workers, and no job that is due."""
     fake = fake_server(monkeypatch)
     fake.will("Status", status(path))
-    fake.will("ListWorkers", {"workers": []})
-    fake.will("Query", pauses(), rows())
+    fake.will("Overview", overview())
     return fake
 
 
@@ -67,21 +67,15 @@ def status(path: Path | str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rows(*found: tuple[str, str, str]) -> dict[str, Any]:
-    """Return what Query answers: lane, name, since."""
-    return {"headers": ["lane", "name", "due"], "rows": [list(row) for row in found]}
+def overview(*problems: dict[str, Any], workers: int = 1, **more: Any) -> dict[str, Any]:
+    """Return what Overview answers, as far as it matters here."""
+    counts = dict.fromkeys(("ready", "later", "running", "paused", "blocked", "mocked", "failed"), 0)
+    return {**counts, "workers": workers, "taking": workers, "more": [], "problems": list(problems), **more}
 
 
-def pauses(*found: tuple[str, str, str, str, str]) -> dict[str, Any]:
-    """Return what Query answers: pattern, by, reason, since, until."""
-    return {"headers": ["pattern", "by", "reason", "since", "until"], "rows": [list(row) for row in found]}
-
-
-def worker(
-    *names: str, name: str = "w", status: str = "active", accepts: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return a worker as ListWorkers shows it, as far as it matters here."""
-    return {"name": name, "names": list(names), "status": status, "accepts": list(accepts)}
+def problem(kind: str, detail: str, name: str = "", since: str = "") -> dict[str, Any]:
+    """Return something that is wrong."""
+    return {"kind": kind, "name": name, "count": 1, "since": since, "detail": detail}
 
 
 def ago(seconds: float) -> str:
@@ -113,7 +107,7 @@ def test_a_server_that_is_well_gets_ok_from_every_check(server: FakeServer) -> N
     found = findings()
     assert not not_ok(found)
     assert [finding["check"] for finding in found] == [
-        "server", "clock", "schema", "disk", "wal", "owner", "paused", "workers",
+        "server", "clock", "schema", "disk", "wal", "owner", "paused", "workers", "jobs",
     ]  # fmt: skip
 
 
@@ -128,7 +122,9 @@ def test_a_finding_is_a_line(server: FakeServer, path: Path) -> None:
         in lines
     )
     assert "ok   paused   nothing is paused" in lines
-    assert len(lines) == 8
+    assert "ok   workers  1 of 1 take jobs; every ready name is asked for" in lines
+    assert lines[-1] == ("ok   jobs     0 ready, 0 later, 0 running, 0 paused, 0 blocked, 0 mocked, 0 failed")
+    assert len(lines) == 9
 
 
 def test_what_is_wrong_comes_with_what_to_do(path: Path, server: FakeServer) -> None:
@@ -311,7 +307,14 @@ def test_a_file_on_another_machine_is_left_alone(server: FakeServer) -> None:
     server._answers["Status"] = []
     server.will("Status", status("/nowhere/jobs.db"))
     found = findings()
-    assert [finding["check"] for finding in found] == ["server", "clock", "database", "paused", "workers"]
+    assert [finding["check"] for finding in found] == [
+        "server",
+        "clock",
+        "database",
+        "paused",
+        "workers",
+        "jobs",
+    ]
     assert of(found, "database")[0]["level"] == "warn"
 
 
@@ -332,136 +335,71 @@ def test_a_relative_path_is_the_servers(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert module.database_of(None, gone) == Path("jobs.db")
 
 
-# --- pauses ----------------------------------------------------------------------------------------------
-
-
-def test_what_is_paused_is_told_with_who_paused_it(server: FakeServer) -> None:
-    server._answers["Query"] = []
-    held = [
-        ("*", "ann", "moving the disks", "2026-11-21 08:00:00.250", ""),
-        ("it's", "", "", "2026-11-21 09:00:00", "2026-11-21 10:00:00"),
-    ]
-    server.will("Query", pauses(*held), rows())
-    everything, other = of(findings(), "paused")
-    assert everything == {
-        "check": "paused", "level": "warn",
-        "finding": "everything is paused by ann since 2026-11-21 08:00:00 UTC: moving the disks",
-        "advice": "`bedrockjobs schedule resume --all` ends it",
-    }  # fmt: skip
-    assert other["finding"] == "it's is paused since 2026-11-21 09:00:00 UTC until 2026-11-21 10:00:00 UTC"
-    assert other["advice"] == """`bedrockjobs schedule resume 'it'"'"'s'` ends it"""
-
-
-def test_very_many_pauses_are_counted(server: FakeServer) -> None:
-    server._answers["Query"] = []
-    held = [(f"n{number}", "", "", "2026-11-21 08:00:00", "") for number in range(module.NAMES_SHOWN_MAX + 3)]
-    server.will("Query", pauses(*held), rows())
-    found = of(findings(), "paused")
-    assert (len(found), found[-1]["finding"]) == (module.NAMES_SHOWN_MAX + 1, "3 more patterns")
-
-
-# --- the workers -----------------------------------------------------------------------------------------
+# --- the jobs --------------------------------------------------------------------------------------------
 
 
 Ask = Callable[..., Found]
 
 
 @pytest.fixture
-def due(server: FakeServer, path: Path) -> Ask:
-    """Return a function that gives the server workers and due names, and returns what is found of workers."""
+def told(server: FakeServer, path: Path) -> Ask:
+    """Return a function that lets the server tell of problems, and returns what is found of one check."""
 
-    def found(workers: list[dict[str, Any]], *names: tuple[str, str, str], expect: int = 0) -> Found:
+    def found(check: str, *problems: dict[str, Any], expect: int = 0, **more: Any) -> Found:
         server._answers.clear()
         server.will("Status", status(path))
-        server.will("ListWorkers", {"workers": workers})
-        server.will("Query", pauses(), rows(*names))
-        return of(findings(expect=expect), "workers")
+        server.will("Overview", overview(*problems, **more))
+        return of(findings(expect=expect), check)
 
     return found
 
 
-def test_a_name_that_a_worker_asks_for_is_well(due: Ask) -> None:
-    (found,) = due([worker("mail/*", "exact")], ("", "mail/send", ago(900)), ("", "exact", ago(900)))
-    assert found["finding"] == "1 of 1 take jobs; every due name that is not paused is asked for"
+def test_what_is_paused_is_told_in_the_servers_words(told: Ask) -> None:
+    held = [
+        problem("paused", "everything is paused by ann since 2026-11-21 08:00:00: 3 jobs wait", "*"),
+        problem("paused", "it's is paused since 2026-11-21 09:00:00 until 2026-11-21 10:00:00", "it's"),
+        problem("paused", "3 more patterns are paused"),
+    ]
+    everything, other, rest = told("paused", *held)
+    assert everything == {
+        "check": "paused", "level": "warn",
+        "finding": "everything is paused by ann since 2026-11-21 08:00:00 UTC: 3 jobs wait",
+        "advice": "`bedrockjobs schedule resume --all` ends it",
+    }  # fmt: skip
+    assert other["finding"] == "it's is paused since 2026-11-21 09:00:00 UTC until 2026-11-21 10:00:00 UTC"
+    assert other["advice"] == """`bedrockjobs schedule resume 'it'"'"'s'` ends it"""
+    assert rest["advice"] == "`bedrockjobs call ListPauses` shows them"
 
 
-def test_a_name_that_no_worker_asks_for_fails_after_a_while(due: Ask) -> None:
-    (found,) = due([worker("mail/*")], ("", "post", ago(900)), expect=1)
-    assert found["level"] == "fail"
-    assert found["finding"].startswith("post is due for 15m")
-    assert found["finding"].endswith("none of 1 live workers asks for it")
-    assert "--name 'post'" in found["advice"]
-
-
-def test_it_is_a_warning_while_a_worker_may_be_about_to_start_or_clients_give_no_names(due: Ask) -> None:
-    assert due([worker("mail/*")], ("", "post", ago(60)))[0]["level"] == "warn"
-    assert due([], ("", "post", ago(9_000)))[0]["level"] == "warn"
-
-
-@pytest.mark.parametrize("status", ["quiet", "draining", "drained"])
-def test_a_worker_that_takes_no_jobs_does_not_count(due: Ask, status: str) -> None:
-    assert due([worker("*", status=status)], ("", "post", ago(900)), expect=1)[0]["level"] == "fail"
-
-
-def test_a_job_for_one_worker_needs_that_worker(due: Ask) -> None:
-    workers = [worker("*", name="a"), worker("*", name="b")]
-    assert due(workers, ("for b", "post", ago(900)))[0]["level"] == "ok"
-    (found,) = due(workers, ("for c", "post", ago(900)), expect=1)
-    assert "worker c does not ask for it" in found["finding"]
-
-
+@pytest.mark.parametrize("kind", ["no worker", "own command"])
 @pytest.mark.parametrize(
-    ("lane", "option"), [("cmd", "--allow-shell"), ("argv", "--allow-cmd"), ("now url", "--allow-cmd")]
+    ("waited_s", "workers", "level"), [(900, 1, "fail"), (60, 1, "warn"), (9_000, 0, "warn")]
 )
-def test_a_job_with_its_own_command_needs_a_worker_that_accepts_it(due: Ask, lane: str, option: str) -> None:
-    own = lane.split()[-1]
-    (found,) = due([worker("*")], (lane, "a", ago(30)))
-    assert f"none of 1 live workers asks for it with {option}, which its {own} needs" in found["finding"]
-    assert f"--name 'a' {option} 'a'" in found["advice"]
-    assert due([worker("*", accepts=[own])], (lane, "a", ago(30)))[0]["level"] == "ok"
+def test_a_name_that_nobody_takes_fails_after_a_while_where_workers_are_there(
+    told: Ask, kind: str, waited_s: int, workers: int, level: str
+) -> None:
+    wrong = problem(kind, "nobody takes post: w is quiet", "post", ago(waited_s))
+    (found,) = told("workers", wrong, workers=workers, expect=int(level == "fail"))
+    assert (found["level"], found["finding"]) == (level, "nobody takes post: w is quiet")
+    assert ("--allow-shell" in found["advice"]) == (kind == "own command")
 
 
-def test_very_many_names_are_counted(due: Ask) -> None:
-    names = [("", f"n{number:03}", ago(900 - number)) for number in range(module.NAMES_SHOWN_MAX + 5)]
-    found = due([], *names)
-    assert len(found) == module.NAMES_SHOWN_MAX + 1
-    assert found[0]["finding"].startswith("n000 ")
-    assert found[-1]["finding"] == "5 more names that no live worker asks for"
+def test_a_worker_that_is_drained_is_a_warning(told: Ask) -> None:
+    (found,) = told("workers", problem("drained", "worker w takes no jobs", "w"))
+    assert (found["level"], "worker drain --undo" in found["advice"]) == ("warn", True)
 
 
-def test_the_statement_finds_due_names_that_are_not_paused() -> None:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        schema.apply(db)
-        jobs = [
-            ("a", "2026-01-01 00:00:00", "", "QUEUED"), ("a", "2026-01-02 00:00:00", "", "QUEUED"),
-            ("later", "2026-02-01 00:00:00", "", "QUEUED"), ("held", "2026-01-01 00:00:00", "", "QUEUED"),
-            ("mocked", "2026-01-01 00:00:00", "mock", "QUEUED"),
-            ("b", "2026-01-03 00:00:00", "for w", "QUEUED"),
-            ("busy", "2026-01-03 00:00:00", "", "RUNNING"), ("free", "2026-01-03 00:00:00", "", "RUNQUEUED"),
-        ]  # fmt: skip
-        db.executemany(
-            "INSERT INTO jobs (created, name, nextRun, lane, state)"
-            " VALUES ('2026-01-01 00:00:00', ?, ?, ?, ?)",
-            jobs,
-        )
-        db.execute("INSERT INTO pauses (pattern, since) VALUES ('hel*', '2026-01-01 00:00:00')")
-        db.execute("INSERT INTO pauses VALUES ('free', '', '', '2026-01-01 00:00:00', '2026-01-02 00:00:00')")
-        sql = module._statement().replace("{now}", "2026-01-15 00:00:00")
-        assert db.execute(sql).fetchall() == [
-            ("", "a", "2026-01-01 00:00:00"), ("", "free", "2026-01-03 00:00:00"),
-            ("for w", "b", "2026-01-03 00:00:00"),
-        ]  # fmt: skip
+def test_counts_come_first_and_then_what_is_wrong_with_jobs(told: Ask) -> None:
+    late = problem("late", "the oldest ready job has waited for 6m40s")
+    counts, found = told("jobs", late, ready=10_000, failed=2, more=["ready"])
+    assert counts["finding"] == (
+        "10,000 or more ready, 0 later, 0 running, 0 paused, 0 blocked, 0 mocked, 2 failed"
+    )
+    assert (found["level"], found["finding"]) == ("warn", late["detail"])
 
 
-def test_the_statement_finds_each_name_by_one_seek() -> None:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        schema.apply(db)
-        steps = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {module._statement()}")]
-    assert "SEARCH later USING INDEX jobsByName ((lane,name)>(?,?))" in steps
-    assert [step for step in steps if step.startswith("SCAN jobs")] == ["SCAN jobs USING INDEX jobsByName"]
-
-
-def test_a_server_that_cannot_answer_is_a_warning(server: FakeServer) -> None:
-    server._answers["Query"] = []
-    server.will("Query", TimeoutError("timed out"), TimeoutError("timed out"))
-    assert [finding["check"] for finding in not_ok(findings())] == ["paused", "workers"]
+def test_a_server_that_cannot_look_in_time_is_a_warning(server: FakeServer, path: Path) -> None:
+    server._answers["Overview"] = []
+    server.will("Overview", TimedOut("Timeout"))
+    found = findings()
+    assert (of(found, "jobs")[0]["level"], of(found, "workers")) == ("warn", [])

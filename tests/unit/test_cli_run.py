@@ -217,11 +217,6 @@ def event(seq: int, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def newest(seq: int) -> dict[str, Any]:
-    """Return the answer to the question for the last event."""
-    return {"headers": ["seq"], "rows": [[seq]]}
-
-
 @pytest.mark.parametrize(
     ("arguments", "asked"),
     [
@@ -231,7 +226,7 @@ def newest(seq: int) -> dict[str, Any]:
     ],
 )
 def test_events_shows_the_last(arguments: list[str], asked: dict[str, Any], fake: FakeServer) -> None:
-    fake.will("Query", newest(9))
+    fake.will("Overview", {"newestEvent": 9})
     fake.will("Events", {"events": [event(8), event(9, jobID=7, detail="x\u001b")]})
     lines = run("events", *arguments).stdout.splitlines()
     assert [given for name, given in fake.wired if name == "Events"] == [{**asked, "limit": 1000}]
@@ -242,7 +237,7 @@ def test_events_shows_the_last(arguments: list[str], asked: dict[str, Any], fake
 
 
 def test_events_follows_until_interrupted(fake: FakeServer, pauses: list[float]) -> None:
-    fake.will("Query", newest(1))
+    fake.will("Overview", {"newestEvent": 1})
     answers: list[dict[str, Any] | Callable[[Command[Any]], Answer]] = [
         {"events": [event(1)]}, {"events": []}, {"events": [event(2, jobID=7, runID=3)]}, interrupted,
     ]  # fmt: skip
@@ -261,7 +256,7 @@ def test_events_follows_until_interrupted(fake: FakeServer, pauses: list[float])
 
 
 def test_events_from_now_on_begin_at_the_last_one(fake: FakeServer) -> None:
-    fake.will("Query", newest(41))
+    fake.will("Overview", {"newestEvent": 41})
     fake.will("Events", interrupted)
     assert run("events", "-f", "--after", "-1", "-o", "jsonl").exit_code == 130
     assert fake.wired[-1][1]["after"] == 41

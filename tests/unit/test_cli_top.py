@@ -12,7 +12,7 @@ from cli_fake import FakeServer, fake_server, run
 from rich.console import Console
 
 from bedrockjobs.base.clock import ManualClock, SystemClock
-from bedrockjobs.base.errors import BadQuery
+from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli import top
 from bedrockjobs.cli.output import Record
@@ -22,14 +22,17 @@ from bedrockjobs.client import Answer, ServerUnreachable
 from bedrockjobs.commands import Command
 
 STATUS = {"version": "1.0", "started": "2026-11-21 08:00:00", "now": "2026-11-21 09:30:00"}
-STATES = {
-    "headers": ["state", "jobs", "due"],
-    "rows": [["QUEUED", 1500, 1200], ["RUNNING", 2, 2], ["FAILED", 3, 3]],
-}
-NEXT = {
-    "headers": ["name", "nextRun", "paused"],
-    "rows": [["backup", "2026-11-21 09:31:30", None], ["report", "2026-11-21 10:00:00", "rep*"]],
-}
+OVERVIEW = {
+    "ready": 1200, "later": 300, "running": 2, "paused": 0, "blocked": 4, "mocked": 0, "untaken": 1,
+    "failed": 3, "children": 0, "more": ["ready"],
+    "problems": [
+        {"kind": "failed", "name": "", "count": 3, "since": "", "detail": "3 jobs have failed"},
+    ],
+    "next": [
+        {"jobID": 1, "name": "backup", "nextRun": "2026-11-21 09:31:30", "paused": ""},
+        {"jobID": 2, "name": "report", "nextRun": "2026-11-21 10:00:00", "paused": "rep*"},
+    ],
+}  # fmt: skip
 RUNS = [
     {"runID": 3, "name": "import", "started": "2026-11-21 09:29:01.0", "worker": "w1", "host": "h1",
      "stop": "", "progress": {"percent": 40, "message": "copying"}},
@@ -50,7 +53,7 @@ def prepared(fake: FakeServer, times: int = 1) -> None:
         fake.will("Status", STATUS)
         fake.will("ListRuns", {"runs": RUNS})
         fake.will("ListWorkers", {"workers": WORKERS})
-        fake.will("Query", STATES, NEXT)
+        fake.will("Overview", OVERVIEW)
 
 
 def test_once_prints_one_frame(fake: FakeServer) -> None:
@@ -59,20 +62,23 @@ def test_once_prints_one_frame(fake: FakeServer) -> None:
     assert result.exit_code == 0, result.stderr
     words = [line.split() for line in result.stdout.splitlines()]
     assert words[0][:6] == ["bedrockjobs", "1.0", "127.0.0.1:8888", "up", "1h30m", "2026-11-21"]
-    assert words[1] == ["ready", "1,200", "waiting", "300", "running", "2", "paused", "0", "failed", "3"]
+    assert words[1] == [
+        "ready", "1,200+", "later", "300", "running", "2", "paused", "0", "blocked", "4", "untaken", "1",
+        "failed", "3",
+    ]  # fmt: skip
+    assert words[2] == ["3", "jobs", "have", "failed"]
     assert ["3", "import", "59s", "████░░░░░░", "40", "%", "copying", "w1@h1"] in words
     assert ["backup", "in", "1m30s", "2026-11-21", "09:31:30", "UTC"] in words
     assert ["report", "in", "30m", "2026-11-21", "10:00", "UTC", "rep*"] in words
     assert ["w1", "active", "1", "4", "h1", "a*"] in words
     assert fake.tries == [1]
-    [states, _] = [given["query"] for name, given in fake.wired if name == "Query"]
-    assert "nextRun <= '2026-11-21 09:30:00'" in states
 
 
 def test_a_frame_as_data(fake: FakeServer) -> None:
     prepared(fake)
     data = json.loads(run("top", "-o", "json").stdout)
-    assert (data["ready"], data["waiting"], data["running"], data["failed"]) == (1200, 300, 2, 3)
+    assert (data["ready"], data["later"], data["running"], data["failed"]) == (1200, 300, 2, 3)
+    assert (data["schedules"], data["problems"]) == (OVERVIEW["next"], OVERVIEW["problems"])
     assert (data["runs"], data["workers"]) == (RUNS, WORKERS)
 
 
@@ -87,7 +93,7 @@ def test_jobs_that_cannot_be_counted_in_time(fake: FakeServer) -> None:
     prepared(fake)
     fake.will("Status", STATUS)
     failing = FakeServerAnswers(fake)
-    failing.only("Query", BadQuery("Query aborted"))
+    failing.only("Overview", TimedOut("Timeout"))
     assert "The jobs could not be counted in time." in run("top", "--once").stdout
 
 
@@ -118,14 +124,14 @@ def test_a_huge_table_is_counted_less_often_than_it_is_drawn(
         return answer
 
     prepared(fake, 3)
-    fake._answers["Query"] = []
-    fake.will("Query", slow(STATES), slow(NEXT), slow(STATES), slow(NEXT))
+    fake._answers["Overview"] = []
+    fake.will("Overview", slow(OVERVIEW), slow(OVERVIEW))
     with click.Context(click.Command("top")):
         observer = top.Observer(Session())
-        for pause, counts in ((0, 2), (4.4, 2), (0.2, 4)):
+        for pause, counts in ((0, 1), (2.2, 1), (0.2, 2)):
             clock.advance(pause)
             observer.observe()
-            assert [name for name, _ in fake.wired].count("Query") == counts
+            assert [name for name, _ in fake.wired].count("Overview") == counts
 
 
 def shown(picture: Picture, height: int | None = None) -> str:
@@ -159,8 +165,9 @@ def test_ctrl_c_ends_it_with_0(fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_small_screen_says_that_there_is_more() -> None:
-    schedules = [{"name": RawJSON(f'"s{at}"'), "nextRun": RawJSON('"2026-11-22"')} for at in range(9)]
-    picture = Picture(now="2026-11-21 09:30:00", schedules=schedules)
+    schedules = [{"name": f"s{at}", "nextRun": "2026-11-22"} for at in range(9)]
+    overview = {"next": RawJSON(json.dumps(schedules))}
+    picture = Picture(now="2026-11-21 09:30:00", overview=overview)
     assert "and 7 more" in shown(picture, 24)
     assert "s8" in shown(picture)
     assert len(shown(picture, 24).splitlines()) <= 24

@@ -1,0 +1,174 @@
+"""The commands that say how things stand: counts and what is wrong, queue by queue, and what is paused."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from bedrockjobs.base.config import NAME_CHARS_MAX
+from bedrockjobs.commands.base import Command, Example, Paging, Reply
+from bedrockjobs.commands.refusals import BUSY, SLOW
+from bedrockjobs.commands.runs import Limit
+from bedrockjobs.commands.take import Pattern
+
+
+class Problem(Reply):
+    """One thing that a person should know; ``detail`` says it in plain words."""
+
+    kind: str = Field(
+        description="`no worker`, `own command`, `late`, `blocked`, `failed`, `last run failed`, `paused` or"
+        " `drained`."
+    )
+    name: str = Field(description="A job's name, a pattern or a worker; empty where it is about many.")
+    count: int = Field(description="How many jobs, or schedules, it is about.")
+    since: str = Field(description="Since when; empty where that is not known.")
+    detail: str
+
+
+class NextSchedule(Reply):
+    """A schedule that fires soon."""
+
+    job_id: int
+    name: str
+    next_run: str
+    paused: str = Field(description="A pattern that pauses it; empty where none does.")
+
+
+class OverviewReply(Reply):
+    """How things stand: counts of jobs, what is wrong, the most pressing first, and what fires next."""
+
+    now: str
+    ready: int = Field(description="Due, and nothing but a worker is missing.")
+    later: int = Field(description="Their nextRun is to come.")
+    running: int = Field(
+        description="Runs in progress; those of clients without a worker name as far as they are old."
+    )
+    paused: int = Field(description="Queued, due or not, under a pause.")
+    blocked: int = Field(description="Due, and another job holds their lock.")
+    mocked: int = Field(description="Queued, and only a GetJob with getMockedJobs takes them.")
+    failed: int
+    children: int = Field(description="In the state PAUSED: they wait for their family.")
+    untaken: int = Field(description="Ready jobs that no live worker takes.")
+    repeating: int
+    pauses: int = Field(description="Patterns that are paused.")
+    workers: int = Field(description="Live workers.")
+    taking: int = Field(description="Live workers that are neither drained nor quiet.")
+    oldest_ready: str = Field(description="Since when the oldest ready job is due; empty where none is.")
+    more: list[str] = Field(description="The counts that ended at a limit: there are at least so many.")
+    problems: list[Problem]
+    next: list[NextSchedule]
+    newest_event: int = Field(description="The seq of the newest event; 0 before the first.")
+
+
+class Overview(Command[OverviewReply]):
+    """Tell how things stand: how many jobs are ready, wait or run, and what is wrong."""
+
+    group = "server"
+    where = "reader"
+    example = Example(
+        {},
+        {
+            "now": "2026-11-21 10:00:00", "ready": 500, "later": 3, "running": 2, "paused": 500, "blocked": 0,
+            "mocked": 0, "failed": 1, "children": 0, "untaken": 0, "repeating": 4, "pauses": 1, "workers": 2,
+            "taking": 2, "oldestReady": "2026-11-21 09:59:58", "more": [],
+            "problems": [
+                {
+                    "kind": "paused", "name": "mail/*", "count": 500, "since": "2026-11-21 09:00:00",
+                    "detail": "mail/* is paused by ann since 2026-11-21 09:00:00: 500 jobs wait",
+                }
+            ],
+            "next": [
+                {"jobID": 3, "name": "report/day", "nextRun": "2026-11-22 06:00:00", "paused": ""}
+            ],
+            "newestEvent": 17,
+        },
+    )  # fmt: skip
+    refusals = [SLOW, BUSY]
+
+
+class QueueReply(Reply):
+    """The jobs of one name."""
+
+    name: str
+    ready: int
+    later: int
+    running: int
+    paused: int
+    blocked: int
+    mocked: int
+    failed: int
+    untaken: int = Field(description="Those of the ready ones that no live worker takes.")
+    oldest_ready: str = Field(description="Since when the oldest ready one is due; empty where none is.")
+    age: int = Field(description="Seconds since then.")
+    paused_by: str = Field(description="The pattern that pauses the name; empty where none does.")
+    workers: int = Field(description="Live workers that take its jobs.")
+    more: bool = Field(description="Whether a count ended at a limit: there are at least so many.")
+
+
+class QueuesReply(Reply):
+    """A page of names."""
+
+    queues: list[QueueReply]
+
+
+class ListQueues(Command[QueuesReply]):
+    """List the names of jobs with how many are ready, wait or run, and how many workers take them."""
+
+    group = "server"
+    where = "reader"
+    paging = Paging("queues", "name", "after")
+    example = Example(
+        {"name": "mail/*"},
+        {
+            "queues": [
+                {
+                    "name": "mail/welcome", "ready": 12, "later": 0, "running": 2, "paused": 0, "blocked": 0,
+                    "mocked": 0, "failed": 1, "untaken": 0, "oldestReady": "2026-11-21 09:59:58", "age": 2,
+                    "pausedBy": "", "workers": 2, "more": False,
+                }
+            ]
+        },
+    )  # fmt: skip
+    refusals = [SLOW, BUSY]
+
+    name: Pattern | None = Field(None, description="Only names that match this GLOB pattern.")
+    after: Annotated[str, Field(max_length=NAME_CHARS_MAX)] = Field(
+        "", description="Only names behind this one: the last one of the page before."
+    )
+    limit: Limit = Field(100, description="How many at the most.")
+
+
+class PauseReply(Reply):
+    """A pattern that is paused."""
+
+    pattern: str
+    by: str
+    reason: str
+    since: str
+    until: str = Field(description="When it goes on by itself; empty: when somebody resumes it.")
+
+
+class PausesReply(Reply):
+    """What is paused, by pattern."""
+
+    pauses: list[PauseReply]
+
+
+class ListPauses(Command[PausesReply]):
+    """List what is paused, by whom and why."""
+
+    group = "schedules"
+    where = "reader"
+    example = Example(
+        {},
+        {
+            "pauses": [
+                {
+                    "pattern": "mail/*", "by": "ann", "reason": "the mail server is down",
+                    "since": "2026-11-21 09:00:00", "until": "",
+                }
+            ]
+        },
+    )  # fmt: skip
+    refusals = [BUSY]

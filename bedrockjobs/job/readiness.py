@@ -1,0 +1,201 @@
+"""What stands between a queued job and its run, defined once. Pure: no rows are read, no clock, no SQL.
+
+A queued job is in one of five standings, and the first that fits counts:
+
+- ``mocked``: only a GetJob with ``getMockedJobs`` takes it.
+- ``paused``: a pause covers its name, and nobody asked for this run.
+- ``later``: its nextRun is to come. So is a schedule on all hosts: no worker takes it, the server makes jobs
+  of it at its time.
+- ``blocked``: a running job holds its lock.
+- ``ready``: a worker that asks for it gets it, now or after the jobs before it.
+
+Whether there is such a worker is another question: ``Takers`` answers it. A RUNQUEUED job runs until its
+nextRun and is then queued like any other. The overview, the metrics, ``top``, ``doctor`` and ExplainJob all
+ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from bedrockjobs.base.glob import glob, is_plain
+from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, parse_lane
+from bedrockjobs.job.rows import PauseRow
+
+Standing = Literal["ready", "later", "paused", "blocked", "mocked"]
+
+WORKERS_NAMED_MAX = 3
+"""Workers that a sentence names; the others it counts."""
+
+
+class Pauses:
+    """The pauses that hold at one moment; each name is matched once."""
+
+    def __init__(self, rows: Iterable[PauseRow]) -> None:
+        """Hold these, in the order in which they are asked."""
+        self.rows = tuple(rows)
+        self._known: dict[str, PauseRow | None] = {}
+
+    def of(self, name: str, lane: str) -> PauseRow | None:
+        """Return the first that keeps a job from being taken; none keeps one that somebody asked for."""
+        if not self.rows or parse_lane(lane).now:
+            return None
+        if name not in self._known:
+            self._known[name] = next((row for row in self.rows if glob(name, row.pattern)), None)
+        return self._known[name]
+
+
+def lock_holder(lane: str, holders: Mapping[str, int]) -> int | None:
+    """Return the running job that holds the lock of a lane; ``holders`` are jobs by lock."""
+    lock = parse_lane(lane).lock
+    return holders.get(lock) if lock else None
+
+
+def standing(name: str, lane: str, *, due: bool, pauses: Pauses, holders: Mapping[str, int]) -> Standing:
+    """Return where a queued job stands."""
+    if lane == MOCK_LANE:
+        return "mocked"
+    if pauses.of(name, lane) is not None:
+        return "paused"
+    if not due or lane == EVERY_LANE:
+        return "later"
+    return "ready" if lock_holder(lane, holders) is None else "blocked"
+
+
+class Need(NamedTuple):
+    """What a job asks of its worker beside its name."""
+
+    own: str = ""
+    """``cmd``, ``argv`` or ``url``: the command that it brings along, which the worker must accept."""
+    worker: str = ""
+    """The only worker that may take it."""
+
+
+def need_of(lane: str) -> Need:
+    """Return what the jobs of a lane ask of their worker; of schedules on all hosts no lane tells it."""
+    parts = parse_lane(lane)
+    return Need(parts.own, parts.worker)
+
+
+class Drain(NamedTuple):
+    """A worker that somebody lets take no more jobs."""
+
+    worker: str
+    by: str
+    since: str
+
+
+class Asking(Protocol):
+    """What counts of a live worker."""
+
+    quiet: bool
+
+    @property
+    def name(self) -> str:
+        """Return who it is."""
+        ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the patterns of the names it asks for."""
+        ...
+
+    @property
+    def accepts(self) -> Sequence[str]:
+        """Return which own commands of jobs it runs."""
+        ...
+
+
+class Takers:
+    """Which live workers take the jobs of a name: those that ask for it, accept it, and are not held back.
+
+    Names are matched once for each pattern, however many workers ask in the same words.
+    """
+
+    def __init__(self, workers: Iterable[Asking], drains: Mapping[str, Drain]) -> None:
+        """Look at these workers; ``drains`` are the drained ones by name."""
+        self._workers = {worker.name: worker for worker in workers}
+        self._drains = drains
+        self._plain: dict[str, list[Asking]] = {}
+        self._globs: dict[str, list[Asking]] = {}
+        self._known: dict[tuple[tuple[str, ...], Need], tuple[str, ...]] = {}
+        for _, worker in sorted(self._workers.items()):
+            for pattern in worker.names:
+                patterns = self._plain if is_plain(pattern) else self._globs
+                patterns.setdefault(pattern, []).append(worker)
+
+    def __contains__(self, worker: str) -> bool:
+        """Tell whether a worker is there."""
+        return worker in self._workers
+
+    def __len__(self) -> int:
+        """Return how many workers are there."""
+        return len(self._workers)
+
+    @property
+    def taking(self) -> int:
+        """Return how many of them are neither drained nor quiet."""
+        return sum(not self._held_back(worker) for worker in self._workers.values())
+
+    def of(self, name: str, need: Need) -> tuple[str, ...]:
+        """Return the names of the workers that take such jobs, sorted."""
+        key = (self._patterns(name), need)
+        found = self._known.get(key)
+        if found is None:
+            asking = self._asking(key[0], need)
+            found = tuple(worker.name for worker in asking if not self._why_not(worker, need))
+            self._known[key] = found
+        return found
+
+    def asked_for(self, name: str, need: Need) -> bool:
+        """Tell whether a worker that is not held back asks for such jobs, also one that accepts them not."""
+        return any(not self._held_back(worker) for worker in self._asking(self._patterns(name), need))
+
+    def why_nobody(self, name: str, need: Need) -> str:
+        """Return in plain words why nobody takes such jobs."""
+        if not self._workers:
+            return "no worker is there"
+        asking = self._asking(self._patterns(name), need)
+        if need.worker and not asking:
+            there = "does not ask for it" if need.worker in self._workers else "is not there"
+            return f"worker {need.worker}, for which it is, {there}"
+        if not asking:
+            if len(self._workers) == 1:
+                return f"the only worker that is there, {next(iter(self._workers))}, does not ask for it"
+            return f"none of {len(self._workers)} workers that are there asks for it"
+        said = [
+            f"{worker.name} asks for it but {self._why_not(worker, need)}"
+            for worker in asking[:WORKERS_NAMED_MAX]
+        ]
+        if len(asking) > WORKERS_NAMED_MAX:
+            said.append(f"and so on for {len(asking) - WORKERS_NAMED_MAX} more")
+        return "; ".join(said)
+
+    def _patterns(self, name: str) -> tuple[str, ...]:
+        """Return the patterns that match a name."""
+        plain = (name,) if name in self._plain else ()
+        return plain + tuple(pattern for pattern in self._globs if glob(name, pattern))
+
+    def _asking(self, patterns: tuple[str, ...], need: Need) -> list[Asking]:
+        """Return the workers with one of these patterns that may take such jobs, by name."""
+        found = {
+            worker.name: worker
+            for pattern in patterns
+            for worker in self._plain.get(pattern) or self._globs[pattern]
+            if need.worker in ("", worker.name)
+        }
+        return [worker for _, worker in sorted(found.items())]
+
+    def _held_back(self, worker: Asking) -> str:
+        drain = self._drains.get(worker.name)
+        if drain is not None:
+            return f"is drained since {drain.since}" + (f", by {drain.by}" if drain.by else "")
+        return "is quiet" if worker.quiet else ""
+
+    def _why_not(self, worker: Asking, need: Need) -> str:
+        """Return why a worker that asks does not take such jobs; empty where it does."""
+        held_back = self._held_back(worker)
+        if not held_back and need.own and need.own not in worker.accepts:
+            return f"does not accept jobs with {need.own}"
+        return held_back

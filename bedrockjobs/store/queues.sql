@@ -1,0 +1,136 @@
+-- How things stand: what is queued, by lane and name, and what decides whether it may be taken. The words are
+-- those of `bedrockjobs/job/readiness.py`. Each statement looks at a bounded number of index entries, however
+-- long the queue is; `:limit` bounds its rows.
+
+-- name: queue_lanes
+-- The lanes in which jobs are queued.
+WITH RECURSIVE found (lane) AS (
+    SELECT (SELECT lane FROM jobs WHERE {queued} ORDER BY lane LIMIT 1)
+    UNION ALL
+    SELECT (SELECT jobs.lane FROM jobs WHERE jobs.lane > found.lane AND {queued} ORDER BY jobs.lane LIMIT 1)
+        FROM found WHERE found.lane IS NOT NULL LIMIT :limit
+)
+SELECT lane FROM found WHERE lane IS NOT NULL;
+
+-- name: queue_groups
+-- The queued names of some lanes, each lane in turn so that none hides the others, with the lowest nextRun of
+-- each. Of names with the same beginning up to a slash `:alike` come one by one; the row behind them, marked by a
+-- 1, is the first of the rest.
+WITH RECURSIVE walk (lane, name, before, counted) AS (
+    SELECT value, (SELECT jobs.name FROM jobs WHERE jobs.lane = value AND {queued} ORDER BY jobs.name LIMIT 1),
+        '', 0 FROM json_each(:lanes)
+    UNION ALL
+    SELECT walk.lane, (
+        SELECT jobs.name FROM jobs WHERE jobs.lane = walk.lane AND {queued} AND jobs.name >=
+            CASE WHEN {alike} > :alike THEN {prefix} || '0' ELSE walk.name || char(1) END
+            ORDER BY jobs.name LIMIT 1
+    ), {prefix}, {alike} FROM walk WHERE walk.name IS NOT NULL LIMIT :walked
+)
+SELECT lane, name, {alike} > :alike, CASE WHEN {alike} <= :alike THEN {oldest:walk.lane:walk.name} END
+    FROM walk WHERE name IS NOT NULL LIMIT :limit;
+
+-- name: queue_groups_of_names
+-- The same of some names.
+SELECT lanes.value, names.value, 0, {oldest:lanes.value:names.value}
+    FROM json_each(:names) AS names CROSS JOIN json_each(:lanes) AS lanes
+    WHERE EXISTS (SELECT 1 FROM jobs WHERE jobs.lane = lanes.value AND jobs.name = names.value AND {queued})
+    LIMIT :limit;
+
+-- name: count_groups
+-- Of pairs of a lane and a name: how many jobs are due, and how many are to come, each up to `:most`. A RUNQUEUED
+-- job that is not due runs.
+SELECT groups.key,
+    (SELECT count(*) FROM (SELECT 1 FROM (VALUES {priorities}) AS classes CROSS JOIN jobs
+        WHERE jobs.lane = groups.value ->> 0 AND jobs.name = groups.value ->> 1
+        AND jobs.priority = classes.column1 AND jobs.nextRun <= :now AND {queued} LIMIT :most)),
+    (SELECT count(*) FROM (SELECT 1 FROM (VALUES {priorities}) AS classes CROSS JOIN jobs
+        WHERE jobs.lane = groups.value ->> 0 AND jobs.name = groups.value ->> 1
+        AND jobs.priority = classes.column1 AND jobs.nextRun > :now AND {queued} AND jobs.state = 'QUEUED'
+        LIMIT :most))
+    FROM json_each(:groups) AS groups LIMIT :limit;
+
+-- name: count_rests
+-- The same of all names from one on with the same beginning, and the lowest nextRun, out of the first `:most`.
+SELECT rests.key, (
+    SELECT json_array(total(nextRun <= :now), total(nextRun > :now AND state = 'QUEUED'), min(nextRun), count(*))
+        FROM (SELECT nextRun, state FROM jobs WHERE jobs.lane = rests.value ->> 0
+            AND jobs.name >= rests.value ->> 1 AND jobs.name < rests.value ->> 2 AND {queued} LIMIT :most)
+) FROM json_each(:rests) AS rests LIMIT :limit;
+
+-- name: lanes_at_once
+-- Of some lanes, whatever the names: how many jobs are due, up to `:most`, and the lowest nextRun.
+WITH classes (lane, priority) AS (SELECT value, column1 FROM json_each(:lanes) CROSS JOIN (VALUES {priorities}))
+SELECT
+    (SELECT count(*) FROM (SELECT 1 FROM classes CROSS JOIN jobs WHERE jobs.lane = classes.lane
+        AND jobs.priority = classes.priority AND jobs.nextRun <= :now AND {queued} LIMIT :most)),
+    (SELECT min((SELECT nextRun FROM jobs WHERE jobs.lane = classes.lane
+        AND jobs.priority = classes.priority AND {queued} ORDER BY nextRun LIMIT 1)) FROM classes)
+LIMIT :limit;
+
+-- name: pauses_held
+-- The pauses that hold, by pattern.
+SELECT pattern, "by", reason, since, "until" FROM pauses WHERE "until" = '' OR "until" > :now
+    ORDER BY pattern LIMIT :limit;
+
+-- name: drained_workers
+-- The workers that take no more jobs because somebody wants it so.
+SELECT worker, "by", since FROM drains ORDER BY worker LIMIT :limit;
+
+-- name: lanes_held
+-- The lanes of running jobs, with the first of them: who may hold a lock.
+SELECT lane, min(jobID) FROM jobs INDEXED BY jobsHolding WHERE state = 'RUNNING' AND lane <> ''
+    GROUP BY lane LIMIT :limit;
+
+-- name: schedules_on_all_hosts
+-- The schedules of which the server makes a job for each worker.
+SELECT name, options FROM jobs WHERE lane = 'every' AND {queued} ORDER BY name LIMIT :limit;
+
+-- name: running_by_name
+-- How many runs are in progress; and how many jobs runs without a name of its worker has, among the `:oldest` jobs.
+SELECT name, count(*) FROM (SELECT name FROM runs INDEXED BY runsOpen WHERE status = 'running' LIMIT :most)
+    GROUP BY name
+UNION ALL
+SELECT name, count(*) FROM (SELECT name, state, nextRun, runID FROM jobs ORDER BY jobID LIMIT :oldest)
+    WHERE runID = 0 AND (state = 'RUNNING' OR (state = 'RUNQUEUED' AND nextRun > :now)) GROUP BY name
+LIMIT :limit;
+
+-- name: failed_by_name
+-- How many jobs of each name have failed, out of the first `:most`.
+SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most)
+    GROUP BY name LIMIT :limit;
+
+-- name: set_aside
+-- How many jobs have failed, how many wait for their children, how many repeat, and the newest event.
+SELECT
+    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most)),
+    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'PAUSED' LIMIT :most)),
+    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsRepeating WHERE repeat <> '' LIMIT :most)),
+    (SELECT coalesce(max(seq), 0) FROM events)
+LIMIT :limit;
+
+-- name: names_of_jobs
+-- The names of all jobs that match a pattern, each found by a seek.
+WITH RECURSIVE found (name) AS (
+    SELECT (SELECT name FROM jobs WHERE name > :after AND name BETWEEN :low AND :high ORDER BY name LIMIT 1)
+    UNION ALL
+    SELECT (SELECT jobs.name FROM jobs WHERE jobs.name > found.name AND jobs.name <= :high
+        ORDER BY jobs.name LIMIT 1) FROM found WHERE found.name IS NOT NULL
+)
+SELECT name FROM found WHERE name IS NOT NULL AND (:pattern IS NULL OR name GLOB :pattern) LIMIT :limit;
+
+-- name: job
+-- One job.
+SELECT {columns} FROM jobs WHERE jobID = :jobID LIMIT :limit;
+
+-- name: pending_children
+-- How many children of a job have not ended, up to `:most`.
+SELECT count(*) FROM (SELECT 1 FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0
+    AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED') LIMIT :most) LIMIT :limit;
+
+-- name: jobs_ahead
+-- How many due jobs of the same lane and name come before one.
+SELECT count(*) FROM (
+    {branches:SELECT jobID FROM jobs WHERE lane = :lane AND name = :name AND priority = {priority} AND {queued}
+        AND nextRun <= CASE WHEN {priority} > :priority THEN :now WHEN {priority} = :priority THEN :nextRun ELSE '' END
+        AND NOT ({priority} = :priority AND nextRun = :nextRun AND jobID >= :jobID)} LIMIT :most
+) LIMIT :limit;

@@ -1,0 +1,110 @@
+"""ExplainJob: what stands between a job and its next run, the most decisive first.
+
+A queued job's reasons are those of ``bedrockjobs.job.readiness``; each is told, not only the first.
+"""
+
+from __future__ import annotations
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.errors import NotFound
+from bedrockjobs.commands import ExplainJob
+from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
+from bedrockjobs.job.readiness import Need, Takers, lock_holder, need_of
+from bedrockjobs.job.rows import Job
+from bedrockjobs.store.reader import Reader
+from bedrockjobs.views.problems import pause_words
+from bedrockjobs.views.queues import Held, Queues
+
+AHEAD_MAX = 1_000
+"""Jobs ahead that are counted, and children."""
+
+Reasons = list[tuple[str, str]]
+
+
+class Explainer:
+    """Explains the jobs of one server."""
+
+    def __init__(self, reader: Reader, queues: Queues) -> None:
+        """Read from ``reader``, and what holds jobs back from ``queues``."""
+        self._reader = reader
+        self._queues = queues
+
+    async def explain(self, command: ExplainJob) -> str:
+        """Return the list of what a job waits for as JSON text; it is empty where nothing is in the way.
+
+        Raises NotFound.
+        """
+        rows = (await self._reader.view("job", {"jobID": command.job_id}, 1)).rows
+        if not rows:
+            raise NotFound("No job with this jobID", f"there is no job {command.job_id}")
+        row = Job._make(rows[0])
+        waits = [{"reason": reason, "detail": detail} for reason, detail in await self._reasons(row)]
+        return jsontext.dump({"jobID": row.job_id, "state": row.state, "name": row.name, "waitsFor": waits})
+
+    async def _reasons(self, row: Job) -> Reasons:
+        if row.state == "PAUSED":
+            return [("children", await self._family(row))]
+        held = await self._queues.held()
+        if row.state != "QUEUED" and not (row.state == "RUNQUEUED" and row.next_run <= held.now):
+            return [("state", _state(row))]
+        found = _before_workers(row, held)
+        if row.lane == EVERY_LANE:
+            return found + _workers(row.name, Need(row.options.own_command), held.takers)
+        if not row.mocked:
+            found += _workers(row.name, need_of(row.lane), held.takers)
+            if row.next_run <= held.now:
+                found += await self._ahead(row, held.now)
+        return found
+
+    async def _family(self, row: Job) -> str:
+        if row.parent_job_id:
+            return f"its parent, job {row.parent_job_id}, has to finish its own work first"
+        given = {"jobID": row.job_id, "most": AHEAD_MAX}
+        pending = (await self._reader.view("pending_children", given, 1)).rows[0][0]
+        return f"{pending}{' or more' if pending >= AHEAD_MAX else ''} children have not ended"
+
+    async def _ahead(self, row: Job, now: str) -> Reasons:
+        given = {
+            "lane": row.lane, "name": row.name, "priority": row.priority, "nextRun": row.next_run,
+            "jobID": row.job_id, "now": now, "most": AHEAD_MAX,
+        }  # fmt: skip
+        ahead = (await self._reader.view("jobs_ahead", given, 1)).rows[0][0]
+        more = " or more" if ahead >= AHEAD_MAX else ""
+        return [("ahead", f"{ahead}{more} jobs of its name come first")] if ahead else []
+
+
+def _before_workers(row: Job, held: Held) -> Reasons:
+    """Return what would keep a queued job from any worker."""
+    found: Reasons = []
+    if row.mocked:
+        found.append(("mocked", "it is a mocked job: only a GetJob with getMockedJobs takes it"))
+    pause = held.pauses.of(row.name, row.lane)
+    if pause is not None:
+        found.append(("paused", pause_words(pause) + (f": {pause.reason}" if pause.reason else "")))
+    if row.next_run > held.now:
+        found.append(("nextRun", f"it is due at {row.next_run}"))
+    holder = lock_holder(row.lane, held.holders)
+    if holder is not None:
+        found.append(("lock", f"job {holder} holds the lock {parse_lane(row.lane).lock}"))
+    return found
+
+
+def _workers(name: str, need: Need, takers: Takers) -> Reasons:
+    """Return why no worker takes such a job."""
+    if takers.of(name, need):
+        return []
+    asked_for = takers.asked_for(name, need)
+    found: Reasons = []
+    if need.own and not asked_for:
+        found.append(("own command", f"no worker that asks for it accepts jobs with {need.own}"))
+    return [*found, ("own command" if asked_for else "no worker", takers.why_nobody(name, need))]
+
+
+def _state(row: Job) -> str:
+    if row.state == "RUNNING":
+        return f"it runs since {row.last_run}" + (f", run {row.run_id}" if row.run_id else "")
+    if row.state == "RUNQUEUED":
+        return f"it runs since {row.last_run}, and is given out again at {row.next_run} unless it ends"
+    if row.state == "FAILED":
+        return "it has failed; RetryJob with revive queues it again"
+    return f"it is {row.state}; it does not run again"

@@ -1,0 +1,144 @@
+"""Overview, ListQueues and ListPauses: how things stand, for people and for whatever shows it to them."""
+
+from __future__ import annotations
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.wire import stamp, stamp_ms
+from bedrockjobs.commands.base import Reply
+from bedrockjobs.commands.overview import (
+    ListQueues,
+    NextSchedule,
+    OverviewReply,
+    PauseReply,
+    PausesReply,
+    QueueReply,
+    QueuesReply,
+)
+from bedrockjobs.job.lanes import EVERY_LANE, OPEN_LANE
+from bedrockjobs.job.readiness import Need, need_of
+from bedrockjobs.store.reader import Reader
+from bedrockjobs.views.find import Finder
+from bedrockjobs.views.problems import age_s, problems
+from bedrockjobs.views.queues import COUNTED_MAX, Group, Look, Queues, Totals
+
+TROUBLES_MAX = 1_000
+"""Schedules whose last run failed that are counted; their own page shows all."""
+
+NEXT_SHOWN = 8
+"""Schedules that fire next."""
+
+NEXT_LOOKED_AT = 100
+"""Schedules among which those are sought: some of them run at the moment."""
+
+FAR_AWAY = "9999"
+"""What the nextRun of a schedule begins with that fires only when somebody asks for it."""
+
+
+class Standings:
+    """How things stand with one server."""
+
+    def __init__(self, reader: Reader, queues: Queues, find: Finder, clock: Clock) -> None:
+        """Read all of these."""
+        self._reader = reader
+        self._queues = queues
+        self._find = find
+        self._clock = clock
+
+    async def overview(self) -> OverviewReply:
+        """Return how things stand."""
+        return (await self.overview_and_look())[0]
+
+    async def overview_and_look(self) -> tuple[OverviewReply, Look]:
+        """Return how things stand, and the look at the queue that it is made of."""
+        look = await self._queues.look()
+        totals = await self._queues.totals(look)
+        given = {"most": COUNTED_MAX + 1}
+        aside = await self._reader.view("set_aside", given, 1, scans=True)
+        failed, children, repeating, newest_event = aside.rows[0]
+        running = sum((await self._queues.running()).values())
+        counts = {"failed": failed, "children": children, "repeating": repeating, "running": running}
+        more = totals.more | {name for name, count in counts.items() if count > COUNTED_MAX}
+        on_all_hosts = await self._queues.on_all_hosts()
+        last_failed = await self._find.schedules_that_failed(TROUBLES_MAX)
+        takers = look.held.takers
+        return (
+            OverviewReply(
+                now=stamp(self._clock.now()),
+                ready=totals.ready,
+                later=totals.later,
+                paused=totals.paused,
+                blocked=totals.blocked,
+                mocked=totals.mocked,
+                untaken=totals.untaken,
+                **{name: min(count, COUNTED_MAX) for name, count in counts.items()},
+                pauses=len(look.held.pauses.rows),
+                workers=len(takers),
+                taking=takers.taking,
+                oldest_ready=totals.oldest,
+                more=sorted(more),
+                problems=problems(look, totals, on_all_hosts, failed, last_failed),
+                next=await self._next(),
+                newest_event=newest_event,
+            ),
+            look,
+        )
+
+    async def _next(self) -> list[NextSchedule]:
+        schedules, _ = await self._find.schedules_ahead(None, stamp_ms(self._clock.now()), NEXT_LOOKED_AT)
+        return [
+            NextSchedule(job_id=one.job_id, name=one.name, next_run=one.next_run, paused=one.paused)
+            for one in schedules
+            if one.state == "QUEUED" and not one.next_run.startswith(FAR_AWAY)
+        ][:NEXT_SHOWN]
+
+    async def queues(self, command: ListQueues) -> QueuesReply:
+        """Return a page of names, each with how its jobs stand."""
+        names = await self._queues.names(command.name, command.after, command.limit)
+        look = await self._queues.look_at(names)
+        running, failed = await self._queues.running(), await self._queues.failed()
+        on_all_hosts = await self._queues.on_all_hosts()
+        groups: dict[str, list[Group]] = {name: [] for name in names}
+        for group in look.groups:
+            groups[group.name].append(group)
+        found = []
+        for name in names:
+            totals = Totals()
+            await self._queues.add_up(look, groups[name], totals)
+            pause = look.held.pause_of(Group(OPEN_LANE, name, ""))
+            needs = {_need(group, on_all_hosts) for group in groups[name]} or {Need()}
+            takers = {taker for need in needs for taker in look.held.takers.of(name, need)}
+            found.append(
+                QueueReply(
+                    name=name,
+                    ready=totals.ready,
+                    later=totals.later,
+                    running=running.get(name, 0),
+                    paused=totals.paused,
+                    blocked=totals.blocked,
+                    mocked=totals.mocked,
+                    failed=failed.get(name, 0),
+                    untaken=totals.untaken,
+                    oldest_ready=totals.oldest,
+                    age=age_s(totals.oldest, look.held.now),
+                    paused_by="" if pause is None else pause.pattern,
+                    workers=len(takers),
+                    more=look.more or bool(totals.more),
+                )
+            )
+        return QueuesReply(queues=found)
+
+    async def pauses(self) -> PausesReply:
+        """Return what is paused."""
+        rows = await self._queues.pauses()
+        return PausesReply(pauses=[PauseReply(**row._asdict()) for row in rows])
+
+
+def _need(group: Group, on_all_hosts: dict[str, Need]) -> Need:
+    """Return what a group asks of its worker."""
+    return on_all_hosts.get(group.name, Need()) if group.lane == EVERY_LANE else need_of(group.lane)
+
+
+def written(reply: Reply) -> str:
+    """Return a reply as JSON text."""
+    return jsontext.dump(reply.model_dump(by_alias=True))

@@ -1,0 +1,217 @@
+"""What a person should know of the queue, each thing in a plain sentence, the most pressing first.
+
+Pure: it is made of a look at the queue and of counts. Sentences begin with no capital and end with no full
+stop, so that a page, a terminal and a log may each put them into their own words; their stamps are UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.wire import moment_of
+from bedrockjobs.commands.overview import Problem
+from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
+from bedrockjobs.job.readiness import Need, need_of
+from bedrockjobs.job.rows import PauseRow
+from bedrockjobs.views.queues import Group, Held, Look, Totals
+
+LATE_S = 300
+"""Seconds a ready job may have waited before that is a problem: a free worker takes it at once."""
+
+SAID_MAX = 20
+"""Problems of one kind that are said one by one; the rest is counted."""
+
+NAMED_MAX = 3
+"""Schedules that one sentence names; the others it counts."""
+
+NAME_CHARS_SAID = 60
+"""Length up to which a sentence holds a name: a few of them still fit on a line or two."""
+
+EVERYTHING = "*"
+
+
+def short(name: str) -> str:
+    """Return a name as a sentence can hold it: the middle of a long one is left out."""
+    if len(name) <= NAME_CHARS_SAID:
+        return name
+    half = NAME_CHARS_SAID // 2
+    return f"{name[:half]}…{name[-half + 1 :]}"
+
+
+def problems(
+    look: Look, totals: Totals, on_all_hosts: Mapping[str, Need], failed: int, last_failed: list[str]
+) -> list[Problem]:
+    """Return what is wrong; ``last_failed`` are schedules whose last run failed."""
+    untaken = _untaken(look, totals, on_all_hosts)
+    found = untaken if untaken else _late(look.held, totals)
+    found += _blocked(look)
+    if failed:
+        found.append(_problem("failed", failed, f"{jobs(failed, 'has', 'have')} failed"))
+    if last_failed:
+        runs = "run" if len(last_failed) == 1 else "runs"
+        said = f"the last {runs} of {_listed(last_failed)} failed"
+        found.append(_problem("last run failed", len(last_failed), said, name=last_failed[0]))
+    return found + _paused(look) + _drained(look.held)
+
+
+def jobs(count: int, one: str, many: str, *, more: bool = False) -> str:
+    """Return a count with its noun and verb."""
+    if more:
+        return f"{count:,} or more jobs {many}"
+    return f"1 job {one}" if count == 1 else f"{count:,} jobs {many}"
+
+
+def age_s(since: str, now: str) -> int:
+    """Return the whole seconds from a stamp to a later one; 0 where it is empty or not earlier."""
+    if not since or since >= now:
+        return 0
+    return int((moment_of(now) - moment_of(since)).total_seconds())
+
+
+def pause_words(pause: PauseRow) -> str:
+    """Return who paused what, since when, and until when."""
+    words = f"{'everything' if pause.pattern == EVERYTHING else short(pause.pattern)} is paused"
+    words += f" by {pause.by}" if pause.by else ""
+    words += f" since {pause.since[:19]}"
+    return words + (f" until {pause.until}" if pause.until else "")
+
+
+def _problem(kind: str, count: int, detail: str, *, name: str = "", since: str = "") -> Problem:
+    return Problem(kind=kind, name=name, count=count, since=since, detail=detail)
+
+
+class _Untaken(NamedTuple):
+    """Ready jobs of one name that nobody takes."""
+
+    name: str
+    need: Need
+    jobs: int
+    since: str
+
+
+def _untaken(look: Look, totals: Totals, on_all_hosts: Mapping[str, Need]) -> list[Problem]:
+    """Return what no worker takes: names one by one, those that wait longest first."""
+    takers, now = look.held.takers, look.held.now
+    found: list[Problem] = []
+    if totals.ready and not len(takers):
+        words = f"{jobs(totals.ready, 'is', 'are', more='ready' in totals.more)} ready and no worker is there"
+        found.append(_problem("no worker", totals.ready, words, since=totals.oldest))
+    else:
+        waiting = sorted(_untaken_names(look), key=lambda one: one.since or now)
+        for one in waiting[:SAID_MAX]:
+            age = age_s(one.since, now)
+            waited = f", due for {duration_text(age)}" if age else ""
+            words = f"nobody takes {short(one.name)}{waited}: {takers.why_nobody(one.name, one.need)}"
+            kind = "own command" if takers.asked_for(one.name, one.need) else "no worker"
+            found.append(_problem(kind, one.jobs, words, name=one.name, since=one.since))
+        if rest := waiting[SAID_MAX:]:
+            words = f"nobody takes {len(rest):,} more names"
+            found.append(_problem("no worker", sum(one.jobs for one in rest), words, since=rest[0].since))
+    return found + _on_all_hosts(look.held, on_all_hosts)
+
+
+def _untaken_names(look: Look) -> Iterable[_Untaken]:
+    known: dict[tuple[str, Need], _Untaken] = {}
+    for group in look.groups:
+        need = need_of(group.lane)
+        if not group.due or group.rest or look.held.standing(group, due=True) != "ready":
+            continue
+        if look.held.takers.of(group.name, need):
+            continue
+        other = known.get((group.name, need), _Untaken(group.name, need, 0, group.oldest))
+        since = min(filter(None, (other.since, group.oldest)), default="")
+        known[group.name, need] = _Untaken(group.name, need, other.jobs + group.due, since)
+    return known.values()
+
+
+def _on_all_hosts(held: Held, schedules: Mapping[str, Need]) -> list[Problem]:
+    """Return the schedules on all hosts whose next tick makes no job."""
+    found = []
+    for name, need in schedules.items():
+        if held.takers.of(name, need) or held.pause_of(Group(EVERY_LANE, name, "")) is not None:
+            continue
+        kind = "own command" if held.takers.asked_for(name, need) else "no worker"
+        words = f"nobody takes {short(name)}, which runs on all hosts: {held.takers.why_nobody(name, need)}"
+        found.append(_problem(kind, 1, words, name=name))
+    return found[:SAID_MAX]
+
+
+def _late(held: Held, totals: Totals) -> list[Problem]:
+    waited = age_s(totals.oldest, held.now)
+    if waited <= LATE_S:
+        return []
+    words = f"the oldest ready job has waited for {duration_text(waited)}"
+    return [_problem("late", totals.ready, words, since=totals.oldest)]
+
+
+def _blocked(look: Look) -> list[Problem]:
+    """Return the locks for which jobs wait for long."""
+    waiting: dict[str, tuple[int, str, int]] = {}
+    for group in look.groups:
+        holder = look.held.lock_holder(group)
+        if not group.due or holder is None or look.held.standing(group, due=True) != "blocked":
+            continue
+        lock = parse_lane(group.lane).lock
+        count, since, _ = waiting.get(lock, (0, group.oldest, holder))
+        waiting[lock] = (count + group.due, min(since, group.oldest), holder)
+    found = []
+    for lock, (count, since, holder) in sorted(waiting.items(), key=lambda item: item[1][1]):
+        waited = age_s(since, look.held.now)
+        if waited > LATE_S:
+            words = f"{jobs(count, 'waits', 'wait')} for the lock {short(lock)}, which job {holder} holds,"
+            words += f" the oldest for {duration_text(waited)}"
+            found.append(_problem("blocked", count, words, name=lock, since=since))
+    return found[:SAID_MAX]
+
+
+def _paused(look: Look) -> list[Problem]:
+    """Return what somebody paused, and how much waits for it, the oldest pause first."""
+    waiting: dict[str, tuple[int, int, bool]] = {}
+    for group in look.groups:
+        if look.held.standing(group, due=True) == "paused":
+            pause = look.held.pause_of(group)
+            assert pause is not None, "its standing says so"
+            due, later, more = waiting.get(pause.pattern, (0, 0, False))
+            waiting[pause.pattern] = (due + group.due, later + group.later, more or group.more)
+    found = []
+    for pause in sorted(look.held.pauses.rows, key=lambda pause: (pause.since, pause.pattern)):
+        due, later, more = waiting.get(pause.pattern, (0, 0, look.more))
+        words = f"{pause_words(pause)}: {_waiting(due, later, more=more or look.more)}"
+        words += f"; reason: {pause.reason}" if pause.reason else ""
+        found.append(_problem("paused", due + later, words, name=pause.pattern, since=pause.since))
+    if len(found) > SAID_MAX:
+        words = f"{len(found) - SAID_MAX:,} more patterns are paused"
+        found[SAID_MAX:] = [_problem("paused", sum(one.count for one in found[SAID_MAX:]), words)]
+    return found
+
+
+def _waiting(due: int, later: int, *, more: bool) -> str:
+    if not due + later and not more:
+        return "nothing waits"
+    words = jobs(due + later, "waits", "wait", more=more)
+    if not later:
+        return words
+    return f"{words}, not due yet" if not due else f"{words}, {later:,} of them not due yet"
+
+
+def _drained(held: Held) -> list[Problem]:
+    """Return the live workers that somebody lets take no more jobs."""
+    found = []
+    for drain in held.drains.values():
+        if drain.worker in held.takers:
+            by = f", by {drain.by}" if drain.by else ""
+            words = f"worker {short(drain.worker)} takes no jobs: it is drained since {drain.since}{by}"
+            found.append(_problem("drained", 0, words, name=drain.worker, since=drain.since))
+    if len(found) > SAID_MAX:
+        found[SAID_MAX:] = [_problem("drained", 0, f"{len(found) - SAID_MAX:,} more workers are drained")]
+    return found
+
+
+def _listed(names: list[str]) -> str:
+    """Return some names in a sentence; those that are too many are counted."""
+    said, more = [short(name) for name in names[:NAMED_MAX]], len(names) - NAMED_MAX
+    if more > 0:
+        said.append(f"{more:,} more schedule{'s' if more > 1 else ''}")
+    return " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))

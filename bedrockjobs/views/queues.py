@@ -1,0 +1,321 @@
+"""What is queued and what decides whether it may be taken: one bounded look, for all who ask.
+
+The words are those of ``bedrockjobs.job.readiness``. A look reads the queue by lane and name (a group), never
+job by job; where there are very many it stops at a limit and says ``more``: a count is then at least so high.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.config import LIST_MAX, NAME_CHARS_MAX, PAUSES_MAX
+from bedrockjobs.base.glob import literal_prefix
+from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, parse_lane
+from bedrockjobs.job.options import decode_options
+from bedrockjobs.job.readiness import Drain, Need, Pauses, Standing, Takers, lock_holder, need_of, standing
+from bedrockjobs.job.rows import PauseRow
+from bedrockjobs.store.reader import Reader
+
+LANES_MAX = 1_000
+"""Lanes that a look knows: there is one for each lock and each worker with jobs of its own."""
+
+GROUPS_MAX = 1_000
+"""Groups that a look knows one by one, some 20 seeks each."""
+
+ALIKE_MAX = 100
+"""Names with the same beginning, up to a slash, that are known one by one; the others are one group."""
+
+COUNTED_MAX = 10_000
+"""Jobs of one group that are counted at the most."""
+
+COUNTS_MAX = 10_000
+"""Jobs that one look counts, all in all: some 20 ms."""
+
+COUNTED_LEAST = 10
+"""Jobs of one group that are counted in any case."""
+
+LOOKS_MAX = 20_000
+"""Pairs of a name and a lane that a page of names looks for."""
+
+OLDEST_MAX = 20_000
+"""The oldest jobs, among which runs of clients without a worker name are found: no index has them."""
+
+HELD_MAX = 10_000
+"""Lanes of running jobs that a look knows: more than machines have workers."""
+
+GROUPS_A_TURN = 100
+"""Groups that are judged until others get their turn in the event loop."""
+
+HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
+"""A text that comes after every name."""
+
+
+@dataclass(slots=True)
+class Group:
+    """The queued jobs of one lane and name, or of the rest of all names with one beginning."""
+
+    lane: str
+    name: str
+    oldest: str
+    """The lowest nextRun, due or not; empty where it is not known."""
+    rest: bool = False
+    """Whether it stands for ``name`` and all later names with the same beginning."""
+    due: int = 0
+    later: int = 0
+    more_due: bool = False
+    """Whether more are due than were counted."""
+    more_later: bool = False
+
+    @property
+    def more(self) -> bool:
+        """Tell whether there are more than were counted."""
+        return self.more_due or self.more_later
+
+
+class Held(NamedTuple):
+    """What holds queued jobs back at one moment, and who takes them."""
+
+    now: str
+    pauses: Pauses
+    holders: dict[str, int]
+    """Running jobs by the lock that they hold."""
+    takers: Takers
+    drains: dict[str, Drain]
+
+    def standing(self, group: Group, *, due: bool) -> Standing:
+        """Return where the jobs of a group stand."""
+        return standing(group.name, group.lane, due=due, pauses=self.pauses, holders=self.holders)
+
+    def pause_of(self, group: Group) -> PauseRow | None:
+        """Return what pauses a group."""
+        return self.pauses.of(group.name, group.lane)
+
+    def lock_holder(self, group: Group) -> int | None:
+        """Return the job that holds a group's lock."""
+        return lock_holder(group.lane, self.holders)
+
+
+@dataclass(slots=True)
+class Totals:
+    """Jobs by standing, as far as they were counted."""
+
+    ready: int = 0
+    later: int = 0
+    paused: int = 0
+    blocked: int = 0
+    mocked: int = 0
+    untaken: int = 0
+    """Ready ones that no worker takes."""
+    oldest: str = ""
+    """Since when the oldest ready one is due."""
+    more: set[str] = field(default_factory=set)
+    """The counts behind which there are more."""
+
+    def count(self, name: Standing, jobs: int, *, more: bool) -> None:
+        """Add jobs of one standing."""
+        setattr(self, name, getattr(self, name) + jobs)
+        if more:
+            self.more.add(name)
+
+    def note_oldest(self, stamp: str) -> None:
+        """Note since when a ready job is due."""
+        if stamp:
+            self.oldest = min(filter(None, (self.oldest, stamp)))
+
+
+class Look(NamedTuple):
+    """What one look at the queue found."""
+
+    held: Held
+    groups: list[Group]
+    more: bool
+    """Whether there are groups that it does not know."""
+    unlocked_lanes: list[str]
+    """The lanes whose due jobs are ready unless they are paused."""
+
+
+class Queues:
+    """Looks at the queue of one server."""
+
+    def __init__(self, reader: Reader, presence: WorkerRegistry, clock: Clock) -> None:
+        """Read from ``reader``, and the live workers from ``presence``."""
+        self._reader = reader
+        self._presence = presence
+        self._clock = clock
+
+    # --- what holds back ---------------------------------------------------------------------------------
+
+    async def held(self) -> Held:
+        """Read what holds queued jobs back, and who takes them."""
+        now = stamp_ms(self._clock.now())
+        pauses = Pauses(await self.pauses(now))
+        drains = (await self._reader.view("drained_workers", {}, HELD_MAX)).rows
+        holders: dict[str, int] = {}
+        for lane, job_id in (await self._reader.view("lanes_held", {}, HELD_MAX)).rows:
+            if lock := parse_lane(lane).lock:
+                holders[lock] = min(job_id, holders.get(lock, job_id))
+        drained = {row[0]: Drain._make(row) for row in drains}
+        return Held(now, pauses, holders, Takers(self._presence.workers.values(), drained), drained)
+
+    async def pauses(self, now: str = "") -> tuple[PauseRow, ...]:
+        """Return the pauses that hold, by pattern."""
+        given = {"now": now or stamp_ms(self._clock.now())}
+        rows = (await self._reader.view("pauses_held", given, PAUSES_MAX)).rows
+        return tuple(PauseRow._make(row) for row in rows)
+
+    async def on_all_hosts(self) -> dict[str, Need]:
+        """Return what the schedules on all hosts ask of their workers, by name."""
+        rows = (await self._reader.view("schedules_on_all_hosts", {}, LIST_MAX)).rows
+        return {name: Need(decode_options(options).own_command) for name, options in rows}
+
+    # --- a look ------------------------------------------------------------------------------------------
+
+    async def look(self) -> Look:
+        """Look at all that is queued."""
+        held = await self.held()
+        lanes, more = await self._lanes()
+        given = {"lanes": jsontext.dump(lanes), "alike": ALIKE_MAX, "walked": GROUPS_MAX + len(lanes) + 1}
+        page = await self._reader.view("queue_groups", given, GROUPS_MAX, scans=True)
+        groups = [Group(lane, name, oldest or "", bool(rest)) for lane, name, rest, oldest in page.rows]
+        await self._count(groups, held)
+        open_lanes = [
+            lane
+            for lane in lanes
+            if lane not in (MOCK_LANE, EVERY_LANE) and lock_holder(lane, held.holders) is None
+        ]
+        return Look(held, groups, more or page.more, open_lanes)
+
+    async def look_at(self, names: Sequence[str]) -> Look:
+        """Look at what is queued of some names."""
+        held = await self.held()
+        lanes, more = await self._lanes()
+        most = max(LOOKS_MAX // max(len(names), 1), 1)
+        more, lanes = more or len(lanes) > most, lanes[:most]
+        given = {"lanes": jsontext.dump(lanes), "names": jsontext.dump(list(names))}
+        page = await self._reader.view("queue_groups_of_names", given, LOOKS_MAX, scans=True)
+        groups = [Group(lane, name, oldest or "") for lane, name, _, oldest in page.rows]
+        await self._count(groups, held)
+        return Look(held, groups, more or page.more, [])
+
+    async def _lanes(self) -> tuple[list[str], bool]:
+        page = await self._reader.view("queue_lanes", {}, LANES_MAX, scans=True)
+        return [row[0] for row in page.rows], page.more
+
+    async def _count(self, groups: list[Group], held: Held) -> None:
+        """Count the jobs of each group: of few groups very many, of many groups some."""
+        left = COUNTS_MAX  # of which those that are counted anew use nothing
+        open_groups = [group for group in groups if not group.rest]
+        most = 0
+        while open_groups:
+            further = max(min(left // len(open_groups), COUNTED_MAX), COUNTED_LEAST)
+            if further <= most:
+                break
+            most = further
+            pairs = [[group.lane, group.name] for group in open_groups]
+            given = {"groups": jsontext.dump(pairs), "now": held.now, "most": most + 1}
+            rows = (await self._reader.view("count_groups", given, len(pairs), scans=True)).rows
+            for key, due, later in rows:
+                group = open_groups[key]
+                group.due, group.later = min(due, most), min(later, most)
+                group.more_due, group.more_later = due > most, later > most
+                left -= 0 if group.more else group.due + group.later
+            open_groups = [group for group in open_groups if group.more]
+        left -= sum(group.due + group.later for group in open_groups)
+        await self._count_rests([group for group in groups if group.rest], held, max(left, 0))
+
+    async def _count_rests(self, rests: list[Group], held: Held, left: int) -> None:
+        """Count names that are not known one by one, where one pause holds all of them or none."""
+        for group in rests:
+            group.more_due = group.more_later = True
+        uniform = [group for group in rests if self._is_uniform(group, held)]
+        if not uniform:
+            return
+        most = max(min(left // len(uniform), COUNTED_MAX), COUNTED_LEAST)
+        ranges = [[group.lane, group.name, f"{prefix_of(group.name)}0"] for group in uniform]
+        given = {"rests": jsontext.dump(ranges), "now": held.now, "most": most}
+        for key, counts in (await self._reader.view("count_rests", given, len(ranges), scans=True)).rows:
+            due, later, oldest, looked = jsontext.parse(counts)
+            group = uniform[key]
+            group.due, group.later, group.oldest = int(due), int(later), oldest or ""
+            group.more_due = group.more_later = looked == most
+
+    @staticmethod
+    def _is_uniform(group: Group, held: Held) -> bool:
+        """Tell whether each pause holds all names of a rest, or none of them."""
+        beginning = f"{prefix_of(group.name)}/"
+        for pause in held.pauses.rows:
+            fixed = literal_prefix(pause.pattern)
+            if pause.pattern == f"{fixed}*" and beginning.startswith(fixed):
+                continue
+            if fixed.startswith(beginning) or beginning.startswith(fixed):
+                return False
+        return True
+
+    # --- sums --------------------------------------------------------------------------------------------
+
+    async def add_up(self, found: Look, groups: Iterable[Group], totals: Totals) -> None:
+        """Add groups of a look to their sums."""
+        held = found.held
+        for number, group in enumerate(groups):
+            if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
+                await asyncio.sleep(0)
+            stands = held.standing(group, due=True)
+            totals.count(stands, group.due, more=group.more_due)
+            totals.count(held.standing(group, due=False), group.later, more=group.more_later)
+            if stands == "ready":
+                if group.oldest and group.oldest <= held.now:
+                    totals.note_oldest(group.oldest)
+                if not group.rest and not held.takers.of(group.name, need_of(group.lane)):
+                    totals.untaken += group.due
+
+    async def totals(self, found: Look) -> Totals:
+        """Return the sums of a look at all that is queued."""
+        totals = Totals()
+        await self.add_up(found, found.groups, totals)
+        if found.more:
+            totals.more |= {"ready", "later", "paused", "blocked", "mocked"}
+            if not found.held.pauses.rows:  # then the lanes alone tell what is ready
+                await self._by_lanes(found, totals)
+        if "ready" in totals.more:
+            totals.more.add("untaken")
+        return totals
+
+    async def _by_lanes(self, found: Look, totals: Totals) -> None:
+        given: dict[str, Any] = {"lanes": jsontext.dump(found.unlocked_lanes), "now": found.held.now}
+        page = await self._reader.view("lanes_at_once", {**given, "most": COUNTED_MAX}, 1, scans=True)
+        due, oldest = page.rows[0]
+        totals.ready = max(totals.ready, due)
+        if oldest is not None and oldest <= found.held.now:
+            totals.note_oldest(oldest)
+
+    async def running(self) -> dict[str, int]:
+        """Return how many runs are in progress, by name."""
+        given = {"now": stamp_ms(self._clock.now()), "most": COUNTED_MAX + 1, "oldest": OLDEST_MAX}
+        found: dict[str, int] = {}
+        for name, count in (await self._reader.view("running_by_name", given, OLDEST_MAX, scans=True)).rows:
+            found[name] = found.get(name, 0) + count
+        return found
+
+    async def failed(self) -> dict[str, int]:
+        """Return how many jobs have failed, by name."""
+        given = {"most": COUNTED_MAX + 1}
+        return dict((await self._reader.view("failed_by_name", given, OLDEST_MAX, scans=True)).rows)
+
+    async def names(self, pattern: str | None, after: str, limit: int) -> list[str]:
+        """Return a page of the names of jobs; raises TimedOut where too few match in ``query_s``."""
+        low = literal_prefix(pattern or "")
+        high = low if pattern and low == pattern else low + HIGHEST
+        given = {"pattern": pattern, "after": after, "low": low, "high": high}
+        return [row[0] for row in (await self._reader.view("names_of_jobs", given, limit, scans=True)).rows]
+
+
+def prefix_of(name: str) -> str:
+    """Return the beginning of a name up to its first slash."""
+    return name.partition("/")[0]
