@@ -21,7 +21,8 @@ import machine
 from results import table, verdict, write_machine, write_section
 
 from bedrockjobs.base.config import PRIORITIES, Settings
-from bedrockjobs.job.rows import Job, Names, names_from
+from bedrockjobs.job.rows import Job
+from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.sqlite import SQLiteEngine
 
 BAR_US = 50.0
@@ -139,7 +140,7 @@ def measure(store: SQLiteEngine, patterns: list[str], takes: int) -> Figure:
     asked = [names for pattern in patterns if (names := names_from(pattern, None)) is not None]
     store.begin()
     begun = time.perf_counter()
-    store.unit.first_due(asked[0], NOW, mocked=False, priority=None)
+    store.unit.first_due(TakeRequest(asked[0], mocked=False, priority=None), NOW)
     first_ms = (time.perf_counter() - begun) * 1000
     took: list[float] = []
     taken: list[Job] = []
@@ -163,7 +164,7 @@ def measure(store: SQLiteEngine, patterns: list[str], takes: int) -> Figure:
 
 def _take(store: SQLiteEngine, names: Names, taken: list[Job]) -> float | None:
     begun = time.perf_counter()
-    row = store.unit.first_due(names, NOW, mocked=False, priority=None)
+    row = store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW)
     if row is None:
         return None
     store.unit.claim(row._replace(state="RUNNING", last_run=NOW, attempt=row.attempt + 1))
@@ -174,7 +175,7 @@ def _take(store: SQLiteEngine, names: Names, taken: list[Job]) -> float | None:
 
 def _miss(store: SQLiteEngine, names: Names) -> float:
     begun = time.perf_counter()
-    store.unit.first_due(names, NOW, mocked=False, priority=None)
+    store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW)
     return (time.perf_counter() - begun) * 1e6
 
 

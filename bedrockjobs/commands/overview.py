@@ -13,7 +13,7 @@ from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
 
 
-class Problem(Reply):
+class Trouble(Reply):
     """One thing that a person should know; ``detail`` says it in plain words."""
 
     kind: str = Field(
@@ -56,7 +56,7 @@ class OverviewReply(Reply):
     taking: int = Field(description="Live workers that are neither drained nor quiet.")
     oldest_ready: str = Field(description="Since when the oldest ready job is due; empty where none is.")
     more: list[str] = Field(description="The counts that ended at a limit: there are at least so many.")
-    problems: list[Problem]
+    problems: list[Trouble]
     next: list[NextSchedule]
     newest_event: int = Field(description="The seq of the newest event; 0 before the first.")
 

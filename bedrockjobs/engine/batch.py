@@ -15,13 +15,14 @@ from bedrockjobs.base.errors import ServerFault, Unavailable
 from bedrockjobs.commands import CreateJob, CreateJobs
 from bedrockjobs.engine.events import DrainsChanged, Listeners
 from bedrockjobs.engine.handlers import take
-from bedrockjobs.engine.handlers.context import Answer, Context, TakeRequest
+from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.maintenance import Done, Maintenance
 from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission
 from bedrockjobs.engine.unit import perform, unit
 from bedrockjobs.engine.waiting import Group, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.rows import Job
+from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import Engine, StoreError, Unit
 
 log = logging.getLogger(__name__)
@@ -225,13 +226,6 @@ class Batch:
 
     def _note_soonest(self, work: Work, group: Group) -> None:
         """Note when a job may become due for a group."""
-        request = group.request
-        soonest = work.context.unit.soonest(
-            request.names,
-            work.context.now_ms,
-            mocked=request.mocked,
-            accepts=request.accepts,
-            worker=request.worker,
-        )
+        soonest = work.context.unit.soonest(group.request, work.context.now_ms)
         if soonest is not None:
             self._waiting.note_due(group, soonest)

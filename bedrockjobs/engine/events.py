@@ -10,19 +10,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from bedrockjobs.job.rows import EventRow
+
 log = logging.getLogger(__name__)
 
 
-class Noted(NamedTuple):
-    """Something that people follow; it stands in the table ``events`` too."""
-
-    kind: str
-    name: str = ""
-    """A job's, a worker's or a pattern."""
-    job_id: int = 0
-    run_id: int = 0
-    by: str = ""
-    detail: str = ""
+Noted = EventRow
+"""Something that people follow; it stands in the table ``events`` too."""
 
 
 class JobsCreated(NamedTuple):
@@ -38,7 +32,9 @@ class JobsTaken(NamedTuple):
     due: str
     """When the first of them was due."""
     at: str
-    """When it was taken; all takes of a commit have the same."""
+    """When it was taken."""
+    first: bool
+    """Whether it is the first of its commit: of that one it is measured how long its job had been due."""
 
 
 class JobsFinished(NamedTuple):

@@ -14,8 +14,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 from bedrockjobs.base.glob import literal_prefix
-from bedrockjobs.engine.handlers.context import TakeRequest
-from bedrockjobs.job.rows import Job, Names
+from bedrockjobs.job.rows import Job
+from bedrockjobs.job.take_request import Names, TakeRequest
 
 GroupKey = tuple[Names, bool, int | None, tuple[str, ...], str | None]
 """What a group asks for: names, mocked, priority, accepts, and the worker where it stands alone."""

@@ -50,3 +50,16 @@ def parse_lane(text: str) -> Lane:
     if found is None:
         return Lane(False, "", "")
     return Lane(bool(found[1]), found[2] or "", found[3] or "", found[4] or "")
+
+
+@lru_cache(maxsize=4096)
+def found_in(lane: str) -> str:
+    """Return the lane in which jobs of a lane are looked for: all locks share one."""
+    parts = parse_lane(lane)
+    return f"{parts._replace(lock='')} lock".strip() if parts.lock else lane
+
+
+def is_narrow(lane: str) -> bool:
+    """Tell whether a lane is one of very many with few jobs each, of which nothing is remembered."""
+    parts = parse_lane(lane)
+    return bool(parts.lock or parts.worker)

@@ -1,12 +1,10 @@
-"""The rows of the tables, and which jobs a GetJob asks for. No SQL here."""
+"""The rows of the tables. No SQL here."""
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from bedrockjobs.base.config import PRIORITY_DEFAULT
-from bedrockjobs.base.glob import glob, is_plain, literal_prefix
 from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE
 from bedrockjobs.job.memory import NO_MEMORY, Memory, decode_memory, encode_memory
 from bedrockjobs.job.options import NO_OPTIONS, Options, decode_options
@@ -72,18 +70,20 @@ class RunRow(NamedTuple):
     cause: str
     scheduled_for: str
     started: str
+    lease: int
+    """Seconds it may be without a heartbeat; 0: as long as it likes."""
     ended: str
     worker: str
     host: str
     pid: int
+    stop: str
+    """TERM or KILL, with `` timeout`` behind it where no person asked for it; empty while it may go on."""
     status: str
     exit_code: int | None
     error: str
     result: str
     progress: str
     output: str
-    lease: int
-    stop: str
 
 
 class TickRow(NamedTuple):
@@ -109,46 +109,13 @@ class PauseRow(NamedTuple):
     until: str
 
 
-class Names:
-    """Which names a GetJob asks for: all, one, a list of exact ones, or GLOB patterns.
+class EventRow(NamedTuple):
+    """Something that people follow, without its number and its time."""
 
-    ``exact`` holds the names of a list, ``patterns`` the patterns otherwise. Instances are made by
-    ``names_from`` and shared, so they serve as keys.
-    """
-
-    def __init__(self, exact: frozenset[str], patterns: tuple[str, ...]) -> None:
-        """Hold a list of exact names, or GLOB patterns."""
-        self.exact = exact
-        self.patterns = patterns
-        self.everything = "*" in patterns
-        self.single = next(iter(exact)) if len(exact) == 1 else None
-
-    def match(self, name: str) -> bool:
-        """Tell whether a name is asked for."""
-        return name in self.exact if self.exact else any(glob(name, pattern) for pattern in self.patterns)
-
-    def prefix(self) -> str:
-        """Return what all names asked for begin with, as far as the patterns tell."""
-        if self.exact or len(self.patterns) > 1:
-            return ""
-        return literal_prefix(self.patterns[0])
-
-
-@lru_cache(maxsize=4096)
-def names_from(name: str | None, names: tuple[str, ...] | None) -> Names | None:
-    """Return what GetJob's ``name`` or ``names`` ask for, None where they ask for nothing.
-
-    ``name`` is one GLOB pattern, or a comma list of exact names; ``names`` are GLOB patterns.
-    """
-    if names:
-        patterns = names
-    elif name and "," in name:
-        listed = frozenset(part.strip() for part in name.split(",")) - {""}
-        return Names(listed, ()) if listed else None
-    elif name:
-        patterns = (name,)
-    else:
-        return None
-    if all(map(is_plain, patterns)):
-        return Names(frozenset(patterns), ())
-    return Names(frozenset(), patterns)
+    kind: str
+    name: str = ""
+    """A job's, a worker's or a pattern."""
+    job_id: int = 0
+    run_id: int = 0
+    by: str = ""
+    detail: str = ""

@@ -45,7 +45,6 @@ class Stats:
     def __init__(self) -> None:
         """Begin with nothing."""
         self.open = Minute()
-        self._measured_at = ""
         self._before = self.open.counts()
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
@@ -78,8 +77,7 @@ class Stats:
         """Count jobs, and how long the job of one take of a commit had been due."""
         minute = self.open
         minute.taken += event.jobs
-        if event.at != self._measured_at:
-            self._measured_at = event.at
+        if event.first:
             minute.waits += 1
             wait_s = (moment_of(event.at) - moment_of(event.due)).total_seconds()
             minute.wait_ms += max(int(wait_s * 1_000), 0)

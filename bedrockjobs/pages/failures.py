@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from bedrockjobs.base.jsontext import parse
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.pages.site import Pages, Site, cursor
 
@@ -80,8 +79,7 @@ async def _jobs(site: Site, asked: ListJobs) -> Failed:
     )
     told = [(job, job.memory.error) for job in found.jobs]
     rows = [
-        ("FAILED", job.name, Failure(job.job_id, job.last_run, _text(parse(error) if error else "")))
-        for job, error in told
+        ("FAILED", job.name, Failure(job.job_id, job.last_run, _text(error or ""))) for job, error in told
     ]
     return Failed(_groups(rows), None if found.ended else found.reached)
 

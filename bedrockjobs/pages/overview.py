@@ -42,7 +42,7 @@ NOTICES = frozenset({"paused", "drained", "blocked"})
 _SERIES = ("created", "taken", "finished", "failed", "retried", "lost")
 
 
-class Problem(NamedTuple):
+class Trouble(NamedTuple):
     """What a person should know first: problem or notice, a sentence, and the page that shows more."""
 
     weight: str
@@ -112,19 +112,19 @@ def _counts(found: OverviewReply) -> dict[str, tuple[int, bool]]:
     return {name: (getattr(found, name), name in found.more) for name in names}
 
 
-def _problems(found: OverviewReply, sums: dict[str, int], chosen: str) -> list[Problem]:
+def _problems(found: OverviewReply, sums: dict[str, int], chosen: str) -> list[Trouble]:
     """Return what is wrong, the most pressing first: what passes by itself comes behind what was lost."""
     problems = [_shown(problem) for problem in found.problems]
     if sums["lost"]:
         runs = "1 run was" if sums["lost"] == 1 else f"{number(sums['lost'])} runs were"
         sentence = f"{runs} lost in the last {chosen}: a worker fell silent."
-        problems.append(Problem("problem", sentence, "ui/failures", {}))
+        problems.append(Trouble("problem", sentence, "ui/failures", {}))
     return sorted(problems, key=lambda problem: problem.weight != "problem")
 
 
-def _shown(problem: overview_command.Problem) -> Problem:
+def _shown(problem: overview_command.Trouble) -> Trouble:
     path, query = PLACES[problem.kind]
     if problem.kind == "paused" and problem.name:
         query = {**query, "name": problem.name}
     weight = "notice" if problem.kind in NOTICES else "problem"
-    return Problem(weight, f"{problem.detail}.", path, query)
+    return Trouble(weight, f"{problem.detail}.", path, query)

@@ -7,12 +7,14 @@ another: an open transaction with the rows as it sees them. Handlers see nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from bedrockjobs.job.rows import Job, Names, PauseRow, RunRow, TickRow
+from bedrockjobs.job.rows import Job
+from bedrockjobs.job.take_request import Names, TakeRequest
+from bedrockjobs.store.side_tables import Records
 
 # --- faults ----------------------------------------------------------------------------------------------
 
@@ -90,124 +92,6 @@ class Plan:
     """Whether it changes pauses, drains or the crash list, which all units read."""
     everything: bool = False
     """Whether it may touch any row, so that no other unit may be open."""
-
-
-class Records(Protocol):
-    """The tables beside jobs, as the open unit sees them; no operation decides anything."""
-
-    def open_run(self, run: RunRow) -> None:
-        """Add a run in progress."""
-        ...
-
-    def run(self, run_id: int) -> RunRow | None:
-        """Return a run, or None."""
-        ...
-
-    def end_run(self, run: RunRow, *, keep_success: int, keep_fail: int) -> None:
-        """Write the end of a run, and forget the oldest of its name beyond what is to be kept."""
-        ...
-
-    def stop_run(self, run_id: int, stop: str) -> None:
-        """Note what a run's worker is to be told."""
-        ...
-
-    def set_progress(self, run_id: int, progress: str) -> None:
-        """Note how far a run is, as JSON text."""
-        ...
-
-    def delete_run(self, run_id: int) -> None:
-        """Forget a run that never began."""
-        ...
-
-    def open_runs(self) -> list[tuple[int, int, str, int, str]]:
-        """Return runID, jobID, worker, lease in seconds and stop of each run in progress."""
-        ...
-
-    def last_seq(self, run_id: int) -> int:
-        """Return the number of a run's last line of output, 0 without any."""
-        ...
-
-    def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
-        """Add lines: number, stamp, stream, text."""
-        ...
-
-    def last_lines(self, run_id: int, count: int) -> str:
-        """Return a run's last lines as a JSON array."""
-        ...
-
-    def last_tick(self, job_id: int) -> TickRow | None:
-        """Return the newest row of a schedule's ledger."""
-        ...
-
-    def put_tick(self, row: TickRow) -> None:
-        """Write a row of the ledger."""
-        ...
-
-    def delete_tick(self, row: TickRow) -> None:
-        """Take a row out of the ledger."""
-        ...
-
-    def delete_ticks(self, job_id: int) -> None:
-        """Forget a schedule's ledger."""
-        ...
-
-    def job_of_key(self, key: str, since: str) -> int | None:
-        """Return the job that an idempotency key was used for after ``since``."""
-        ...
-
-    def put_key(self, key: str, job_id: int, now: str) -> None:
-        """Remember an idempotency key."""
-        ...
-
-    def pauses(self) -> tuple[PauseRow, ...]:
-        """Return what is paused, by pattern."""
-        ...
-
-    def pause_of(self, name: str) -> PauseRow | None:
-        """Return the first pause that covers a name."""
-        ...
-
-    def put_pause(self, pause: PauseRow) -> None:
-        """Pause a pattern."""
-        ...
-
-    def delete_pause(self, pattern: str) -> None:
-        """Resume a pattern."""
-        ...
-
-    def drains(self) -> frozenset[str]:
-        """Return the workers that are drained."""
-        ...
-
-    def put_drain(self, worker: str, by: str, now: str) -> None:
-        """Drain a worker."""
-        ...
-
-    def delete_drain(self, worker: str) -> None:
-        """Let a worker take jobs again."""
-        ...
-
-    def add_minute(self, minute: str, counts: Sequence[int]) -> None:
-        """Write what was done in a minute, in the order of the table."""
-        ...
-
-    def add_event(
-        self,
-        at: str,
-        kind: str,
-        *,
-        name: str = "",
-        job_id: int = 0,
-        run_id: int = 0,
-        by: str = "",
-        detail: str = "",
-    ) -> None:
-        """Tell what happened."""
-        ...
-
-    def drop_old(self, moment: datetime) -> bool:
-        """Forget some of what is too old at a moment; return whether there is more of it."""
-        ...
 
 
 class Unit(Protocol):
@@ -298,34 +182,18 @@ class Unit(Protocol):
         """
         ...
 
-    def first_due(
-        self,
-        names: Names,
-        now: str,
-        *,
-        mocked: bool,
-        priority: int | None,
-        accepts: Sequence[str] = (),
-        worker: str | None = None,
-    ) -> Job | None:
+    def first_due(self, request: TakeRequest, now: str) -> Job | None:
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID.
 
-        ``mocked`` lets mocked jobs in as well, ``accepts`` those that bring a command of these kinds,
-        ``worker`` those that nobody else may take;
-        ``priority`` restricts to one class. Jobs that are paused, or whose lock is held, are passed over.
+        Jobs that are paused, or whose lock is held, are passed over.
         """
         ...
 
-    def soonest(
-        self,
-        names: Names,
-        now: str,
-        *,
-        mocked: bool,
-        accepts: Sequence[str] = (),
-        worker: str | None = None,
-    ) -> str | None:
-        """Return a stamp before which no further matching job becomes due, None if there is none at all."""
+    def soonest(self, request: TakeRequest, now: str) -> str | None:
+        """Return a stamp before which no further job becomes due that a request asks for, in any class.
+
+        None if there is none at all.
+        """
         ...
 
     def workers_with_own_jobs(self) -> frozenset[str]:

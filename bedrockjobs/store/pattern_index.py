@@ -14,7 +14,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Protocol
 
 from bedrockjobs.base.config import PRIORITIES
-from bedrockjobs.job.rows import Job, Names
+from bedrockjobs.job.rows import Job
+from bedrockjobs.job.take_request import Names
 
 NAMES_MATCHED_MAX = 50_000
 """Names of which it is remembered which patterns they match; the memory is cleared beyond."""

@@ -7,12 +7,12 @@ writing connection; who waits, and what a take does, is not known here.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator
 
 from bedrockjobs.base.config import PRIORITIES, Settings
-from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE, Lane, parse_lane
-from bedrockjobs.job.rows import Job, Names, names_from
+from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE, Lane, found_in, is_narrow, parse_lane
+from bedrockjobs.job.rows import Job
+from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.all_hosts import AllHostsSchedules
 from bedrockjobs.store.pattern_index import Group, PatternIndex
 from bedrockjobs.store.records import SQLiteRecords
@@ -205,29 +205,21 @@ class ReadyQueue:
         """Tell whether a name is paused."""
         return self._records.pause_of(name) is not None
 
-    def first_due(
-        self,
-        names: Names,
-        now: str,
-        *,
-        mocked: bool,
-        priority: int | None,
-        accepts: Sequence[str] = (),
-        worker: str | None = None,
-    ) -> Job | None:
+    def first_due(self, request: TakeRequest, now: str) -> Job | None:
         """Return the due job to take."""
-        if not mocked and not self._special and not self._locked and not self._bound:
+        names, priority = request.names, request.priority
+        if not request.mocked and not self._special and not self._locked and not self._bound:
             if priority is None and names.single is not None and not self._records.pauses():
                 return self._found("due_by_name", (OPEN_LANE, names.single, now))  # most takes, at once
             return self._first_due(names, OPEN_LANE, now, priority)
-        lanes = self._lanes(mocked, accepts, worker)
-        found = [self._first_due(names, lane, now, priority) for lane in lanes]
+        found = [self._first_due(names, lane, now, priority) for lane in self._lanes(request)]
         rows = [row for row in found if row is not None]
         return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
 
-    def _lanes(self, mocked: bool, accepts: Sequence[str], worker: str | None) -> Iterator[str]:
+    def _lanes(self, request: TakeRequest) -> Iterator[str]:
+        accepts, worker = request.accepts, request.worker
         yield OPEN_LANE
-        if mocked:
+        if request.mocked:
             yield MOCK_LANE
         for lane, parts in list(self._special.items()):
             if not parts.own or parts.own in accepts:
@@ -296,19 +288,11 @@ class ReadyQueue:
                     return self.job(job_id)
         return None
 
-    def soonest(
-        self,
-        names: Names,
-        now: str,
-        *,
-        mocked: bool,
-        accepts: Sequence[str] = (),
-        worker: str | None = None,
-    ) -> str | None:
+    def soonest(self, request: TakeRequest, now: str) -> str | None:
         """Return a stamp before which no further matching job becomes due."""
-        if not mocked and not self._special and not self._locked and not self._bound:
-            return self._soonest(names, OPEN_LANE, now)
-        found = [self._soonest(names, lane, now) for lane in self._lanes(mocked, accepts, worker)]
+        if not request.mocked and not self._special and not self._locked and not self._bound:
+            return self._soonest(request.names, OPEN_LANE, now)
+        found = [self._soonest(request.names, lane, now) for lane in self._lanes(request)]
         return min((stamp for stamp in found if stamp is not None), default=None)
 
     def soonest_of_all(self, now: str) -> str | None:
@@ -328,7 +312,7 @@ class ReadyQueue:
             return min((stamp for stamp in found if stamp is not None), default=None)
         if names.single is not None:
             stamp = self._execute(SQL["soonest_by_name"], (lane, names.single, now)).fetchone()[0]
-        elif names.everything or _is_narrow(lane) or self.patterns.is_wide(names, lane):
+        elif names.everything or is_narrow(lane) or self.patterns.is_wide(names, lane):
             stamp = self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0]
         else:
             stamp = self.patterns.soonest(names, lane, now)
@@ -390,16 +374,3 @@ class ReadyQueue:
                     return None
             group = self._execute(SQL["next_group"], (lane, name)).fetchone()
         return found
-
-
-@lru_cache(maxsize=4_096)
-def found_in(lane: str) -> str:
-    """Return the lane in which jobs of a lane are looked for: all locks share one."""
-    parts = parse_lane(lane)
-    return f"{parts._replace(lock='')} lock".strip() if parts.lock else lane
-
-
-def _is_narrow(lane: str) -> bool:
-    """Tell whether a lane is one of very many with few jobs each, of which nothing is remembered."""
-    parts = parse_lane(lane)
-    return bool(parts.lock or parts.worker)

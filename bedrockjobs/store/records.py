@@ -20,7 +20,7 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
-from bedrockjobs.job.rows import PauseRow, RunRow, TickRow
+from bedrockjobs.job.rows import EventRow, PauseRow, RunRow, TickRow
 from bedrockjobs.store.statements import RECORDS as SQL
 
 TRIM_EVERY = 10
@@ -223,19 +223,9 @@ class SQLiteRecords:
 
     # --- events ------------------------------------------------------------------------------------------
 
-    def add_event(
-        self,
-        at: str,
-        kind: str,
-        *,
-        name: str = "",
-        job_id: int = 0,
-        run_id: int = 0,
-        by: str = "",
-        detail: str = "",
-    ) -> None:
-        """Tell what happened."""
-        self._write(SQL["add_event"], (at, kind, name, job_id, run_id, by, detail))
+    def add_event(self, at: str, event: EventRow) -> None:
+        """Tell what happened at a stamp."""
+        self._write(SQL["add_event"], (at, *event))
 
     # --- what is too old ---------------------------------------------------------------------------------
 

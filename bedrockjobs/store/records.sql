@@ -7,8 +7,8 @@ INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, wor
 
 -- name: run_by_id
 -- One run.
-SELECT runID, jobID, name, attempt, cause, scheduledFor, started, ended, worker, host, pid, status, exitCode, error,
-    result, progress, output, lease, stop FROM runs WHERE runID = ?;
+SELECT runID, jobID, name, attempt, cause, scheduledFor, started, lease, ended, worker, host, pid, stop, status,
+    exitCode, error, result, progress, output FROM runs WHERE runID = ?;
 
 -- name: end_run
 -- Close a run.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.wire import moment_of
-from bedrockjobs.commands.overview import Problem
+from bedrockjobs.commands.overview import Trouble
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
 from bedrockjobs.job.readiness import Need, need_of
 from bedrockjobs.job.rows import PauseRow
@@ -42,7 +42,7 @@ def short(name: str) -> str:
 
 def problems(
     look: Look, totals: Totals, on_all_hosts: Mapping[str, Need], failed: int, last_failed: list[str]
-) -> list[Problem]:
+) -> list[Trouble]:
     """Return what is wrong; ``last_failed`` are schedules whose last run failed."""
     untaken = _untaken(look, totals, on_all_hosts)
     found = untaken if untaken else _late(look.held, totals)
@@ -78,8 +78,8 @@ def pause_words(pause: PauseRow) -> str:
     return words + (f" until {pause.until}" if pause.until else "")
 
 
-def _problem(kind: str, count: int, detail: str, *, name: str = "", since: str = "") -> Problem:
-    return Problem(kind=kind, name=name, count=count, since=since, detail=detail)
+def _problem(kind: str, count: int, detail: str, *, name: str = "", since: str = "") -> Trouble:
+    return Trouble(kind=kind, name=name, count=count, since=since, detail=detail)
 
 
 class _Untaken(NamedTuple):
@@ -91,10 +91,10 @@ class _Untaken(NamedTuple):
     since: str
 
 
-def _untaken(look: Look, totals: Totals, on_all_hosts: Mapping[str, Need]) -> list[Problem]:
+def _untaken(look: Look, totals: Totals, on_all_hosts: Mapping[str, Need]) -> list[Trouble]:
     """Return what no worker takes: names one by one, those that wait longest first."""
     takers, now = look.held.takers, look.held.now
-    found: list[Problem] = []
+    found: list[Trouble] = []
     if totals.ready and not len(takers):
         words = f"{jobs(totals.ready, 'is', 'are', more='ready' in totals.more)} ready and no worker is there"
         found.append(_problem("no worker", totals.ready, words, since=totals.oldest))
@@ -126,7 +126,7 @@ def _untaken_names(look: Look) -> Iterable[_Untaken]:
     return known.values()
 
 
-def _on_all_hosts(held: Held, schedules: Mapping[str, Need]) -> list[Problem]:
+def _on_all_hosts(held: Held, schedules: Mapping[str, Need]) -> list[Trouble]:
     """Return the schedules on all hosts whose next tick makes no job."""
     found = []
     for name, need in schedules.items():
@@ -138,7 +138,7 @@ def _on_all_hosts(held: Held, schedules: Mapping[str, Need]) -> list[Problem]:
     return found[:SAID_MAX]
 
 
-def _late(held: Held, totals: Totals) -> list[Problem]:
+def _late(held: Held, totals: Totals) -> list[Trouble]:
     waited = age_s(totals.oldest, held.now)
     if waited <= LATE_S:
         return []
@@ -146,7 +146,7 @@ def _late(held: Held, totals: Totals) -> list[Problem]:
     return [_problem("late", totals.ready, words, since=totals.oldest)]
 
 
-def _blocked(look: Look) -> list[Problem]:
+def _blocked(look: Look) -> list[Trouble]:
     """Return the locks for which jobs wait for long."""
     waiting: dict[str, tuple[int, str, int]] = {}
     for group in look.groups:
@@ -166,7 +166,7 @@ def _blocked(look: Look) -> list[Problem]:
     return found[:SAID_MAX]
 
 
-def _paused(look: Look) -> list[Problem]:
+def _paused(look: Look) -> list[Trouble]:
     """Return what somebody paused, and how much waits for it, the oldest pause first."""
     waiting: dict[str, tuple[int, int, bool]] = {}
     for group in look.groups:
@@ -196,7 +196,7 @@ def _waiting(due: int, later: int, *, more: bool) -> str:
     return f"{words}, not due yet" if not due else f"{words}, {later:,} of them not due yet"
 
 
-def _drained(held: Held) -> list[Problem]:
+def _drained(held: Held) -> list[Trouble]:
     """Return the live workers that somebody lets take no more jobs."""
     found = []
     for drain in held.drains.values():

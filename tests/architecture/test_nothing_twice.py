@@ -10,16 +10,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LINES = 10
 
-ALLOWED: set[tuple[str, str]] = {
-    # The arguments of both clients, and how they say them.
-    ("bedrockjobs/client/asynchronous.py", "bedrockjobs/client/blocking.py"),
-    # A run as it is on the wire and as it is in the table.
-    ("bedrockjobs/commands/runs.py", "bedrockjobs/job/rows.py"),
-    # What a take asks of the store, in its protocol and in SQLite's.
-    ("bedrockjobs/store/base.py", "bedrockjobs/store/ready_queue.py"),
-}
-"""Modules that share ten lines and are still to be parted from each other; who does so takes them out."""
-
 
 def lines_of(text: str) -> list[tuple[int, str]]:
     """Return the lines that do something, with their numbers: no imports, docstrings, comments or indents."""
@@ -53,13 +43,8 @@ def twice(texts: dict[str, str]) -> dict[tuple[str, str], tuple[int, int]]:
 def test_no_ten_lines_stand_twice() -> None:
     paths = [path for folder in ("bedrockjobs", "worker") for path in sorted((ROOT / folder).rglob("*.py"))]
     found = twice({str(path.relative_to(ROOT)): path.read_text() for path in paths})
-    again = [
-        f"{one}:{lines[0]} and {other}:{lines[1]}"
-        for (one, other), lines in found.items()
-        if (one, other) not in ALLOWED
-    ]
+    again = [f"{one}:{lines[0]} and {other}:{lines[1]}" for (one, other), lines in found.items()]
     assert not again, "ten lines stand twice: " + "; ".join(again)
-    assert not ALLOWED - found.keys(), "these are parted by now: take them out of ALLOWED"
 
 
 def test_the_search_finds_what_stands_twice() -> None:

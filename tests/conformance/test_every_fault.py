@@ -20,12 +20,12 @@ from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.engine.handlers import failing, hosts, take
-from bedrockjobs.engine.handlers.context import Answer, Context, TakeRequest
+from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.registry import HANDLERS
 from bedrockjobs.engine.submission import Submission
 from bedrockjobs.engine.unit import unit
 from bedrockjobs.engine.waiting import Waiter, Waiting
-from bedrockjobs.job.rows import Names, names_from
+from bedrockjobs.job.take_request import TakeRequest, names_from
 from bedrockjobs.store import sqlite as engine_module
 from bedrockjobs.store.base import StoreError
 from bedrockjobs.store.sqlite import SQLiteEngine
@@ -110,9 +110,10 @@ class Bench:
             names = names_from(name, several)
             assert names is not None
             for worker in (None, "h1"):
-                due = found.first_due(names, now, mocked=True, priority=None, accepts=("cmd",), worker=worker)
+                request = TakeRequest(names, mocked=True, worker=worker, accepts=("cmd",))
+                due = found.first_due(request, now)
                 exact.append(None if due is None else due.job_id)
-                early.append(_soonest(found, names, now, worker))
+                early.append(found.soonest(request, now))
         exact.append((found.new_job_id(), found.new_run_id()))
         return exact, early, own
 
@@ -126,11 +127,6 @@ class Bench:
         assert known_own >= fresh_own
         for soon, right in zip(known_early, fresh_early, strict=True):
             assert right is None or (soon is not None and soon <= right)
-
-
-def _soonest(found: Any, names: Names, now: str, worker: str | None) -> str | None:
-    soonest: str | None = found.soonest(names, now, mocked=True, accepts=("cmd",), worker=worker)
-    return soonest
 
 
 Act = Callable[[Context], object]

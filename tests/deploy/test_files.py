@@ -19,6 +19,7 @@ from ruamel.yaml import YAML
 from bedrockjobs.base.config import Settings
 from bedrockjobs.cli import main as program
 from bedrockjobs.commands.overview import OverviewReply
+from bedrockjobs.engine.events import Listeners, RunEnded, RunOpened, TicksEntered
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.readiness import Pauses, Takers
 from bedrockjobs.observe import logs
@@ -87,9 +88,10 @@ async def known() -> dict[str, set[str]]:
     """Return the labels of each series that a server has, by its name."""
     views: Any = _Queue()
     measurements = Measurements()
-    measurements.ticked("fired", 1, 0)
-    measurements.started("schedule", 0)
-    measurements.ended("success", 0)
+    ended = RunEnded(1, 1, "a", 1, "schedule", "w", "", "", "success", None, "", "", 0.0)
+    Listeners([measurements]).tell(
+        [TicksEntered("fired", 1, 0), RunOpened(1, 1, "w", 45, "schedule", 0.0), ended]
+    )
     metrics = Metrics(
         views,
         views,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from bedrockjobs.job.memory import MEMORY_KEYS
 from bedrockjobs.store import schema
 from tests.runs.conftest import Open
 
@@ -94,3 +96,79 @@ async def test_its_schedules_go_on(old: Path, open_site: Open) -> None:
     ]
     await site.finish(job)
     assert await site.due(3) == "2026-11-21 03:30:00"
+
+
+# --- version 2 ------------------------------------------------------------------------------------------
+
+VERSION_2 = Path(__file__).with_name("schema_2.sql").read_text()
+"""A database as a server of version 2 left it, with jobs in every state; recorded, not written by hand."""
+
+
+@pytest.fixture
+def second(tmp_path: Path) -> Path:
+    """Return a database of version 2."""
+    path = tmp_path / "second.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(VERSION_2)
+    connection.execute("PRAGMA user_version = 2")
+    connection.commit()
+    connection.close()
+    return path
+
+
+async def test_version_2_equals_a_new_one_and_the_log_says_what_was_done(
+    second: Path, tmp_path: Path, open_site: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    site = await open_site(database=str(second))
+    await site.server.stop()
+    new = tmp_path / "new.db"
+    connection = sqlite3.connect(new, isolation_level=None)
+    schema.apply(connection)
+    connection.close()
+    assert described(second) == described(new)
+    assert "from schema version 2 to 3: 20 jobs were copied" in caplog.text
+    assert "of 9 of them went from the column options to the column memory" in caplog.text
+
+
+async def test_what_version_2_noted_stands_in_memory(second: Path, open_site: Open) -> None:
+    site = await open_site(database=str(second))
+    before = {}
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(VERSION_2)
+    for job_id, text in connection.execute("SELECT jobID, options FROM jobs"):
+        before[job_id] = json.loads(text)
+    for job_id, old in before.items():
+        options, memory = await site.options(job_id), await site.memory(job_id)
+        assert set(options) | set(memory) == set(old)
+        assert not set(options) & set(memory)
+        assert set(memory) <= MEMORY_KEYS
+        for key, value in old.items():
+            if key == "trigger":
+                assert memory[key] == (value["nextRun"] or "")
+            else:
+                assert {**options, **memory}[key] == value
+
+
+async def test_jobs_of_version_2_go_on(second: Path, open_site: Open) -> None:
+    site = await open_site(database=str(second))
+    assert (await site.take("plain", None))["data"] == {"n": 1}
+    shown = await site.ok("QueryJob", jobID=2)
+    assert (shown["error"], shown["exitCode"], shown["retries"], shown["tags"]) == ("first try", 3, 3, ["a"])
+    assert await site.memory(2) == {"error": "first try", "exitCode": 3, "failures": 1, "cause": "retry"}
+    again = await site.take("again")
+    await site.finish(again)
+    assert await site.due(3) == "2026-11-21 04:00:00", "its own next run comes after the other"
+    await site.ok("RetryJob", jobID=5, returned=True)
+    assert (await site.state(5), await site.due(5)) == ("QUEUED", "2026-11-21 03:29:56.332")
+    child = await site.take("child", None)
+    await site.finish(child)
+    parent = await site.take("parent", None)
+    assert [one["jobID"] for one in parent["finishedChildJobs"]] == [7, 8]
+    assert (await site.ok("QueryJob", jobID=9))["exitCode"] == 4
+    same = {
+        "name": "ops/clean", "repeat": "CRON @hourly", "argv": ["true"], "jitter": 60, "data": {"days": 7},
+    }  # fmt: skip
+    synced = await site.ok("SyncSchedules", source="ops", schedules=[same])
+    assert synced["unchanged"] == ["ops/clean"]
+    assert await site.create("next") == 22

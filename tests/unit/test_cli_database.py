@@ -32,6 +32,9 @@ CREATE TABLE jobs (created TIMESTAMP NOT NULL, jobID INTEGER NOT NULL PRIMARY KE
 """
 
 
+VERSION_1 = (Path(__file__).parents[1] / "runs" / "schema_1.sql").read_text()
+
+
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SQLiteEngine]:
     """A database with 300 jobs, open for writing as a server has it."""
@@ -87,7 +90,7 @@ def test_a_server_can_go_on_from_a_backup(store: SQLiteEngine, tmp_path: Path) -
     run("backup", str(tmp_path / "copy.db"))
     restored = SQLiteEngine(tmp_path / "copy.db", Settings())
     restored.begin()
-    assert restored.new_job_id() == 301
+    assert restored.unit.new_job_id() == 301
     restored.rollback()
     restored.close()
 
@@ -229,11 +232,12 @@ def test_a_current_database_is_said_to_be_current(store: SQLiteEngine, tmp_path:
 def test_an_older_database_is_brought_up(store: SQLiteEngine, tmp_path: Path) -> None:
     store.close()
     before = rows_of(tmp_path / "jobs.db", "SELECT * FROM jobs")
+    (tmp_path / "jobs.db").unlink()
     with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        for (table,) in tables:
-            if table not in schema.MIGRATED:
-                connection.execute(f"DROP TABLE {table}")
+        connection.executescript(VERSION_1)
+        connection.executemany(
+            f"INSERT INTO jobs VALUES ({', '.join('?' * 16)})", [row[:16] for row in before]
+        )
         connection.execute("PRAGMA user_version = 1")
         connection.commit()
     result = run("migrate", "-o", "json")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from bedrockjobs.base.config import PRIORITIES, Settings
 from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE
-from bedrockjobs.job.rows import Job, Names, names_from
+from bedrockjobs.job.rows import Job
+from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.all_hosts import AllHostsSchedules
 from bedrockjobs.store.ready_queue import GROUPS_FREED_MAX
 from bedrockjobs.store.sqlite import SQLiteEngine
@@ -111,7 +112,7 @@ class Both:
     ) -> bool:
         names = names_from(*asked)
         assert names is not None
-        row = self.store.unit.first_due(names, NOW, mocked=mocked, priority=priority)
+        row = self.store.unit.first_due(TakeRequest(names, mocked=mocked, priority=priority), NOW)
         assert row == self.plain.first_due(names, mocked, priority)
         if row is None:
             self.check_soonest(names, mocked, priority)
@@ -122,7 +123,7 @@ class Both:
         return True
 
     def check_soonest(self, names: Names, mocked: bool, priority: int | None) -> None:
-        soonest = self.store.unit.soonest(names, NOW, mocked=mocked)
+        soonest = self.store.unit.soonest(TakeRequest(names, mocked=mocked), NOW)
         later = [row.next_run for row in self.plain.candidates(names, mocked, priority)]
         if later:
             assert soonest is not None
@@ -207,7 +208,7 @@ def test_more_groups_than_are_remembered_are_looked_through() -> None:
         both.insert(name, 500, NOW, False)
     names = names_from("*1", None)
     assert names is not None
-    assert both.store.unit.first_due(names, NOW, mocked=False, priority=None) is not None
+    assert both.store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW) is not None
     assert both.store.unit.ready.patterns.is_wide(names, OPEN_LANE)
     assert [both.take(("*1", None), False, None) for _ in range(4)] == [True, True, True, True]
     assert not both.take(("*1", None), False, None)
@@ -231,7 +232,7 @@ def test_patterns_are_forgotten_the_least_used_first() -> None:
     for asked in ("a/?", "a/*", "[a]/1", "a/?", "?/1"):
         names = names_from(asked, None)
         assert names is not None
-        assert both.store.unit.first_due(names, NOW, mocked=False, priority=None) is not None
+        assert both.store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW) is not None
         assert len(both.store.unit.ready.patterns._patterns) <= 2
     both.store.close()
 
@@ -269,17 +270,17 @@ def test_a_take_does_not_look_into_the_lane_of_each_lock(pattern: str, held: int
     assert names is not None
 
     def take() -> object:
-        store.unit.first_due(names, NOW, mocked=False, priority=None)
-        return store.unit.soonest(names, NOW, mocked=False)
+        store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW)
+        return store.unit.soonest(TakeRequest(names, mocked=False), NOW)
 
     take()  # from now on it is remembered what matches
     assert statements(store, take) < 50
     store.unit.insert(
         Job(created=NOW, job_id=1000, state="QUEUED", name="nothing", next_run=NOW, priority=500)
     )
-    row = store.unit.first_due(names, NOW, mocked=False, priority=1000)
+    row = store.unit.first_due(TakeRequest(names, mocked=False, priority=1000), NOW)
     assert row is None
-    row = store.unit.first_due(names, NOW, mocked=False, priority=None)
+    row = store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW)
     assert row is not None
     store.close()
 
@@ -290,7 +291,7 @@ def test_many_jobs_that_wait_under_one_lock_cost_others_nothing() -> None:
     assert names is not None
 
     def take() -> object:
-        return store.unit.first_due(names, NOW, mocked=False, priority=None)
+        return store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW)
 
     take()
     assert statements(store, take) < 50
@@ -304,7 +305,7 @@ def test_a_lock_that_is_free_again_does_not_offer_all_that_waited() -> None:
     assert len(store.unit.became_ready()) <= GROUPS_FREED_MAX
     names = names_from("n1999", None)
     assert names is not None
-    row = store.unit.first_due(names, NOW, mocked=False, priority=None)
+    row = store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW)
     assert row is not None
     assert row.name == "n1999"
     store.close()

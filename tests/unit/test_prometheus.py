@@ -19,8 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import NotFound, TimedOut
+from bedrockjobs.engine.events import DrainsChanged, Listeners, RunEnded, RunOpened, TicksEntered
 from bedrockjobs.engine.notifier import Notifier
-from bedrockjobs.engine.workers import OpenRun, WorkerRegistry
+from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe import prometheus as module
 from bedrockjobs.observe.measurements import BATCH, Histogram, Measurements
 from bedrockjobs.observe.prometheus import OTHER, Metrics, routes
@@ -35,6 +36,11 @@ DUE, LATER = "2026-11-21 02:59:00", "2026-11-21 04:00:00"
 OLD = "2026-11-21 01:00:00"
 
 Samples = dict[str, dict[tuple[str, ...], float]]
+
+
+def run_ended(status: str, took_s: float) -> RunEnded:
+    """Return a run that ended."""
+    return RunEnded(1, 1, "a", 1, "retry", "w", "", "", status, None, "", "", took_s)
 
 
 class Work:
@@ -186,9 +192,9 @@ async def test_jobs_that_nobody_takes_are_counted(site: Site) -> None:
     site.job("mail/a")
     site.job("mail/b")
     site.job("post")
-    site.presence.met("w", names=["mail/a", "post"])
+    site.presence.seen("w", names=["mail/a", "post"])
     assert not_0((await site.samples())["bedrockjobs_jobs_untaken"]) == {("mail",): 1}
-    site.presence.drained(frozenset({"w"}))
+    Listeners([site.presence]).tell([DrainsChanged(frozenset({"w"}))])
     site.add("drains", worker="w", since=OLD)
     assert not_0((await site.samples())["bedrockjobs_jobs_untaken"]) == {("mail",): 2, ("post",): 1}
 
@@ -278,10 +284,10 @@ def test_a_health_check_finds_its_rows_by_an_index() -> None:
 
 async def test_a_scrape_tells_what_the_server_knows(site: Site) -> None:
     site.metrics.connections = lambda: 12
-    site.presence.met("one")
-    site.presence.met("two")
-    site.presence.drained(frozenset({"two"}))
-    site.presence.opened(OpenRun(1, 1, "one", 45))
+    site.presence.seen("one")
+    site.presence.seen("two")
+    Listeners([site.presence]).tell([DrainsChanged(frozenset({"two"}))])
+    Listeners([site.presence]).tell([RunOpened(1, 1, "one", 45, "schedule", 0.0)])
     found = await site.samples()
     assert found["bedrockjobs_connections"] == {(): 12}
     assert found["bedrockjobs_long_polls"] == {(): 7}
@@ -298,11 +304,15 @@ async def test_a_scrape_tells_what_the_server_knows(site: Site) -> None:
 
 async def test_a_scrape_tells_what_was_measured(site: Site) -> None:
     site.measurements.committed(0.003, 20)
-    site.measurements.started("retry", 0.2)
-    site.measurements.ended("frozen", 30)
-    site.measurements.ended("success", 2)
-    site.measurements.ticked("fired", 1, 0)
-    site.measurements.ticked("skipped", 4, 0)
+    Listeners([site.measurements]).tell(
+        [
+            RunOpened(1, 1, "w", 45, "retry", 0.2),
+            run_ended("frozen", 30),
+            run_ended("success", 2),
+            TicksEntered("fired", 1, 0),
+            TicksEntered("skipped", 4, 0),
+        ]
+    )
     found = await site.samples()
     assert found["bedrockjobs_runs_lost_total"] == {(): 1}
     assert found["bedrockjobs_retries_total"] == {(): 1}

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bedrockjobs.base.glob import glob, literal_prefix
-from bedrockjobs.job.rows import Job, names_from
+from bedrockjobs.job.rows import Job
+from bedrockjobs.job.take_request import names_from
 from tests.effort import examples
 
 _plain = sqlite3.connect(":memory:")

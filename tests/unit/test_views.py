@@ -653,7 +653,7 @@ async def test_an_overview(table: Table) -> None:
         job(table, state=state)
     table.run(1, status="running")
     table.run(2)
-    table.presence.met("w")
+    table.presence.seen("w")
     assert await overview(table) == {
         **NONE, "ready": 2, "later": 1, "mocked": 1, "running": 2, "children": 2, "failed": 1, "repeating": 1,
         "workers": 1, "taking": 1, "untaken": 2, "oldestReady": "2026-11-21 02:00:00",
@@ -728,7 +728,7 @@ async def test_each_lane_has_its_share_of_the_names(table: Table, monkeypatch: p
         job(table, name=f"n{number:02}")
     job(table, name="own", lane="cmd")
     job(table, name="bound", lane="for w9")
-    table.presence.met("w", names=["*"])
+    table.presence.seen("w", names=["*"])
     found = await table.ask(Overview())
     assert found["ready"] == 22, "the lanes alone tell it while nothing is paused"
     assert {"ready", "later", "paused", "blocked", "mocked"} <= set(found["more"])
@@ -736,7 +736,7 @@ async def test_each_lane_has_its_share_of_the_names(table: Table, monkeypatch: p
 
 
 async def test_very_many_names_that_nobody_takes_are_counted(table: Table) -> None:
-    table.presence.met("w", names=["x"])
+    table.presence.seen("w", names=["x"])
     for number in range(SAID_MAX + 3):
         job(table, name=f"n{number}")
     found = [one for one in (await table.ask(Overview()))["problems"] if one["kind"] == "no worker"]

@@ -11,9 +11,9 @@ from bedrockjobs.base.config import Compatibility
 from bedrockjobs.base.wire import stamp, stamp_ms
 from bedrockjobs.engine.events import Event, Noted
 from bedrockjobs.engine.presence import Presence
-from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
 from bedrockjobs.job.lifecycle import GONE
-from bedrockjobs.job.rows import Job, Names
+from bedrockjobs.job.rows import Job
+from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import InMemory, Unit
 
 
@@ -30,6 +30,7 @@ class Context:
         "presence",
         "seen",
         "since",
+        "took_jobs",
         "unit",
     )
 
@@ -56,6 +57,8 @@ class Context:
         self.seen = seen
         self.parts: tuple[InMemory, ...] = (self, *parts)
         """What a part that is undone changed in memory, beside what the unit itself remembers."""
+        self.took_jobs = False
+        """Whether any job was handed out."""
         self.events: list[Event] = []
         """What happened, for those who listen, once it is on disk."""
 
@@ -67,10 +70,9 @@ class Context:
         self, kind: str, *, name: str = "", job_id: int = 0, run_id: int = 0, by: str = "", detail: str = ""
     ) -> None:
         """Tell what happened to people too: it is written to the table ``events``."""
-        self.unit.records.add_event(
-            self.now_ms, kind, name=name, job_id=job_id, run_id=run_id, by=by, detail=detail
-        )
-        self.events.append(Noted(kind, name, job_id, run_id, by, detail))
+        event = Noted(kind, name, job_id, run_id, by, detail)
+        self.unit.records.add_event(self.now_ms, event)
+        self.events.append(event)
 
     def save(self, job: Job) -> None:
         """Write a job as it is after an event; one that is ``GONE`` is deleted."""
@@ -99,38 +101,6 @@ class Taken(NamedTuple):
 
     before: Job
     after: Job
-
-
-@dataclass(slots=True)
-class TakeRequest:
-    """Which jobs somebody asks for, and how the answer is to look."""
-
-    names: Names
-    mocked: bool
-    priority: int | None
-    worker: str | None
-    limit: int
-    shape: str
-    """``job``: the job itself; ``jobs``: a list; ``then``: the job, or null, under ``job``."""
-    accepts: tuple[str, ...] = ()
-    """Kinds of commands that a job may bring along."""
-    leased: bool = False
-    """Whether the worker sends heartbeats."""
-    host: str = ""
-    pid: int = 0
-
-    def fits(self, job: Job) -> bool:
-        """Tell whether a queued job is one of those asked for."""
-        return (
-            (self.priority is None or self.priority == job.priority)
-            and (self.mocked or not job.mocked)
-            and self.names.match(job.name)
-            and (not job.lane or job.mocked or self._may_take(job.lane))
-        )
-
-    def _may_take(self, lane: str) -> bool:
-        parts = parse_lane(lane)
-        return lane != EVERY_LANE and parts.own in ("", *self.accepts) and parts.worker in ("", self.worker)
 
 
 @dataclass(slots=True)

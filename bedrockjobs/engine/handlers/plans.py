@@ -11,7 +11,7 @@ from itertools import chain
 
 from bedrockjobs.commands import GetJob, GetJobs, JobSpec, KillRun, TerminateRun, TriggerJob
 from bedrockjobs.commands.jobs import Ending
-from bedrockjobs.job.rows import names_from
+from bedrockjobs.job.take_request import names_from
 from bedrockjobs.store.base import Plan
 
 

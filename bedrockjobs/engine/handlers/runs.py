@@ -12,8 +12,9 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.wire import after_seconds, moment_of
 from bedrockjobs.engine.events import OutputChanged, RunEnded, RunForgotten, RunOpened, RunStopped
 from bedrockjobs.engine.handlers import ticks
-from bedrockjobs.engine.handlers.context import Context, TakeRequest
+from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job.rows import Job, RunRow
+from bedrockjobs.job.take_request import TakeRequest
 
 TIMED_OUT = " timeout"
 """What a stop ends with that no person asked for."""
@@ -42,8 +43,8 @@ def open_run(context: Context, job: Job, request: TakeRequest) -> None:
     lease = given(job.options.lease, LEASE_S_DEFAULT) if request.leased else 0
     context.unit.records.open_run(
         RunRow(
-            job.run_id, job.job_id, job.name, job.attempt, cause, scheduled_for, context.now_ms, "",
-            request.worker, request.host, request.pid, "running", None, "", "", "", "[]", lease, "",
+            job.run_id, job.job_id, job.name, job.attempt, cause, scheduled_for, context.now_ms, lease, "",
+            request.worker, request.host, request.pid, "", "running", None, "", "", "", "[]",
         )
     )  # fmt: skip
     wait_s = (context.moment - moment_of(scheduled_for)).total_seconds()

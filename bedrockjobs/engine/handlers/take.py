@@ -20,7 +20,7 @@ from bedrockjobs.commands.jobs import Ending
 from bedrockjobs.commands.take import TakeOptions
 from bedrockjobs.engine.events import JobsTaken, WorkerAsked
 from bedrockjobs.engine.handlers import runs, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context, Taken, TakeRequest
+from bedrockjobs.engine.handlers.context import Answer, Context, Taken
 from bedrockjobs.engine.handlers.failing import break_off
 from bedrockjobs.engine.handlers.families import fail_for_good
 from bedrockjobs.engine.handlers.next_run import original_next_run
@@ -31,7 +31,8 @@ from bedrockjobs.engine.render import render, shown_options
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.memory import RETRY_AFTER_KEYS, BeforeTake
 from bedrockjobs.job.placement import placed
-from bedrockjobs.job.rows import Job, Names, names_from
+from bedrockjobs.job.rows import Job
+from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.schedule import repeat as repeats
 
 UNCOUNTED_PREFIX = "manual"
@@ -147,7 +148,8 @@ def take(context: Context, request: TakeRequest) -> Answer | None:
         context.unit.save(job)
     if not taken:
         return None
-    context.emit(JobsTaken(len(taken), taken[0].before.next_run, context.now_ms))
+    context.emit(JobsTaken(len(taken), taken[0].before.next_run, context.now_ms, not context.took_jobs))
+    context.took_jobs = True
     if request.shape == "jobs":
         return Answer(f'{{"jobs":[{",".join(bodies)}]}}', taken)
     return Answer(bodies[0] if request.shape == "job" else f'{{"job":{bodies[0]}}}', taken)
@@ -160,14 +162,7 @@ def _next(context: Context, request: TakeRequest) -> DueTick | None:
     """
     crashed = context.unit.crash_patterns()
     for _ in range(CRASHED_PER_TAKE_MAX):
-        job = context.unit.first_due(
-            request.names,
-            context.now_ms,
-            mocked=request.mocked,
-            priority=request.priority,
-            accepts=request.accepts,
-            worker=request.worker,
-        )
+        job = context.unit.first_due(request, context.now_ms)
         if job is None:
             return None
         crashes = crashed and any(glob(job.name, pattern) for pattern in crashed)

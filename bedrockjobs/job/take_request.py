@@ -1,0 +1,90 @@
+"""Which jobs somebody asks for: by names, and by what else a GetJob says. No SQL here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bedrockjobs.base.glob import glob, is_plain, literal_prefix
+from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
+from bedrockjobs.job.rows import Job
+
+
+class Names:
+    """Which names a GetJob asks for: all, one, a list of exact ones, or GLOB patterns.
+
+    ``exact`` holds the names of a list, ``patterns`` the patterns otherwise. Instances are made by
+    ``names_from`` and shared, so they serve as keys.
+    """
+
+    def __init__(self, exact: frozenset[str], patterns: tuple[str, ...]) -> None:
+        """Hold a list of exact names, or GLOB patterns."""
+        self.exact = exact
+        self.patterns = patterns
+        self.everything = "*" in patterns
+        self.single = next(iter(exact)) if len(exact) == 1 else None
+
+    def match(self, name: str) -> bool:
+        """Tell whether a name is asked for."""
+        return name in self.exact if self.exact else any(glob(name, pattern) for pattern in self.patterns)
+
+    def prefix(self) -> str:
+        """Return what all names asked for begin with, as far as the patterns tell."""
+        if self.exact or len(self.patterns) > 1:
+            return ""
+        return literal_prefix(self.patterns[0])
+
+
+@lru_cache(maxsize=4096)
+def names_from(name: str | None, names: tuple[str, ...] | None) -> Names | None:
+    """Return what GetJob's ``name`` or ``names`` ask for, None where they ask for nothing.
+
+    ``name`` is one GLOB pattern, or a comma list of exact names; ``names`` are GLOB patterns.
+    """
+    if names:
+        patterns = names
+    elif name and "," in name:
+        listed = frozenset(part.strip() for part in name.split(",")) - {""}
+        return Names(listed, ()) if listed else None
+    elif name:
+        patterns = (name,)
+    else:
+        return None
+    if all(map(is_plain, patterns)):
+        return Names(frozenset(patterns), ())
+    return Names(frozenset(), patterns)
+
+
+@dataclass(slots=True)
+class TakeRequest:
+    """Which jobs somebody asks for, and how the answer is to look."""
+
+    names: Names
+    mocked: bool = False
+    """Whether mocked jobs are let in as well."""
+    priority: int | None = None
+    """The only class that is asked for; None: any."""
+    worker: str | None = None
+    """Who asks; jobs bound to it, which nobody else may take, are let in as well."""
+    limit: int = 1
+    shape: str = "job"
+    """``job``: the job itself; ``jobs``: a list; ``then``: the job, or null, under ``job``."""
+    accepts: tuple[str, ...] = ()
+    """Kinds of commands that a job may bring along."""
+    leased: bool = False
+    """Whether the worker sends heartbeats."""
+    host: str = ""
+    pid: int = 0
+
+    def fits(self, job: Job) -> bool:
+        """Tell whether a queued job is one of those asked for."""
+        return (
+            (self.priority is None or self.priority == job.priority)
+            and (self.mocked or not job.mocked)
+            and self.names.match(job.name)
+            and (not job.lane or job.mocked or self._may_take(job.lane))
+        )
+
+    def _may_take(self, lane: str) -> bool:
+        parts = parse_lane(lane)
+        return lane != EVERY_LANE and parts.own in ("", *self.accepts) and parts.worker in ("", self.worker)

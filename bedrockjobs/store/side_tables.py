@@ -1,0 +1,117 @@
+"""The tables beside jobs, as every engine offers them: runs, output, ticks, keys, pauses and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from bedrockjobs.job.rows import EventRow, PauseRow, RunRow, TickRow
+
+
+class Records(Protocol):
+    """The tables beside jobs, as the open unit sees them; no operation decides anything."""
+
+    def open_run(self, run: RunRow) -> None:
+        """Add a run in progress."""
+        ...
+
+    def run(self, run_id: int) -> RunRow | None:
+        """Return a run, or None."""
+        ...
+
+    def end_run(self, run: RunRow, *, keep_success: int, keep_fail: int) -> None:
+        """Write the end of a run, and forget the oldest of its name beyond what is to be kept."""
+        ...
+
+    def stop_run(self, run_id: int, stop: str) -> None:
+        """Note what a run's worker is to be told."""
+        ...
+
+    def set_progress(self, run_id: int, progress: str) -> None:
+        """Note how far a run is, as JSON text."""
+        ...
+
+    def delete_run(self, run_id: int) -> None:
+        """Forget a run that never began."""
+        ...
+
+    def open_runs(self) -> list[tuple[int, int, str, int, str]]:
+        """Return runID, jobID, worker, lease in seconds and stop of each run in progress."""
+        ...
+
+    def last_seq(self, run_id: int) -> int:
+        """Return the number of a run's last line of output, 0 without any."""
+        ...
+
+    def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
+        """Add lines: number, stamp, stream, text."""
+        ...
+
+    def last_lines(self, run_id: int, count: int) -> str:
+        """Return a run's last lines as a JSON array."""
+        ...
+
+    def last_tick(self, job_id: int) -> TickRow | None:
+        """Return the newest row of a schedule's ledger."""
+        ...
+
+    def put_tick(self, row: TickRow) -> None:
+        """Write a row of the ledger."""
+        ...
+
+    def delete_tick(self, row: TickRow) -> None:
+        """Take a row out of the ledger."""
+        ...
+
+    def delete_ticks(self, job_id: int) -> None:
+        """Forget a schedule's ledger."""
+        ...
+
+    def job_of_key(self, key: str, since: str) -> int | None:
+        """Return the job that an idempotency key was used for after ``since``."""
+        ...
+
+    def put_key(self, key: str, job_id: int, now: str) -> None:
+        """Remember an idempotency key."""
+        ...
+
+    def pauses(self) -> tuple[PauseRow, ...]:
+        """Return what is paused, by pattern."""
+        ...
+
+    def pause_of(self, name: str) -> PauseRow | None:
+        """Return the first pause that covers a name."""
+        ...
+
+    def put_pause(self, pause: PauseRow) -> None:
+        """Pause a pattern."""
+        ...
+
+    def delete_pause(self, pattern: str) -> None:
+        """Resume a pattern."""
+        ...
+
+    def drains(self) -> frozenset[str]:
+        """Return the workers that are drained."""
+        ...
+
+    def put_drain(self, worker: str, by: str, now: str) -> None:
+        """Drain a worker."""
+        ...
+
+    def delete_drain(self, worker: str) -> None:
+        """Let a worker take jobs again."""
+        ...
+
+    def add_minute(self, minute: str, counts: Sequence[int]) -> None:
+        """Write what was done in a minute, in the order of the table."""
+        ...
+
+    def add_event(self, at: str, event: EventRow) -> None:
+        """Tell what happened at a stamp."""
+        ...
+
+    def drop_old(self, moment: datetime) -> bool:
+        """Forget some of what is too old at a moment; return whether there is more of it."""
+        ...
