@@ -22,7 +22,6 @@ from bedrockjobs.base.config import Settings
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.notifier import Notifier
-from bedrockjobs.engine.service import VERSION, Service
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics
@@ -30,6 +29,7 @@ from bedrockjobs.observe.measurements import Measurements
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.listener import Listener, is_loopback
+from bedrockjobs.service import VERSION, Service
 from bedrockjobs.store.lock import DatabaseLock, Owned
 from bedrockjobs.store.reader import Reader
 from bedrockjobs.store.schema import SchemaError

@@ -21,7 +21,7 @@ from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.wire import Escaped, RawJSON, Spliced, Whole, Wire, command_error, wire_name
 
 Where = Literal["writer", "reader", "presence", "at once"]
-Role = Literal["read", "enqueue", "work", "operate", "admin"]
+Role = Literal["read", "produce", "work", "operate", "admin"]
 Group = Literal["jobs", "schedules", "runs", "server"]
 
 

@@ -142,7 +142,7 @@ class CreateJob(JobSpec, Command[JobIDReply]):
     """Create a job, or with `unique` update the one that has its name."""
 
     order = -1
-    role = "enqueue"
+    role = "produce"
     headers = MappingProxyType({"Idempotency-Key": "idempotencyKey", "Traceparent": "traceparent"})
     example = Example({"name": "mail/welcome", "data": {"to": "ada@example.org"}}, {"jobID": 1})
 
@@ -153,7 +153,7 @@ class CreateJobs(Command[JobIDsReply]):
     """Create several jobs, all or none."""
 
     order = -1
-    role = "enqueue"
+    role = "produce"
     all_or_nothing = True
     example = Example(
         {"jobs": [{"name": "mail/welcome", "data": {"to": "ada@example.org"}}]}, {"jobIDs": [1]}

@@ -174,7 +174,7 @@ class FinishJobs(Command[FinishResults]):
 class CancelJob(Command[Empty]):
     """Cancel a child job that has not run."""
 
-    role = "enqueue"
+    role = "produce"
     example = Example({"jobID": 2})
     refusals = [
         NO_JOB,

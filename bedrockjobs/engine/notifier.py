@@ -32,18 +32,18 @@ class Subscription:
         """Prepare to listen; made by ``Notifier.listen``."""
         self._notifier = notifier
         self._topic = topic
-        self._rung = asyncio.Event()
+        self._woken = asyncio.Event()
 
     def __enter__(self) -> Self:
         """Begin to listen: before what is waited for is read, so that none is missed in between."""
-        self._notifier.admit(self._topic, self._rung)
+        self._notifier.admit(self._topic, self._woken)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Listen no longer."""
-        self._notifier.dismiss(self._topic, self._rung)
+        self._notifier.dismiss(self._topic, self._woken)
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait for a notification that was not told of yet; return False where the time is over.
@@ -54,10 +54,10 @@ class Subscription:
             return False
         try:
             async with asyncio.timeout(timeout_s):
-                await self._rung.wait()
+                await self._woken.wait()
         except TimeoutError:
             return False
-        self._rung.clear()
+        self._woken.clear()
         return not self._notifier.ended
 
 
@@ -88,8 +88,8 @@ class Notifier:
 
     def notify(self, topic: Topic) -> None:
         """Wake everybody who listens to a topic; after the commit that made something of it."""
-        for rung in self._listening.get(topic, ()):
-            rung.set()
+        for woken in self._listening.get(topic, ()):
+            woken.set()
 
     def listen(self, topic: Topic) -> Subscription:
         """Return a subscription to be entered as a context, then read, then waited for."""
@@ -104,16 +104,16 @@ class Notifier:
         """Wake everybody, and let nobody wait from now on: the server drains."""
         self.ended = True
         for listening in self._listening.values():
-            for rung in listening:
-                rung.set()
+            for woken in listening:
+                woken.set()
 
-    def admit(self, topic: Topic, rung: asyncio.Event) -> None:
-        """Set ``rung`` with each ring of a topic; for ``Subscription``."""
-        self._listening.setdefault(topic, set()).add(rung)
+    def admit(self, topic: Topic, woken: asyncio.Event) -> None:
+        """Set ``woken`` with each notification of a topic; for ``Subscription``."""
+        self._listening.setdefault(topic, set()).add(woken)
 
-    def dismiss(self, topic: Topic, rung: asyncio.Event) -> None:
-        """Leave ``rung`` alone; the last listener frees the topic."""
+    def dismiss(self, topic: Topic, woken: asyncio.Event) -> None:
+        """Leave ``woken`` alone; the last listener frees the topic."""
         listening = self._listening[topic]
-        listening.discard(rung)
+        listening.discard(woken)
         if not listening:
             del self._listening[topic]

@@ -1,8 +1,8 @@
 """The GetJobs that wait: who can be served by a job, who is next, and when a job becomes due for somebody.
 
 Waiters that ask for the same jobs form a group. A group is filed under its exact names or under the fixed
-beginning of its patterns, so that a job finds its groups without looking at the others. Only the writer
-thread touches this; it knows nothing of rows, SQL or sockets.
+beginning of its patterns, so that a job finds its groups without looking at the others. It belongs to
+the event loop, and knows nothing of SQL or sockets.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from aiohttp import web
 
 from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import NotFound
-from bedrockjobs.engine.service import VERSION, Service
 from bedrockjobs.pages import (
     events,
     failures,
@@ -25,6 +24,7 @@ from bedrockjobs.pages import (
     workers,
 )
 from bedrockjobs.pages.site import Site
+from bedrockjobs.service import VERSION, Service
 
 PATH_CHARS_SHOWN = 200
 """Length up to which a page that does not exist is named: what was typed may be a kilobyte."""

@@ -20,8 +20,8 @@ from aiohttp import web
 from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import BadArguments, CommandError
 from bedrockjobs.commands import Command
-from bedrockjobs.engine.service import VERSION, Service
 from bedrockjobs.pages import words
+from bedrockjobs.service import VERSION, Service
 
 FOLDER = Path(__file__).parent
 

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import Settings
-from bedrockjobs.engine.service import Service
 from bedrockjobs.protocol.raw import RequestCache
+from bedrockjobs.service import Service
 
 SWEEP_S = 0.5
 """Time between two looks at the deadlines: how late a slow client is closed."""

@@ -27,10 +27,10 @@ from bedrockjobs.commands import (
     UpdateJob,
     ValidateSchedule,
 )
-from bedrockjobs.engine.service import Service
 from bedrockjobs.imports import cronken
 from bedrockjobs.imports.cronken import FirstDay
 from bedrockjobs.imports.found import Found, Unreadable
+from bedrockjobs.service import Service
 
 ALL = "all"
 """The name by which Cronken pauses and resumes every job."""

@@ -31,13 +31,13 @@ from bedrockjobs.base.wire import command_error
 from bedrockjobs.commands import COMMANDS, Command
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.render import entity_tag
-from bedrockjobs.engine.service import VERSION, Service
 from bedrockjobs.protocol import cronken, sse
 from bedrockjobs.protocol.compression import ASIDE_BYTES, compress
 from bedrockjobs.protocol.docs_page import POLICY, DocsPage
 from bedrockjobs.protocol.host_check import Origins
 from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.protocol.paging import next_page
+from bedrockjobs.service import VERSION, Service
 
 HTTP_STATUS = {
     400: 400, 401: 400, 402: 400, 403: 403, 404: 404, 405: 409, 412: 412, 413: 413, 429: 429, 430: 404,

@@ -1,5 +1,5 @@
 -- Every statement on the jobs table, each with a name and a sentence. The text `{columns}` stands for the
--- columns of a job in the order of `JobRow`, `{queued}` for the condition of the two partial indexes.
+-- columns of a job in the order of `Job`, `{queued}` for the condition of the two partial indexes.
 
 -- name: insert_job
 -- Add a job.

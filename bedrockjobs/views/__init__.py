@@ -1,7 +1,7 @@
 """The commands that only look: lists and views of runs, output, schedules, ticks and events, and Query.
 
 Each is one bounded read of committed rows. Stored JSON is put into an answer as it is spelled. With
-`Connection: wait` a read that finds nothing is done again when a bell says that there may be something.
+`Connection: wait` a read that finds nothing is done again when the notifier says that there may be something.
 Nothing here knows of the writer or of a protocol.
 """
 

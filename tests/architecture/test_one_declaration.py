@@ -13,10 +13,9 @@ from typing import Any, get_args
 import pytest
 
 import bedrockjobs
-from bedrockjobs import commands
+from bedrockjobs import commands, service
 from bedrockjobs.commands import ALL, Command
 from bedrockjobs.commands.base import Group, Role
-from bedrockjobs.engine import service
 from bedrockjobs.engine.handlers.registry import HANDLERS, handles
 
 assert service.VERSION  # importing it is what imports all handlers

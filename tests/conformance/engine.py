@@ -66,7 +66,7 @@ def model_engine(compatibility: Compatibility) -> Iterator[Engine]:
 
 
 class SQLiteQueue:
-    """The handlers on a SQLite store, one transaction a command, as the writer thread does them."""
+    """The handlers on a SQLite store, one transaction a command."""
 
     def __init__(self, store: SQLiteEngine, compatibility: Compatibility) -> None:
         """Begin empty, at ``START``."""

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bedrockjobs.client import Client
 from bedrockjobs.commands import Ping
-from bedrockjobs.engine.service import VERSION
 from bedrockjobs.observe import logs
+from bedrockjobs.service import VERSION
 from tests.conftest import Live
 
 ROOT = Path(__file__).parents[2]

@@ -104,17 +104,17 @@ class Site:
         )
 
     def line(self, seq: int, line: str, run_id: int = 5) -> None:
-        """Add a line of output and ring."""
+        """Add a line of output and notify."""
         self.db.execute("INSERT INTO output VALUES (?, ?, ?, 'out', ?)", (run_id, seq, AT, line))
         self.notifier.notify(output_topic(run_id))
 
     def end(self, status: str = "success", run_id: int = 5) -> None:
-        """End a run and ring."""
+        """End a run and notify."""
         self.db.execute("UPDATE runs SET status = ? WHERE runID = ?", (status, run_id))
         self.notifier.notify(output_topic(run_id))
 
     def event(self, seq: int, kind: str = "paused", name: str = "") -> None:
-        """Add an event and ring."""
+        """Add an event and notify."""
         self.db.execute("INSERT INTO events (seq, at, kind, name) VALUES (?, ?, ?, ?)", (seq, AT, kind, name))
         self.notifier.notify(EVENTS)
 

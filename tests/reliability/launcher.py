@@ -18,9 +18,9 @@ from contextlib import suppress
 from typing import Any
 
 from bedrockjobs.base.config import Settings
-from bedrockjobs.engine.service import VERSION
 from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.server import run
+from bedrockjobs.service import VERSION
 from tests.reliability.faults import FAULTS
 
 with suppress(ImportError):

@@ -1,4 +1,4 @@
-"""Notifier: no ring between a read and a wait is lost, and nobody is remembered who no longer waits."""
+"""No notification between a read and a wait is lost, and nobody is remembered who no longer waits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_a_ring_between_the_read_and_the_wait_is_heard() -> None:
     with notifier.listen(OUTPUT) as subscription:
         notifier.notify(OUTPUT)
         assert await subscription.wait(LONG_S)
-        assert not await subscription.wait(0.01), "each ring is told once"
+        assert not await subscription.wait(0.01), "each is told once"
 
 
 async def test_rings_while_a_listener_reads_are_told_as_one() -> None:

@@ -191,7 +191,7 @@ async def test_a_waiting_reader_gets_the_next_line(table: Table) -> None:
     table.line(5, 1)
     wait = asyncio.ensure_future(table.ask(ReadOutput(run_id=5, after=1, connection="wait", timeout=LONG_MS)))
     await table.waiting()
-    table.notifier.notify(output_topic(5))  # a ring alone, say of a rolled back commit, is no line
+    table.notifier.notify(output_topic(5))  # a notification alone, say of a rolled back commit, is no line
     table.notifier.notify(output_topic(6))
     table.line(5, 2, "new")
     table.notifier.notify(output_topic(5))

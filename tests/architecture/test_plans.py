@@ -1,0 +1,60 @@
+"""Every command of the writer says what it is going to touch: an engine that locks reads it in one go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.engine import unit
+from bedrockjobs.engine.handlers.registry import PLANS, plan_of
+from bedrockjobs.job.take_request import names_from
+from bedrockjobs.store.base import Plan
+
+assert unit.HANDLERS
+WRITTEN = [kind for kind in c.ALL if kind.where == "writer"]
+
+
+def test_every_command_of_the_writer_has_a_plan_and_no_other() -> None:
+    assert set(PLANS) == set(WRITTEN)
+
+
+@pytest.mark.parametrize("kind", WRITTEN, ids=lambda kind: kind.__name__)
+def test_the_example_of_each_has_a_plan_that_says_something(kind: type[c.Command[Any]]) -> None:
+    assert plan_of(kind.read(kind.example.request)) != Plan()
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "plan"),
+    [
+        (c.CreateJob, {"name": "a"}, Plan(new_jobs=1)),
+        (
+            c.CreateJob,
+            {"name": "a", "unique": True, "parentJobID": 3, "idempotencyKey": "k"},
+            Plan(jobs=(3,), names=("a",), keys=("k",), new_jobs=1),
+        ),
+        (
+            c.CreateJobs,
+            {"jobs": [{"name": "a"}, {"name": "b", "parentJobID": 2}]},
+            Plan(jobs=(2,), new_jobs=2),
+        ),
+        (
+            c.GetJobs,
+            {"name": "a*", "numResults": 5, "worker": "w"},
+            Plan(takes=((names_from("a*", None), 5),), new_runs=5),  # type: ignore[arg-type]
+        ),
+        (c.GetJob, {"name": "a"}, Plan(takes=((names_from("a", None), 1),))),  # type: ignore[arg-type]
+        (
+            c.FinishJob,
+            {"jobID": 4, "runID": 9, "thenGet": "a"},
+            Plan(jobs=(4,), runs=(9,), takes=((names_from("a", None), 1),)),  # type: ignore[arg-type]
+        ),
+        (c.RequeueJobs, {"jobIDs": [1, 2]}, Plan(jobs=(1, 2))),
+        (c.TriggerJob, {"name": "a"}, Plan(names=("a",))),
+        (c.KillRun, {"runID": 3}, Plan(runs=(3,))),
+        (c.PauseJobs, {}, Plan(control=True)),
+    ],
+)
+def test_a_plan_names_what_is_touched(kind: type[c.Command[Any]], given: dict[str, Any], plan: Plan) -> None:
+    assert plan_of(kind.read(given)) == plan
