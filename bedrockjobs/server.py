@@ -31,7 +31,7 @@ from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.listener import Listener, is_loopback
 from bedrockjobs.service import VERSION, Service
 from bedrockjobs.store.lock import DatabaseLock, Owned
-from bedrockjobs.store.reader import Reader
+from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.views import Views
@@ -136,7 +136,7 @@ class Server:
             self._engine = SQLiteEngine(path, self.settings, self.clock)
         except (sqlite3.Error, SchemaError) as error:
             raise StartError(f"database: {path}: {error}", EXIT_FAILURE) from None
-        self._reader = Reader(str(path), self.settings)
+        self._reader = SQLiteReader(str(path), self.settings)
         await self._reader.open()
         notifier, workers = Notifier(), WorkerRegistry(self.clock, self._lease_clock)
         stats, measurements = Stats(), Measurements()

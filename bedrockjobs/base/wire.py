@@ -153,21 +153,27 @@ def _job_id(value: Any) -> int:
     raise PydanticCustomError("expected", "digits, a whole number from 0 to 2^63-1")
 
 
-def _job_ids(value: Any) -> list[int]:
+def listed(value: Any, expected: str, between: str = ",") -> list[Any]:
+    """Read a list that may be typed: a JSON array, or parts with ``between`` between them.
+
+    Raises what makes a refusal that says what was ``expected``.
+    """
     if isinstance(value, str):
         text = value.strip()
-        if text.startswith("["):
-            try:
-                value = jsontext.parse(text)
-            except ValueError:
-                raise PydanticCustomError("expected", "a comma list or a JSON array of jobIDs") from None
-        else:
-            value = [part.strip() for part in text.split(",")]
-    if isinstance(value, int):
-        value = [value]
+        if not text.startswith("["):
+            return value.split(between) if between == "\n" else [part.strip() for part in text.split(between)]
+        try:
+            value = jsontext.parse(text)
+        except ValueError:
+            raise PydanticCustomError("expected", expected) from None
     if not isinstance(value, (list, tuple)):
-        raise PydanticCustomError("expected", "a comma list or a JSON array of jobIDs")
-    return [_job_id(item) for item in value]
+        raise PydanticCustomError("expected", expected)
+    return list(value)
+
+
+def _job_ids(value: Any) -> list[int]:
+    expected = "a comma list or a JSON array of jobIDs"
+    return [_job_id(item) for item in listed([value] if isinstance(value, int) else value, expected)]
 
 
 def _whole(value: Any) -> Any:

@@ -24,7 +24,7 @@ from bedrockjobs.base.config import (
     TAGS_MAX,
 )
 from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import Whole, wire_name
+from bedrockjobs.base.wire import Whole, listed, wire_name
 from bedrockjobs.commands.base import Parameters, Refusal
 from bedrockjobs.commands.refusals import BAD_OPTION
 
@@ -42,19 +42,12 @@ def _duration(value: Any) -> int:
 
 
 def _strings(value: Any) -> list[str]:
-    """Read a JSON list, or a comma list, of texts."""
-    if isinstance(value, str):
-        text = value.strip()
-        if text.startswith("["):
-            try:
-                value = jsontext.parse(text)
-            except ValueError:
-                raise PydanticCustomError("expected", "a JSON array of strings") from None
-        else:
-            value = [part.strip() for part in text.split(",") if part.strip()]
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+    """Read a JSON list, or a comma list without empty parts, of texts."""
+    found = listed(value, "a JSON array of strings")
+    if not all(isinstance(item, str) for item in found):
         raise PydanticCustomError("expected", "a JSON array of strings")
-    return list(value)
+    typed = isinstance(value, str) and not value.strip().startswith("[")
+    return [item for item in found if item] if typed else found
 
 
 def _tags(value: Any) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from bedrockjobs.base import jsontext, shapes
+from bedrockjobs.base import shapes
 from bedrockjobs.base.config import (
     LIST_MAX,
     NAME_CHARS_MAX,
@@ -17,7 +17,7 @@ from bedrockjobs.base.config import (
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import Boolean, JobID, JobIDs, Name, Whole
+from bedrockjobs.base.wire import Boolean, JobID, JobIDs, Name, Whole, listed
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
 from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
 from bedrockjobs.commands.take import Pattern, Patterns
@@ -75,24 +75,15 @@ class Heartbeat(Command[HeartbeatReply]):
 
 
 def _lines(value: Any) -> Any:
-    if isinstance(value, str):
-        text = value.strip()
-        if not text.startswith("["):
-            return value.split("\n")
-        try:
-            value = jsontext.parse(text)
-        except ValueError:
-            raise PydanticCustomError("expected", "a JSON array of lines") from None
-    if not isinstance(value, (list, tuple)):
-        raise PydanticCustomError("expected", "a JSON array of lines")
-    for line in value:
+    found = listed(value, "a JSON array of lines", between="\n")
+    for line in found:
         if isinstance(line, str):
             continue
         if not isinstance(line, dict) or not isinstance(line.get("line"), str):
             raise PydanticCustomError("expected", 'lines as strings, or as {"line": "...", "stream": "err"}')
         if line.get("stream", "out") not in ("out", "err"):
             raise PydanticCustomError("expected", "a stream that is out or err")
-    return list(value)
+    return found
 
 
 def _lines_shape() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
 from pydantic_core import PydanticCustomError
 
-from bedrockjobs.base import jsontext, shapes
+from bedrockjobs.base import shapes
 from bedrockjobs.base.config import (
     JOBS_PER_GET_MAX,
     NAME_CHARS_MAX,
@@ -16,7 +16,7 @@ from bedrockjobs.base.config import (
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import Boolean, JobID, Priority, Whole, refused
+from bedrockjobs.base.wire import Boolean, JobID, Priority, Whole, listed, refused
 from bedrockjobs.commands.base import Command, Example, Parameters, Refusal, Reply
 from bedrockjobs.commands.options import JobOptions, answered_type
 from bedrockjobs.commands.refusals import BAD_PRIORITY, NO_JOB, NO_JOB_FOUND, NO_NAME
@@ -24,18 +24,10 @@ from bedrockjobs.commands.refusals import BAD_PRIORITY, NO_JOB, NO_JOB_FOUND, NO
 
 def _patterns(value: Any) -> Any:
     """Read a JSON list, or a comma list, of patterns."""
-    if isinstance(value, str):
-        text = value.strip()
-        if text.startswith("["):
-            try:
-                value = jsontext.parse(text)
-            except ValueError:
-                raise PydanticCustomError("expected", "a JSON array of name patterns") from None
-        else:
-            value = [part.strip() for part in text.split(",")]
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) and item for item in value):
+    found = listed(value, "a JSON array of name patterns")
+    if not all(isinstance(item, str) and item for item in found):
         raise PydanticCustomError("expected", "a JSON array of name patterns")
-    return [_pattern_length(item) for item in value]
+    return [_pattern_length(item) for item in found]
 
 
 def _pattern_length(value: Any) -> Any:

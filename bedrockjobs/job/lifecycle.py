@@ -129,7 +129,7 @@ QUICK_FINISH: tuple[Event, str, str] = ("finish", "RUNNING", GONE)
 """``Unit.delete_plain`` deletes the row in one statement, which looks for RUNNING itself."""
 
 
-def taken(job: Job, now: str, run_id: int) -> Job:
+def after_take(job: Job, now: str, run_id: int) -> Job:
     """Return a job as its take leaves it, before anything that its retryAfter or its options ask for.
 
     Written out, as ``_replace`` takes as long as a statement and every take comes through here.

@@ -31,7 +31,7 @@ from bedrockjobs.commands.overview import OverviewReply
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.readiness import Standing
 from bedrockjobs.observe.measurements import Histogram, Measurements
-from bedrockjobs.store.reader import Reader
+from bedrockjobs.store.base import Reader
 from bedrockjobs.views import Views
 from bedrockjobs.views.queues import COUNTED_MAX, Group, Totals, prefix_of
 

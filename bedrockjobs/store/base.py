@@ -7,10 +7,10 @@ another: an open transaction with the rows as it sees them. Handlers see nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
@@ -250,6 +250,62 @@ class Unit(Protocol):
 
     def set_seen(self, now: str) -> None:
         """Note that a server is alive."""
+        ...
+
+
+# --- reads beside the units ------------------------------------------------------------------------------
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+"""What a statement is given: by place, or by name."""
+
+
+class Page(NamedTuple):
+    """Some rows, and whether there are more than these."""
+
+    rows: list[tuple[Any, ...]]
+    more: bool
+
+
+class Reader(Protocol):
+    """Reads of committed rows that need no unit; statements are looked up by their names."""
+
+    async def open(self) -> None:
+        """Open what it reads with."""
+        ...
+
+    async def close(self) -> None:
+        """Close it."""
+        ...
+
+    async def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Run one SELECT of a user; return the names of its columns and its rows.
+
+        Raises BadArguments, BadQuery, TimedOut or TooMany.
+        """
+        ...
+
+    async def jobs(self, after: int, state: str | None, name: str | None, limit: int) -> list[Job]:
+        """Return a page of jobs by jobID; raises TimedOut where filters find too little."""
+        ...
+
+    async def view(
+        self,
+        name: str,
+        parameters: Mapping[str, Any],
+        limit: int,
+        *,
+        scans: bool = False,
+        again: bool = False,
+    ) -> Page:
+        """Return at most ``limit`` rows of a named statement.
+
+        ``scans`` says that it may look at many rows for few; ``again`` lets in who was let in before. Raises
+        TooMany where very many read, TimedOut where it took too long.
+        """
+        ...
+
+    def rendered(self, names: list[str], rows: list[tuple[Any, ...]], form: str) -> str:
+        """Return rows as text: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines."""
         ...
 
 

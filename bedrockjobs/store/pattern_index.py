@@ -23,7 +23,7 @@ NAMES_MATCHED_MAX = 50_000
 Group = str | tuple[str, str]
 """The jobs of one priority and one name: in the pattern's lane, or in one of its lanes, named with it."""
 
-Entry = tuple[str, int, Group]
+HeapEntry = tuple[str, int, Group]
 """nextRun, jobID and group of the first job of a group."""
 
 
@@ -57,11 +57,11 @@ class _Pattern:
     def __init__(self, names: Names, lane: str) -> None:
         self.names = names
         self.lane = lane
-        self.heaps: dict[int, list[Entry]] = {priority: [] for priority in PRIORITIES}
-        self.bounds: dict[tuple[Group, int], Entry] = {}
-        self.parked: dict[str, list[tuple[int, Entry]]] = {}
+        self.heaps: dict[int, list[HeapEntry]] = {priority: [] for priority in PRIORITIES}
+        self.bounds: dict[tuple[Group, int], HeapEntry] = {}
+        self.parked: dict[str, list[tuple[int, HeapEntry]]] = {}
         """Entries that wait for a lock, each with its priority."""
-        self.handed: Entry | None = None
+        self.handed: HeapEntry | None = None
         """The job that was found last: it is probably taken by now."""
         self.wide = False
         """Whether there are too many groups to remember; the store then looks through the queue."""
@@ -121,7 +121,7 @@ class PatternIndex:
         for pattern in matching:
             self._offer(pattern, (row.next_run, row.job_id, group), row.priority)
 
-    def _offer(self, pattern: _Pattern, entry: Entry, priority: int) -> None:
+    def _offer(self, pattern: _Pattern, entry: HeapEntry, priority: int) -> None:
         if pattern.wide:
             return
         bound = pattern.bounds.get((entry[2], priority))
@@ -229,7 +229,7 @@ class PatternIndex:
             groups -= len(forgotten.bounds)
 
 
-def _is_head(row: Job, entry: Entry, place: tuple[str, str], priority: int) -> bool:
+def _is_head(row: Job, entry: HeapEntry, place: tuple[str, str], priority: int) -> bool:
     """Tell whether a job is still where its entry says; as that is a lower bound, it is then the first."""
     return (
         row.queued

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiosqlite
 
@@ -19,6 +19,7 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, Settings
 from bedrockjobs.base.errors import BadArguments, BadQuery, TimedOut, TooMany
 from bedrockjobs.job.rows import Job
+from bedrockjobs.store.base import Page, Parameters
 from bedrockjobs.store.statements import METRICS, QUEUES, STATEMENTS, VIEWS
 
 _monotonic = SystemClock().monotonic
@@ -30,8 +31,6 @@ SEEKS_WAITING_MAX = 1_000
 """Reads of an index that may run or wait; at well under a millisecond each, less than a second of work."""
 
 _VIEWS = {**VIEWS, **METRICS, **QUEUES}
-
-Parameters = Sequence[Any] | Mapping[str, Any]
 
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
@@ -84,13 +83,6 @@ def _authorize(action: int, one: str | None, two: str | None, *_: Any) -> int:
     if action == sqlite3.SQLITE_FUNCTION:
         return sqlite3.SQLITE_DENY if two in _FORBIDDEN_FUNCTIONS else sqlite3.SQLITE_OK
     return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
-
-
-class Page(NamedTuple):
-    """Some rows, and whether there are more than these."""
-
-    rows: list[tuple[Any, ...]]
-    more: bool
 
 
 class _ReadConnection:
@@ -161,7 +153,7 @@ class _ReadConnection:
         return names, Page([tuple(row) for row in rows[:rows_max]], more)
 
 
-class Reader:
+class SQLiteReader:
     """The reads of one server.
 
     What an index bounds is read on one connection, what may have to look at very many rows on another, so

@@ -122,7 +122,8 @@ class ReadyQueue:
             return
         parts = parse_lane(lane)
         if parts.lock:
-            self._locked.setdefault(found_in(lane), {})[lane] = None
+            where = str(parts._replace(lock="")) + " lock"
+            self._locked.setdefault(where.lstrip(), {})[lane] = None
             self._lanes_of_lock.setdefault(parts.lock, {})[lane] = None
         elif not parts.worker:
             self._special[lane] = parts

@@ -41,7 +41,7 @@ from bedrockjobs.engine.notifier import EVENTS, Notifier, Topic, output_topic
 from bedrockjobs.engine.render import render_with_state
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
-from bedrockjobs.store.reader import Page, Reader
+from bedrockjobs.store.base import Page, Reader
 from bedrockjobs.views import render
 from bedrockjobs.views.explain import Explainer
 from bedrockjobs.views.find import Finder

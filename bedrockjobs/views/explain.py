@@ -11,7 +11,7 @@ from bedrockjobs.commands import ExplainJob
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
 from bedrockjobs.job.readiness import Need, Takers, lock_holder, need_of
 from bedrockjobs.job.rows import Job
-from bedrockjobs.store.reader import Reader
+from bedrockjobs.store.base import Reader
 from bedrockjobs.views.problems import pause_words
 from bedrockjobs.views.queues import Held, Queues
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.job.rows import Job
-from bedrockjobs.store.reader import Reader
+from bedrockjobs.store.base import Reader
 
 FIND_S = 0.05
 """Time after which a search looks at no further stretch: half of what a page may take."""

@@ -17,7 +17,7 @@ from bedrockjobs.commands.overview import (
 )
 from bedrockjobs.job.lanes import EVERY_LANE, OPEN_LANE
 from bedrockjobs.job.readiness import Need, need_of
-from bedrockjobs.store.reader import Reader
+from bedrockjobs.store.base import Reader
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.problems import age_s, problems
 from bedrockjobs.views.queues import COUNTED_MAX, Group, Look, Queues, Totals

@@ -21,7 +21,7 @@ from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, parse_lane
 from bedrockjobs.job.options import decode_options
 from bedrockjobs.job.readiness import Drain, Need, Pauses, Standing, Takers, lock_holder, need_of, standing
 from bedrockjobs.job.rows import PauseRow
-from bedrockjobs.store.reader import Reader
+from bedrockjobs.store.base import Reader
 
 LANES_MAX = 1_000
 """Lanes that a look knows: there is one for each lock and each worker with jobs of its own."""

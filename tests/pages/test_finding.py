@@ -12,7 +12,7 @@ import pytest
 
 from bedrockjobs.base.config import Settings
 from bedrockjobs.store import schema
-from bedrockjobs.store.reader import Reader
+from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.store.statements import VIEWS
 from bedrockjobs.views import find
 from bedrockjobs.views.find import Finder
@@ -44,7 +44,7 @@ def database(tmp_path: Path) -> sqlite3.Connection:
 
 @pytest.fixture
 async def finder(database: sqlite3.Connection, tmp_path: Path) -> AsyncIterator[Finder]:
-    reader = Reader(str(tmp_path / "jobs.db"), Settings())
+    reader = SQLiteReader(str(tmp_path / "jobs.db"), Settings())
     await reader.open()
     yield Finder(reader)
     await reader.close()
@@ -113,13 +113,13 @@ async def test_a_search_stops_in_time(finder: Finder, monkeypatch: pytest.Monkey
 
 async def test_stretches_grow_up_to_a_limit(finder: Finder, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    view = Reader.view
+    view = SQLiteReader.view
 
-    async def listen(self: Reader, name: str, parameters: Any, limit: int, **more: Any) -> Any:
+    async def listen(self: SQLiteReader, name: str, parameters: Any, limit: int, **more: Any) -> Any:
         asked.append(parameters.get("stretch", 0))
         return await view(self, name, parameters, limit, **more)
 
-    monkeypatch.setattr(Reader, "view", listen)
+    monkeypatch.setattr(SQLiteReader, "view", listen)
     monkeypatch.setattr(find, "STRETCH_MIN", 2)
     monkeypatch.setattr(find, "STRETCH_MAX", 32)
     page = await finder.jobs(text="nothing", within_s=60.0)

@@ -23,7 +23,7 @@ from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol import sse
 from bedrockjobs.protocol.http import problem
 from bedrockjobs.store import schema
-from bedrockjobs.store.reader import Reader
+from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.views import EVENTS, Views, output_topic
 
 AT = "2026-11-21 03:00:00"
@@ -148,7 +148,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Open]:
             schema.apply(db)
             db.close()
             settings = Settings()
-            reader = Reader(str(path), settings)
+            reader = SQLiteReader(str(path), settings)
             await reader.open()
             stack.push_async_callback(reader.close)
             notifier = Notifier()

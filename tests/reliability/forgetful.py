@@ -41,7 +41,7 @@ def tick_twice() -> None:
 
 def unwritten() -> None:
     """Write nothing into the ledger about what fired."""
-    ticks.fired = lambda turn, row, run_id: None
+    ticks.enter_fired = lambda context, job, run_id, caught_up: None
 
 
 FAULTS = {"tick lost": tick_lost, "tick twice": tick_twice, "unwritten": unwritten}

@@ -28,7 +28,7 @@ from bedrockjobs.observe.prometheus import OTHER, Metrics, routes
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol.http import problem
 from bedrockjobs.store import schema, statements
-from bedrockjobs.store.reader import Reader
+from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.views import Views, queues
 
 NOW = datetime(2026, 11, 21, 3, 0, 0, tzinfo=UTC)
@@ -52,7 +52,7 @@ class Work:
 class Site:
     """A database, what a server would know beside it, and its metrics."""
 
-    def __init__(self, path: Path, reader: Reader, settings: Settings) -> None:
+    def __init__(self, path: Path, reader: SQLiteReader, settings: Settings) -> None:
         """Write to the database at ``path``, read it by ``reader``."""
         self.db = sqlite3.connect(path, isolation_level=None)
         self.clock = ManualClock(NOW)
@@ -122,7 +122,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     schema.apply(db)
     db.close()
     settings = Settings(database=str(path))
-    reader = Reader(str(path), settings)
+    reader = SQLiteReader(str(path), settings)
     await reader.open()
     found = Site(path, reader, settings)
     yield found

@@ -42,7 +42,7 @@ from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Minute, Stats
 from bedrockjobs.store import reader as reading
 from bedrockjobs.store import schema
-from bedrockjobs.store.reader import Reader
+from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.store.statements import _read
 from bedrockjobs.views import EVENTS, Views, output_topic, queues
 from bedrockjobs.views.problems import SAID_MAX
@@ -63,7 +63,7 @@ ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELEC
 class Table:
     """A database that a test fills, and the views of it."""
 
-    def __init__(self, path: Path, reader: Reader, settings: Settings) -> None:
+    def __init__(self, path: Path, reader: SQLiteReader, settings: Settings) -> None:
         """Write to the database at ``path``, read it by ``reader``."""
         self.db = sqlite3.connect(path, isolation_level=None)
         self.reader = reader
@@ -131,7 +131,7 @@ def path(tmp_path: Path) -> Path:
 async def table(path: Path) -> AsyncIterator[Table]:
     """Return an empty database with its views."""
     settings = Settings()
-    reader = Reader(str(path), settings)
+    reader = SQLiteReader(str(path), settings)
     await reader.open()
     found = Table(path, reader, settings)
     yield found
@@ -560,7 +560,7 @@ async def test_very_many_reads_are_refused_but_not_to_those_let_in(
 
 async def test_a_slow_query_keeps_nobody_waiting_who_follows_a_run(path: Path) -> None:
     settings = Settings(query_s=0.5)
-    reader = Reader(str(path), settings)
+    reader = SQLiteReader(str(path), settings)
     await reader.open()
     table = Table(path, reader, settings)
     try:
@@ -578,7 +578,7 @@ async def test_a_slow_query_keeps_nobody_waiting_who_follows_a_run(path: Path) -
 
 async def test_a_query_whose_client_went_away_keeps_its_limits(path: Path) -> None:
     settings = Settings(query_s=0.2, query_waiting_max=1)
-    reader = Reader(str(path), settings)
+    reader = SQLiteReader(str(path), settings)
     await reader.open()
     gone = asyncio.ensure_future(reader.query(ENDLESS))
     while not reader._scans._waiting:

@@ -203,7 +203,7 @@ def _claim(context: Context, due: DueTick, request: TakeRequest) -> Job:
 
 
 def _claimed(context: Context, job: Job, run_id: int) -> Job:
-    after = lifecycle.taken(job, context.now, run_id)
+    after = lifecycle.after_take(job, context.now, run_id)
     plain = job.options_json == "{}" and job.memory_json == "{}" and not job.expires
     if plain and not (job.retry_after or job.last_run or job.repeat):
         context.unit.claim(after)  # lifecycle.QUICK_TAKE

@@ -157,11 +157,11 @@ def _matches(pattern: re.Pattern[str], value: str, path: str) -> bool:
     """Tell whether a whole value matches, within the time for it."""
     timing = True
 
-    def ring(_: int, __: object) -> None:
+    def time_out(_: int, __: object) -> None:
         if timing:
             raise _TooLong
 
-    before = signal.signal(signal.SIGVTALRM, ring)
+    before = signal.signal(signal.SIGVTALRM, time_out)
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, MATCH_S)
         try:
