@@ -86,13 +86,28 @@ class Batch:
             context.emit(DrainsChanged(open_unit.records.drains()))
         if maintenance.due():
             maintenance.act(context, work.done)
-        self._serve_ready(work)
-        for submission in submissions:
-            self._do(work, submission)
+        waiting = self._waiting
+        if waiting.count:
             self._serve_ready(work)
-        if self._waiting:
+        outcomes, special = work.outcomes, careful or self._engine.tight
+        for submission in submissions:
+            command = submission.command
+            if special or command is None:
+                self._do(work, submission)
+            else:  # nearly all of them
+                outcome = perform(context, command)
+                if isinstance(outcome, Answer) and outcome.waits_for is not None:
+                    self._park(work, submission, outcome.waits_for)
+                else:
+                    outcomes.append((submission, outcome))
+            if waiting.count:
+                self._serve_ready(work)
+        if waiting.count:
             self._regroup(open_unit)
             self._serve_due(work)
+        else:  # nobody waits for what became ready
+            open_unit.became_ready()
+            open_unit.must_wake_all()
         if open_unit.changed:
             maintenance.note_alive(context, work.done)
         return work
@@ -161,7 +176,7 @@ class Batch:
         """Hand jobs that became ready to those who have waited longest for them."""
         open_unit = work.context.unit
         ready, wake_all = open_unit.became_ready(), open_unit.must_wake_all()
-        if not self._waiting or not (ready or wake_all):
+        if not (ready or wake_all):
             return
         self._regroup(open_unit)
         if wake_all:

@@ -21,7 +21,7 @@ from typing import Any
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import Settings
-from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
+from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.batch import Batch, Work
@@ -30,7 +30,7 @@ from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Taken
 from bedrockjobs.engine.handlers.registry import plan_of
 from bedrockjobs.engine.maintenance import Maintenance, Minutes
-from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission
+from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.waiting import Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine, StoreBroken, StoreBusy, StoreError, StoreFull, Unit
@@ -96,6 +96,8 @@ class Dispatcher:
         self._look_for_room = 0.0
         self._busy_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        """When it wakes, in the loop's seconds."""
         self._commits: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._commit_all, name="commit", daemon=True)
         self.pending = 0
@@ -270,8 +272,11 @@ class Dispatcher:
         self.pending -= self._batch.accept(work)
         self._open = False
         self._deliver(work.outcomes)
-        self._answer_overdue()
-        self._schedule()  # not at once: first the answers go out
+        if self._gathered or self._again or self._something_is_due():
+            self._answer_overdue()
+            self._schedule()  # not at once: first the answers go out
+        else:
+            self._rest()
 
     def _deliver(self, outcomes: list[tuple[Submission, Outcome]]) -> None:
         for submission, outcome in outcomes:
@@ -328,7 +333,7 @@ class Dispatcher:
             else:
                 ids = ", ".join(str(taken.before.job_id) for taken in submission.taken)
                 log.error("jobs %s stay RUNNING: they could not be put back", ids)
-        self._deliver([(submission, _refusal(error)) for submission in submissions])
+        self._deliver([(submission, refusal_of(error)) for submission in submissions])
 
     def _give_up(self, error: Exception) -> None:
         """Do nothing any more: the transaction stays open, and what waits stays unanswered."""
@@ -345,8 +350,13 @@ class Dispatcher:
         self._sleep(self._sleep_s())
 
     def _sleep(self, seconds: float) -> None:
+        """Wake after some seconds at the latest; a timer that is early enough is kept."""
+        now = self._loop.time()
         if self._timer is not None:
+            if now < self._timer_at <= now + seconds:
+                return
             self._timer.cancel()
+        self._timer_at = now + seconds
         self._timer = self._loop.call_later(seconds, self._wake)
 
     def _wake(self) -> None:
@@ -388,10 +398,3 @@ class Dispatcher:
             return True
         look, self._look_outside = self._look_outside, False
         return look and self._engine.changed_outside()
-
-
-def _refusal(error: Exception) -> CommandError:
-    """Return what a client is told when its transaction failed; nothing of it was committed."""
-    if isinstance(error, StoreError):
-        return Unavailable(error.reason, error.detail)
-    return ServerFault(detail="nothing was done; the server's log tells more")

@@ -122,10 +122,10 @@ class Maintenance:
 
     def next_stamp(self) -> str | None:
         """Return the next date that matters to a job or a pause."""
-        moments = [self._engine.next_moment()]
-        if self._clock.monotonic() >= self._settled_at:
-            moments.append(self._engine.next_on_all_hosts())
-        return min((moment for moment in moments if moment is not None), default=None)
+        moment, tick = self._engine.next_moment(), self._engine.next_on_all_hosts()
+        if tick is None or self._clock.monotonic() < self._settled_at:
+            return moment
+        return tick if moment is None else min(moment, tick)
 
     # --- what --------------------------------------------------------------------------------------------
 

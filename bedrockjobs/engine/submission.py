@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.handlers.context import Answer, Taken
 from bedrockjobs.engine.waiting import Waiter
+from bedrockjobs.store.base import StoreError
 
 Outcome = Answer | CommandError
 
@@ -48,3 +49,10 @@ class CancelWait(Submission):
         """Hold the submission that may be waiting."""
         super().__init__(None, lambda _: True)
         self.left = left
+
+
+def refusal_of(error: Exception) -> CommandError:
+    """Return what a client is told when its transaction failed; nothing of it was committed."""
+    if isinstance(error, StoreError):
+        return Unavailable(error.reason, error.detail)
+    return ServerFault(detail="nothing was done; the server's log tells more")

@@ -69,13 +69,14 @@ class Waiting:
         self._due: list[tuple[str, int, Group]] = []
         self._deadlines: list[tuple[float, int, Waiter]] = []
         self._tie = 0
-        self._count = 0
+        self.count = 0
+        """How many wait."""
         self._changes: list[tuple[Waiter, bool]] = []
         """Who began to wait (True) or was served since the last commit, so that it can be undone."""
 
     def __len__(self) -> int:
         """Return how many wait."""
-        return self._count
+        return self.count
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
@@ -124,7 +125,7 @@ class Waiting:
                 groups.append(group)
         group.waiters[waiter.seq] = waiter
         waiter.group = group
-        self._count += 1
+        self.count += 1
         heappush(self._deadlines, (waiter.deadline, waiter.seq, waiter))
         return group
 
@@ -162,7 +163,7 @@ class Waiting:
         if group is None:
             return False
         del group.waiters[waiter.seq]
-        self._count -= 1
+        self.count -= 1
         if not group.waiters:
             del self._groups[group.key]
             for groups in self._files(group):

@@ -108,11 +108,6 @@ class Unit(Protocol):
         ...
 
     @property
-    def written(self) -> int:
-        """Return how many rows were written so far, in this unit and before."""
-        ...
-
-    @property
     def changed(self) -> bool:
         """Tell whether anything was written in this unit."""
         ...

@@ -15,20 +15,21 @@ class Facts:
     def __init__(self, execute: Callable[..., Any]) -> None:
         """Read over the writer's connection."""
         self._execute = execute
-        self._families: bool | None = None
+        self.any_family: bool | None = None
+        """Whether any job may have a child; None: not known yet."""
         self._expiry: str | None = None
         self._expiry_known = False
         self._crash_patterns: tuple[str, ...] | None = None
 
     def families(self) -> bool:
         """Tell whether any job may have a child; most databases have none at all."""
-        if self._families is None:
-            self._families = self._execute(SQL["has_families"]).fetchone() is not None
-        return self._families
+        if self.any_family is None:
+            self.any_family = self._execute(SQL["has_families"]).fetchone() is not None
+        return self.any_family
 
     def note_family(self) -> None:
         """Note that a child is inserted."""
-        self._families = True
+        self.any_family = True
 
     def next_expiry(self) -> str | None:
         """Return a stamp before which no job expires; None: none does."""
@@ -64,5 +65,5 @@ class Facts:
 
     def forget(self) -> None:
         """Read anew what is asked for."""
-        self._families = self._crash_patterns = None
+        self.any_family = self._crash_patterns = None
         self._expiry_known = False

@@ -175,8 +175,11 @@ class SQLiteEngine:
     def next_moment(self) -> str | None:
         """Return the next stamp at which a job's time is over or a pause ends."""
         expiry = self.unit.next_expiry()
-        ends = [pause.until for pause in self.unit.records.pauses() if pause.until]
-        return min(ends + ([] if expiry is None else [expiry]), default=None)
+        pauses = self.unit.records.pauses()
+        if not pauses:
+            return expiry
+        ends = [pause.until for pause in pauses if pause.until]
+        return min(ends if expiry is None else [*ends, expiry], default=None)
 
     def next_on_all_hosts(self) -> str | None:
         """Return when the next schedule on all hosts is due."""

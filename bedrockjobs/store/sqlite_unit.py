@@ -85,11 +85,6 @@ class SQLiteUnit:
         self.ready.refresh()
 
     @property
-    def written(self) -> int:
-        """Return how many rows were written so far, in this unit and before."""
-        return self._connection.total_changes
-
-    @property
     def changed(self) -> bool:
         """Tell whether the open transaction has written anything."""
         return self._connection.total_changes != self._changes_before
@@ -190,7 +185,7 @@ class SQLiteUnit:
 
     def delete_plain(self, job_id: int) -> bool:
         """Remove a RUNNING job if that is all its end takes; return whether it was."""
-        if self._facts.families():
+        if self._facts.any_family is not False and self._facts.families():
             return False
         found = self._execute(SQL["delete_plain_job"], (job_id,)).rowcount == 1
         if found:
@@ -234,7 +229,9 @@ class SQLiteUnit:
 
     def has_children(self, job_id: int) -> bool:
         """Tell whether a job has children."""
-        return self._facts.families() and self._execute(SQL["has_children"], (job_id,)).fetchone() is not None
+        if self._facts.any_family is False or not self._facts.families():
+            return False
+        return self._execute(SQL["has_children"], (job_id,)).fetchone() is not None
 
     def has_pending_children(self, job_id: int) -> bool:
         """Tell whether a job has children that have not ended."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import Compatibility, Settings
-from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.errors import CommandError, NotFound
 from bedrockjobs.commands import Command, ListJobs
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.take import nothing
@@ -85,7 +85,13 @@ class SQLiteQueue:
             rows = [Job._make(row) for row in self.store._db.execute(STATEMENTS["list_jobs"], page)]
             return Outcome(200, "OK", {"jobs": [json.loads(render_with_state(row)) for row in rows]})
         context = Context(self.begin(), self.compatibility, Nobody(), moment=self.clock.now())
+        written = self.store._db.total_changes
         outcome = perform(context, command)
+        if isinstance(outcome, CommandError) and not isinstance(outcome, NotFound):
+            kind = type(command)
+            assert kind.all_or_nothing or self.store._db.total_changes == written, (
+                f"{kind.__name__} wrote something before it refused: {outcome}"
+            )
         if isinstance(outcome, Answer) and outcome.waits_for is not None:
             outcome = nothing(outcome.waits_for)
         self.store.commit()

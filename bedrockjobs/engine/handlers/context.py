@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -22,6 +22,7 @@ class Context:
 
     __slots__ = (
         "compatibility",
+        "emit",
         "events",
         "moment",
         "now",
@@ -61,10 +62,8 @@ class Context:
         """Whether any job was handed out."""
         self.events: list[Event] = []
         """What happened, for those who listen, once it is on disk."""
-
-    def emit(self, event: Event) -> None:
+        self.emit: Callable[[Event], None] = self.events.append
         """Tell what happened."""
-        self.events.append(event)
 
     def note(
         self, kind: str, *, name: str = "", job_id: int = 0, run_id: int = 0, by: str = "", detail: str = ""

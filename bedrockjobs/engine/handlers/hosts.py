@@ -48,17 +48,17 @@ def fire(context: Context, job: Job) -> None:
     """Make the jobs of a due schedule, and move it on to its next tick; raises CannotEvaluate."""
     manual = job.memory.trigger is not None
     job = job.remembering(job.memory.after_end())  # it was tried again when it became one of these
-    due = ticks.DueTick(job, False) if manual else ticks.fire(context, job)
+    due = (job, False) if manual else ticks.fire(context, job)
     if due is None:
         return
-    job = due.job
+    job, caught_up = due
     workers = workers_for(context, job)
     tick = context.now if manual else ticks.tick_of(job)
     following = ticks.next_after(job, context.now_ms)
     if not workers and not manual:
         ticks.skip(context, job, tick, tick, "no worker")
     elif not manual:
-        ticks.enter_fired(context, job, 0, caught_up=due.caught_up)
+        ticks.enter_fired(context, job, 0, caught_up=caught_up)
     busy = frozenset() if job.options.overlap == "queue" else _busy(context, job)
     for worker in workers:
         if worker.name not in busy:

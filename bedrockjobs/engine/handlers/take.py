@@ -136,8 +136,8 @@ def take(context: Context, request: TakeRequest) -> Answer | None:
         due = _next(context, request)
         if due is None:
             break
-        before = due.job
-        after = _claim(context, due, request)
+        before, caught_up = due
+        after = _claim(context, before, request, caught_up=caught_up)
         if after.state == "RUNQUEUED" and after.next_run <= context.now_ms:
             due_again.append(after)  # a retryAfter of no time at all; one answer holds a job once
             context.unit.save(after._replace(next_run=repeats.NEVER))
@@ -170,7 +170,7 @@ def _next(context: Context, request: TakeRequest) -> DueTick | None:
             runs.close(context, job, "frozen", error="Failed instead of handed out again")
             fail_for_good(context, job, "crash")
         elif not job.repeat or not ticks.is_schedule(job):
-            return DueTick(job, False)
+            return job, False
         else:
             try:
                 due = ticks.fire(context, job)
@@ -190,15 +190,14 @@ def lost_runs(job: Job) -> int:
     return int(count) if count.isdecimal() else 0
 
 
-def _claim(context: Context, due: DueTick, request: TakeRequest) -> Job:
-    job = due.job
+def _claim(context: Context, job: Job, request: TakeRequest, *, caught_up: bool) -> Job:
     if job.run_id:  # it was given out before, and nobody ended it in time
         runs.close(context, job, "frozen", error="Given out again after retryAfter")
     after = _claimed(context, job, context.unit.new_run_id() if request.worker else 0)
     if request.worker:
         runs.open_run(context, after, request)
     if job.repeat and ticks.is_schedule(job):
-        ticks.enter_fired(context, after, after.run_id, caught_up=due.caught_up)
+        ticks.enter_fired(context, after, after.run_id, caught_up=caught_up)
     return after
 
 

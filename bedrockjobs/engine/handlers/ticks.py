@@ -7,7 +7,6 @@ seconds; a job's nextRun is its next tick, later by the jitter where it has one.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 from zlib import crc32
 
 from bedrockjobs.base.config import CATCHUP_MAX
@@ -29,12 +28,8 @@ class CannotEvaluate(ValueError):
     """A stored repeat that can be evaluated no more, as its time zone is gone; the message says why."""
 
 
-class DueTick(NamedTuple):
-    """A schedule as it is to be taken."""
-
-    job: Job
-    caught_up: bool
-    """Whether its run makes up for ticks that were missed."""
+DueTick = tuple[Job, bool]
+"""A job as it is to be taken, and whether its run makes up for ticks that were missed."""
 
 
 def is_schedule(job: Job) -> bool:
@@ -118,7 +113,7 @@ def fire(context: Context, job: Job) -> DueTick | None:
     """
     tick, now = tick_of(job), context.now
     if not stands_for_a_tick(job) or tick > now:  # it runs for somebody, again, or when somebody said
-        return DueTick(job, False)
+        return job, False
     options = job.options
     latest = _latest(job, tick, now)
     caught_up = bool(context.since) and context.seen <= latest < context.since
@@ -128,14 +123,14 @@ def fire(context: Context, job: Job) -> DueTick | None:
         context.unit.save(with_tick(job, next_after(job, now)))
         return None
     if latest == tick:
-        return DueTick(job, caught_up)
+        return job, caught_up
     every = options.catchup == "all" and not options.hosts
     first = _first_of_all(job, tick, latest, oldest) if every else latest
     last_skipped = _before(job, tick, first)
     if last_skipped is not None:
         reason = "too late" if oldest and last_skipped < oldest else ""
         _skip_missed(context, job, tick, last_skipped, reason)
-    return DueTick(with_tick(job, first)._replace(next_run=first), True)
+    return with_tick(job, first)._replace(next_run=first), True
 
 
 def _first_of_all(job: Job, tick: str, latest: str, oldest: str) -> str:
