@@ -86,18 +86,14 @@ class Dispatcher:
         self._gathered: deque[Submission] = deque()
         self._again: deque[list[Submission]] = deque()
         """Submissions of a transaction that was undone, each to be done with care in its own."""
-        self._open = False
-        self._scheduled = False
-        self._draining = False
-        self._broken = False
-        self._look_outside = False
-        """Whether it is time to ask if somebody else changed the database."""
+        self._open = self._scheduled = False
+        self._draining = self._broken = False
+        self._look_outside = False  # whether it is time to ask if somebody else changed the database
         self._idle: asyncio.Future[None] | None = None
         self._look_for_room = 0.0
         self._busy_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        """When it wakes, in the loop's seconds."""
+        self._timer_at = 0.0  # when it wakes, in the loop's seconds
         self._commits: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._commit_all, name="commit", daemon=True)
         self.pending = 0
@@ -225,8 +221,7 @@ class Dispatcher:
             unit = self._engine.begin(plan_of(one.command) for one in submissions if one.command is not None)
         except StoreBusy as error:
             now = self._clock.monotonic()
-            if self._busy_since is None:
-                self._busy_since = now
+            self._busy_since = now if self._busy_since is None else self._busy_since
             self._open = False
             if now - self._busy_since >= self._settings.busy_s:
                 self._busy_since = None
@@ -352,9 +347,9 @@ class Dispatcher:
     def _sleep(self, seconds: float) -> None:
         """Wake after some seconds at the latest; a timer that is early enough is kept."""
         now = self._loop.time()
+        if now < self._timer_at <= now + seconds:
+            return
         if self._timer is not None:
-            if now < self._timer_at <= now + seconds:
-                return
             self._timer.cancel()
         self._timer_at = now + seconds
         self._timer = self._loop.call_later(seconds, self._wake)
@@ -394,7 +389,11 @@ class Dispatcher:
             return True
         if self._draining:
             return False
-        if self._maintenance.due():
-            return True
-        look, self._look_outside = self._look_outside, False
-        return look and self._engine.changed_outside()
+        try:
+            if self._look_outside:
+                self._look_outside = self._engine.changed_outside()
+            return self._look_outside or self._maintenance.due()
+        except Exception as error:
+            if self._engine.fault(error) is None:
+                raise
+            return True  # a transaction will meet the same fault, and deal with it

@@ -303,3 +303,25 @@ async def test_a_stopping_server_does_not_spin(bench: Bench, monkeypatch: pytest
     assert bench.dispatcher._sleep_s() < 1
     bench.dispatcher._draining = True
     assert bench.dispatcher._sleep_s() >= SLEEP_S_MAX, "what time asks for is left to the next server"
+
+
+async def test_a_fault_of_the_database_while_nobody_asks_for_anything_is_got_over(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.ask(CreateJob(name="a"))
+    asked = 0
+
+    def broken() -> None:
+        nonlocal asked
+        asked += 1
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorname = "SQLITE_IOERR_READ"
+        raise error
+
+    monkeypatch.setattr(bench.store, "next_moment", broken)
+    bench.dispatcher.poke()
+    assert isinstance(await bench.ask(CreateJob(name="b")), Unavailable)
+    assert asked
+    monkeypatch.undo()
+    assert body(await bench.ask(CreateJob(name="b"))) == '{"jobID":2}'
+    assert not bench.failed.done()
