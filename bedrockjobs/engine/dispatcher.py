@@ -355,6 +355,7 @@ class Dispatcher:
         self._timer = self._loop.call_later(seconds, self._wake)
 
     def _wake(self) -> None:
+        self._timer_at = 0.0  # a loop may fire a little early: this timer is gone and cannot be kept
         self._look_outside = True
         if not self._open:  # else its commit may fail, and undo that somebody began to wait
             self._answer_overdue()
