@@ -6,7 +6,6 @@ the act itself is undone alone; a fault of the database undoes the whole transac
 
 from __future__ import annotations
 
-import os
 import random
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -31,8 +30,9 @@ from bedrockjobs.store.base import StoreError
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance.engine import START
 from tests.conformance.test_lifecycle import OneWorker
+from tests.effort import examples
 
-HISTORIES = int(os.environ.get("BEDROCKJOBS_TEST_HISTORIES", "200"))
+HISTORIES = examples(200, night=2000)
 ACTS = 14
 BROKEN = 3
 """Acts of each history that are made to fail at each of their statements."""
