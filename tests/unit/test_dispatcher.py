@@ -87,6 +87,15 @@ async def test_commands_of_one_turn_share_one_commit(bench: Bench) -> None:
     assert bench.dispatcher.commits == 1
 
 
+async def test_a_wait_ends_though_the_loop_calls_early(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    later = loop.call_later
+    monkeypatch.setattr(loop, "call_later", lambda seconds, *call: later(max(seconds - 0.005, 0), *call))
+    for _ in range(50):
+        waited = await bench.ask(GetJob(name="nobody's", connection="wait", timeout=10))
+        assert isinstance(waited, NotFound)
+
+
 async def test_a_command_that_crashes_hurts_nobody_else(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
