@@ -154,7 +154,6 @@ def measure(store: SQLiteEngine, patterns: list[str], takes: int) -> Figure:
             taken.clear()
             us = _take(store, names, taken)
         took.append(us if us is not None else _miss(store, names))
-        store.freed.clear()
         if time.perf_counter() > until:
             break
     store.rollback()
