@@ -26,7 +26,7 @@ PARALLEL = ["-n", "2", "--dist", "loadfile"]
 """Two at a time, file by file: most tests wait for a disk or a process."""
 
 FAST = [
-    *("tests/architecture", "tests/conformance", "tests/unit", "tests/runs", "tests/protocol"),
+    *("tests/architecture", "tests/conformance", "tests/unit", "tests/runs", "tests/protocol", "tests/views"),
     "--ignore=tests/protocol/test_openapi_against_server.py",  # a minute by itself
 ]
 """What nearly every mistake breaks: rules, model, parts, runs, and both protocols."""

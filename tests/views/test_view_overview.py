@@ -1,0 +1,200 @@
+"""What the overview says at first sight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bedrockjobs.commands import (
+    ListQueues,
+    Overview,
+)
+from bedrockjobs.observe.stats import Minute
+from bedrockjobs.views import queues
+from bedrockjobs.views.problems import SAID_MAX
+from bedrockjobs.views.queues import COUNTED_MAX
+from tests.views.table import AT, Table
+
+
+def job(table: Table, **values: Any) -> None:
+    """Add a job that is due."""
+    table.add("jobs", **{"created": AT, "nextRun": AT, "state": "QUEUED", "name": "a", **values})
+
+
+async def overview(table: Table) -> dict[str, Any]:
+    """Return what Overview answers, without what is wrong and what comes next."""
+    found = await table.ask(Overview())
+    return {key: value for key, value in found.items() if key not in ("problems", "next", "newestEvent")}
+
+
+NONE = {
+    "now": "2026-11-21 03:29:56", "ready": 0, "later": 0, "running": 0, "paused": 0, "blocked": 0,
+    "mocked": 0, "failed": 0, "children": 0, "untaken": 0, "repeating": 0, "pauses": 0, "workers": 0,
+    "taking": 0, "oldestReady": "", "more": [],
+}  # fmt: skip
+
+
+async def test_an_overview_of_nothing(table: Table) -> None:
+    assert await overview(table) == NONE
+    assert (await table.ask(Overview()))["problems"] == []
+
+
+async def test_an_overview(table: Table) -> None:
+    job(table, nextRun="2026-11-21 02:00:00", priority=0)
+    job(table, lane="cmd lock x")
+    job(table, lane="mock", state="RUNQUEUED")
+    job(table, nextRun="2026-11-22 00:00:00", lane="every", repeat="CRON 0 0 * * *")
+    for state in ("FAILED", "PAUSED", "PAUSED", "RUNNING", "FINISHED", "CANCELLED"):
+        job(table, state=state)
+    table.run(1, status="running")
+    table.run(2)
+    table.presence.seen("w")
+    assert await overview(table) == {
+        **NONE, "ready": 2, "later": 1, "mocked": 1, "running": 2, "children": 2, "failed": 1, "repeating": 1,
+        "workers": 1, "taking": 1, "untaken": 2, "oldestReady": "2026-11-21 02:00:00",
+    }  # fmt: skip
+
+
+async def test_what_is_paused_or_mocked_keeps_nobody_waiting(table: Table) -> None:
+    job(table, name="mock", lane="mock", nextRun="2026-11-21 01:00:00")
+    job(table, name="held/a", nextRun="2026-11-21 02:00:00")
+    job(table, name="free", nextRun="2026-11-21 03:00:00")
+    assert (await overview(table))["oldestReady"] == "2026-11-21 02:00:00"
+    table.add("pauses", pattern="held/*", since=AT)
+    found = await overview(table)
+    assert (found["oldestReady"], found["ready"], found["paused"]) == ("2026-11-21 03:00:00", 1, 1)
+    table.db.execute("UPDATE pauses SET \"until\" = '2026-11-21 00:00:00'")
+    assert (await overview(table))["oldestReady"] == "2026-11-21 02:00:00"
+
+
+async def test_an_overview_counts_no_further_than_it_shows(table: Table) -> None:
+    rows = ((AT, AT, "QUEUED", "a"),) * (COUNTED_MAX + 5)
+    table.db.executemany("INSERT INTO jobs (created, nextRun, state, name) VALUES (?, ?, ?, ?)", rows)
+    found = await overview(table)
+    assert (found["ready"], found["more"]) == (COUNTED_MAX, ["ready", "untaken"])
+    (queue,) = (await table.ask(ListQueues()))["queues"]
+    assert (queue["ready"], queue["more"]) == (COUNTED_MAX, True)
+
+
+def small(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
+    """Let a look at the queue stop early."""
+    for name, limit in limits.items():
+        monkeypatch.setattr(queues, name, limit)
+
+
+async def test_few_large_names_are_counted_further_than_many(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(monkeypatch, COUNTS_MAX=100, COUNTED_LEAST=1)
+    for name in ("a", "b", "c"):
+        job(table, name=name)
+    for _ in range(90):
+        job(table, name="large")
+    found = await overview(table)
+    assert (found["ready"], found["more"]) == (93, [])
+    for _ in range(20):
+        job(table, name="large")
+    found = await overview(table)
+    assert found["ready"] == 100
+    assert found["more"] == ["ready", "untaken"]
+
+
+async def test_names_behind_the_limit_are_counted_together_by_their_beginning(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(monkeypatch, ALIKE_MAX=2)
+    for number in range(6):
+        job(table, name=f"mail/{number}", nextRun="2026-11-21 02:00:00" if number == 5 else AT)
+    job(table, name="zz")
+    found = await overview(table)
+    assert (found["ready"], found["more"], found["oldestReady"]) == (7, [], "2026-11-21 02:00:00")
+    table.add("pauses", pattern="mail/*", since=AT)
+    found = await overview(table)
+    assert (found["ready"], found["paused"], found["more"]) == (1, 6, [])
+    table.db.execute("UPDATE pauses SET pattern = 'mail/[0-3]'")
+    found = await overview(table)
+    assert (found["paused"], found["ready"]) == (2, 1), "what is not known one by one is not guessed"
+    assert "ready" in found["more"] or "paused" in found["more"]
+
+
+async def test_each_lane_has_its_share_of_the_names(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch, GROUPS_MAX=6)
+    for number in range(20):
+        job(table, name=f"n{number:02}")
+    job(table, name="own", lane="cmd")
+    job(table, name="bound", lane="for w9")
+    table.presence.seen("w", names=["*"])
+    found = await table.ask(Overview())
+    assert found["ready"] == 22, "the lanes alone tell it while nothing is paused"
+    assert {"ready", "later", "paused", "blocked", "mocked"} <= set(found["more"])
+    assert {problem["name"] for problem in found["problems"]} >= {"own", "bound"}
+
+
+async def test_very_many_names_that_nobody_takes_are_counted(table: Table) -> None:
+    table.presence.seen("w", names=["x"])
+    for number in range(SAID_MAX + 3):
+        job(table, name=f"n{number}")
+    found = [one for one in (await table.ask(Overview()))["problems"] if one["kind"] == "no worker"]
+    assert len(found) == SAID_MAX + 1
+    assert found[0]["detail"].startswith("nobody takes n")
+    assert found[-1]["detail"] == "nobody takes 3 more names"
+
+
+async def test_very_many_pauses_are_counted(table: Table) -> None:
+    for number in range(SAID_MAX + 3):
+        table.add("pauses", pattern=f"n{number}", since=AT)
+    found = (await table.ask(Overview()))["problems"]
+    assert [one["kind"] for one in found] == ["paused"] * (SAID_MAX + 1)
+    assert found[-1]["detail"] == "3 more patterns are paused"
+
+
+async def test_what_is_paused_for_somebody_is_said_in_full(table: Table) -> None:
+    table.add("pauses", pattern="*", since=f"{AT}.250", by="ann", reason="moving the disks")
+    job(table, name="a")
+    job(table, name="b", nextRun="2026-11-22 00:00:00")
+    (found,) = (await table.ask(Overview()))["problems"]
+    assert found["detail"] == (
+        f"everything is paused by ann since {AT}: 2 jobs wait, 1 of them not due yet;"
+        " reason: moving the disks"
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "sentence"),
+    [
+        (1, "the last run of s1 failed"),
+        (2, "the last runs of s1 and s2 failed"),
+        (3, "the last runs of s1, s2 and s3 failed"),
+        (4, "the last runs of s1, s2, s3 and 1 more schedule failed"),
+        (6, "the last runs of s1, s2, s3 and 3 more schedules failed"),
+    ],
+)
+async def test_schedules_that_failed_are_named(table: Table, count: int, sentence: str) -> None:
+    for number in range(1, count + 1):
+        table.job(number, name=f"s{number}", repeat="CRON 0 0 1 1 *", nextRun="2027-01-01 00:00:00")
+        table.run(number, jobID=number, name=f"s{number}", status="fail")
+    (found,) = (await table.ask(Overview()))["problems"]
+    assert (found["kind"], found["count"], found["detail"]) == ("last run failed", count, sentence)
+
+
+async def test_the_schedules_that_fire_next(table: Table) -> None:
+    for number, next_run in enumerate(("2026-12-02", "2026-12-01", "9999-12-31"), 1):
+        table.job(number, name=f"s{number}", repeat="CRON 0 0 1 1 *", nextRun=f"{next_run} 00:00:00")
+    table.add("pauses", pattern="s2", since=AT)
+    assert [(one["jobID"], one["paused"]) for one in (await table.ask(Overview()))["next"]] == [
+        (2, "s2"), (1, ""),
+    ]  # fmt: skip
+
+
+async def test_minutes_in_buckets(table: Table) -> None:
+    for minute, created in (("03:00", 1), ("03:01", 2), ("03:05", 4)):
+        counts = {"taken": 1, "finished": 1, "failed": 0, "retried": 0, "lost": 0, "waits": 2, "waitMs": 30}
+        table.add("stats", minute=f"2026-11-21 {minute}:00", created=created, **counts)
+    table.stats.open = Minute("2026-11-21 03:06:00", created=8)
+    found = await table.views.stats("2026-11-21 03:00:00", 300)
+    assert [(row["minute"], row["created"], row["wait_ms"]) for row in found] == [
+        ("2026-11-21 03:00:00", 3, 15.0), ("2026-11-21 03:05:00", 12, 15.0),
+    ]  # fmt: skip
+    assert len(await table.views.stats("2026-11-21 03:01:00", 60)) == 3
+    assert [row["wait_ms"] for row in await table.views.stats("2026-11-21 03:06:00", 60)] == [None]

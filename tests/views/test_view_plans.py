@@ -1,0 +1,147 @@
+"""By which index each read of the views finds its rows, and which columns it answers with."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.commands import (
+    EventReply,
+    OutputLine,
+    RunReply,
+    ScheduleReply,
+    TickReply,
+)
+from bedrockjobs.store.statements import _read
+from bedrockjobs.views.render import keys_of
+from tests.views.table import AT, Table
+
+VIEWS = _read("views.sql")
+
+PARAMETERS: dict[str, Any] = {
+    "runID": 1, "jobID": 1, "after": 0, "before": 9, "limit": 5, "low": "a", "high": "b", "pattern": None,
+    "status": None, "worker": None, "kind": None, "source": None, "now": AT, "since": AT, "most": 9,
+}  # fmt: skip
+
+SEEKS = {
+    "output_of_run": {
+        "runs USING INTEGER PRIMARY KEY (rowid=?)",
+        "output USING PRIMARY KEY (runID=? AND seq>?) LEFT-JOIN",
+    },
+    "run": {"runs USING INTEGER PRIMARY KEY (rowid=?)"},
+    "runs": {"runs USING INTEGER PRIMARY KEY (rowid<?)"},
+    "runs_in_progress": {"runs USING INDEX runsOpen (runID<?)"},
+    "runs_of_job": {"runs USING INDEX runsByJob (jobID=? AND runID<?)"},
+    "runs_of_name": {"runs USING INDEX runsByName (name=? AND runID<?)"},
+    "runs_of_names": {
+        "runs USING INTEGER PRIMARY KEY (rowid=?)",
+        "runs USING INDEX runsByName (name>? AND name<?)",
+    },
+    "schedules": {
+        "jobs USING INTEGER PRIMARY KEY (rowid=?)",
+        "jobs USING INDEX jobsRepeating (name>? AND name<?)",
+        "runs USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
+        "runs USING INDEX runsByJob (jobID=?)",
+    },
+    "minutes": {"stats USING PRIMARY KEY (minute>?)"},
+    "ticks": {
+        "jobs USING INTEGER PRIMARY KEY (rowid=?)",
+        "ticks USING PRIMARY KEY (jobID=? AND tick<?) LEFT-JOIN",
+    },
+    "newest_event": {"events"},
+    "events": {"events USING INTEGER PRIMARY KEY (rowid>?)"},
+}
+"""How each view finds its rows; ``max(seq)`` alone is a seek to the end."""
+
+SORTS = {"runs_of_names"}
+"""Of many names the newest runs: sorted within the index, one page of numbers at the most is kept."""
+
+SCANS = {"schedules": {"pauses"}}
+"""Tables that are looked through: people pause few patterns."""
+
+
+@pytest.fixture(params=["empty", "analyzed"])
+def database(request: pytest.FixtureRequest, path: Path) -> Iterator[sqlite3.Connection]:
+    """Return a new database, and one with rows of which SQLite knows the statistics."""
+    db = sqlite3.connect(path, isolation_level=None)
+    if request.param == "analyzed":
+        db.execute("BEGIN")
+        db.executemany(
+            "INSERT INTO runs (runID, jobID, name, status, attempt, cause, scheduledFor, started, worker)"
+            " VALUES (?, ?, ?, ?, 1, '', '', '', ?)",
+            [
+                (n, n % 50, f"n{n % 50}", ("success", "running")[n % 9 == 0], f"w{n % 3}")
+                for n in range(2_000)
+            ],
+        )
+        db.executemany("INSERT INTO output VALUES (?, ?, '', 'out', '')", [(n % 9, n) for n in range(2_000)])
+        db.executemany(
+            "INSERT INTO jobs (jobID, created, state, name, nextRun, repeat)"
+            " VALUES (?, '', 'QUEUED', ?, '', ?)",
+            [(n, f"n{n}", ("", "CRON 5m", "HOURLY")[n % 3]) for n in range(1, 2_000)],
+        )
+        db.executemany(
+            "INSERT INTO ticks VALUES (?, ?, '', 1, '', '', 0, 0)", [(n % 9, n) for n in range(2_000)]
+        )
+        db.executemany(
+            "INSERT INTO events (seq, at, kind) VALUES (?, '', ?)", [(n, n % 3) for n in range(2_000)]
+        )
+        db.execute("INSERT INTO pauses (pattern, since) VALUES ('a*', '')")
+        db.execute("COMMIT")
+        db.execute("ANALYZE")
+    yield db
+    db.close()
+
+
+@pytest.mark.parametrize("name", VIEWS)
+async def test_the_reader_may_run_every_view(table: Table, name: str) -> None:
+    page = await table.reader.view(name, PARAMETERS, 5)
+    assert page.more is False
+    assert page.rows == {"newest_event": [(0,)]}.get(name, [])
+
+
+async def test_a_view_never_writes(table: Table) -> None:
+    for connection in (table.reader._seeks, table.reader._scans):
+        with pytest.raises(CommandError):
+            await connection.read("DELETE FROM runs", (), 1, 1)
+
+
+def test_every_view_is_judged() -> None:
+    assert set(VIEWS) == set(SEEKS)
+
+
+@pytest.mark.parametrize("name", SEEKS)
+def test_a_view_uses_its_index(database: sqlite3.Connection, name: str) -> None:
+    steps = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {VIEWS[name]}", PARAMETERS)]
+    found = {step.replace("COVERING ", "")[7:] for step in steps if step.startswith("SEARCH ")}
+    assert found == SEEKS[name], steps
+    scanned = {step.split()[1] for step in steps if step.startswith("SCAN")}
+    assert scanned == SCANS.get(name, set()), steps
+    assert any("TEMP B-TREE" in step for step in steps) == (name in SORTS), steps
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "also"),
+    [
+        ("run", RunReply, ()),
+        ("runs", RunReply, ()),
+        ("runs_in_progress", RunReply, ()),
+        ("runs_of_job", RunReply, ()),
+        ("runs_of_name", RunReply, ()),
+        ("runs_of_names", RunReply, ()),
+        ("schedules", ScheduleReply, ()),
+        ("ticks", TickReply, ()),
+        ("events", EventReply, ()),
+        ("output_of_run", OutputLine, ("status",)),
+    ],
+)
+def test_columns_are_those_of_the_reply(path: Path, name: str, reply: Any, also: tuple[str, ...]) -> None:
+    db = sqlite3.connect(path)
+    columns = tuple(column[0] for column in db.execute(VIEWS[name], PARAMETERS).description)
+    db.close()
+    assert columns == also + keys_of(reply)
