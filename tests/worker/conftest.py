@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bedrock_worker.pull.puller.backoff_s", lambda _: 0.01)
     monkeypatch.setattr("bedrock_worker.report.reporter.backoff_s", lambda _: 0.01)
     monkeypatch.setattr("bedrock_worker.pull.server_status.backoff_s", lambda _: 0.01)
+    monkeypatch.setattr("bedrock_worker.report.reporter.LATER_FIRST_S", 0.05)
     monkeypatch.setattr("bedrock_worker.pull.heartbeat.AGAIN_S", 0.05)
     monkeypatch.setattr("bedrock_worker.pull.heartbeat.GAP_S", 0.05)
 
@@ -48,11 +49,12 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "scratch"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setenv("BEDROCKJOBS_WORKER_SPOOL", str(tmp_path / "spool"))
     return folder
 
 
 @pytest.fixture
-def watchdog() -> Iterator[WatchdogClient]:
+async def watchdog() -> AsyncIterator[WatchdogClient]:
     """Yield the worker's end of a watchdog."""
     found = WatchdogClient()
     yield found
@@ -145,3 +147,15 @@ def ended(pid: int) -> bool:
         return bool(poll.poll(DEADLINE_S * 1000))
     finally:
         os.close(handle)
+
+
+def children(parent: int) -> list[int]:
+    """Return the child processes of a process that have not ended."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError, NotADirectoryError):
+            if entry.name.isdigit():
+                state, ppid = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                if int(ppid) == parent and state not in "ZX":
+                    found.append(int(entry.name))
+    return found

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
+import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -20,15 +22,16 @@ from tests.worker.fake_server import DEADLINE_S
 
 
 @asynccontextmanager
-async def program(server, *arguments, **variables):
+async def program(server, *arguments, python=sys.executable, user=None, **variables):
     """Run a worker for ``Foo*``; it is killed where the test has not ended it."""
+    as_user = {} if user is None else {"user": user, "group": user, "extra_groups": [], "cwd": "/"}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bedrock_worker", *arguments,
+        python, "-m", "bedrock_worker", *arguments,
         env={
-            **os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "BEDROCKJOBS_WORKER_NAME": "Foo*",
+            **os.environ, "PYTHONPATH": module_path(), "BEDROCKJOBS_WORKER_NAME": "Foo*",
             "BEDROCKJOBS_SERVER": server if isinstance(server, str) else server.address, **variables,
         },
-        stderr=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE, **as_user,
     )  # fmt: skip
     try:
         yield process
@@ -36,6 +39,32 @@ async def program(server, *arguments, **variables):
         if process.returncode is None:
             process.kill()
         await process.communicate()
+
+
+def module_path():
+    """Return where another Python of this version finds what ours does, but for its own library."""
+    return os.pathsep.join(path for path in sys.path if path and not path.startswith(sys.base_prefix))
+
+
+@functools.cache
+def python_of_nobody():
+    """Return a Python with which ``nobody`` can run the worker; skips the test where there is none."""
+    if os.geteuid():
+        pytest.skip("only root can become another user")
+    for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
+        with suppress(OSError):
+            tried = [python, "-c", "import bedrock_worker.cli"]
+            done = subprocess.run(
+                tried,
+                user="nobody",
+                cwd="/",
+                env={"PYTHONPATH": module_path()},
+                capture_output=True,
+                check=False,
+            )
+            if done.returncode == 0:
+                return python
+    pytest.skip("nobody can run no Python that the worker runs with")
 
 
 async def exit_status(process):

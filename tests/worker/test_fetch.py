@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from bedrock_worker.policy.program import FETCH_URL
-from bedrock_worker.run.fetch_url import BODY_SHOWN_BYTES, REDIRECTS_MAX, main, perform
+from bedrock_worker.policy.program import FETCH_URL, PRIVATE_TOO
+from bedrock_worker.run.fetch_url import BODY_SHOWN_BYTES, REDIRECTS_MAX, is_public, main, perform
 
 from bedrockjobs.commands.options import Fetch
 
@@ -49,7 +49,7 @@ async def site() -> AsyncIterator[Site]:
 
 
 async def fetched(url: str, **more: Any) -> int:
-    return await perform(Fetch.model_validate({"url": url, **more}))
+    return await perform(Fetch.model_validate({"url": url, **more}), private=True)
 
 
 async def test_a_get(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +230,71 @@ def test_a_job_without_a_request_fails_for_good(
 async def test_as_a_process(site: Site) -> None:
     assert FETCH_URL[0] == sys.executable
     job = json.dumps({"jobID": 1, "url": {"url": site.url, "status": [200]}})
+    argv = (*FETCH_URL, PRIVATE_TOO)
     done = await asyncio.to_thread(
-        subprocess.run, FETCH_URL, input=job.encode(), capture_output=True, check=False, timeout=60
+        subprocess.run, argv, input=job.encode(), capture_output=True, check=False, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"HTTP 200 OK\nhello\n", b"")
+
+
+async def test_as_a_process_it_takes_no_module_from_the_current_folder(site: Site, tmp_path: Path) -> None:
+    for planted in ("json", "aiohttp", "bedrockjobs"):
+        (tmp_path / f"{planted}.py").write_text("raise SystemExit('planted')\n")
+    job = json.dumps({"jobID": 1, "url": {"url": site.url}}).encode()
+    done = await asyncio.to_thread(
+        subprocess.run, (*FETCH_URL, PRIVATE_TOO), input=job, cwd=tmp_path,
+        capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"HTTP 200 OK\nhello\n", b"")
+
+
+# --- only to public addresses ----------------------------------------------------------------------------
+
+
+async def strict(url: str, **more: Any) -> int:
+    return await perform(Fetch.model_validate({"url": url, **more}))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1", "127.9.9.9", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254",
+        "100.64.0.1", "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "fe80::1%lo", "fc00::1",
+        "ff02::1",
+        "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "2001:db8::1",
+    ],
+)  # fmt: skip
+def test_addresses_that_are_not_public(host: str) -> None:
+    assert not is_public(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["1.1.1.1", "93.184.216.34", "2606:4700:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
+)
+def test_addresses_that_are(host: str) -> None:
+    assert is_public(host)
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "0x7f.1"])
+async def test_a_name_is_judged_by_the_address_behind_it(
+    site: Site, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert await strict(site.url.replace("127.0.0.1", name)) == 100
+    assert not site.asked
+    assert "expected a public address, got " in capsys.readouterr().err
+
+
+async def test_a_redirect_is_judged_too(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first address counts as public here; what it leads to does not."""
+    monkeypatch.setattr("bedrock_worker.run.fetch_url.is_public", lambda host: host == "127.0.0.1")
+    site.answer = moved(site.url.replace("127.0.0.1", "127.0.0.2"))
+    assert await strict(site.url) == 100
+    assert len(site.asked) == 1
+    assert "expected a public address, got 127.0.0.2" in capsys.readouterr().err
+
+
+def test_unknown_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--allow-everything"]) == 100
+    assert "got --allow-everything" in capsys.readouterr().err

@@ -128,13 +128,8 @@ def test_modules_inside_a_package_count(write: Callable[[str], str], tmp_path: P
     (tmp_path / package / "__init__.py").write_text(f"from {package} import mail\n")
     (tmp_path / package / "mail.py").write_text(HEAD + REPORT)
     (function,) = load(package).functions
-    assert function.argv == (
-        sys.executable,
-        "-m",
-        "bedrock_worker.run.run_function",
-        f"{package}.mail",
-        "report",
-    )
+    runner = ("-P", "-m", "bedrock_worker.run.run_function")
+    assert function.argv == (sys.executable, *runner, f"{package}.mail", "report", str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -252,9 +247,26 @@ def test_the_processes_find_what_we_find(
 ) -> None:
     name = write(NIGHTLY)
     monkeypatch.setenv("PYTHONPATH", "/one:/two")
-    assert load(name).environment == {"PYTHONPATH": f"{tmp_path}:/one:/two"}
+    assert load(name).environment == {"PYTHONPATH": "/one:/two"}
     monkeypatch.delenv("PYTHONPATH")
-    assert load(name).environment == {"PYTHONPATH": str(tmp_path)}
+    assert load(name).environment == {}
+    assert load(name).functions[0].argv[-1] == str(tmp_path)
+
+
+def test_a_module_of_the_library_is_not_taken_from_the_folder(
+    write: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    name = write('import json, own\n@job("*")\ndef f(job):\n    print(json.__name__, own.HERE)\n')
+    (tmp_path / "own.py").write_text("HERE = 'found'\n")
+    module = load(name)
+    for planted in ("json", "re", "typing"):
+        (tmp_path / f"{planted}.py").write_text("raise SystemExit('planted')\n")
+    done = subprocess.run(
+        module.functions[0].argv, env=module.environment, input=json.dumps(JOB), cwd=tmp_path,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "json found\n", "")
 
 
 # --- a run ---------------------------------------------------------------------------------------------

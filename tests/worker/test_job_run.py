@@ -6,7 +6,6 @@ import asyncio
 import errno
 import json
 import os
-import subprocess
 import tracemalloc
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from bedrock_worker.run.process import PROGRAM_CHARS_MAX, ChildProcess
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, ERROR_CHARS_MAX
-from tests.worker.conftest import ended
+from tests.worker.conftest import ended, gone
 from tests.worker.fake_server import DEADLINE_S
 
 FENCE = {"jobID": 1, "runID": 101}
@@ -27,17 +26,17 @@ FENCE = {"jobID": 1, "runID": 101}
     [
         ("exit 0", "FinishJob", {"exitCode": 0}),
         ('echo \'{"a":2.50}\' > "$BEDROCK_RESULT"', "FinishJob", {"exitCode": 0, "data": {"a": 2.5}}),
-        ("exit 75", "RetryJob", {"delay": 10, "ignoreRepeat": True}),
+        ("exit 75", "RetryJob", {"delay": 10, "ignoreRepeat": True, "exitCode": 75}),
         (
             'echo \'{"at":3}\' > "$BEDROCK_RESULT"; exit 75',
             "RetryJob",
-            {"delay": 10, "ignoreRepeat": True, "data": {"at": 3}},
+            {"delay": 10, "ignoreRepeat": True, "data": {"at": 3}, "exitCode": 75},
         ),
         ("exit 100", "FailJob", {"exitCode": 100, "final": True, "error": "exit status 100"}),
         (
             'echo \'{"delay":30}\' > "$BEDROCK_RESULT"; exit 101',
             "RetryJob",
-            {"delay": 30, "ignoreRepeat": True},
+            {"delay": 30, "ignoreRepeat": True, "snoozed": True, "exitCode": 101},
         ),
         ("exit 3", "FailJob", {"exitCode": 3, "error": "exit status 3"}),
         (
@@ -85,8 +84,8 @@ NO_DELAY = 'exit status 101 without a delay: expected {"delay": seconds} in the 
     ("script", "words"),
     [
         ('echo "[1]" > "$BEDROCK_RESULT"', f"{NO_OBJECT}not a JSON object (exit status 0)"),
-        ('printf "{\\"a\\":" > "$BEDROCK_RESULT"', f"{NO_OBJECT}EOF"),
-        (': > "$BEDROCK_RESULT"', f"{NO_OBJECT}EOF"),
+        ('printf "{\\"a\\":" > "$BEDROCK_RESULT"', f"{NO_OBJECT}Input data was truncated"),
+        (': > "$BEDROCK_RESULT"', f"{NO_OBJECT}Input data was truncated"),
         ('printf "{\\"a\\":\\"\\377\\"}" > "$BEDROCK_RESULT"', f"{NO_OBJECT}'utf-8'"),
         ('mkfifo "$BEDROCK_RESULT"', NO_FILE),
         ('mkdir "$BEDROCK_RESULT"', NO_FILE),
@@ -212,17 +211,24 @@ async def test_command_that_closes_its_streams_or_reads_nothing(once, script):
     assert (report.verb, report.given["exitCode"]) == ("FailJob", 7)
 
 
-async def test_process_that_leaves_the_group_does_not_hold_the_run(once, tmp_path):
-    pid = tmp_path / "pid"
+LEAVES = 'setsid sh -c \'echo $$ > "$0"; exec sleep 1000\' "$0" & while [ ! -s "$0" ]; do :; done'
+"""A command that leaves a process in a session of its own."""
+
+
+async def test_process_that_leaves_the_group_ends_with_the_run(once, tmp_path):
+    report = await once(LEAVES, str(tmp_path / "pid"))
+    assert report.verb == "FinishJob"
+    assert ended(int((tmp_path / "pid").read_text()))
+
+
+async def test_process_that_may_live_on_does_and_does_not_hold_the_run(once, tmp_path):
     try:
-        report = await once(
-            'setsid sh -c \'echo $$ > "$0"; exec sleep 1000\' "$0" & while [ ! -s "$0" ]; do :; done',
-            str(pid),
-        )
+        report = await once(LEAVES, str(tmp_path / "pid"), daemons=True)
         assert report.verb == "FinishJob"
+        assert not gone(int((tmp_path / "pid").read_text()))
     finally:
-        os.kill(int(pid.read_text()), 9)
-    assert ended(int(pid.read_text()))
+        os.kill(int((tmp_path / "pid").read_text()), 9)
+    assert ended(int((tmp_path / "pid").read_text()))
 
 
 async def test_flood_of_output_stays_out_of_memory(once, server):
@@ -305,17 +311,20 @@ async def test_workers_command_that_went_missing_fails(server, working, tmp_path
     assert (report.verb, report.given) == ("FailJob", {**FENCE, "error": words})
 
 
-@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY])
-async def test_command_that_cannot_start_just_now_is_tried_again(server, working, monkeypatch, number):
-    """The watchdog starts; it is the command that the machine has no room for."""
-    start = subprocess.Popen
+async def test_command_that_cannot_start_just_now_is_tried_again(server, working, tmp_path):
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o700)
+    with program.open("a"):  # it is being written
+        report = await _report_of_own(server, working, [str(program)])
+    assert (report.verb, report.given) == ("RetryJob", {**FENCE, "delay": 10, "ignoreRepeat": True})
 
-    def full(argv, **given):
-        if list(argv) == ["true"]:
-            raise OSError(number, os.strerror(number))
-        return start(argv, **given)
 
-    monkeypatch.setattr("bedrock_worker.run.process.subprocess.Popen", full)
+async def test_command_that_no_watchdog_can_be_started_for_is_tried_again(server, working, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr("bedrock_worker.run.watchdog_client.subprocess.Popen", full)
     report = await _report_of_own(server, working, ["true"])
     assert (report.verb, report.given) == ("RetryJob", {**FENCE, "delay": 10, "ignoreRepeat": True})
 
@@ -332,9 +341,12 @@ async def test_child_is_in_a_session_of_its_own(watchdog, tmp_path):
     (tmp_path / "in").touch()
     given = {"cwd": None, "stdin": tmp_path / "in", "listener": lambda *_: None, "watchdog": watchdog}
     child = ChildProcess(["sleep", "1000"], env={}, **given)
+    assert child.pid == 0
+    assert await child.started() == child.pid
     assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
     assert child.running
     child.signal(9)
     async with asyncio.timeout(DEADLINE_S):
         assert await child.wait() == -9
     assert not child.running
+    child.close()

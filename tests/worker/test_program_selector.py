@@ -65,9 +65,16 @@ async def test_own_command_that_is_allowed(one, options, allowed):
 
 async def test_own_request(one, server):
     """The fake server speaks no HTTP; that it was asked is enough here."""
-    report = await one({"url": {"url": f"http://{server.address}/", "timeout": 5}}, allow_cmd=("*",))
+    job = {"url": {"url": f"http://{server.address}/", "timeout": 5}}
+    report = await one(job, allow_url=("*",), allow_private=True)
     assert report.verb == "FailJob"
     assert report.given["exitCode"] == 1
+
+
+async def test_own_request_to_this_machine_fails_for_good(one, server):
+    report = await one({"url": {"url": f"http://{server.address}/"}}, allow_url=("*",))
+    assert (report.verb, report.given["final"]) == ("FailJob", True)
+    assert "expected a public address, got 127.0.0.1" in report.given["error"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +82,7 @@ async def test_own_request(one, server):
     [
         ({"argv": ["true"]}, {}, "argv: expected a name that --allow-cmd of this worker allows, got Foo/1"),
         ({"argv": ["true"]}, {"allow_cmd": ("Foo",)}, "argv: expected a name that --allow-cmd"),
-        ({"url": {"url": "http://a/"}}, {"allow_cmd": ("foo/*",)}, "url: expected a name that --allow-cmd"),
+        ({"url": {"url": "http://a/"}}, {"allow_cmd": ("foo/*",)}, "url: expected a name that --allow-url"),
         ({"cmd": "true"}, {"allow_cmd": ("*",)}, "cmd: expected a name that --allow-shell"),
         ({"cmd": "true"}, {"allow_shell": ("Bar*",)}, "cmd: expected a name that --allow-shell"),
     ],
@@ -95,8 +102,10 @@ async def test_job_that_nothing_is_for_fails_for_good(one):
     ("allowed", "accepts"),
     [
         ({}, None),
-        ({"allow_cmd": ("a",)}, ("argv", "url")),
-        ({"allow_shell": ("a",)}, ("argv", "cmd", "url")),
+        ({"allow_cmd": ("a",)}, ("argv",)),
+        ({"allow_shell": ("a",)}, ("argv", "cmd")),
+        ({"allow_url": ("a",)}, ("url",)),
+        ({"allow_cmd": ("a",), "allow_url": ("b",)}, ("argv", "url")),
     ],
 )
 def test_accepts_lists_what_some_option_allows(server, allowed, accepts):

@@ -11,8 +11,8 @@ import pytest
 from bedrock_worker.agent import Agent
 from bedrock_worker.options import Options
 
-from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.client import AsyncClient, addresses_of
 from bedrockjobs.commands import (
     CreateJob,

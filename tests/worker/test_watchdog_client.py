@@ -1,169 +1,258 @@
-"""The watchdog: nothing that a worker started outlives it, or its lease."""
+"""The processes between a worker and its commands: nothing outlives its run, whoever of them is killed."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import subprocess
 import sys
+import tempfile
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from bedrock_worker.run.process import CannotStart, ChildProcess
-from bedrock_worker.run.watchdog import NEVER, Watchdog
 
-from tests.worker.conftest import gone, until
+from tests.worker.conftest import children, gone, until
 from tests.worker.fake_server import DEADLINE_S
-from tests.worker.test_command_line import logged, program
+from tests.worker.test_command_line import logged, program, python_of_nobody
 
-FAMILY = 'trap "" TERM; sh -c "sleep 1000 & wait" & echo $$ $! > "$0.new"; mv "$0.new" "$0"; wait; wait'
-"""A command with a child and a grandchild."""
+STAY = 'echo $$ > "$0.new"; mv "$0.new" "$0"; exec sleep 1000'
+"""A process that writes down its id and stays."""
+
+PYTHON = """
+import os, sys
+if os.fork(): os._exit(0)
+os.setsid()
+if os.fork(): os._exit(0)
+for handle in range(3): os.close(handle)
+os.execv("/bin/sh", ["sh", "-c", *sys.argv[1:]])
+"""
+"""A daemon as it is in the book."""
+
+WAYS = {
+    "group": 'sh -c "$S" "$D/group" &',
+    "stubborn": 'sh -c \'trap "" TERM; echo $$ > "$0"; while :; do sleep 1; done\' "$D/stubborn" &',
+    "setsid": 'setsid sh -c "$S" "$D/setsid" &',
+    "double": '(setsid sh -c "$S" "$D/double" & )',
+    "nohup": 'nohup setsid sh -c "$S" "$D/nohup" > /dev/null 2>&1 &',
+    "env": '(env -i /usr/bin/setsid -f /bin/sh -c "$S" "$D/env" < /dev/null > /dev/null 2>&1 & )',
+    "daemon": '/usr/bin/python3 -I -S -c "$P" "$S" "$D/daemon"',
+}
+"""Ways out of a run."""
+
+COMMAND = "\n".join([*WAYS.values(), *(f'until [ -s "$D/{name}" ]; do sleep 0.01; done' for name in WAYS)])
+"""A command that takes them all, and ends when all are taken."""
 
 
-def group_of(path):
-    """Return the members of the process group that a command wrote down."""
-    leader = int(path.read_text().split()[0])
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and os.getpgid(int(entry.name)) == leader:
-                found.append(int(entry.name))
-        except ProcessLookupError:
-            continue
-    return found
+@pytest.fixture(params=["as we are", "nobody"])
+def user(request):
+    """Return the arguments by which a worker becomes a user: ``nobody`` has no control group to write to."""
+    return [] if request.param == "as we are" else ["--user", "nobody"]
 
 
 @pytest.fixture
-async def child(watchdog, tmp_path):
-    """Yield a running command under watch."""
-    (tmp_path / "in").touch()
-    argv = ["sh", "-c", "sleep 1000 & wait"]
-    env = {"PATH": os.environ["PATH"]}
-    found = ChildProcess(
-        argv, env=env, cwd=None, stdin=tmp_path / "in", listener=lambda *_: None, watchdog=watchdog
-    )
-    yield found
-    found.signal(signal.SIGKILL)
-    await found.wait()
+def folder(tmp_path):
+    """Return a folder that every user can write to and reach."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as found:
+        Path(found).chmod(0o777)
+        yield Path(found)
 
 
-async def test_no_process_and_no_data_survive_the_worker_for_two_seconds(server, tmp_path, scratch):
-    loop = asyncio.get_running_loop()
-    command = ("sh", "-c", FAMILY, str(tmp_path / "pids"))
-    async with program(server, "--", *command, TMPDIR=str(scratch)) as worker:
-        await server.add()
-        await until((tmp_path / "pids").exists)
-        await until(lambda: len(group_of(tmp_path / "pids")) == 3)
-        pids = group_of(tmp_path / "pids")
-        assert list(scratch.iterdir())
+def variables(folder):
+    return {"D": str(folder), "S": STAY, "P": PYTHON}
+
+
+def names(folder):
+    return [f"--env={name}" for name in variables(folder)]
+
+
+@asynccontextmanager
+async def escaping(server, folder, user, *, then="sleep 1000", job=None, more=()):
+    """Run a worker whose command has taken every way out; yield it and who must end."""
+    await server.add(**(job or {}))
+    argv = [*user, *names(folder), "--cwd", "/", *more, "--", "sh", "-c", f"{COMMAND}\n{then}"]
+    given = {**variables(folder), "TMPDIR": str(folder)}
+    python = python_of_nobody() if user else sys.executable
+    async with program(server, *argv, python=python, **given) as worker:
+        await until(lambda: all((folder / name).exists() for name in WAYS))
+        pids = [int((folder / name).read_text()) for name in WAYS]
+        try:
+            yield worker, pids
+        finally:
+            for pid in pids:
+                if not gone(pid):
+                    os.kill(pid, signal.SIGKILL)
+
+
+async def test_nobody_outlives_the_run(server, folder, user):
+    async with escaping(server, folder, user, then="exit 0", more=["--max-jobs", "1"]) as (worker, pids):
+        assert (await server.report()).verb == "FinishJob"
+        assert gone(*pids)
+        assert await worker.wait() == 0
+
+
+async def test_nobody_outlives_the_worker_for_two_seconds(server, folder, user):
+    async with escaping(server, folder, user) as (worker, pids):
+        assert list(folder.glob("bedrock-job-*"))
         worker.kill()
-        dead_at = loop.time()
-        await until(lambda: gone(*pids) and not list(scratch.iterdir()))
-        assert loop.time() - dead_at < 2.0
+        async with asyncio.timeout(2.0):
+            await until(lambda: gone(*pids) and not list(folder.glob("bedrock-job-*")))
 
 
-async def test_no_process_survives_the_lease_of_a_worker_that_stands_still(server, tmp_path):
-    """Nothing of the worker runs, so it can do nothing itself; afterwards it reports nothing."""
-    loop = asyncio.get_running_loop()
-    async with program(server, "--max-jobs", "1", "--", "sh", "-c", FAMILY, str(tmp_path / "pids")) as worker:
-        await server.add(lease=2)
-        await until((tmp_path / "pids").exists)
-        pids = group_of(tmp_path / "pids")
-        worker.send_signal(signal.SIGSTOP)
-        stopped_at = loop.time()
+async def test_nobody_outlives_the_worker_whose_watchdog_was_killed_before(server, folder, user):
+    async with escaping(server, folder, user) as (worker, pids):
+        (first,) = children(worker.pid)
+        await asyncio.get_running_loop().run_in_executor(None, os.kill, first, signal.SIGKILL)
+        await logged(worker, "watchdog was ended")
+        await until(lambda: len(children(worker.pid)) == 2)  # another one, and the guard of what runs
+        assert not gone(*pids)
+        worker.kill()
+        async with asyncio.timeout(2.0):
+            await until(lambda: gone(*pids))
+
+
+@pytest.mark.parametrize("also_watchdog", [False, True])
+async def test_nobody_outlives_a_guard_that_was_killed(server, folder, user, also_watchdog):
+    async with escaping(server, folder, user, more=["--max-jobs", "1"]) as (worker, pids):
+        (watchdog,) = children(worker.pid)
+        (guard,) = children(watchdog)
+        for pid in (watchdog, guard)[not also_watchdog :]:
+            os.kill(pid, signal.SIGKILL)
+        report = await server.report()
+        assert report.given["error"].startswith("SIGKILL")
         await until(lambda: gone(*pids))
-        assert loop.time() - stopped_at < 2.0
+        if not also_watchdog:
+            await until(lambda: not list(Path("/sys/fs/cgroup").glob(f"**/bedrock-run-{guard}")))
+        assert await worker.wait() == 0
+
+
+async def test_nobody_outlives_the_lease_of_a_worker_that_stands_still(server, folder, user):
+    """Nothing of the worker runs, so it can do nothing itself; afterwards it reports nothing."""
+    more = ["--max-jobs", "1"]
+    async with escaping(server, folder, user, job={"lease": 4}, more=more) as (worker, pids):
+        worker.send_signal(signal.SIGSTOP)
+        await until(lambda: gone(*pids))
         worker.send_signal(signal.SIGCONT)
         await logged(worker, "ended job=1 run=101 how=SIGKILL")
         assert await worker.wait() == 0
     assert server.reports == []
 
 
-async def test_group_is_killed_at_its_moment(watchdog, child):
+async def test_who_may_live_on_does(server, folder):
+    more = ["--max-jobs", "1", "--allow-daemons"]
+    async with escaping(server, folder, [], then="exit 0", more=more) as (worker, pids):
+        assert (await server.report()).verb == "FinishJob"
+        lives = {name for name, pid in zip(WAYS, pids, strict=True) if not gone(pid)}
+        assert lives == set(WAYS) - {"group", "stubborn"}
+        assert await worker.wait() == 0
+
+
+async def test_a_control_group_for_each_run_where_there_can_be(server, once, tmp_path):
+    """A shell without children sees its own; there is none left afterwards."""
+    await once('cat /proc/self/cgroup > "$0"', str(tmp_path / "seen"))
+    (line,) = [line for line in (tmp_path / "seen").read_text().splitlines() if line.startswith("0::")]
+    if "/bedrock-run-" not in line:
+        pytest.skip("no control group that can be written to")
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    (mount,) = [line.split()[4] for line in mounts if " - cgroup2 " in line]
+    assert not Path(mount + line.removeprefix("0::")).exists()
+
+
+# --- its two ends ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def child(watchdog, tmp_path):
+    """Yield a running command under watch."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "in").touch()
+    found = ChildProcess(
+        ["sh", "-c", "sleep 1000 & wait"], env={"PATH": os.environ["PATH"]}, cwd=None,
+        stdin=tmp_path / "run" / "in", listener=lambda *_: None, watchdog=watchdog,
+    )  # fmt: skip
+    await found.started()
+    yield found
+    found.close()
+
+
+async def end_of(child):
+    async with asyncio.timeout(DEADLINE_S):
+        return await child.wait()
+
+
+async def test_command_is_killed_at_its_moment(child):
     now = asyncio.get_running_loop().time()
     child.until(now + 1_000.0)
     child.until(now + 0.1)
-    async with asyncio.timeout(DEADLINE_S):
-        await child._exited()
+    assert await end_of(child) == -signal.SIGKILL
     assert asyncio.get_running_loop().time() >= now + 0.1
 
 
-async def test_supervisors_signals_do_not_end_it(watchdog, child):
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        watchdog._process.send_signal(number)
-    child.until(0.0)
-    async with asyncio.timeout(DEADLINE_S):
-        await child._exited()
-    assert watchdog._process.poll() is None
+async def test_supervisors_signals_end_neither_watchdog_nor_guard(child):
+    (watchdog,) = [pid for pid in children(os.getpid()) if b"run.watchdog" in cmdline(pid)]
+    (guard,) = children(watchdog)
+    for pid in (watchdog, guard):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            os.kill(pid, number)
+    child.signal(signal.SIGTERM)
+    assert await end_of(child) == -signal.SIGTERM
+    assert not gone(watchdog, guard)
 
 
-async def test_another_is_started_where_one_was_ended(watchdog, child, tmp_path):
-    watchdog._process.kill()
-    watchdog._process.wait()
-    child.until(NEVER)  # a broken pipe is no error
-    number, _, _ = watchdog.expect()
-    assert number > 1
-    child.until(0.0)  # the new one knows what runs already
-    async with asyncio.timeout(DEADLINE_S):
-        await child._exited()
+async def test_signal_that_comes_too_late_is_told(watchdog, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "in").touch()
+    child = ChildProcess(
+        ["true"], env={"PATH": os.environ["PATH"]}, cwd=None, stdin=tmp_path / "run" / "in",
+        listener=lambda *_: None, watchdog=watchdog,
+    )  # fmt: skip
+    pid = await child.started()
+    await until(lambda: gone(pid))
+    child.signal(signal.SIGTERM)
+    assert await end_of(child) == 0
+    assert not child.signalled
+    child.close()
 
 
-def test_another_knows_the_folders_too(watchdog, scratch):
-    with watchdog.folder("kept-"), watchdog.folder("removed-") as removed:
-        (removed / "file").touch()
-        watchdog.expect()
-        watchdog._process.kill()
-        watchdog._process.wait()
-        watchdog.expect()
-        (kept,) = scratch.glob("kept-*")
-        watchdog.close()  # it takes us for dead
-        assert not kept.exists()
-        assert not removed.exists()
+async def test_folder_of_a_worker_that_lets_go_is_removed(child, tmp_path):
+    child.close()
+    await until(lambda: not (tmp_path / "run").exists())
 
 
-async def test_command_that_ended_is_forgotten(watchdog, tmp_path):
-    (tmp_path / "in").touch()
-    given = {
-        "env": {},
-        "cwd": None,
-        "stdin": tmp_path / "in",
-        "listener": lambda *_: None,
-        "watchdog": watchdog,
-    }
-    child = ChildProcess(["/bin/true"], **given)
-    assert watchdog._groups == {1: child.pid}
-    async with asyncio.timeout(DEADLINE_S):
-        assert await child.wait() == 0
-    with pytest.raises(CannotStart):
-        ChildProcess([str(tmp_path / "none")], **given)
-    assert watchdog._groups == {}
+async def test_orphans_are_reaped_while_the_command_runs(watchdog, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "in").touch()
+    heard = []
+    child = ChildProcess(
+        ["sh", "-c", "for i in 1 2 3 4 5; do (sleep 0 & echo $!); done; read -r _ < $0; sleep 1000", "in"],
+        env={"PATH": os.environ["PATH"]}, cwd=tmp_path / "run", stdin=tmp_path / "run" / "in",
+        listener=lambda _, line: heard.append(line), watchdog=watchdog,
+    )  # fmt: skip
+    await child.started()
+    await until(lambda: len(heard) == 5)
+    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in heard))
+    child.close()
 
 
-def test_what_the_watchdog_hears(monkeypatch, tmp_path):
-    killed = []
-    monkeypatch.setattr("bedrock_worker.run.watchdog.os.killpg", lambda group, _: killed.append(group))
-    watchdog = Watchdog()
-    watchdog.hear(b"run 1 77")
-    watchdog.hear(b"1\nrun 2 88\nuntil 1 50.5\nuntil 2 inf\nrun 3 99\nov")
-    watchdog.hear(b"er 3\nover 4\nuntil 5 1.0\n")
-    for folder in (tmp_path / "kept", tmp_path / "removed"):
-        folder.mkdir()
-        watchdog.hear(b"folder %s\n" % bytes(folder).hex().encode())
-    watchdog.hear(b"removed %s\n" % bytes(tmp_path / "removed").hex().encode())
-    watchdog.end_late(40.0)
-    assert killed == []
-    assert watchdog.end_late(50.0) == 0.5
-    assert watchdog.end_late(50.5) == NEVER
-    assert killed == [771]
-    watchdog.end_all()
-    assert killed == [771, 771, 88]
-    assert [folder.name for folder in tmp_path.iterdir() if folder.name != "scratch"] == ["removed"]
+async def test_a_command_gets_no_other_handles(once, tmp_path):
+    await once(
+        'ls -l /proc/self/fd | grep -v "/proc/[0-9]*/fd" | grep -c " -> " > "$0"', str(tmp_path / "seen")
+    )
+    assert (tmp_path / "seen").read_text() == "3\n"
 
 
-def test_watchdog_of_a_dead_worker_ends(tmp_path):
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    argv = [sys.executable, "-I", "-S", "worker/bedrock_worker/run/watchdog.py", str(dead.pid)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE) as watchdog:
-        assert watchdog.wait(DEADLINE_S) == 0
+async def test_command_that_cannot_start_says_why(watchdog, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "in").touch()
+    child = ChildProcess(
+        [str(tmp_path / "none")], env={}, cwd=None, stdin=tmp_path / "run" / "in",
+        listener=lambda *_: None, watchdog=watchdog,
+    )  # fmt: skip
+    with pytest.raises(CannotStart, match="No such file or directory"):
+        await child.started()
+    child.close()
+
+
+def cmdline(pid):
+    return Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import signal
-import subprocess
 import sys
+import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bedrock_worker.policy.resource_limits import CPU_TO_KILL_S, LIMITS, NICE_MAX, ResourceLimits
+from bedrock_worker.run.process import ChildProcess
+from bedrock_worker.run.watchdog_client import WatchdogClient
+
+from tests.worker.fake_server import DEADLINE_S
 
 SHOW = """
 import os, resource
@@ -19,36 +26,59 @@ print("nice", os.nice(0))
 """
 
 
-def shown(limits: ResourceLimits) -> dict[str, list[int]]:
-    done = subprocess.run(
-        [sys.executable, "-c", SHOW],
-        preexec_fn=limits.before_exec(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return {name: list(map(int, values)) for name, *values in map(str.split, done.stdout.splitlines())}
+@pytest.fixture
+def ran(watchdog: WatchdogClient, tmp_path: Path) -> Callable[..., Awaitable[tuple[int, list[str]]]]:
+    """Return what runs some Python under limits; it returns the exit status and what was printed."""
+
+    async def run(code: str, limits: ResourceLimits) -> tuple[int, list[str]]:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        (folder / "in").touch()
+        heard: list[str] = []
+        child = ChildProcess(
+            [sys.executable, "-c", code], env={}, cwd=folder, stdin=folder / "in", watchdog=watchdog,
+            listener=lambda _, line: heard.append(line), limits=limits,
+        )  # fmt: skip
+        await child.started()
+        async with asyncio.timeout(DEADLINE_S):
+            status = await child.wait()
+        assert all(file.stat().st_size <= 10 for file in folder.glob("f"))
+        child.close()
+        return status, heard
+
+    return run
 
 
-def test_each_limit_is_set() -> None:
+@pytest.fixture
+def shown(ran: Callable[..., Any]) -> Callable[[ResourceLimits], Awaitable[dict[str, list[int]]]]:
+    """Return what tells the limits that a command finds itself under."""
+
+    async def show(limits: ResourceLimits) -> dict[str, list[int]]:
+        status, lines = await ran(SHOW, limits)
+        assert status == 0
+        return {name: list(map(int, values)) for name, *values in map(str.split, lines)}
+
+    return show
+
+
+async def test_each_limit_is_set(shown: Callable[..., Any]) -> None:
     values = {"cpu": 7, "nofile": 50, "nproc": 4_000, "fsize": 4_096, "as": 1 << 31}
     assert values.keys() == LIMITS.keys()
-    found = shown(ResourceLimits(values, nice=3))
-    assert found.pop("nice") == [shown(ResourceLimits())["nice"][0] + 3]
+    found = await shown(ResourceLimits(values, nice=3))
+    assert found.pop("nice") == [(await shown(ResourceLimits()))["nice"][0] + 3]
     assert found.pop("core") == [0, 0]
     assert found.pop("cpu") == [7, 7 + CPU_TO_KILL_S]
     assert found == {name: [value, value] for name, value in values.items() if name != "cpu"}
 
 
-def test_none_are_set_but_for_core_files() -> None:
-    found = shown(ResourceLimits())
+async def test_none_are_set_but_for_core_files(shown: Callable[..., Any]) -> None:
+    found = await shown(ResourceLimits())
     assert found["core"] == [0, 0]
     assert found["nofile"] == list(resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
-def test_none_rises_above_our_own() -> None:
+async def test_none_rises_above_our_own(shown: Callable[..., Any]) -> None:
     _, ours = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert shown(ResourceLimits({"nofile": ours + 5}))["nofile"] == [ours, ours]
+    assert (await shown(ResourceLimits({"nofile": ours + 5})))["nofile"] == [ours, ours]
 
 
 @pytest.mark.parametrize(
@@ -60,14 +90,9 @@ def test_none_rises_above_our_own() -> None:
         ({"cpu": 1}, "while True: pass", -signal.SIGXCPU),
     ],
 )
-def test_they_hold(values: dict[str, int], code: str, status: int, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, preexec_fn=ResourceLimits(values).before_exec(),
-        capture_output=True, timeout=30, check=False,
-    )  # fmt: skip
-    assert done.returncode == status
-    assert all(file.stat().st_size <= 10 for file in tmp_path.glob("f"))
+async def test_they_hold(values: dict[str, int], code: str, status: int, ran: Callable[..., Any]) -> None:
+    assert (await ran(code, ResourceLimits(values)))[0] == status
 
 
-def test_nice_ends_where_the_kernel_does() -> None:
-    assert shown(ResourceLimits(nice=NICE_MAX))["nice"] == [NICE_MAX]
+async def test_nice_ends_where_the_kernel_does(shown: Callable[..., Any]) -> None:
+    assert (await shown(ResourceLimits(nice=NICE_MAX)))["nice"] == [NICE_MAX]

@@ -21,6 +21,7 @@ from bedrock_worker.pull.puller import Puller
 from bedrock_worker.pull.server_status import ServerStatus, send_until_answered
 from bedrock_worker.pull.throttle import Throttle
 from bedrock_worker.report.channel import Channel
+from bedrock_worker.report.kept import KeptReports
 from bedrock_worker.report.outcome import Report, hand_back, is_hand_back, try_again
 from bedrock_worker.report.reporter import Reporter
 from bedrock_worker.run.job_run import JobRun
@@ -43,6 +44,9 @@ LAST_REPORTS_S = 5.0
 LAST_OUTPUT_S = 1.0
 """Time for the last lines of runs where the grace is used up, before only reports are sent."""
 
+LATER_MAX = 100
+"""Reports that wait for a server that fails at them, without a slot; a further one keeps its slot."""
+
 FILE_LOOK_S = 5.0
 """Time between two looks at the file of ``--version-watch``."""
 
@@ -50,14 +54,20 @@ FILE_LOOK_S = 5.0
 class Agent:
     """A worker at work."""
 
-    def __init__(self, options: Options, selector: ProgramSelector | None = None) -> None:
-        """Work as the options say; nothing is connected yet. Raises ValueError for bad rules or module."""
+    def __init__(
+        self, options: Options, selector: ProgramSelector | None = None, *, alone: bool = False
+    ) -> None:
+        """Work as the options say; nothing is connected yet. Raises ValueError for bad rules or module.
+
+        ``alone``: all children of this process are the worker's own.
+        """
         self._options = options
         self._selector = ProgramSelector(options) if selector is None else selector
         # One try each: the loops here go on for as long as the server is away, and say so once.
         self._client = AsyncClient([str(address) for address in options.servers], tries=1)
         self._server = ServerStatus()
-        self._reporter = Reporter(self._client, self._server)
+        kept = KeptReports(options.spool, options.worker, options.servers)
+        self._reporter = Reporter(self._client, self._server, kept)
         self._heartbeats = Heartbeats(
             self._client,
             self._server,
@@ -69,15 +79,18 @@ class Agent:
         self._puller = Puller(
             self._client, self._server, options, names=lambda: self._selector.names, changed=self._changed
         )
-        self._watchdog = WatchdogClient()
+        self._watchdog = WatchdogClient(daemons=options.daemons, adopts=alone)
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
         self._file = None if options.version_watch is None else FileWatch.of(options.version_watch)
         self._runs: set[JobRun] = set()
         self._channels: set[Channel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._later: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
         self._taken = 0
         self._signals = 0
         self._quiet = False
+        self._undelivered = False
         self._drained = False
         self._outdated = False
 
@@ -89,13 +102,16 @@ class Agent:
             server=",".join(map(str, options.servers)), slots=options.concurrency,
         )  # fmt: skip
         self._heartbeats.begin()
-        looking = None if self._file is None else asyncio.ensure_future(self._watch_version(self._file))
+        beside = [asyncio.ensure_future(self._reporter.deliver_kept())]
+        if self._file is not None:
+            beside.append(asyncio.ensure_future(self._watch_version(self._file)))
         try:
             status = await self._sync() or await self._pull_all()
             return await self._wind_down() or status
         finally:
-            if looking is not None:
-                looking.cancel()
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             await self._heartbeats.leave()
             await self._client.close()
             self._watchdog.close()
@@ -104,6 +120,7 @@ class Agent:
     def stop(self) -> None:
         """Take no more and end: in good order at the first call, at once at the second."""
         self._signals += 1
+        self._stopping.set()
         event(logging.INFO, "stopping" if self._signals == 1 else "stopping at once", running=len(self._runs))
         self._changed.set()
 
@@ -227,18 +244,45 @@ class Agent:
             return
         channel = Channel(self._client, self._server, job)
         self._channels.add(channel)
+        put_off = False
         run = JobRun(job, self._options, self._selector, watchdog=self._watchdog, hear=channel.hear)
         self._heartbeats.add(run, taken_at)
         try:
             report = await self._performed(run)
             if report is None or is_hand_back(report):
                 channel.abandon()
-            if report is not None:
-                await self._reporter.deliver(report, after=channel.end)
+            left = None if report is None else await self._reporter.deliver(report, after=channel.end)
+            put_off = left is not None and await self._put_off(left, run)
         finally:
             channel.abandon()
             self._channels.discard(channel)
+            if not put_off:
+                self._heartbeats.discard(run)
+
+    async def _put_off(self, report: Report, run: JobRun) -> bool:
+        """Go on beside the slot with a report that the server fails at, and with the lease of its run.
+
+        Where too many wait so already it keeps its slot, and False is returned when it has been delivered.
+        """
+        later = self._deliver_later(report, run)
+        if len(self._later) >= LATER_MAX:
+            await later
+            return False
+        task = asyncio.get_running_loop().create_task(later)
+        self._later.add(task)
+        task.add_done_callback(self._delivered_later)
+        return True
+
+    async def _deliver_later(self, report: Report, run: JobRun) -> None:
+        try:
+            taken = await self._reporter.deliver_later(report, self._stopping)
+            self._undelivered = self._undelivered or not taken
+        finally:
             self._heartbeats.discard(run)
+
+    def _delivered_later(self, task: asyncio.Task[None]) -> None:
+        self._later.discard(task)
+        self._changed.set()
 
     async def _performed(self, run: JobRun) -> Report | None:
         """Let a run do its work."""
@@ -272,12 +316,13 @@ class Agent:
             await self._until(lambda: not self._tasks, LAST_OUTPUT_S)
         for channel in self._channels:  # a result must not wait for lines that nobody takes
             channel.abandon()
-        await self._until(lambda: not self._tasks, LAST_REPORTS_S)
-        undelivered = list(self._tasks)
+        self._stopping.set()
+        await self._until(lambda: not self._tasks and not self._later, LAST_REPORTS_S)
+        undelivered = [*self._tasks, *self._later]
         for task in undelivered:
             task.cancel()
         await asyncio.gather(*undelivered, return_exceptions=True)
-        return UNAVAILABLE if undelivered else OK
+        return UNAVAILABLE if undelivered or self._undelivered else OK
 
     def _end_runs(self, number: signal.Signals) -> None:
         for run in self._runs:

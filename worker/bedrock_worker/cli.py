@@ -16,6 +16,7 @@ from bedrock_worker.options import (
     GRACE_S,
     Options,
     check_command,
+    default_spool,
     name_patterns,
     seconds_of,
     variables_of,
@@ -23,6 +24,7 @@ from bedrock_worker.options import (
 )
 from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.policy.python_module import BadModule
+from bedrock_worker.rights import settle
 from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client import SERVER_VARIABLE, addresses_of
@@ -129,13 +131,34 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
     "--module", metavar="MODULE", help="Python module whose @job and @cron functions run, like app.jobs."
 )
 @_option(
-    "--allow-cmd", multiple=True, metavar="GLOB",
-    help="Jobs that may bring their own argv or url, by name; repeatable.",
+    "--allow-cmd", multiple=True, metavar="GLOB", callback=_checked(name_patterns),
+    help="Jobs that may bring their own argv, by name; repeatable.",
 )  # fmt: skip
 @_option(
-    "--allow-shell", multiple=True, metavar="GLOB",
-    help="Jobs that may bring a command for the shell (cmd), or argv or url, by name; repeatable.",
+    "--allow-shell", multiple=True, metavar="GLOB", callback=_checked(name_patterns),
+    help="Jobs that may bring a command for the shell (cmd), or argv, by name; repeatable.",
 )  # fmt: skip
+@_option(
+    "--allow-url", multiple=True, metavar="GLOB", callback=_checked(name_patterns),
+    help="Jobs that may bring a url to be fetched, by name; repeatable.",
+)  # fmt: skip
+@_option(
+    "--allow-private", is_flag=True,
+    help="Let a url lead to this machine and to networks that are not public, too.",
+)  # fmt: skip
+@_option(
+    "--allow-daemons", "daemons", is_flag=True,
+    help="Let what a command starts in a session of its own live on after the run.",
+)  # fmt: skip
+@_option(
+    "--allow-new-privileges", "new_privileges", is_flag=True,
+    help="Let commands gain rights that the worker has not, as by sudo.",
+)  # fmt: skip
+@_option(
+    "--user", metavar="NAME",
+    help="Become this user before anything is read; only root can.",
+)  # fmt: skip
+@_option("--as-root", is_flag=True, help="Run commands as root, which is refused otherwise.")
 @_option(
     "--max-load", "load_max", type=click.FloatRange(0, min_open=True), metavar="LOAD",
     help="Load per processor above which fewer jobs run at once, at least one.",
@@ -144,17 +167,26 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
     "--version-watch", metavar="FILE", type=click.Path(path_type=Path),
     help="Take no more and end, when this file's content changes.",
 )  # fmt: skip
+@_option(
+    "--spool", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+    help="Where reports are kept that no server takes; if left out, below $STATE_DIRECTORY of the service"
+    " or $XDG_STATE_HOME of the user.",
+)  # fmt: skip
 @_option("--get-mocked-jobs", "mocked", is_flag=True, help="Take mocked jobs too.")
 @click.version_option(package_name="bedrockjobs")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
-def main(**given: Any) -> None:
+def main(user: str | None, as_root: bool, **given: Any) -> None:
     """Pull jobs from a bedrockjobs server and run a command for each.
 
     It is COMMAND, run without a shell, unless --rules, --module or an allowed job say otherwise.
     """
     if given["timeout_s"] == 0:
         raise click.BadParameter("expected more than 0s", param_hint="--timeout")
-    options = Options(**given)
+    try:
+        settle(user, as_root=as_root, daemons=given["daemons"])
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    options = Options(**{**given, "spool": given["spool"] or default_spool()})
     _check(options)
     try:
         selector = ProgramSelector(options)
@@ -176,7 +208,7 @@ def _check(options: Options) -> None:
         raise click.UsageError("Missing option '--name'; only --rules and --module know names of their own.")
     if not options.argv and not declared and not options.accepts:
         raise click.UsageError(
-            "Missing argument '-- COMMAND', or --rules, --module, --allow-cmd or --allow-shell."
+            "Missing argument '-- COMMAND', or --rules, --module, --allow-cmd, --allow-shell or --allow-url."
         )
     try:
         check_command(options)
@@ -185,7 +217,7 @@ def _check(options: Options) -> None:
 
 
 async def _work(options: Options, selector: ProgramSelector) -> int:
-    agent, loop = Agent(options, selector), asyncio.get_running_loop()
+    agent, loop = Agent(options, selector, alone=True), asyncio.get_running_loop()
     for number, act in (
         (signal.SIGTERM, agent.stop),
         (signal.SIGINT, agent.stop),

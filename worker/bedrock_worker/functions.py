@@ -6,9 +6,12 @@ it only notes what was declared. ``python_module`` checks it.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -91,6 +94,18 @@ def declared_in(module: str) -> list[Declared]:
         if name == module or name.startswith(f"{module}.")
         for declared in found
     ]
+
+
+def look_in(folder: str) -> None:
+    """Look for modules in a folder too: before what is installed, but behind the standard library.
+
+    So that a ``json.py`` that lies there is nobody's ``json``.
+    """
+    if folder not in sys.path:
+        library = str(Path(os.__file__).parent)
+        own = (library, f"{library}/lib-dynload")
+        behind = max((at for at, path in enumerate(sys.path) if path in own), default=-1) + 1
+        sys.path.insert(behind, folder)
 
 
 def _expect_text(given: object, words: str) -> None:

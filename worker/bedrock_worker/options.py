@@ -64,9 +64,17 @@ class Options:
     """How many jobs to take before ending."""
     mocked: bool = False
     allow_cmd: tuple[str, ...] = ()
-    """Name patterns of the jobs that may bring ``argv`` or ``url``."""
+    """Name patterns of the jobs that may bring ``argv``."""
     allow_shell: tuple[str, ...] = ()
-    """Name patterns of the jobs that may bring ``cmd`` too."""
+    """Name patterns of the jobs that may bring ``cmd``, or ``argv``."""
+    allow_url: tuple[str, ...] = ()
+    """Name patterns of the jobs that may bring ``url``."""
+    allow_private: bool = False
+    """Whether a ``url`` may lead to this machine or to a network that is not public."""
+    new_privileges: bool = False
+    """Whether a command may gain rights that the worker has not, as by ``sudo``."""
+    daemons: bool = False
+    """Whether what a command starts in a session of its own may outlive the run."""
     rules_file: Path | None = None
     module: str | None = None
     """Python module whose functions run jobs."""
@@ -74,15 +82,16 @@ class Options:
     """Load per processor above which fewer jobs are taken."""
     version_watch: Path | None = None
     """File whose change ends the worker in good order."""
+    spool: Path | None = None
+    """Folder of the reports that a server has not taken yet."""
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
 
     @property
     def accepts(self) -> list[str]:
         """Return the kinds of commands that a job may bring, for some name."""
-        if self.allow_shell:
-            return ["argv", "cmd", "url"]
-        return ["argv", "url"] if self.allow_cmd else []
+        found = {"argv": self.allow_cmd or self.allow_shell, "cmd": self.allow_shell, "url": self.allow_url}
+        return [kind for kind, patterns in found.items() if patterns]
 
     def take(self, free: int, names: Sequence[str]) -> GetJobs:
         """Return the question for as many jobs as there are free slots; raises CommandError."""
@@ -97,6 +106,15 @@ class Options:
         if not self.burst:
             given |= {"connection": "wait", "timeout": PULL_WAIT_MS}
         return GetJobs.read(given)
+
+
+def default_spool() -> Path:
+    """Return the folder for what is to outlive the worker: the service's own, else that of the user."""
+    service = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    if service:
+        return Path(service) / "reports"
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(state) if state.startswith("/") else Path.home() / ".local/state") / "bedrock-worker"
 
 
 def seconds_of(text: str) -> float:

@@ -13,15 +13,18 @@ from pathlib import Path
 
 from bedrock_worker.options import Options
 from bedrock_worker.policy.python_module import Function, PythonModule, load
-from bedrock_worker.policy.resource_limits import Prepare
+from bedrock_worker.policy.resource_limits import ResourceLimits
 from bedrock_worker.policy.rules import NO_RULE, Refused, Rule, Rules
 from bedrock_worker.policy.rules_file import read_rules
 from bedrock_worker.pull.job import Job
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.glob import glob
 
-FETCH_URL = (sys.executable, "-X", "utf8", "-m", "bedrock_worker.run.fetch_url")
-"""What makes the request of a job with ``url``."""
+FETCH_URL = (sys.executable, "-P", "-X", "utf8", "-m", "bedrock_worker.run.fetch_url")
+"""What makes the request of a job with ``url``; ``-P``: it takes no module from the current folder."""
+
+PRIVATE_TOO = "--allow-private"
+"""What tells it that the request may go to an address that is not public."""
 
 SHELL = "/bin/sh"
 """What runs the ``cmd`` of a job."""
@@ -39,7 +42,7 @@ class Program:
     """Variables beside those that every command gets."""
     cwd: Path | None = None
     timeout_s: float | None = None
-    prepare: Prepare | None = None
+    limits: ResourceLimits | None = None
     secrets: tuple[str, ...] = ()
     """What is to be masked in what it prints and returns."""
 
@@ -95,13 +98,12 @@ class ProgramSelector:
         if reply.cmd is not None:
             self._check(job, "cmd", options.allow_shell, "--allow-shell")
             return (SHELL, "-c", reply.cmd)
-        either = (*options.allow_cmd, *options.allow_shell)
         if reply.argv is not None:
-            self._check(job, "argv", either, "--allow-cmd")
+            self._check(job, "argv", (*options.allow_cmd, *options.allow_shell), "--allow-cmd")
             return reply.argv
         if reply.url is not None:
-            self._check(job, "url", either, "--allow-cmd")
-            return FETCH_URL
+            self._check(job, "url", options.allow_url, "--allow-url")
+            return (*FETCH_URL, PRIVATE_TOO) if options.allow_private else FETCH_URL
         return None
 
     @staticmethod
@@ -123,6 +125,6 @@ class ProgramSelector:
             env={**rule.env, **secrets},
             cwd=rule.cwd or self._options.cwd,
             timeout_s=rule.timeout_s,
-            prepare=rule.limits.before_exec(),
+            limits=rule.limits,
             secrets=tuple(secrets.values()),
         )

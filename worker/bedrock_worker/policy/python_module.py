@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bedrock_worker import functions
-from bedrock_worker.functions import Declared, declared_in
+from bedrock_worker.functions import Declared, declared_in, look_in
 from bedrockjobs.base import duration
 from bedrockjobs.base.config import PATTERN_CHARS_MAX
 from bedrockjobs.base.errors import CommandError
@@ -47,12 +47,15 @@ class Function:
     name: str
     pattern: str
     """GLOB pattern of the names of the jobs it is for."""
+    folder: str
+    """Where the worker began, and the module may be."""
     timeout_s: float | None = None
 
     @property
     def argv(self) -> tuple[str, ...]:
         """Return the command that runs it, for a job on stdin or in ``BEDROCK_DATA_FILE``."""
-        return (sys.executable, "-m", "bedrock_worker.run.run_function", self.module, self.name)
+        runner = "bedrock_worker.run.run_function"
+        return (sys.executable, "-P", "-m", runner, self.module, self.name, self.folder)
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,9 @@ class PythonModule:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return what the functions' processes need to find the module as this one did."""
-        given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-        return {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), *given])}
+        """Return what the functions' processes need, beside its folder, to find what this one did."""
+        given = os.environ.get("PYTHONPATH", "")
+        return {"PYTHONPATH": given} if given else {}
 
     def function_for(self, name: str) -> Function | None:
         """Return the first function for a job of this name; a schedule's own before patterns."""
@@ -98,8 +101,8 @@ def load(name: str) -> PythonModule:
     if not all(part.isidentifier() for part in name.split(".")):
         raise BadModule(f"{name!r}: expected the name of a module, like app.jobs")
     folder = str(Path.cwd())
-    if folder not in sys.path and "" not in sys.path:
-        sys.path.insert(0, folder)
+    if "" not in sys.path:
+        look_in(folder)
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -113,7 +116,7 @@ def load(name: str) -> PythonModule:
         function = declared.function
         where = f"{declared.module}.{getattr(function, '__qualname__', '?')}"
         try:
-            functions.append(_function(declared))
+            functions.append(_function(declared, folder))
             if declared.expression is not None:
                 schedules.append(_schedule(declared))
         except (ValueError, CommandError) as error:
@@ -147,7 +150,7 @@ def _keep_own_frames(found: traceback.TracebackException) -> None:
             _keep_own_frames(other)
 
 
-def _function(declared: Declared) -> Function:
+def _function(declared: Declared, folder: str) -> Function:
     function = declared.function
     name = getattr(function, "__qualname__", "")
     if not inspect.isroutine(function) or not name.isidentifier():
@@ -157,7 +160,7 @@ def _function(declared: Declared) -> Function:
         needed = [it.name for it in signature.parameters.values() if _is_needed(it)]
         if needed:
             raise ValueError(f"a cron function must need no arguments, this one needs {', '.join(needed)}")
-        return Function(declared.module, name, declared.pattern)
+        return Function(declared.module, name, declared.pattern, folder)
     try:
         signature.bind(None)
     except TypeError as error:
@@ -166,7 +169,9 @@ def _function(declared: Declared) -> Function:
         raise ValueError(f"expected a name pattern of 1 to {PATTERN_CHARS_MAX} characters")
     if unknown := declared.options.keys() - {"timeout"}:
         raise ValueError(f"unknown option {min(unknown)}, @job takes timeout")
-    return Function(declared.module, name, declared.pattern, _seconds(declared.options.get("timeout")))
+    return Function(
+        declared.module, name, declared.pattern, folder, _seconds(declared.options.get("timeout"))
+    )
 
 
 def _is_needed(parameter: inspect.Parameter) -> bool:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-Prepare = Callable[[], None]
-"""What a child does between fork and exec: it may take no lock and import nothing."""
 
 LIMITS = {
     "cpu": resource.RLIMIT_CPU,
@@ -35,13 +31,13 @@ class ResourceLimits:
     nice: int = 0
     """How much lower than the worker's its priority is, 0 to ``NICE_MAX``."""
 
-    def before_exec(self) -> Prepare:
-        """Return what the child does between fork and exec: system calls, no locks and no imports.
+    def wanted(self) -> list[tuple[int, int, int]]:
+        """Return what is to be set before the command begins: for each kind the soft and the hard limit.
 
         Nothing is raised above what the worker itself may use. There is never a core file: it would hold
         the secrets.
         """
-        wanted = [(resource.RLIMIT_CORE, (0, 0))]
+        found = [(resource.RLIMIT_CORE, 0, 0)]
         for name, kind in LIMITS.items():
             if name not in self.values:
                 continue
@@ -50,13 +46,5 @@ class ResourceLimits:
             _, ours = resource.getrlimit(kind)
             if ours != resource.RLIM_INFINITY:
                 soft, hard = min(soft, ours), min(hard, ours)
-            wanted.append((kind, (soft, hard)))
-        nice, set_limit, lower = self.nice, resource.setrlimit, os.nice
-
-        def apply() -> None:
-            if nice:
-                lower(nice)
-            for kind, pair in wanted:
-                set_limit(kind, pair)
-
-        return apply
+            found.append((kind, soft, hard))
+        return found

@@ -136,14 +136,14 @@ class Rules:
 def _text_at(path: str, data: str) -> str:
     """Return the string, number or boolean at a path; a number is spelled as in the job."""
     raw = data
-    for key in path.split("."):
-        members = jsontext.members(raw) if raw.startswith("{") else {}
-        if key not in members:
-            raise Refused(f"field {path}: expected a value, the job has none")
-        raw = members[key]
-    if raw.startswith(("{", "[", "n")):
-        raise Refused(f"field {path}: expected a string, a number, true or false")
     try:
+        for key in path.split("."):
+            members = jsontext.members(raw) if raw.startswith("{") else {}
+            if key not in members:
+                raise Refused(f"field {path}: expected a value, the job has none")
+            raw = members[key]
+        if raw.startswith(("{", "[", "n")):
+            raise Refused(f"field {path}: expected a string, a number, true or false")
         return str(jsontext.parse(raw)) if raw.startswith('"') else raw
     except ValueError as error:
         raise Refused(f"field {path}: {error}") from None

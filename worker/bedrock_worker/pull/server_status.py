@@ -7,11 +7,14 @@ import logging
 from typing import TypeGuard, TypeVar
 
 from bedrock_worker.log import event
-from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.errors import CommandError, ServerFault, TimedOut
 from bedrockjobs.client import AsyncClient, backoff_s
 from bedrockjobs.commands import Command, Reply
 
 R = TypeVar("R", bound=Reply)
+
+FAULTS_MAX = 8
+"""Answers in a row that a server failed at a command, in about 10 s; then it is not asked at once again."""
 
 
 class ServerStatus:
@@ -35,13 +38,17 @@ class ServerStatus:
 
 
 async def send_until_answered(client: AsyncClient, server: ServerStatus, command: Command[R]) -> R:
-    """Send a command that may be done twice until it is answered; raises what ``is_final``."""
-    failures = 0
+    """Send a command that may be done twice until it is answered.
+
+    Raises what ``is_final``, and after ``FAULTS_MAX`` in a row what ``is_fault``.
+    """
+    failures = faults = 0
     while True:
         try:
             reply = await client.call(command)
         except (ConnectionError, CommandError) as error:
-            if is_final(error):
+            faults = faults + 1 if is_fault(error) else 0
+            if is_final(error) or faults >= FAULTS_MAX:
                 server.up()
                 raise
             failures += 1
@@ -50,6 +57,11 @@ async def send_until_answered(client: AsyncClient, server: ServerStatus, command
         else:
             server.up()
             return reply
+
+
+def is_fault(error: Exception) -> bool:
+    """Tell whether the server answers but fails at this command; it may do so for ever."""
+    return isinstance(error, (ServerFault, TimedOut))
 
 
 def is_final(error: Exception) -> TypeGuard[CommandError]:

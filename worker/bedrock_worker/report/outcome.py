@@ -1,7 +1,7 @@
 """What the end of a command means for its job. The rules of exit statuses are here and nowhere else.
 
-0 finishes the job; 75 queues it again after its ``backoff``; 100 fails it for good; 101 queues it again after
-the delay in the result; anything else fails it, and so does a result that cannot be used.
+0 finishes the job; 75 queues it again after its ``backoff``; 100 fails it for good; 101 puts it off by the
+delay in the result, which is no failure; anything else fails it, and so does a result that cannot be used.
 """
 
 from __future__ import annotations
@@ -58,20 +58,25 @@ def report_of(job: Job, ended: CompletedCommand, result_file: Path) -> Report:
     try:
         result = result_of(result_file)
         if ended.status == SNOOZE:
-            return RetryJob(job_id=job.job_id, run_id=job.run_id, delay=_delay_of(result), ignore_repeat=True)
+            return RetryJob(
+                job_id=job.job_id, run_id=job.run_id, delay=_delay_of(result), ignore_repeat=True,
+                snoozed=True, exit_code=SNOOZE,
+            )  # fmt: skip
     except ValueError as error:
         return _failed(job, ended, f"{error} ({ended.words})")
     if ended.status == FINISH:
         return FinishJob(job_id=job.job_id, run_id=job.run_id, exit_code=0, data=result)
     if ended.status == TRY_AGAIN:
-        return try_again(job, result)
+        return try_again(job, result, TRY_AGAIN)
     return _failed(job, ended, ended.words, result)
 
 
-def try_again(job: Job, data: str | None = None) -> RetryJob:
+def try_again(job: Job, data: str | None = None, exit_code: int | None = None) -> RetryJob:
     """Return the report that queues a job again after its ``backoff``, whatever its repeat."""
     delay = TRY_AGAIN_S if job.reply.backoff is None else min(job.reply.backoff, DELAY_S_MAX)
-    return RetryJob(job_id=job.job_id, run_id=job.run_id, delay=delay, ignore_repeat=True, data=data)
+    return RetryJob(
+        job_id=job.job_id, run_id=job.run_id, delay=delay, ignore_repeat=True, data=data, exit_code=exit_code
+    )
 
 
 def hand_back(job: Job) -> RetryJob:

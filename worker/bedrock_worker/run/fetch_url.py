@@ -1,22 +1,38 @@
 """``python -m bedrock_worker.run.fetch_url``: makes the request of a job's ``url``, and ends as commands do.
 
-The job comes in the file ``BEDROCK_DATA_FILE``, or on stdin. Prints the status and the beginning of the body.
-Exit status 0: the status is an expected one; 1: it is not, or there was no answer; 100: the request cannot be
-made at all. Redirects are followed as long as the scheme stays, but not where one is an expected status.
+The job comes in the file ``BEDROCK_DATA_FILE``, or on stdin. Only public addresses are connected to,
+whatever name or redirect leads to them, unless the argument ``--allow-private`` is given. Prints the status
+and the beginning of the body. Exit status 0: the status is an expected one; 1: it is not, or there was no
+answer; 100: the request cannot be made at all, or not from here. Redirects are followed as long as the
+scheme stays, but not where one is an expected status.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from types import SimpleNamespace
 from typing import Any
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TraceConfig
+from aiohttp import (
+    AddrInfoType,
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    TCPConnector,
+    TraceConfig,
+)
 from pydantic import ValidationError
 from yarl import URL
 
+from bedrock_worker.policy.program import PRIVATE_TOO
 from bedrock_worker.run.run_function import job_given
 from bedrockjobs.base.wire import command_error
 from bedrockjobs.commands.options import Fetch
@@ -31,27 +47,40 @@ EXPECTED, NOT_EXPECTED, FAIL_FOR_GOOD = 0, 1, 100
 """Exit statuses."""
 
 
-def main() -> int:
+NAT64 = ip_network("64:ff9b::/96")
+"""Addresses of version 6 that stand for one of version 4, in their last 32 bits."""
+
+
+def main(arguments: Sequence[str] = ()) -> int:
     """Make the request and return the exit status."""
+    if unknown := [given for given in arguments if given != PRIVATE_TOO]:
+        print(f"expected {PRIVATE_TOO} or nothing, got {unknown[0]}", file=sys.stderr)
+        return FAIL_FOR_GOOD
     try:
         fetch = Fetch.model_validate(job_given().get("url") or {})
     except ValidationError as error:
         words = command_error(error)
         print(f"url: {words.detail or words.reason}", file=sys.stderr)
         return FAIL_FOR_GOOD
-    return asyncio.run(perform(fetch))
+    return asyncio.run(perform(fetch, private=PRIVATE_TOO in arguments))
 
 
-async def perform(fetch: Fetch) -> int:
-    """Make a request, print what came and return the exit status."""
+async def perform(fetch: Fetch, *, private: bool = False) -> int:
+    """Make a request, to a ``private`` address too, print what came and return the exit status."""
+    door = Door(private=private)
     try:
-        async with asyncio.timeout(fetch.timeout), _session() as session, _request(session, fetch) as answer:
+        async with (
+            asyncio.timeout(fetch.timeout), _session(door) as session, _request(session, fetch) as answer,
+        ):  # fmt: skip
             status, text = answer.status, await _shown(answer)
             print(f"HTTP {status} {answer.reason or ''}".rstrip())
     except TimeoutError:
         print(f"no answer within {fetch.timeout} s", file=sys.stderr)
         return NOT_EXPECTED
     except (ClientError, OSError) as error:
+        if door.refused:
+            print(f"expected a public address, got {door.refused} (see --allow-private)", file=sys.stderr)
+            return FAIL_FOR_GOOD
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return NOT_EXPECTED
     except ValueError as error:  # a header with a line end, an address that is none
@@ -66,12 +95,46 @@ async def perform(fetch: Fetch) -> int:
     return NOT_EXPECTED
 
 
-def _session() -> ClientSession:
+class Door:
+    """Where every connection begins: whatever a name stands for by then, and whoever redirected us."""
+
+    def __init__(self, *, private: bool) -> None:
+        """Let through what is public, or all."""
+        self._private = private
+        self.refused = ""
+        """The address that was refused last, where none was let through since."""
+
+    def open(self, address: AddrInfoType) -> socket.socket:
+        """Return a socket for an address; raises PermissionError."""
+        family, kind, protocol, _, (host, *_) = address
+        if not self._private and not is_public(str(host)):
+            self.refused = str(host)
+            raise PermissionError(errno.EACCES, "not a public address")
+        self.refused = ""
+        return socket.socket(family, kind, protocol)
+
+
+def is_public(host: str) -> bool:
+    """Tell whether an address, and one that it carries inside, belongs to the public internet."""
+    found = ip_address(host.partition("%")[0])
+    if isinstance(found, IPv6Address):
+        inside = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
+        if found in NAT64:
+            inside.append(IPv4Address(int(found) & 0xFFFFFFFF))
+        if not all(is_public(str(one)) for one in inside if one is not None):
+            return False
+        if found.ipv4_mapped is not None:
+            return True
+    return found.is_global and not found.is_multicast
+
+
+def _session(door: Door) -> ClientSession:
     tracing = TraceConfig()
     tracing.on_request_redirect.append(_check_redirect)
     return ClientSession(
-        auto_decompress=False, cookie_jar=DummyCookieJar(), timeout=ClientTimeout(), trace_configs=[tracing]
-    )
+        auto_decompress=False, cookie_jar=DummyCookieJar(), timeout=ClientTimeout(), trace_configs=[tracing],
+        connector=TCPConnector(socket_factory=door.open),
+    )  # fmt: skip
 
 
 def _request(session: ClientSession, fetch: Fetch) -> Any:
@@ -113,4 +176,4 @@ async def _shown(answer: ClientResponse) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

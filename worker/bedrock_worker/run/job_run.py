@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import shutil
 import signal
+import tempfile
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -65,7 +69,7 @@ class JobRun:
         """
         job = self.job
         try:
-            with self._watchdog.folder(f"bedrock-job-{job.job_id}-") as folder:
+            with _folder(f"bedrock-job-{job.job_id}-") as folder:
                 ended = await self._run(folder)
                 report = outcome.report_of(job, ended, folder / RESULT_FILE)
         except Refused as error:
@@ -80,12 +84,20 @@ class JobRun:
         except ValueError as error:
             event(logging.ERROR, "not started", job=job.job_id, run=job.run_id, error=error)
             return outcome.could_not_start(job, f"cannot start the command: {error}")
+        finally:
+            if self._child is not None:
+                self._child.close()
+        assert self._child is not None
         event(logging.INFO, "ended", job=job.job_id, run=job.run_id, how=ended.words)
         # We may have slept past the lease: then the watchdog ended the command, and nobody was told.
         asleep = ended.status == -signal.SIGKILL and asyncio.get_running_loop().time() >= self._kill_at
         if self._lost or asleep:
             return None
-        if self._handing_back and ended.timed_out_s is None:
+        if self._child.left:
+            event(
+                logging.ERROR, "processes not ended", job=job.job_id, run=job.run_id, left=self._child.left
+            )  # fmt: skip
+        if self._handing_back and self._child.signalled and ended.timed_out_s is None:
             return outcome.hand_back(job)
         masked = None if report.data is None else self._mask(report.data)
         return report if masked == report.data else report.model_copy(update={"data": masked})
@@ -105,9 +117,10 @@ class JobRun:
 
     def lose(self) -> None:
         """Kill the command's group and report nothing: the server says that the run is over."""
-        if not self._lost and self._signal(signal.SIGKILL):
+        if not self._lost and self._child is not None:
             self._lost = True
-            event(logging.WARNING, "lost", job=self.job.job_id, run=self.job.run_id)
+            if self._signal(signal.SIGKILL):
+                event(logging.WARNING, "lost", job=self.job.job_id, run=self.job.run_id)
 
     @property
     def leased_id(self) -> int | None:
@@ -165,11 +178,13 @@ class JobRun:
             listener=self._hear,
             watchdog=self._watchdog,
             until=self._kill_at,
-            prepare=program.prepare,
+            limits=program.limits,
+            new_privileges=self._options.new_privileges,
         )
+        pid = await child.started()
         event(
             logging.INFO, "started", job=job.job_id, run=job.run_id, attempt=job.reply.attempt,
-            name=job.reply.name, pid=child.pid,
+            name=job.reply.name, pid=pid,
         )  # fmt: skip
         end = asyncio.ensure_future(child.wait())
         timed_out_s = None
@@ -223,6 +238,18 @@ class JobRun:
             shown = printable(line)
             LOG.info("job=%d run=%s %s: %s", self.job.job_id, self.job.run_id, stream, shown)
             self._tail.append(shown[:TAIL_LINE_CHARS])
+
+
+@contextmanager
+def _folder(prefix: str) -> Iterator[Path]:
+    """Make a folder, and remove it at the end with all that is in it; if we die, the command's guard does."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if os.path.lexists(folder):
+            event(logging.WARNING, "folder not removed", folder=folder)
 
 
 async def _within(end: asyncio.Future[int], seconds: float | None) -> bool:

@@ -1,8 +1,9 @@
-"""``python -m bedrock_worker.run.run_function MODULE FUNCTION``: runs one function for one job.
+"""``python -P -m bedrock_worker.run.run_function MODULE FUNCTION [FOLDER]``: runs one function for one job.
 
-It ends as commands do. The job comes in the file ``BEDROCK_DATA_FILE``, or on stdin. Exit status 0: done,
-what was returned is in ``BEDROCK_RESULT``; 1: it raised; 75 and 101: ``Retry``; 100: ``Fail``. Imports
-nothing of the agent.
+The module is also looked for in the folder, but after the standard library: a ``json.py`` there hides
+nothing. It ends as commands do. The job comes in the file ``BEDROCK_DATA_FILE``, or on stdin. Exit status
+0: done, what was returned is in ``BEDROCK_RESULT``; 1: it raised; 75 and 101: ``Retry``; 100: ``Fail``.
+Imports nothing of the agent.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bedrock_worker.functions import Fail, Job, Retry, declared_in
+from bedrock_worker.functions import Fail, Job, Retry, declared_in, look_in
 
 DONE, RAISED, USAGE, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE = 0, 1, 2, 75, 100, 101
 """Exit statuses; what the last three mean is decided in ``outcome``."""
@@ -29,11 +30,14 @@ def main(arguments: Sequence[str]) -> int:
     """Run a function and return the exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what is printed is to be seen while the function runs
-    if len(arguments) != 2:
-        print("usage: python -m bedrock_worker.run.run_function MODULE FUNCTION", file=sys.stderr)
+    if not 2 <= len(arguments) <= 3:
+        print("usage: python -P -m bedrock_worker.run.run_function MODULE FUNCTION [FOLDER]", file=sys.stderr)
         return USAGE
+    module, function, *folders = arguments
+    for folder in folders:
+        look_in(folder)
     try:
-        return _write(_call(*arguments))
+        return _write(_call(module, function))
     except Retry as request:
         print(request, file=sys.stderr)
         return TRY_AGAIN if request.delay is None else _write({"delay": request.delay}, SNOOZE)

@@ -1,111 +1,117 @@
-"""A process of its own that ends the commands of a worker that died, or whose leases ran out unrenewed.
+"""A process beside the worker that forks the guard of each command, and ends what a killed guard leaves.
 
-It reads lines on stdin: ``run NUMBER GROUP``, which a command writes itself before it begins, ``until NUMBER
-MOMENT`` (monotonic seconds) when its lease was renewed, ``over NUMBER`` when it ended; and of the folders of
-runs ``folder HEX`` and ``removed HEX``. When the worker is dead, or a moment has passed, it kills the process
-groups, and removes the folders of a dead one. Started as a file by an isolated interpreter, it knows the
-standard library and nothing of this package.
+It ends after the worker and after the last guard. Run by an isolated interpreter, it imports the standard
+library, ``guard`` and ``kernel``, and nothing else of this package.
 """
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import select
-import shutil
-import signal
-import sys
-import time
+import socket
 from contextlib import suppress
+from typing import NoReturn
 
-READ_BYTES = 65_536
-"""Size of one read: as much as a pipe holds."""
+from bedrock_worker.run import kernel
+from bedrock_worker.run.guard import FAULT, Guard
 
-IDLE_S = 3_600.0
-"""The longest wait between two looks at the moments; there is always a sooner one where something is late."""
+HANDLES = 5
+"""Handles that come with a command: the way to the worker, what to start, its stdin, stdout and stderr."""
 
-NEVER = float("inf")
+ROUND_S = 0.5
+"""Time that the watchdog spends on what a killed guard left: others wait for it meanwhile."""
 
 
 class Watchdog:
-    """The process groups that are watched, and until when."""
+    """The process that forks the guards; it ends after the worker and after the last of them."""
 
-    def __init__(self) -> None:
-        """Watch nothing yet."""
-        self._groups: dict[int, int] = {}
-        self._until: dict[int, float] = {}
-        self._folders: set[bytes] = set()
-        self._rest = b""
+    def __init__(self, worker: socket.socket, *, adopts: bool) -> None:
+        """Listen to a worker."""
+        self._worker, self._adopts = worker, adopts
+        self._parent_group = kernel.own_control_group() if adopts else None
+        self._guards: dict[int, int] = {}
+        self._poll = select.poll()
 
-    def hear(self, data: bytes) -> None:
-        """Take what the worker or a command wrote."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            word, number, *more = line.split()
-            if word == b"run":
-                self._groups[int(number)] = int(more[0])
-            elif word == b"until":
-                self._until[int(number)] = float(more[0])
-            elif word == b"folder":
-                self._folders.add(bytes.fromhex(number.decode()))
-            elif word == b"removed":
-                self._folders.discard(bytes.fromhex(number.decode()))
-            else:
-                self._groups.pop(int(number), None)
-                self._until.pop(int(number), None)
+    def run(self) -> None:
+        """Fork guards for as long as there is a worker, and wait for the last of them."""
+        if self._adopts:
+            kernel.adopt()
+        self._poll.register(self._worker, select.POLLIN)
+        there = True
+        while there or self._guards:
+            for handle, _ in self._poll.poll():
+                if handle in self._guards:
+                    self._over(handle)
+                elif not self._serve():
+                    there = False
+                    self._poll.unregister(self._worker)
 
-    def end_late(self, now: float) -> float:
-        """Kill the groups whose moment has passed; return the seconds to the next moment."""
-        left = NEVER
-        for number, group in self._groups.items():
-            until = self._until.get(number, NEVER)
-            if until <= now:
-                self._until[number] = NEVER
-                _kill(group)
-            else:
-                left = min(left, until - now)
-        return left
+    def _over(self, handle: int) -> None:
+        """Forget a guard that has ended, and end what it left if it was killed."""
+        pid = self._guards.pop(handle)
+        self._poll.unregister(handle)
+        os.close(handle)
+        status = FAULT  # unless it says so, it was killed before its work was done
+        with suppress(ChildProcessError):
+            _, status = os.waitpid(pid, 0)
+        if self._adopts and status:
+            group = None if self._parent_group is None else kernel.ControlGroup(self._parent_group, pid)
+            if group is not None:
+                group.kill()
+            kernel.end_children(set(self._guards.values()), seconds=ROUND_S)
+            if group is not None:
+                group.remove()
+        kernel.reap(0)
 
-    def end_all(self) -> None:
-        """Kill every group and remove every folder."""
-        for group in self._groups.values():
-            _kill(group)
-        for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _kill(group: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
-
-
-def main(worker: int, stdin: int = 0) -> None:
-    """Watch until the worker, a process id, is dead or has closed the pipe."""
-    os.set_blocking(stdin, False)
-    watchdog, poll = Watchdog(), select.poll()
-    poll.register(stdin, select.POLLIN)
-    dead = -1
-    with suppress(ProcessLookupError):
-        dead = os.pidfd_open(worker)
-        poll.register(dead, select.POLLIN)
-    alive = dead >= 0 and os.getppid() == worker
-    while _heard_all(watchdog, stdin) and alive:
-        left = watchdog.end_late(time.monotonic())
-        ready = poll.poll(max(min(left, IDLE_S), 0.0) * 1_000)
-        alive = dead not in (handle for handle, _ in ready)
-    watchdog.end_all()
-
-
-def _heard_all(watchdog: Watchdog, stdin: int) -> bool:
-    """Hear what is in the pipe, also of a worker that is dead; tell whether there can be more."""
-    while True:
+    def _serve(self) -> bool:
+        """Fork the guard of one command; tell whether the worker is still there."""
         try:
-            data = os.read(stdin, READ_BYTES)
-        except BlockingIOError:
-            return True
-        if not data:
+            word, handles, _, _ = socket.recv_fds(self._worker, len(b"run"), HANDLES)
+        except ConnectionResetError:
             return False
-        watchdog.hear(data)
+        if not word:
+            return False
+        for handle in handles:
+            os.set_inheritable(handle, False)
+        for handle in handles:
+            os.set_inheritable(handle, False)
+        if len(handles) == HANDLES:
+            try:
+                pid = os.fork()
+            except OSError as error:
+                os.write(handles[0], json.dumps({"error": error.errno, "in": ""}).encode() + b"\n")
+            else:
+                if pid == 0:
+                    self._guard(*handles)
+                guard = os.pidfd_open(pid)
+                self._guards[guard] = pid
+                self._poll.register(guard, select.POLLIN)
+        for handle in handles:
+            os.close(handle)
+        return True
+
+    def _guard(self, control: int, request: int, *stdio: int) -> NoReturn:
+        """Be the guard of a command, in a process of its own."""
+        try:
+            self._worker.close()
+            for guard in self._guards:
+                os.close(guard)
+            with os.fdopen(request, "rb") as file:
+                given = json.load(file)
+            Guard(control, given, self._parent_group).run(stdio)
+        except BaseException as error:
+            with suppress(OSError):
+                os.write(control, json.dumps({"fault": f"{type(error).__name__}: {error}"}).encode() + b"\n")
+        finally:
+            os._exit(0)
 
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
+def main(adopts: bool) -> None:
+    """Watch on behalf of the worker at the other end of stdin."""
+    kernel.protect()
+    worker = socket.socket(fileno=os.dup(0))
+    os.dup2(1, 0)  # /dev/null
+    gc.freeze()  # guards share the memory of what is there by now
+    Watchdog(worker, adopts=adopts).run()

@@ -1,30 +1,47 @@
-"""The worker's end of its watchdog: starts it and tells it which process groups and folders end with us.
+"""The worker's end of its watchdog: starts it, again where somebody ended it, and gives it commands to start.
 
 What the watchdog does is in ``watchdog``. There is one for all commands of a worker.
 """
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
 import os
-import select
-import shutil
 import signal
+import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from itertools import count
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
+import bedrock_worker
 from bedrock_worker.log import event
-from bedrock_worker.run import watchdog
+from bedrock_worker.run import kernel
+from bedrock_worker.run.watchdog import ROUND_S
 
 END_S = 5.0
 """Time for the watchdog to end once its pipe is closed; it has nothing left to do."""
 
+CODE = """
+import sys
+_, folder, kind = sys.argv
+sys.path.append(folder)
+from bedrock_worker.run.watchdog import main
+main(adopts=kind == "adopts")
+"""
+"""What an isolated interpreter runs: it finds our package behind its own library, and no file of a folder."""
+
+LIVED_S = 1.0
+"""How long a watchdog lives at least that counts as one that stays."""
+
+REPLACED_MAX = 3
+"""Watchdogs in a row that did not stay and are replaced at once; then the next command starts another."""
+
+STARTS_MAX = 2
+"""Watchdogs that one command tries: the first may have been killed just now."""
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """Signals that a supervisor sends to all processes of a service: the worker decides what they mean."""
@@ -36,96 +53,114 @@ def _ignore() -> None:
 
 
 class WatchdogClient:
-    """A watchdog, started when the first command needs it, and again where somebody ended it."""
+    """A watchdog, started when the first command needs it. Belongs to the event loop of the main thread."""
 
-    def __init__(self) -> None:
-        """Start nothing yet."""
-        self._process: subprocess.Popen[bytes] | None = None
-        self._numbers = count(1)
-        self._groups: dict[int, int] = {}
-        self._folders: set[Path] = set()
+    def __init__(self, *, daemons: bool = False, adopts: bool = False) -> None:
+        """Start nothing yet.
 
-    def expect(self) -> tuple[int, int, bytes]:
-        """Return a number for a command, the handle to announce itself on, and the beginning of what it says.
-
-        It says that and its process group. Raises OSError where no watchdog can be started.
+        ``daemons``: what a command leaves in a session of its own may live on. ``adopts``: this process is
+        the worker's alone, so that what becomes its child when watchdog and guard were killed can be ended.
         """
-        if self._process is None or self._process.poll() is not None:
-            self._start()
-        number = next(self._numbers)
-        return number, self._stdin.fileno(), b"run %d " % number
+        self.daemons = daemons
+        self._adopts = adopts and not daemons
+        self._process: subprocess.Popen[bytes] | None = None
+        self._way: socket.socket | None = None
+        self._dead = -1
+        self._started_at = 0.0
+        self._short_lived = 0
+        self._guards: set[int] = set()
 
-    def begun(self, number: int, group: int) -> None:
-        """Know a command that has announced itself."""
-        self._groups[number] = group
+    def start(self, request: bytes, handles: Sequence[int]) -> None:
+        """Have a command started, as the request says in JSON; its guard answers on the first of the handles.
 
-    def until(self, number: int, moment: float) -> None:
-        """Let a command live until a monotonic moment, which may be infinite; it need not have begun."""
-        self._tell(f"until {number} {moment!r}\n".encode())
-
-    def over(self, number: int) -> None:
-        """Forget a command, before its group's id can become another's; or one that could not be started."""
-        self._groups.pop(number, None)
-        self._tell(b"over %d\n" % number)
-
-    @contextmanager
-    def folder(self, prefix: str) -> Iterator[Path]:
-        """Make a folder, and remove it at the end with all that is in it; if we die, the watchdog does."""
-        folder = Path(tempfile.mkdtemp(prefix=prefix))
-        self._folders.add(folder)
-        self._tell_of(b"folder", folder)
+        The others are its stdin, stdout and stderr. Raises OSError where no watchdog can be started.
+        """
+        given = os.memfd_create("bedrock-request", os.MFD_CLOEXEC)
         try:
-            yield folder
+            os.write(given, request)
+            os.lseek(given, 0, os.SEEK_SET)
+            self._send([handles[0], given, *handles[1:]])
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            if os.path.lexists(folder):
-                event(logging.WARNING, "folder not removed", folder=folder)
-            self._folders.discard(folder)
-            self._tell_of(b"removed", folder)
+            os.close(given)
+
+    def begun(self, guard: int) -> None:
+        """Know the guard of a command."""
+        self._guards.add(guard)
+
+    def over(self, guard: int, *, killed: bool) -> None:
+        """Forget a guard; where it was killed, end what it left to us."""
+        self._guards.discard(guard)
+        with suppress(ChildProcessError):  # our child only if its watchdog is dead
+            os.waitpid(guard, os.WNOHANG)
+        if killed and self._adopts:
+            ours = {*self._guards} | ({self._process.pid} if self._process is not None else set())
+            kernel.end_children(ours, ROUND_S)
 
     def close(self) -> None:
         """End the watchdog."""
         if self._process is not None:
             self._leave(self._process)
 
+    def _send(self, handles: Sequence[int]) -> None:
+        for _ in range(STARTS_MAX):
+            if self._way is None:
+                self._start()
+            assert self._way is not None
+            try:
+                socket.send_fds(self._way, [b"run"], handles)
+            except (BrokenPipeError, ConnectionResetError):
+                self._replace()
+            else:
+                return
+        raise OSError(errno.EAGAIN, "the watchdog does not stay")
+
     def _start(self) -> None:
-        if self._process is not None:
-            self._leave(self._process)
-        self._process = subprocess.Popen(  # noqa: S603  our own file
-            [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            bufsize=0,
-            env={},
-            cwd="/",
-            start_new_session=True,
-            preexec_fn=_ignore,
-        )
-        for number, group in self._groups.items():
-            self._tell(b"run %d %d\n" % (number, group))
-        for folder in self._folders:
-            self._tell_of(b"folder", folder)
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self._process = subprocess.Popen(  # noqa: S603  our own file
+                    [
+                        *(sys.executable, "-I", "-S", "-X", "utf8", "-c", CODE),
+                        *(
+                            str(Path(bedrock_worker.__file__).parents[1]),
+                            "daemons" if self.daemons else "adopts",
+                        ),
+                    ],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    env={},
+                    cwd="/",
+                    start_new_session=True,
+                    preexec_fn=_ignore,
+                )
+            except BaseException:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        self._way, self._started_at = ours, loop.time()
+        self._dead = os.pidfd_open(self._process.pid)
+        loop.add_reader(self._dead, self._replace)
 
-    def _tell_of(self, word: bytes, folder: Path) -> None:
-        line = b"%s %s\n" % (word, os.fsencode(folder).hex().encode())
-        if self._process is not None and len(line) <= select.PIPE_BUF:  # else it could mix with others
-            self._tell(line)
-
-    @property
-    def _stdin(self) -> IO[bytes]:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        return self._process.stdin
-
-    def _tell(self, line: bytes) -> None:
-        with suppress(BrokenPipeError):  # the next command starts another one
-            self._stdin.write(line)
+    def _replace(self) -> None:
+        """Start another one in place of one that was ended; what runs has its guards."""
+        stayed = asyncio.get_running_loop().time() - self._started_at >= LIVED_S
+        self._short_lived = 0 if stayed else self._short_lived + 1
+        self.close()
+        again = self._short_lived <= REPLACED_MAX
+        event(logging.WARNING, "watchdog was ended", again="at once" if again else "with the next command")
+        if again:
+            with suppress(OSError):  # the next command tries again, and says why not
+                self._start()
 
     def _leave(self, process: subprocess.Popen[bytes]) -> None:
-        self._stdin.close()
+        asyncio.get_running_loop().remove_reader(self._dead)
+        os.close(self._dead)
+        assert self._way is not None
+        self._way.close()
+        self._way = self._process = None
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        self._process = None

@@ -1,0 +1,120 @@
+"""Reports that a server has not taken yet, as files: they outlive the worker, and the next one delivers them.
+
+A file is made at the first try that fails and removed once the server has judged the report. Sends nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bedrock_worker.log import event
+from bedrock_worker.report.outcome import Report
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import DATA_BYTES_MAX
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.commands import FailJob, FinishJob, RetryJob
+
+FILES_MAX = 1_000
+"""Files of one folder: a server that takes no report for so long is not going to take these either."""
+
+FILE_BYTES_MAX = 2 * DATA_BYTES_MAX
+"""Size of one file that is read: a report with the largest result fits."""
+
+KINDS = {kind.__name__: kind for kind in (FinishJob, RetryJob, FailJob)}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A report of an earlier worker."""
+
+    path: Path
+    worker: str
+    """The name of the worker whose run it is."""
+    report: Report
+
+
+class KeptReports:
+    """The files of one worker and of those before it that had the same servers."""
+
+    def __init__(self, folder: Path | None, worker: str, servers: Sequence[object]) -> None:
+        """Keep them in a folder, which is made when it is needed; None: nowhere."""
+        self._folder, self._worker = folder, worker
+        key = ",".join(sorted(map(str, servers)))
+        self._prefix = hashlib.sha256(key.encode()).hexdigest()[:12]
+
+    def keep(self, report: Report) -> Path | None:
+        """Write a report to its file and return its path; None where it cannot be kept, which is logged."""
+        path = self._path(report)
+        if path is None:
+            return None
+        text = (
+            f'{{"worker":{json.dumps(self._worker)},"verb":"{type(report).__name__}",'
+            f'"report":{report.wire()}}}'
+        )
+        new = path.with_suffix(".new")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if sum(1 for _ in path.parent.iterdir()) >= FILES_MAX:
+                event(logging.WARNING, "report not kept", run=report.run_id, error=f"{FILES_MAX} files there")
+                return None
+            new.unlink(missing_ok=True)
+            handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+        except OSError as error:
+            event(logging.WARNING, "report not kept", run=report.run_id, error=error)
+            return None
+        return path
+
+    def forget(self, report: Report) -> None:
+        """Remove the file of a report, if it has one."""
+        path = self._path(report)
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+    def earlier(self) -> list[Kept]:
+        """Return what earlier workers kept for these servers; a file that is none of ours is passed over."""
+        if self._folder is None:
+            return []
+        found = []
+        paths: list[Path] = []
+        with suppress(OSError):  # there is no folder yet, or it is not ours to read
+            paths = sorted(self._folder.glob(f"{self._prefix}-*.json"))[:FILES_MAX]
+        for path in paths:
+            try:
+                found.append(_read(path))
+            except (OSError, ValueError, LookupError, CommandError) as error:
+                event(logging.WARNING, "kept report not read", file=path, error=error)
+        return found
+
+    def _path(self, report: Report) -> Path | None:
+        if self._folder is None or report.run_id is None:  # without a run, nothing fences a late one off
+            return None
+        return self._folder / f"{self._prefix}-{report.run_id}.json"
+
+
+def _read(path: Path) -> Kept:
+    """Read one file; raises OSError, ValueError, LookupError or CommandError where it is none of ours."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise ValueError("expected a file of our own")
+        text = file.read(FILE_BYTES_MAX).decode()
+    with suppress(StopIteration):
+        parts = jsontext.members(text)
+        kind = KINDS[json.loads(parts["verb"])]
+        report = kind.read(kind.given(parts["report"]))
+        return Kept(path, str(json.loads(parts["worker"])), report)
+    raise ValueError("expected a report as JSON")

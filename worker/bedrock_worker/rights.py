@@ -1,0 +1,43 @@
+"""With which rights the worker goes on, decided before anything of a job or of a file is read.
+
+Commands have the rights of the worker, so it does not run as root unless somebody says so.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+from bedrock_worker.run import kernel
+
+
+def settle(user: str | None, *, as_root: bool, daemons: bool) -> None:
+    """Become a user, or stay who we are; raises ValueError where that is root and nobody said so.
+
+    From then on no process of the same user can read our environment and memory, and orphans of commands are
+    ours, unless they may live on.
+    """
+    if user is not None:
+        _become(user)
+    if os.geteuid() == 0 and not as_root:
+        raise ValueError("commands would run as root: expected --user NAME to become, or --as-root")
+    kernel.protect()
+    if not daemons:
+        kernel.adopt()
+
+
+def _become(name: str) -> None:
+    """Take the ids, the groups and the home of a user."""
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:
+        raise ValueError(f"--user: expected the name of a user, got {name!r}") from None
+    if os.geteuid() == user.pw_uid:
+        return
+    try:
+        os.initgroups(user.pw_name, user.pw_gid)
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
+    except PermissionError:
+        raise ValueError(f"--user: only root can become {name}") from None
+    os.environ["HOME"] = user.pw_dir

@@ -1,0 +1,128 @@
+"""What the kernel knows of processes below us: who adopts orphans, who may look into us, control groups.
+
+It knows the standard library and nothing of this package: watchdog and guards are made of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import time
+from collections.abc import Collection
+from contextlib import suppress
+
+END_S = 5.0
+"""Time in which everything that a command left must be gone; what is not is told."""
+
+PAUSE_S, PAUSE_MAX_S = 0.001, 0.1
+"""Pauses between two rounds of killing: the first, doubled up to the last."""
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+prctl = ctypes.PyDLL(None).prctl  # looked up before any fork; PyDLL keeps the interpreter's lock as it is
+prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+
+
+def protect() -> None:
+    """Let no process of the same user read our memory and our environment; there is no core file either."""
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def adopt() -> None:
+    """Become the parent of every orphan below us."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_children(keep: Collection[int] = (), seconds: float = END_S) -> int:
+    """Kill and reap all children but those to keep, and what becomes a child thereby.
+
+    Return how many are left after some seconds: of another user, or held by the kernel.
+    """
+    pause, deadline = PAUSE_S, time.monotonic() + seconds
+    while reap(0) and (found := [pid for pid in _children() if pid not in keep]):
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() >= deadline:
+            return len(found)
+        time.sleep(pause)
+        pause = min(2 * pause, PAUSE_MAX_S)
+    return 0
+
+
+def reap(but: int) -> bool:
+    """Reap the children that have ended, up to one that is to stay; tell whether there are others."""
+    try:
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if ended.si_pid == but:
+                return True
+            os.waitpid(ended.si_pid, 0)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _children() -> list[int]:
+    """Return our children; the kernel's own list of them is not in every kernel."""
+    ours, found = str(os.getpid()).encode(), []
+    for name in os.listdir("/proc"):  # noqa: PTH208  light: this runs for each command that left something
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                if file.read().rpartition(b")")[2].split()[1] == ours:
+                    found.append(int(name))
+    return found
+
+
+class ControlGroup:
+    """A control group (version 2) for one command, where ours may be written to; it needs no controller."""
+
+    def __init__(self, parent: str, guard: int) -> None:
+        """Belong to a guard, below a folder of the kernel's; nothing is made yet."""
+        self.path = f"{parent}/bedrock-run-{guard}"
+
+    def make(self) -> None:
+        """Make it; raises OSError."""
+        os.mkdir(self.path)  # noqa: PTH102
+        if not os.path.exists(f"{self.path}/cgroup.kill"):  # noqa: PTH110  Linux before 5.14
+            os.rmdir(self.path)  # noqa: PTH106
+            raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)
+
+    def join(self) -> None:
+        """Move the calling process into it."""
+        self._write("cgroup.procs", b"0")
+
+    def kill(self) -> None:
+        """Kill all in it at once, however fast it forks."""
+        with suppress(OSError):
+            self._write("cgroup.kill", b"1")
+
+    def remove(self) -> None:
+        """Remove it; one that somebody is still in stays."""
+        with suppress(OSError):
+            os.rmdir(self.path)  # noqa: PTH106
+
+    def _write(self, name: str, text: bytes) -> None:
+        handle = os.open(f"{self.path}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(handle, text)
+        finally:
+            os.close(handle)
+
+
+def own_control_group() -> str | None:
+    """Return the folder of our control group where we may make others in it, else None."""
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123
+            mounts = [line.split() for line in file if b" - cgroup2 " in line]
+        with open("/proc/self/cgroup", "rb") as file:  # noqa: PTH123
+            paths = [line[3:].strip() for line in file if line.startswith(b"0::/")]
+    except OSError:
+        return None
+    if not mounts or not paths:
+        return None
+    root, folder = mounts[0][3], mounts[0][4]
+    inside = paths[0].removeprefix(root.rstrip(b"/"))
+    found = os.fsdecode(folder + inside).rstrip("/")
+    good = os.access(found, os.W_OK) and os.access(f"{found}/cgroup.procs", os.W_OK)
+    return found if good else None
