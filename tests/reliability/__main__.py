@@ -3,7 +3,8 @@
 Kills a server under load so many times, by default with a new seed each night, prints what was counted and
 exits 1 if there was any fault. ``--fault "answer before commit"`` (any of ``faults.FAULTS``) gives the server
 a fault first: the run must then fail. ``--power 20000`` rebuilds the disk after so many power cuts instead,
-``--schedules 1000`` kills the server and the workers of schedules of every second.
+``--schedules 1000`` kills the server and the workers of schedules of every second, ``--soak 8h`` kills nobody
+and watches the memory and the descriptors of one server under load.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bedrockjobs.base.duration import WORDS, seconds_of
 from tests.reliability.faults import FAULTS
 from tests.reliability.storm import LIFE_S, Storm
 
@@ -32,7 +34,10 @@ def main() -> int:
     parser.add_argument(
         "--schedules", type=int, default=0, help="kills of schedules' server and workers, instead"
     )
+    parser.add_argument("--soak", metavar="TIME", help="a server under load for so long: 10m, 8h; instead")
     options = parser.parse_args()
+    if options.soak:
+        return _soak(options.soak)
     if options.power:
         return _power(options.power, options.seed)
     if options.schedules:
@@ -56,6 +61,15 @@ def _schedules(kills: int, seed: int) -> int:
     from tests.reliability.schedule_storm import nightly
 
     return nightly(kills, seed)
+
+
+def _soak(time_text: str) -> int:
+    from tests.reliability.soak import nightly
+
+    seconds = seconds_of(time_text)
+    if not seconds:
+        sys.exit(f"--soak {time_text!r}: expected {WORDS}")
+    return nightly(seconds)
 
 
 def _power(states: int, seed: int) -> int:

@@ -206,7 +206,8 @@ class Crew:
         wanted = [word for name in names for word in ("--name", name)]
         with (self.folder / "workers.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "bedrock_worker", *wanted,
+                sys.executable, "-m", "bedrock_worker", *wanted, "--as-root",
+                "--spool", str(self.folder / "spool"),
                 "--server", f"127.0.0.1:{self.port}", "--concurrency", str(slots),
                 "--env", f"EFFECTS={self.folder}", "--", shutil.which("sh") or "/bin/sh", "-c", COMMAND,
                 cwd=TOP, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,

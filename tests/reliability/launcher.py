@@ -17,7 +17,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.server import run
 from bedrockjobs.service import VERSION

@@ -1,4 +1,4 @@
-"""Builds the shim between SQLite and the kernel, where there is a compiler."""
+"""Builds the shims between a server and the kernel, where there is a compiler."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from tempfile import mkdtemp
 import pytest
 
 SOURCE = Path(__file__).with_name("shim.c")
+"""Between SQLite and its files."""
+
+CLOCK = Path(__file__).with_name("clock.c")
+"""Between a server and the machine's clock."""
 
 
 @cache
-def built() -> Path:
-    """Return the shim as a library to preload; skips the test without a compiler."""
+def built(source: Path = SOURCE) -> Path:
+    """Return a shim as a library to preload; skips the test without a compiler."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler")
     library = Path(mkdtemp(prefix="bedrockjobs-shim-")) / "shim.so"
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-o", str(library), str(SOURCE), "-ldl"], check=True
+        [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-o", str(library), str(source), "-ldl"], check=True
     )
     return library

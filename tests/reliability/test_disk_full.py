@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import subprocess
@@ -81,6 +82,15 @@ async def back_to_normal(client: Recorded) -> float:
     raise AssertionError(f"still refused: {answer}")
 
 
+async def ready(port: int) -> str:
+    """Return the status and the words of `/readyz`."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    return f"{head.split()[1]} {body.strip()}"
+
+
 async def test_a_full_disk(small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     room = small_disk / "room"
     room.write_bytes(bytes(2 * 1024 * 1024))
@@ -117,8 +127,10 @@ async def test_a_limit_on_the_size_of_files(tmp_path: Path, capsys: pytest.Captu
         client = await Recorded.connect(port, ledger)
         created = await fill(client)
         takes, finishes = await finish_some(client)
+        assert (await ready(port)).startswith("503 disk ")
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         back_s = await back_to_normal(client)
+        assert await ready(port) == "200 ok"
         assert await finish_some(client) == (FINISHES, FINISHES)
         await look(client)
         assert await launcher.terminate(pid) == 0

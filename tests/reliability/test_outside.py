@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, GetJob
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.server import Server

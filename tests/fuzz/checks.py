@@ -1,0 +1,45 @@
+"""The two checks that every target must pass: inputs made up for a while, and inputs made to hurt.
+
+What an input may cost is in ``gates.py``, how inputs are made in ``mutate.py``.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.effort import PROFILE
+from tests.fuzz.campaign import Campaign, seeds_of
+from tests.fuzz.gates import Meter
+from tests.fuzz.hostile import HOSTILE
+from tests.fuzz.targets import TARGETS
+
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "8"))
+"""Time for the made-up inputs of each target."""
+
+SEED = 1 if PROFILE == "same" else int.from_bytes(os.urandom(4), "big")
+
+
+def cases(*names: str) -> list[tuple[str, str]]:
+    """Return the targets with each of their inputs made to hurt."""
+    return [(name, case) for name in names for case in HOSTILE[name]]
+
+
+def check_made_up(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Make inputs up for a while; none may do what none may."""
+    target = TARGETS[name]
+    report = Campaign(target, seeds_of(target), SEED).run(SECONDS)
+    with capsys.disabled():
+        print(f"\nseed {SEED}: {report}")
+    assert report.findings == [], "\n".join(map(str, report.findings))
+
+
+def check_hostile(name: str, case: str) -> None:
+    """Read an input that was made to hurt."""
+    target = TARGETS[name]
+    meter = Meter(target)
+    for seed in seeds_of(target)[:3]:  # all that is loaded when it is needed first
+        meter.check(seed)
+    _, finding = meter.check(HOSTILE[name][case]())
+    assert finding is None, finding

@@ -1,0 +1,129 @@
+"""Inputs that were made to hurt, too large or too plain to be kept as files; each target must withstand them.
+
+Each is a name and a function that makes it, so that nothing is made that is not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+MIB = 1 << 20
+FORM = b"Content-Type: application/x-www-form-urlencoded\r\n"
+
+
+def _post(command: bytes, headers: bytes, body: bytes) -> bytes:
+    return b"POST /%b HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: @\r\n\r\n%b" % (command, headers, body)
+
+
+def _chunked(first: bytes, body: bytes) -> bytes:
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    return first + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
+def _nested(depth: int, inner: bytes) -> bytes:
+    return b'{"a":' * depth + inner + b"}" * depth
+
+
+def _header(name: bytes, value: bytes) -> bytes:
+    return b"CreateJob\r\nname: a\r\n%b: %b\r\n\r\n" % (name, value)
+
+
+def _many(form: bytes, between: bytes, count: int) -> bytes:
+    return between.join(form % number for number in range(count))
+
+
+HOSTILE: dict[str, dict[str, Callable[[], bytes]]] = {
+    "raw": {
+        "a MB of backslashes in a header": lambda: _header(b"data", b"\\" * MIB),
+        "a MB of escapes": lambda: _header(b"data", b"\\u00e9" * 200_000),
+        "chunks of 1 byte": lambda: _chunked(b"CreateJob\r\n", b'{"name":"a"' + b" " * 150_000 + b"}"),
+        "a million blank lines": lambda: b"\r\n" * 1_000_000 + b"Ping\r\n\r\n",
+        "a line that goes on and on": lambda: b"Ping\r\na: b\r\n" + b" c\r\n" * 100 + b"\r\n",
+        "many small requests": lambda: b"Ping\r\n\r\n" * 5_000,
+        "a head of 1 MB without an end": lambda: b"Ping\r\na: " + b"x" * MIB,
+        "a number of a million digits": lambda: _header(b"timeout", b"9" * MIB),
+        "a date of a million digits": lambda: _header(b"firstRun", b"1" * MIB),
+        "100 patterns": lambda: (
+            b"GetJobs\r\nnumResults: 9\r\nnames: " + b'["' + b'","'.join([b"*a" * 40] * 99) + b'"]\r\n\r\n'
+        ),
+    },
+    "http": {
+        "2 MB of % as a form": lambda: _post(b"CreateJob", FORM, b"%" * 2_000_000),
+        "3 MB of %41 as a form": lambda: _post(b"CreateJob", FORM, b"name=" + b"%41" * 1_000_000),
+        "a form of 300,000 fields": lambda: _post(b"CreateJob", FORM, b"a=b&" * 300_000),
+        "a form of many names": lambda: _post(b"CreateJob", FORM, _many(b"n%d=1", b"&", 100_000)),
+        "an object of many names": lambda: _post(
+            b"CreateJob", b"", b'{"name":"a","data":{' + _many(b'"%d":[]', b",", 100_000) + b"}}"
+        ),
+        "a list of many jobs": lambda: _post(
+            b"CreateJobs", b"", b'{"jobs":[' + _many(b'{"name":"%d"}', b",", 60_000) + b"]}"
+        ),
+        "chunks of 1 byte": lambda: _chunked(b"POST /Ping HTTP/1.1\r\nHost: localhost\r\n", b" " * 150_000),
+        "an address of many fields": lambda: (
+            b"GET /ListJobs?" + b"a=b&" * 15_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        ),
+        "a header of commas": lambda: _post(b"Ping", b"Accept-Encoding: " + b",;q= " * 12_000 + b"\r\n", b""),
+    },
+    "json": {
+        "nested a million deep": lambda: b"[" * MIB,
+        "objects nested a million deep": lambda: b'{"a":' * MIB,
+        "nested as deep as may be, around much": lambda: _nested(62, b"[" + b"1," * 200_000 + b"1]"),
+        "a wide list": lambda: b"[" + b"[]," * 300_000 + b"[]]",
+        "a number of a million digits": lambda: b"[" + b"9" * MIB + b"]",
+        "an exponent of a million digits": lambda: b"[1e" + b"9" * MIB + b"]",
+        "one key 50,000 times": lambda: b"{" + b'"a":1,' * 50_000 + b'"a":1}',
+        "a million escapes": lambda: b'{"a":"' + b"\\u00e9" * MIB + b'"}',
+        "blanks": lambda: b"{" + b" " * 4 * MIB + b"}",
+    },
+    "cron": {
+        "a list in every field": lambda: b" ".join([_many(b"%d", b",", 60)] * 3 + [b"*"] * 3),
+        "a number of a million digits": lambda: b"9" * MIB + b" * * * *",
+        "a million fields": lambda: b"* " * MIB,
+        "a zone of a million characters": lambda: b"CRON TZ=" + b"a/" * MIB + b" * * * * *",
+        "a day that comes every 40 years": lambda: b"0 0 0 ? 2 4#5 *",
+        "weeks that never come together": lambda: b'{"week": "53", "day": "1", "month": "6"}',
+    },
+    "repeat": {
+        "100,000 modifiers": lambda: b"FINISHED" + b", +1 DAY" * 100_000,
+        "a million blanks": lambda: b"FINISHED, +1" + b" " * MIB + b"DAY",
+        "numbers as large as may be": lambda: b"SCHEDULED, +99999999 SECONDS, +999 YEARS, -999 MONTHS",
+    },
+    "patterns": {
+        "*a*a*a*a*b": lambda: b"a" * 255 + b"\n" + b"*a" * 4_000 + b"*b",
+        "all question marks": lambda: b"a" * 255 + b"\n*" + b"?" * 8_000 + b"b",
+        "stars": lambda: b"a" * 255 + b"\n" + b"*" * 8_000 + b"b",
+        "sets": lambda: b"a" * 255 + b"\n" + b"*[a-z]" * 1_300 + b"[^a]",
+        "a set without an end": lambda: b"a" * 255 + b"\n[" + b"a-" * 4_000,
+        "parts that nearly match": lambda: b"a" * 255 + b"\n" + b"*aaaaaaaaab" * 700,
+    },
+    "definitions-json": {
+        "nested a million deep": lambda: b"[" * MIB,
+        "one key twice among many": lambda: b"{" + _many(b'"%d":1', b",", 40_000) + b',"39999":1}',
+        "a long key around many": lambda: (
+            b'{"schedules":[{"name":"a","schedule":"@daily","data":{"'
+            + b"k" * 100_000
+            + b'":['
+            + b"1," * 20_000
+            + b"1]}}]}"
+        ),
+    },
+    "definitions-toml": {
+        "nested deep": lambda: b"a = " + b"[" * 20_000,
+        "a key of many parts": lambda: b".".join([b"a"] * 300) + b" = 1",
+        "many tables": lambda: b"[[schedules]]\nname = 'a'\nschedule = '@daily'\n" * 500,
+    },
+    "definitions-yaml": {
+        "nested deep": lambda: b"[" * 1_000,
+        "aliases of aliases": lambda: (
+            b"a: &a [1,1,1,1,1,1,1,1,1]\n"
+            + b"".join(b"%c: &%c [%b]\n" % (n, n, b",".join([b"*%c" % (n - 1)] * 9)) for n in range(98, 107))
+        ),
+        "an alias of itself": lambda: b"&a [*a]",
+    },
+    "textproto": {
+        "nested deep": lambda: b"a {" * 30_000,
+        "a text in many parts": lambda: b"a: " + b'"b" ' * 15_000,
+        "a list of many": lambda: b"a: [" + b"1," * 20_000 + b"1]",
+        "ends of lines": lambda: b"\n" * 60_000 + b"job { id: 'a' schedule: '@daily' noop {} }",
+    },
+}

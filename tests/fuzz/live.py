@@ -1,0 +1,142 @@
+"""The two protocols, spoken over a socket to a server in the same thread, so that its work is measured.
+
+What a client sends is not known to be whole: a server that waits for more is right, one that keeps silent
+after the end of the input, or says that it is at fault, is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import re
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.protocol.first_line import HTTP_METHODS
+from bedrockjobs.server import Server
+
+INPUTS_MAX = 3_000
+"""Inputs that one database sees: what they create must not make the later ones slow."""
+
+SILENCE_S = 5.0
+"""Time in which a server must have ended a raw connection whose input has ended."""
+
+ANSWER_S = 0.03
+"""Time in which the first bytes of an answer over HTTP come; without them more input is awaited."""
+
+BYTES_PER_S = 5e6
+"""Pace at which a long input goes through the socket, far below what there is."""
+
+PIECES = 8
+"""Parts in which an input is sent, so that it does not come whole."""
+
+RAW_WORDS = [
+    *(b"\r\n", b"\r\n\r\n", b": ", b"\\", b"\\u0041", b"\\ud800", b"Content-Length: @", b"{}", b"["),
+    *(b"CreateJob", b"CreateJobs", b"GetJob", b"QueryJob", b"name: a", b"jobs: [", b'data: {"a":1}'),
+    *(b"Transfer-Encoding: chunked", b"1\r\na\r\n", b"0\r\n\r\n", b"Connection: close", b"timeout: 1"),
+]
+HTTP_WORDS = [
+    *(*RAW_WORDS, b"%", b"%41", b"&", b"=", b"+", b"HTTP/1.1", b"GET /ListJobs?", b"POST /CreateJob "),
+    *(b"Content-Type: application/x-www-form-urlencoded\r\n", b"Host: localhost\r\n", b"If-Match: *\r\n"),
+    *(b"Expect: 100-continue\r\n", b"Accept-Encoding: gzip\r\n", b"Prefer: wait=1\r\n"),
+]
+
+_FAULT = re.compile(rb"(?:^|\n)(?:HTTP/1\.1 5(?!0[03]|55)\d\d|500 )")
+
+
+class _Site:
+    """A server in this thread, and a loop to talk to it."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="bedrockjobs-fuzz-"))
+        self._runner = asyncio.Runner()
+        self._server: Server | None = None
+        self._inputs = 0
+        atexit.register(self.close)
+
+    def send(self, data: bytes, *, raw: bool) -> None:
+        """Send an input over a connection of its own, and look at what comes back."""
+        if self._server is None or self._inputs >= INPUTS_MAX:
+            self._restart()
+        self._inputs += 1
+        answer = self._runner.run(self._exchange(data, raw))
+        if _FAULT.search(answer):
+            raise AssertionError(f"the server is at fault: {answer[:300]!r}")
+
+    def close(self) -> None:
+        """Stop the server and remove its database."""
+        if self._server is not None:
+            self._runner.run(self._server.stop())
+        self._runner.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _restart(self) -> None:
+        if self._server is not None:
+            self._runner.run(self._server.stop())
+        logging.disable(logging.CRITICAL)  # refusals by the thousand are no news
+        for file in self._folder.glob("*"):
+            file.unlink()
+        self._server = self._runner.run(self._started())
+        self._inputs = 0
+
+    async def _started(self) -> Server:
+        database = str(self._folder / "jobs.db")
+        server = Server(Settings(port=0, database=database, durability="relaxed", wal_bytes=0))
+        await server.start()
+        return server
+
+    async def _exchange(self, data: bytes, raw: bool) -> bytes:
+        assert self._server is not None
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._server.port, limit=1 << 26)
+        answer = b""
+        try:
+            step = len(data) // PIECES + 1
+            for at in range(0, len(data), step):
+                writer.write(data[at : at + step])
+                await asyncio.sleep(0)
+            if raw:
+                writer.write_eof()
+                async with asyncio.timeout(SILENCE_S):
+                    return await reader.read()
+            async with asyncio.timeout(ANSWER_S + len(data) / BYTES_PER_S):
+                answer = await reader.read(1 << 16)
+        except TimeoutError:
+            if raw:
+                raise AssertionError("the connection stays open after the end of its input") from None
+        except OSError:  # it was closed while there was still something to be sent
+            return answer
+        finally:
+            writer.transport.abort()
+            with suppress(OSError):
+                await writer.wait_closed()
+        return answer
+
+
+_sites: list[_Site] = []
+
+
+def _site() -> _Site:
+    if not _sites:
+        _sites.append(_Site())
+    return _sites[0]
+
+
+def _with_length(data: bytes) -> bytes:
+    """Put the length of what follows the first head in the place of an ``@``."""
+    head, end, body = data.partition(b"\r\n\r\n")
+    return head.replace(b"@", b"%d" % len(body)) + end + body
+
+
+def read_raw(data: bytes) -> None:
+    """Speak the Bedrock protocol, unless the first line is HTTP's."""
+    data = _with_length(data)
+    _site().send(data, raw=data.lstrip(b"\r\n").partition(b" ")[0] not in HTTP_METHODS)
+
+
+def read_http(data: bytes) -> None:
+    """Speak HTTP."""
+    _site().send(_with_length(data), raw=False)

@@ -1,0 +1,176 @@
+"""What is fuzzed: each reader of text from outside, what it may refuse, and the words of its language.
+
+A target raises only for what must not happen. Inputs are bytes; what a reader takes as text is decoded, with
+what is no UTF-8 replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from bedrockjobs import definitions
+from bedrockjobs.base import glob, jsontext
+from bedrockjobs.imports import luci
+from bedrockjobs.imports.found import Unreadable
+from bedrockjobs.schedule import cron
+from bedrockjobs.schedule import repeat as repeats
+from tests.fuzz import gates, live
+
+SIZE_MAX = 65_536
+"""Bytes of an input: enough for what is more than linear to show."""
+
+NAME_CHARS = 255
+"""Characters of a job's name: patterns are longer, names are not."""
+
+AFTER = datetime(2026, 10, 24, 23, 59, 59, tzinfo=UTC)
+"""Just before a night in which Berlin's clock is put back."""
+
+
+class Target(NamedTuple):
+    """One reader."""
+
+    name: str
+    read: Callable[[bytes], None]
+    words: list[bytes]
+    ms_per_kib: float = gates.MS_PER_KIB
+    size_max: int = SIZE_MAX
+    start_ms: float = gates.START_MS
+
+
+def _expect(words: str, right: bool) -> None:
+    if not right:
+        raise AssertionError(f"a refusal in other words: {words[:200]}")
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def read_json(data: bytes) -> None:
+    """Read a JSON text; an object is taken apart, joined, and merged with itself."""
+    text = _text(data)
+    try:
+        value = jsontext.parse(text)
+    except ValueError:
+        return
+    if isinstance(value, list):
+        assert len(jsontext.elements(text)) == len(value)
+    if not isinstance(value, dict):
+        return
+    parts = jsontext.members(text)
+    assert list(parts) == list(dict.fromkeys(parts))
+    assert jsontext.parse(jsontext.join(parts)) == value
+    assert jsontext.parse(jsontext.merge_patch(text, text)) is not None
+
+
+def read_cron(data: bytes) -> None:
+    """Read a schedule; one that can be read is told in words and has ticks that go up."""
+    try:
+        zone, expression = cron.split_zone(_text(data))
+        schedule = cron.parse(expression)
+    except cron.BadSchedule as refused:
+        _expect(str(refused), len(str(refused)) < 1_000)
+        return
+    assert cron.describe(expression)
+    at: datetime | None = AFTER
+    for _ in range(3):
+        before = at
+        at = cron.next_tick(expression, before, zone) if before is not None else None
+        assert at is None or before is None or at > before
+    berlin = cron.next_tick(expression, AFTER, "Europe/Berlin")
+    assert berlin is None or berlin > AFTER
+    assert schedule.years or berlin is None
+
+
+def read_repeat(data: bytes) -> None:
+    """Read a repeat of either kind; its next run is a date or none."""
+    text = _text(data)
+    for compatibility in ("document", "current"):
+        try:
+            found = repeats.next_run(
+                text,
+                scheduled="2026-10-24 12:00:00",
+                started="2026-10-24 12:30:00",
+                finished="2026-10-24 23:59:59",
+                compatibility=compatibility,
+            )
+        except ValueError as refused:
+            _expect(repeats.complaint(refused), repeats.complaint(refused).startswith("repeat: "))
+            continue
+        assert found is None or len(found) >= 19
+    try:
+        repeats.parse_retry_after(text)
+    except ValueError:
+        return
+
+
+def read_pattern(data: bytes) -> None:
+    """Match a name with a pattern; they stand apart by the first end of a line."""
+    name, _, pattern = _text(data).partition("\n")
+    pattern = pattern[:8_192]  # no command takes a longer one
+    matches = glob.glob(name[:NAME_CHARS], pattern)
+    if glob.is_plain(pattern):
+        assert matches == (name[:NAME_CHARS] == pattern)
+    if matches:
+        assert name.startswith(glob.literal_prefix(pattern))
+
+
+def _definitions(form: definitions.Format) -> Callable[[bytes], None]:
+    def read(data: bytes) -> None:
+        try:
+            found = definitions.read(_text(data), form, "file")
+        except definitions.BadDefinitions as refused:
+            _expect(str(refused), str(refused).startswith("file:"))
+            return
+        for one in found.schedules:
+            json.dumps(one.given)
+
+    return read
+
+
+def read_textproto(data: bytes) -> None:
+    """Read LUCI's configuration."""
+    try:
+        found = luci.read(_text(data))
+    except Unreadable:
+        return
+    for one in found:
+        assert one.name
+        assert one.refused or one.repeat
+
+
+_CRON = [
+    *(b"*", b"?", b"L", b"LW", b"15W", b"5L", b"5#2", b"/", b"-", b",", b" ", b"\t", b"MON", b"7-mon"),
+    *(b"@daily", b"@never", b"5m", b"2199", b"1970", b"*/7", b"TZ=Europe/Berlin ", b"CRON "),
+    *(b'{"hour": "1"}', b'{"start_date": "2030-01-01", "week": "1"}', b"last fri", b'"day":', b'"jitter": 5'),
+]
+_REPEAT = [*_CRON, b"FINISHED, ", b"SCHEDULED", b"+1 MONTH", b"START OF HOUR", b"WEEKDAY 0", b"HOURLY"]
+_PATTERNS = [b"*", b"?", b"[", b"]", b"^", b"-", b"[a-z]", b"*a", b"[^", b"\n"]
+_JSON = [b"{", b"}", b"[", b"]", b":", b",", b'"', b'"a":', b"null", b"\\u0000", b"\\ud83d", b"\\"]
+_DEFINED = [*_JSON, b"schedules", b"name", b"schedule", b"zone", b"paused", b"data", b"argv", b"source", b"'"]
+_TOML = [*_DEFINED, b"=", b"[[", b"]]", b".", b'"""']
+_YAML = [*_DEFINED, b"&a ", b"*a", b"- ", b"? ", b"<<: *a", b"!!", b"|", b">", b"  ", b"---"]
+_PROTO = [b"job {", b"}", b"<", b">", b"id: ", b'schedule: "', b"url_fetch {", b"#", b"[", b"]", b"\\n"]
+
+TARGETS = {
+    target.name: target
+    for target in (
+        # A request may be five bytes, and each is answered; the client's work is counted too.
+        Target("raw", live.read_raw, live.RAW_WORDS, ms_per_kib=8.0, size_max=16_384),
+        Target("http", live.read_http, live.HTTP_WORDS),
+        Target("json", read_json, _JSON, ms_per_kib=4.0),  # it is read six times
+        Target("cron", read_cron, _CRON),
+        Target("repeat", read_repeat, _REPEAT),
+        Target("patterns", read_pattern, _PATTERNS),
+        Target("definitions-json", _definitions("json"), _DEFINED),
+        # tomllib and ruamel.yaml are written in Python, and take more than linear time and memory for keys of
+        # many parts and for what nests deep. They read only the file that somebody applies.
+        Target("definitions-toml", _definitions("toml"), _TOML, ms_per_kib=8.0, size_max=1_024),
+        # Aliases of aliases are followed up to VALUES_MAX.
+        Target("definitions-yaml", _definitions("yaml"), _YAML, 250.0, size_max=1_024, start_ms=1_000.0),
+        Target("textproto", read_textproto, _PROTO, ms_per_kib=4.0),  # token by token, once, from a file
+    )
+}

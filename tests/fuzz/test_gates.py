@@ -1,0 +1,48 @@
+"""A gate that finds nothing is none: faults that are planted must be found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.campaign import Campaign, grow, seeds_of
+from tests.fuzz.hostile import HOSTILE
+from tests.fuzz.targets import TARGETS, Target
+
+
+def test_every_target_has_its_inputs() -> None:
+    for target in TARGETS.values():
+        assert seeds_of(target), target.name
+        assert HOSTILE[target.name], target.name
+
+
+def _quadratic(data: bytes) -> None:
+    seen: list[int] = []
+    for at in range(data.count(b"x")):
+        if at not in seen:
+            seen.append(at)
+
+
+_kept: list[bytes] = []
+
+
+def _hoarding(data: bytes) -> None:
+    _kept[:] = [bytes(200) for _ in data]
+
+
+def _brittle(data: bytes) -> None:
+    if b"((" in data:
+        raise KeyError("brackets")
+
+
+@pytest.mark.parametrize(
+    ("read", "what"),
+    [(_quadratic, "ms of CPU"), (_hoarding, "KiB of memory"), (_brittle, "KeyError: 'brackets'")],
+)
+def test_a_planted_fault_is_found(read: object, what: str, tmp_path: Path) -> None:
+    target = Target("planted", read, [b"x", b"("], size_max=4_096 if read is _quadratic else 65_536)  # type: ignore[arg-type]
+    report = Campaign(target, [b"xyz", b"(x)"], 1).run(60, findings_max=1)
+    assert any(what in finding.what for finding in report.findings), report
+    (file, *_) = grow(target, [], report.findings, tmp_path)
+    assert file.read_bytes() == report.findings[0].data

@@ -1,0 +1,35 @@
+"""A server that keeps a little of each request: ``python -m tests.reliability.leaky serve …``.
+
+The negative control of ``soak``: nothing of this is in the product.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.cli import main
+
+KEPT_BYTES = 20_000
+"""Bytes that are kept of each request with a body: seconds of load are then megabytes."""
+
+_kept: list[Any] = []
+
+
+def _plant() -> None:
+    check = jsontext.check_object
+
+    def keeping(text: str, **limits: int) -> None:
+        _kept.append(bytearray(os.urandom(KEPT_BYTES)))
+        if len(_kept) % 10 == 0:
+            _kept.append(os.open(os.devnull, os.O_RDONLY))
+        check(text, **limits)
+
+    jsontext.check_object = keeping
+
+
+if __name__ == "__main__":
+    _plant()
+    sys.exit(main())
