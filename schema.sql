@@ -27,8 +27,16 @@ CREATE TABLE jobs (
     expires     TEXT    NOT NULL DEFAULT '',    -- when the current run is over whatever the worker says
     lane        TEXT    NOT NULL DEFAULT '',    -- '': any worker may take it; else who may, see bedrockjobs/job/lanes.py
     options     TEXT    NOT NULL DEFAULT '{}',  -- what a user gave beside the above: a JSON object, retries, cmd, ...
-    memory      TEXT    NOT NULL DEFAULT '{}'   -- what the server notes: a JSON object, see bedrockjobs/job/memory.py
+    memory      TEXT    NOT NULL DEFAULT '{}',  -- what the server notes: a JSON object, see bedrockjobs/job/memory.py
+    checksum    INTEGER                         -- CRC-32 of data as the server wrote it; null: not known
 ) STRICT;
+
+-- Somebody who changes data by hand knows nothing of its checksum: none is then better than a wrong one.
+CREATE TRIGGER jobsDataByHand AFTER UPDATE OF data ON jobs
+    WHEN new.checksum IS old.checksum AND new.checksum IS NOT NULL AND new.data IS NOT old.data
+BEGIN
+    UPDATE jobs SET checksum = NULL WHERE jobID = new.jobID;
+END;
 
 -- A take by name: the first entry of each (lane, name, priority) is the next job of that name.
 CREATE INDEX jobsByName ON jobs (lane, name, priority DESC, nextRun) WHERE state IN ('QUEUED', 'RUNQUEUED');
@@ -53,6 +61,26 @@ CREATE INDEX jobsAside ON jobs (state) WHERE state = 'FAILED' OR state = 'PAUSED
 
 -- Schedules, among all that repeats.
 CREATE INDEX jobsRepeating ON jobs (name) WHERE repeat <> '';
+
+-- The schedules that will fire, in the columns of FTL's table of this name: to be read by Query. Text that somebody
+-- wrote into options or memory and that is no JSON counts as not there.
+CREATE VIEW cron_jobs AS
+SELECT
+    jobID AS id,
+    CASE WHEN json_valid(options) THEN coalesce(options ->> '$.source', '') ELSE '' END
+        AS deployment_id,                       -- the source that brought it; '': made by hand
+    substr(name, instr(name, '.') + 1) AS verb, -- of module.verb
+    trim(substr(ltrim(repeat, char(9, 10, 13, 32)), 6), char(9, 10, 13, 32))
+        AS schedule,                            -- with TZ=... where it has a zone
+    CASE WHEN lastRun = '' THEN created ELSE lastRun END
+        AS start_time,                          -- of its last run; before the first: when it was made
+    CASE WHEN json_valid(memory) AND memory ->> '$.trigger' <> '' THEN memory ->> '$.trigger' ELSE nextRun END
+        AS next_execution,                      -- its own, also while a run that somebody asked for comes first
+    CASE state WHEN 'QUEUED' THEN 'idle' ELSE 'executing' END AS state,
+    substr(name, 1, max(instr(name, '.') - 1, 0)) AS module_name
+FROM jobs
+WHERE repeat <> '' AND ltrim(repeat, char(9, 10, 13, 32)) LIKE 'CRON %'
+    AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED');
 
 -- One attempt of a job by one worker, opened by a GetJob that names its worker.
 CREATE TABLE runs (

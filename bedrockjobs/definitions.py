@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, get_args
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -20,10 +19,13 @@ from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.wire import command_error, wire_name
 from bedrockjobs.commands.create import JobSpec
 from bedrockjobs.commands.options import JobOptions
+from bedrockjobs.definition_text import FORMATS, SCHEDULES, Format, parsed
 from bedrockjobs.schedule import cron, repeat
 
-Format = Literal["toml", "yaml", "json"]
-FORMATS: tuple[Format, ...] = get_args(Format)
+__all__ = [
+    "FORMATS", "BadDefinitions", "Definition", "Definitions", "Format", "definition_of", "format_of", "read",
+    "toml_comment", "toml_entry", "toml_text",
+]  # fmt: skip
 
 SUFFIXES: dict[str, Format] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 
@@ -33,8 +35,9 @@ VALUES_MAX = 1_000_000
 WHERE_SHOWN_MAX = 100
 """Characters of a value's place that a message shows."""
 
+_UNCOMMENTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]+")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_TOP = ("source", "schedules")
+_TOP = ("source", "prune", "schedules")
 _OWN = ("schedule", "zone", "paused")
 _TAKEN = ("name", "repeat", "data", "job_priority", "priority", *JobOptions.model_fields)
 KEYS = {spelling: field for field in (*_OWN, *_TAKEN) for spelling in (field, wire_name(field))}
@@ -63,6 +66,8 @@ class Definitions:
     source: str
     """Whose schedules these are; empty where the file does not say."""
     schedules: list[Definition]
+    prune: bool = True
+    """Whether the source's schedules that do not stand here are to be removed."""
 
 
 def format_of(file: str) -> Format | None:
@@ -72,7 +77,10 @@ def format_of(file: str) -> Format | None:
 
 def read(text: str, form: Format, file: str) -> Definitions:
     """Read a file of definitions; ``file`` is what messages call it. Raises BadDefinitions."""
-    document = _parsed(text, form, file)
+    try:
+        document, lines = parsed(text, form)
+    except ValueError as error:
+        raise BadDefinitions(f"{file}: {error}") from None
     _check_values(document, file)
     if isinstance(document, list):
         document = {"schedules": document}
@@ -82,55 +90,17 @@ def read(text: str, form: Format, file: str) -> Definitions:
         raise BadDefinitions(f"{file}: expected a list of schedules, or an object with schedules")
     for key in document:
         if key not in _TOP:
-            raise BadDefinitions(f"{file}: unknown key {key!r}, expected {' or '.join(_TOP)}")
+            raise BadDefinitions(f"{file}: unknown key {key!r}, expected one of {', '.join(_TOP)}")
     source = document.get("source", "")
     if not isinstance(source, str):
         raise BadDefinitions(f"{file}: source: expected a text")
-    found = [definition_of(given, where) for given, where in _entries(document.get("schedules"), file)]
-    _check_names(found, file)
-    return Definitions(source, found)
-
-
-def _parsed(text: str, form: Format, file: str) -> Any:
-    try:
-        if form == "toml":
-            return tomllib.loads(text)
-        if form == "json":
-            return json.loads(text, object_pairs_hook=_distinct)
-    except ValueError as error:
-        raise BadDefinitions(f"{file}: {error}") from None
-    except RecursionError:
-        raise BadDefinitions(f"{file}: nested too deep") from None
-    return _parsed_yaml(text, file)
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} is given twice")
-    return found
-
-
-def _parsed_yaml(text: str, file: str) -> Any:
-    from ruamel.yaml import YAML  # only YAML pays for loading it
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    try:
-        return YAML(typ="safe", pure=True).load(text)
-    except MarkedYAMLError as error:
-        line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
-        hint = (
-            "; a value that begins with * needs quotes"
-            if "alias" in f"{error.context} {error.problem}"
-            else ""
-        )
-        raise BadDefinitions(f"{file}:{line} {error.problem}{hint}") from None
-    except (YAMLError, ValueError) as error:
-        raise BadDefinitions(f"{file}: {error}") from None
-    except RecursionError:
-        raise BadDefinitions(f"{file}: nested too deep") from None
+    prune = document.get("prune", True)
+    if not isinstance(prune, bool):
+        raise BadDefinitions(f"{file}: prune: expected true or false")
+    entries = list(_entries(document.get(SCHEDULES), file, lines))
+    found = [definition_of(given, where) for given, where in entries]
+    _check_names(found, [where for _, where in entries])
+    return Definitions(source, found, prune)
 
 
 def _check_values(document: Any, file: str) -> None:
@@ -140,7 +110,8 @@ def _check_values(document: Any, file: str) -> None:
     while pending:
         value, where, depth = pending.pop()
         count += 1
-        at = f"{file}: {where[:WHERE_SHOWN_MAX]}: " if where else f"{file}: "
+        where = where[:WHERE_SHOWN_MAX]  # cut here, so that a long key is not copied for all that is below it
+        at = f"{file}: {where}: " if where else f"{file}: "
         if depth > JSON_DEPTH_MAX:
             raise BadDefinitions(f"{at}nested deeper than {JSON_DEPTH_MAX} levels")
         if count > VALUES_MAX:
@@ -156,7 +127,7 @@ def _check_values(document: Any, file: str) -> None:
             raise BadDefinitions(f"{at}expected a text, a number, true or false; put a date in quotes")
 
 
-def _entries(schedules: Any, file: str) -> Iterator[tuple[dict[str, Any], str]]:
+def _entries(schedules: Any, file: str, lines: list[int]) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield each entry with the words for where it stands; a table's keys are names."""
     if schedules is None:
         raise BadDefinitions(f"{file}: schedules is missing: expected a list, also an empty one")
@@ -166,15 +137,17 @@ def _entries(schedules: Any, file: str) -> Iterator[tuple[dict[str, Any], str]]:
         pairs = ((None, entry) for entry in schedules)
     else:
         raise BadDefinitions(f"{file}: schedules: expected a list, or a table by name")
+    told = len(lines) == len(schedules)
     for number, (name, entry) in enumerate(pairs, 1):
+        where = f"{file}: line {lines[number - 1]}" if told else file
         if not isinstance(entry, dict):
-            raise BadDefinitions(f"{file}: schedule {name or number}: expected its keys and values")
+            raise BadDefinitions(f"{where}: schedule {name or number}: expected its keys and values")
         if name is not None:
             if "name" in entry:
-                raise BadDefinitions(f"{file}: schedule {name}: name: it stands before it already")
+                raise BadDefinitions(f"{where}: schedule {name}: name: it stands before it already")
             entry = {"name": name, **entry}
         label = entry.get("name")
-        yield entry, f"{file}: schedule {label if isinstance(label, str) and label else number}"
+        yield entry, f"{where}: schedule {label if isinstance(label, str) and label else number}"
 
 
 def definition_of(given: Mapping[str, Any], where: str) -> Definition:
@@ -233,12 +206,13 @@ def _repeat(fields: dict[str, Any], where: str) -> str:
     return f"CRON {expression}" if found == "UTC" else f"CRON TZ={found} {expression}"
 
 
-def _check_names(found: list[Definition], file: str) -> None:
-    seen: set[str] = set()
-    for definition in found:
+def _check_names(found: list[Definition], places: list[str]) -> None:
+    seen: dict[str, str] = {}
+    for definition, place in zip(found, places, strict=True):
         if definition.name in seen:
-            raise BadDefinitions(f"{file}: schedule {definition.name}: two have this name")
-        seen.add(definition.name)
+            first = seen[definition.name].removesuffix(f": schedule {definition.name}")
+            raise BadDefinitions(f"{place}: two have this name, the first one at {first}")
+        seen[definition.name] = place
 
 
 # --- writing ---------------------------------------------------------------------------------------------
@@ -246,10 +220,15 @@ def _check_names(found: list[Definition], file: str) -> None:
 
 def toml_entry(entry: Mapping[str, Any], comments: Iterable[str] = ()) -> str:
     """Return one definition, by the names of a definitions file, as a ``[[schedules]]`` table."""
-    lines = [f"# {line}" for comment in comments for line in comment.splitlines()]
+    lines = [toml_comment(line) for comment in comments for line in comment.splitlines()]
     lines.append("[[schedules]]")
     lines += [f"{key} = {_toml(value)}" for key, value in entry.items()]
     return "\n".join(lines) + "\n"
+
+
+def toml_comment(text: str) -> str:
+    """Return a text as a comment of one line; what TOML forbids in one is left out."""
+    return f"# {_UNCOMMENTABLE.sub(' ', text)}"
 
 
 def toml_text(value: str) -> str:

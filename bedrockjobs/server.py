@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import os
@@ -18,7 +19,8 @@ from typing import Any
 from bedrockjobs import pages as browser
 from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, StandingClock, SystemClock
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.config import STOP_MORE_S
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.notifier import Notifier
@@ -26,11 +28,17 @@ from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics
 from bedrockjobs.observe.measurements import Measurements
+from bedrockjobs.observe.stalls import LoopWatch
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.listener import Listener, is_loopback
 from bedrockjobs.service import VERSION, Service
-from bedrockjobs.store.lock import DatabaseLock, Owned
+from bedrockjobs.store import inspection
+from bedrockjobs.store.faults import StoreDamaged
+from bedrockjobs.store.file_watch import FileGone
+from bedrockjobs.store.guarded import is_damage
+from bedrockjobs.store.lock import DatabaseLock, Lost, Owned
+from bedrockjobs.store.plain_file import PlantedFile
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sqlite import SQLiteEngine
@@ -45,6 +53,9 @@ STANDBY_LOOK_S = 0.2
 
 COLLECT_AFTER = (50_000, 20, 50)
 """Thresholds of the garbage collector: requests make few cycles, and many objects that live briefly."""
+
+CHECK_S_MAX = 3_600
+"""Time that systemd is asked for while a database is checked: enough for a terabyte on a good disk."""
 
 FILES_KEPT = 64
 """File descriptors that are not connections: the database, the log, the listening sockets."""
@@ -92,13 +103,31 @@ class Server:
                 EXIT_USAGE,
             )
         path = self._path()
-        self._lock = DatabaseLock(path)
+        self._lock = DatabaseLock(path, accept_loss=settings.accept_loss)
         await self._own(self._lock)
         try:
+            await self._check(path)
             await self._open(path)
+        except (sqlite3.Error, SchemaError) as error:
+            self._lock.release()
+            if is_damage(error):
+                raise StartError(_damaged(path, str(error)), EXIT_DISK) from None
+            raise StartError(f"database: {path}: {error}", EXIT_FAILURE) from None
         except BaseException:
             self._lock.release()
             raise
+
+    async def _check(self, path: Path) -> None:
+        """Look for damage where the server before this one did not end as it should; raises StartError."""
+        if not inspection.ended_uncleanly(path):
+            return
+        systemd.notify("STATUS=checking the database", f"EXTEND_TIMEOUT_USEC={CHECK_S_MAX * 1_000_000}")
+        begun = self._lease_clock.monotonic()
+        faults = await asyncio.to_thread(inspection.faults_of, path, whole=False)
+        if faults:
+            raise StartError(_damaged(path, "; ".join(faults)), EXIT_DISK)
+        took_s = self._lease_clock.monotonic() - begun
+        log.info("the server before this one did not stop; the database was checked in %.1f s", took_s)
 
     def _path(self) -> Path:
         try:
@@ -126,7 +155,9 @@ class Server:
                     systemd.notify("READY=1", "STATUS=standing by")
                     told = True
                 await asyncio.sleep(STANDBY_LOOK_S)
-            except OSError as error:
+            except Lost as error:
+                raise StartError(str(error), EXIT_DISK) from None
+            except (OSError, PlantedFile) as error:
                 raise StartError(f"database: {error}", EXIT_FAILURE) from None
             else:
                 return
@@ -134,10 +165,10 @@ class Server:
     async def _open(self, path: Path) -> None:
         try:
             self._engine = SQLiteEngine(path, self.settings, self.clock)
-        except (sqlite3.Error, SchemaError) as error:
-            raise StartError(f"database: {path}: {error}", EXIT_FAILURE) from None
-        self._reader = SQLiteReader(str(path), self.settings)
-        await self._reader.open()
+        except PlantedFile as error:
+            raise StartError(f"database: {error}", EXIT_FAILURE) from None
+        self._describe("which is starting")  # before anything is acknowledged
+        self._reader = SQLiteReader(path, self.settings, self._fail)
         notifier, workers = Notifier(), WorkerRegistry(self.clock, self._lease_clock)
         stats, measurements = Stats(), Measurements()
         listeners = Listeners([workers, stats, measurements, notifier])
@@ -174,7 +205,9 @@ class Server:
         self._telemetry = telemetry.connect(VERSION)
         if self._telemetry is not None:
             listeners.add(self._telemetry)
+        await self._reader.open()
         self.dispatcher.start()
+        self._loop_watch = LoopWatch(measurements)
         try:
             await self._listener.open()
         except OSError as error:
@@ -182,10 +215,15 @@ class Server:
             await self._reader.close()
             self._engine.close()
             raise StartError(f"cannot listen: {error}", EXIT_FAILURE) from None
+        self._loop_watch.start()
+        self._describe(f"on {self.where()}")
+
+    def _describe(self, words: str) -> None:
         assert self._lock is not None
-        self._lock.describe(f"the server with pid {os.getpid()} on {self.where()}")
+        self._lock.describe(f"the server with pid {os.getpid()} {words}")
 
     def _fail(self, error: Exception) -> None:
+        self.dispatcher.health.failed(error)
         if not self.failed.done():
             self.failed.set_result(error)
 
@@ -204,16 +242,20 @@ class Server:
 
     async def abandon(self) -> None:
         """Let go of the reader, whose thread would keep a process alive that has to end."""
+        self._loop_watch.stop()
         await self._reader.close()
 
     async def stop(self) -> None:
         """Drain: answer who waits, finish what was begun, close the connections, close the file."""
         self._listener.stop_accepting()
+        self._reader.queries.refuse()
         await self.service.drain()
+        await self._reader.queries.close()
         await self._connections.close()
         await self._listener.close()
         await self._reader.close()
         self._engine.close()
+        self._loop_watch.stop()
         assert self._lock is not None
         self._lock.release()
         if self._telemetry is not None:
@@ -232,18 +274,20 @@ def run(settings: Settings) -> int:
         runner = asyncio.Runner()
     else:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    with runner:
-        try:
+    try:
+        with runner:
             return runner.run(_serve(settings))
-        except StartError as error:
-            if settings.log_format == "json":
-                log.critical("%s", error)
-            else:
-                print(f"bedrockjobs: {error}", file=sys.stderr)
-            return error.status
-        except Exception:  # it must be told like any other end
-            log.critical("the server ended by an error that nobody expected", exc_info=True)
-            return EXIT_FAILURE
+    except StartError as error:
+        if settings.log_format == "json":
+            log.critical("%s", error)
+        else:
+            print(f"bedrockjobs: {error}", file=sys.stderr)
+        return error.status
+    except Exception:  # it must be told like any other end
+        log.critical("the server ended by an error that nobody expected", exc_info=True)
+        return EXIT_FAILURE
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _tame_collector() -> None:
@@ -263,7 +307,8 @@ async def _serve(settings: Settings) -> int:
     watchdog = systemd.Watchdog()
     start = asyncio.ensure_future(server.start())
     await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
-    if not start.done():  # a standby that is told to go
+    if not start.done():  # a standby that is told to go, or a check that takes long
+        faulthandler.dump_traceback_later(STOP_MORE_S, exit=True)
         start.cancel()
         return EXIT_OK
     start.result()
@@ -276,15 +321,32 @@ async def _serve(settings: Settings) -> int:
     systemd.notify("READY=1", f"STATUS=listening on {server.where()}")
     ends: list[asyncio.Future[Any]] = [stop, server.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    # Whatever holds the stop up: the process ends, and tells where each of its threads was.
+    faulthandler.dump_traceback_later(settings.drain_s + STOP_MORE_S, exit=True)
     if server.failed.done():
-        log.critical("the disk failed, the server ends: %s", server.failed.result())
+        error = server.failed.result()
+        if isinstance(error, StoreDamaged):
+            log.critical("%s", _damaged(settings.database_path(), str(error)))
+        else:
+            why = "its file is gone" if isinstance(error, FileGone) else "the disk failed"
+            log.critical("%s, the server ends: %s", why, error)
         await server.abandon()
-        return EXIT_DISK
+        logging.shutdown()
+        os._exit(EXIT_DISK)  # nothing more is written: closing the database would copy its log into it
     log.info("stopping")
     systemd.notify("STOPPING=1")
     await server.stop()
     watchdog.stop()
     return EXIT_OK
+
+
+def _damaged(path: Path, words: str) -> str:
+    """Return what to do about a damaged database."""
+    return (
+        f"database: {path} is damaged, and nothing is served from it: {words}. Restore a backup, or save"
+        f" what can be read: `sqlite3 {path} .recover | sqlite3 new.db`. `bedrockjobs doctor --scrub`"
+        " tells more."
+    )
 
 
 def _raise_file_limit(wanted: int) -> None:

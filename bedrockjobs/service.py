@@ -15,8 +15,9 @@ from typing import Any
 
 from bedrockjobs import views as reading
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.config import READS_DRAINED_S
 from bedrockjobs.base.errors import CommandError, ServerFault
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import stamp
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.dispatcher import Dispatcher
@@ -59,6 +60,11 @@ class Service:
         """Open connections, of both protocols."""
         self.draining = False
         """Whether the server stops: nothing new is begun."""
+
+    @property
+    def trouble(self) -> str:
+        """Return why the server is not ready for commands, as a person reads it; empty where it is."""
+        return "stopping" if self.draining else self._dispatcher.health.trouble
 
     def submit(self, command: Command[Any], deliver: Callable[[Outcome], bool]) -> Submission | None:
         """Do a command; ``deliver`` gets its outcome, perhaps before this returns.
@@ -125,7 +131,7 @@ class Service:
         self.presence.end()
         await self._dispatcher.drain()
         if self._reading:
-            await asyncio.wait(self._reading.values(), timeout=self.settings.query_s + 1)
+            await asyncio.wait(self._reading.values(), timeout=READS_DRAINED_S)
 
     async def _read(self, submission: Submission) -> None:
         command = submission.command

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Self
 
 from bedrockjobs.base.clock import StandingClock
-from bedrockjobs.base.config import Settings
 from bedrockjobs.base.duration import WORDS, seconds_of
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, stamp_ms
 from bedrockjobs.client import Client
 from bedrockjobs.commands import AdvanceClock

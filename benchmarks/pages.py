@@ -20,7 +20,7 @@ import machine
 from results import table, verdict, write_machine, write_section
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from bedrockjobs.store import schema
 

@@ -25,10 +25,14 @@ STOP_S = 20.0
 class Served:
     """One running server; use it with ``with``."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
-        """Prepare a server on a new database below ``directory``, with options of ``bedrockjobs serve``."""
+    def __init__(self, directory: Path, *options: str, checkout: Path | None = None) -> None:
+        """Prepare a server on a new database below ``directory``, with options of ``bedrockjobs serve``.
+
+        It is the one that is installed, unless its code is to come from a ``checkout``.
+        """
         self._parent = directory
         self._options = options
+        self._checkout = checkout
         self._process: subprocess.Popen[str]
         self._folder: Path
         self.port = 0
@@ -39,9 +43,11 @@ class Served:
         command = [sys.executable, "-m", "bedrockjobs", "serve", "--port", "0", *self._options]
         command += ["--database", str(self._folder / "jobs.db")]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("BEDROCKJOBS_")}
+        if self._checkout is not None:
+            environment["PYTHONPATH"] = f"{self._checkout}:{self._checkout / 'worker'}"
         with (self._folder / "log").open("w") as log:
             self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=self._folder
             )
         # A benchmark that is told to end must take its server along.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

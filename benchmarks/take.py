@@ -20,9 +20,10 @@ from pathlib import Path
 import machine
 from results import table, verdict, write_machine, write_section
 
-from bedrockjobs.base.config import PRIORITIES, Settings
+from bedrockjobs.base.config import PRIORITIES
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import Job
-from bedrockjobs.job.take_request import Names, TakeRequest, names_from
+from bedrockjobs.job.take_request import TakeRequest, names_from
 from bedrockjobs.store.sqlite import SQLiteEngine
 
 BAR_US = 50.0
@@ -137,23 +138,27 @@ class Figure:
 
 def measure(store: SQLiteEngine, patterns: list[str], takes: int) -> Figure:
     """Take jobs by the patterns in turn; what was taken is put back when there is no more."""
-    asked = [names for pattern in patterns if (names := names_from(pattern, None)) is not None]
+    asked = [
+        TakeRequest(names, mocked=False, priority=None)
+        for pattern in patterns
+        if (names := names_from(pattern, None)) is not None
+    ]
     store.begin()
     begun = time.perf_counter()
-    store.unit.first_due(TakeRequest(asked[0], mocked=False, priority=None), NOW)
+    store.unit.first_due(asked[0], NOW)
     first_ms = (time.perf_counter() - begun) * 1000
     took: list[float] = []
     taken: list[Job] = []
     # A pattern that is far beyond the bar is not asked a second longer.
     until = time.perf_counter() + 2.0
-    for names in islice(cycle(asked), takes):
-        us = _take(store, names, taken)
+    for request in islice(cycle(asked), takes):
+        us = _take(store, request, taken)
         if us is None and taken:
             for row in taken:
                 store.unit.save(row)
             taken.clear()
-            us = _take(store, names, taken)
-        took.append(us if us is not None else _miss(store, names))
+            us = _take(store, request, taken)
+        took.append(us if us is not None else _miss(store, request))
         if time.perf_counter() > until:
             break
     store.rollback()
@@ -161,9 +166,9 @@ def measure(store: SQLiteEngine, patterns: list[str], takes: int) -> Figure:
     return Figure(statistics.median(took), took[len(took) * 99 // 100], first_ms)
 
 
-def _take(store: SQLiteEngine, names: Names, taken: list[Job]) -> float | None:
+def _take(store: SQLiteEngine, request: TakeRequest, taken: list[Job]) -> float | None:
     begun = time.perf_counter()
-    row = store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW)
+    row = store.unit.first_due(request, NOW)
     if row is None:
         return None
     store.unit.claim(row._replace(state="RUNNING", last_run=NOW, attempt=row.attempt + 1))
@@ -172,9 +177,9 @@ def _take(store: SQLiteEngine, names: Names, taken: list[Job]) -> float | None:
     return (ended - begun) * 1e6
 
 
-def _miss(store: SQLiteEngine, names: Names) -> float:
+def _miss(store: SQLiteEngine, request: TakeRequest) -> float:
     begun = time.perf_counter()
-    store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW)
+    store.unit.first_due(request, NOW)
     return (time.perf_counter() - begun) * 1e6
 
 

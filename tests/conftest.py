@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from bedrockjobs.base.clock import Clock, ManualClock
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from tests.effort import PROFILE
 from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
@@ -22,6 +23,9 @@ from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
 hypothesis_settings.register_profile("same", derandomize=True)
 hypothesis_settings.register_profile("random", derandomize=False)
 hypothesis_settings.load_profile(PROFILE)
+
+# Tests may run as root, and the workers they start then do too, which a worker refuses unless it is told so.
+os.environ.setdefault("BEDROCKJOBS_WORKER_AS_ROOT", "1")
 
 START = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
 """Where a ManualClock of these tests stands at first: the moment of the recording."""

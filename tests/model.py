@@ -24,7 +24,6 @@ from tests.model_data import (
     marked,
     merged,
     untaken,
-    with_mark,
     without,
 )
 from tests.model_table import ENDED_WELL, OK, PENDING, STARTED, Outcome, Refusal, Row, Table, wanted
@@ -39,7 +38,7 @@ NO_JOB_FOUND = Outcome(404, "No job found")
 
 def is_cron(repeat: str) -> bool:
     """Tell whether a repeat is a cron schedule."""
-    return repeat.upper().startswith("CRON ")
+    return repeat.lstrip(" \t\r\n")[:5].upper() in ("CRON ", "CRON\t")
 
 
 class Model(Table):
@@ -70,8 +69,9 @@ class Model(Table):
         if self.mode == "document" and spec.retry_after and spec.unique:
             raise Refusal(405, "Cannot use retryAfter with unique")
         parent = self.jobs.get(spec.parent_job_id) if spec.parent_job_id else None
-        mocked = spec.mock_request or marked(spec.data) or bool(parent and parent.mocked)
-        data = with_mark(spec.data) if mocked else spec.data
+        mocked = parent.mocked if parent else spec.mock_request or marked(spec.data)
+        data = spec.data if mocked == marked(spec.data) else keeping_mark(spec.data, mocked)
+        repeat = "" if mocked else spec.repeat
         wanted = (spec.job_priority, spec.priority, PRIORITY_DEFAULT)
         given = str(next(value for value in wanted if value is not None))
         if given not in map(str, PRIORITIES):
@@ -81,7 +81,7 @@ class Model(Table):
             twins = [row for row in self.jobs.values() if row.name == spec.name and row.mocked == mocked]
             if twins:
                 twin = min(twins, key=lambda row: row.jobID)
-                self._overwrite(twin, spec, data, priority)
+                self._overwrite(twin, spec, data, repeat, priority)
                 return twin.jobID
         if spec.parent_job_id:
             self._check_parent(parent)
@@ -92,9 +92,9 @@ class Model(Table):
             created=times.whole(self.now),
             state="PAUSED" if parent and parent.state in STARTED else "QUEUED",
             name=spec.name,
-            nextRun=following if spec.first_run is None and is_cron(spec.repeat) else next_run,
+            nextRun=following if spec.first_run is None and is_cron(repeat) else next_run,
             lastRun="",
-            repeat=spec.repeat,
+            repeat=repeat,
             data=data,
             priority=priority,
             parentJobID=spec.parent_job_id,
@@ -105,16 +105,16 @@ class Model(Table):
         self.jobs[row.jobID] = row
         return row.jobID
 
-    def _overwrite(self, row: Row, spec: c.JobSpec, data: str, priority: int) -> None:
+    def _overwrite(self, row: Row, spec: c.JobSpec, data: str, repeat: str, priority: int) -> None:
         if row.parentJobID != spec.parent_job_id:
             raise Refusal(404, "Mismatched parentJobID")
         same = self.mode == "current" and data == row.data and not is_cron(spec.repeat)
         if not spec.overwrite or same:
             return
         self._check_new_repeat(row, spec.repeat)
-        if is_cron(spec.repeat) and spec.repeat != row.repeat and row.state == "QUEUED":
-            row.nextRun = self.checked_next(spec.repeat, "", "")
-        row.repeat, row.priority = spec.repeat, priority
+        if is_cron(repeat) and repeat != row.repeat and row.state == "QUEUED":
+            row.nextRun = self.checked_next(repeat, "", "")
+        row.repeat, row.priority = repeat, priority
         row.data = dump(merged(json.loads(row.data), json.loads(data)))
 
     def _check_parent(self, parent: Row | None) -> None:
@@ -149,9 +149,10 @@ class Model(Table):
             row.repeat = ""
         elif repeat:
             self._check_new_repeat(row, repeat)
+            repeat = "" if row.mocked else repeat
             differs = repeat.upper() != row.repeat.upper()
             row.repeat = repeat
-            if differs and command.next_run is None and row.state != "RUNQUEUED":
+            if differs and repeat and command.next_run is None and row.state != "RUNQUEUED":
                 row.nextRun = self.checked_next(repeat, row.scheduled, row.lastRun)
         if command.next_run is not None:
             row.nextRun = command.next_run
@@ -194,19 +195,22 @@ class Model(Table):
                 and row.jobID not in taken
                 and matches(row.name)
                 and (priority is None or row.priority == priority)
-                and (options.get_mocked_jobs or not row.mocked)
+                and (options.get_mocked_jobs or options.mock_request or not row.mocked)
             ]
             if not due:
                 return None
             row = min(due, key=lambda row: (-row.priority, row.nextRun, row.jobID))
+            if row.cancelled and row.state == "RUNQUEUED":
+                self._stopped(row)
+                continue
             counted = row.retryAfter and not row.name.startswith("manual")
             lost = counted and lost_runs(row.data) >= LOST_RUNS_MAX
             if lost or any(glob(pattern, row.name) for pattern in self.crash_patterns):
                 self.fail(row)
                 continue
-            return self._dequeue(row, options.worker)
+            return self._dequeue(row, options.worker, leased=options.heartbeat)
 
-    def _dequeue(self, row: Row, worker: str | None) -> dict[str, Any]:
+    def _dequeue(self, row: Row, worker: str | None, *, leased: bool) -> dict[str, Any]:
         if is_cron(row.repeat) and not row.mocked and not row.retried:
             row.nextRun = times.last_tick(row.repeat, row.nextRun, self.now)
         answer = self._shown(row)
@@ -227,6 +231,7 @@ class Model(Table):
         row.lastRun = times.whole(self.now)
         row.attempt += 1
         row.runID = None
+        row.leased, row.cancelled = leased and worker is not None, False
         if worker is not None:
             row.runID, self.next_run_id = self.next_run_id, self.next_run_id + 1
             answer |= {"attempt": row.attempt, "runID": row.runID}
@@ -317,17 +322,24 @@ class Model(Table):
 
     def _do_RetryJob(self, command: c.RetryJob) -> Outcome:
         row = self.job(command.job_id, command.run_id)
-        revived = row.state == "FAILED" and command.revive and not command.returned
-        if row.state not in STARTED and not revived:
+        revived = row.mocked or (row.state == "FAILED" and command.revive)
+        if row.state not in STARTED and (command.returned or not revived):
             raise Refusal(*NOT_RUNNING)
         self._check_ending(row, command.data)
         row.error = row.exitCode = None
+        if row.cancelled and row.state in STARTED:
+            row.name = command.name or row.name
+            row.priority = row.priority if command.job_priority is None else command.job_priority
+            self._stopped(row)
+            return self._then(command, None)
         if command.returned and row.before is not None:
             row.nextRun, row.lastRun, row.attempt, data = row.before
             # An update made since the take is kept; only what the take itself wrote is taken back.
             row.data = untaken(row.data, data) if row.retryAfter else row.data
         else:
             self.drop_ended_children(row)
+            if command.snoozed and not revived:
+                row.attempt -= 1
             following = self._retried_by_repeat(row, command)
             row.retried = following is None and is_cron(row.repeat)
             row.nextRun = following or command.next_run or self.later(f"+{command.delay or 0} SECONDS")
@@ -356,6 +368,9 @@ class Model(Table):
         row.exitCode = command.exit_code
         row.before = None
         row.retried = False
+        if row.cancelled:
+            self._stopped(row)
+            return self._then(command, command.job_priority)
         tick = self.next(row.repeat, "", "") if is_cron(row.repeat) and not row.mocked else None
         if tick is None:
             self.fail(row)
@@ -382,6 +397,10 @@ class Model(Table):
 
     def _do_CancelJob(self, command: c.CancelJob) -> Outcome:
         row = self.job(command.job_id)
+        if row.state in STARTED and row.leased:
+            row.cancelled = True
+            row.nextRun = times.NEVER if row.state == "RUNQUEUED" else row.nextRun
+            return Outcome(200, "OK", {"runID": row.runID})
         if self.children(row):
             raise Refusal(404, "Invalid jobID - Cannot cancel a job with children")
         if not row.parentJobID:
@@ -390,6 +409,25 @@ class Model(Table):
             row.state, row.runID = "CANCELLED", None
             self.resume(self.jobs.get(row.parentJobID))
         return OK
+
+    def _stopped(self, row: Row) -> None:
+        """Write a job that was cancelled while it ran, and whose run has ended but not well."""
+        following = None
+        if row.repeat and not row.parentJobID and not row.mocked:
+            following = self.next(row.repeat, row.scheduled, row.lastRun)
+        self.cancel_unstarted_children(row)
+        row.error = row.exitCode = row.runID = row.before = None
+        row.cancelled = row.retried = False
+        if following:
+            row.state, row.nextRun = "QUEUED", following
+            for key in ("retryAfterCount", "originalNextRun") if row.retryAfter else ():
+                row.data = without(row.data, key)
+        elif row.parentJobID:
+            row.state = "CANCELLED"
+            self.resume(self.jobs.get(row.parentJobID))
+        else:
+            self.drop_ended_children(row)
+            del self.jobs[row.jobID]
 
     def _do_DeleteJob(self, command: c.DeleteJob) -> Outcome:
         row = self.job(command.job_id)

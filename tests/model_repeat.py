@@ -14,6 +14,9 @@ from bedrockjobs.schedule.cron import BadSchedule, next_tick, split_zone
 
 Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
 
+NEVER = "9999-12-31 23:59:59"
+"""The nextRun of what does not come round by itself."""
+
 _OFFSET = re.compile(r"([+-]) ?(\d{1,8}) (SECOND|MINUTE|HOUR|DAY|MONTH|YEAR)S?")
 _START = re.compile(r"START OF (HOUR|DAY|MONTH|YEAR)")
 _WEEKDAY = re.compile(r"WEEKDAY ([0-6])")
@@ -113,7 +116,7 @@ def next_run(text: str, mode: str, *, scheduled: str, started: str, now: datetim
 
     ``scheduled`` and ``started`` are stamps, ``started`` perhaps empty; ``now`` is the moment of the finish.
     """
-    if text.upper().startswith("CRON "):
+    if text.lstrip(" \t\r\n")[:5].upper() in ("CRON ", "CRON\t"):
         return _next_tick(text, now)
     base, steps = split_repeat(text, mode)
     start = now
@@ -139,7 +142,7 @@ def _next_tick(text: str, now: datetime) -> str | None:
         tick = next_tick(expression, now, zone)
     except BadSchedule:
         raise Malformed from None
-    return "9999-12-31 23:59:59" if expression == "@never" else tick and whole(tick)
+    return NEVER if expression == "@never" else tick and whole(tick)
 
 
 def last_tick(text: str, next_run: str, now: datetime) -> str:

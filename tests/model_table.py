@@ -71,6 +71,10 @@ class Row:
     exitCode: int | None = None
     before: tuple[str, str, int, str] | None = None
     """nextRun, lastRun, attempt and data as the last take found them."""
+    leased: bool = False
+    """Whether its present run sends heartbeats."""
+    cancelled: bool = False
+    """Whether its present run was told to stop for good."""
     retried: bool = False
     """Whether the next run of a schedule is another try, which stands for no tick of its own."""
 

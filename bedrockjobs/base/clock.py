@@ -5,8 +5,11 @@ A moment is an aware UTC datetime; the database and the wire carry it as text (`
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 
@@ -21,6 +24,10 @@ class Clock(Protocol):
         """Return seconds that only ever grow, for measuring how long something took or may take."""
         ...
 
+    def ahead_s(self) -> float:
+        """Return how far the date is ahead of the monotonic seconds: it changes where the clock is set."""
+        ...
+
 
 class SystemClock:
     """The machine's clock."""
@@ -33,6 +40,17 @@ class SystemClock:
         """Return the machine's monotonic seconds."""
         return time.monotonic()
 
+    def thread_cpu(self) -> Callable[[], float]:
+        """Return what tells, in any thread, the seconds of processor time that this thread has used.
+
+        It raises OSError once this thread has ended.
+        """
+        return partial(time.clock_gettime, time.pthread_getcpuclockid(threading.get_ident()))
+
+    def ahead_s(self) -> float:
+        """Return how far the machine's date is ahead of its monotonic seconds."""
+        return time.time() - time.monotonic()
+
 
 class ManualClock:
     """A clock that stands still until a test moves it."""
@@ -40,6 +58,7 @@ class ManualClock:
     def __init__(self, start: datetime) -> None:
         """Start at ``start``, an aware datetime."""
         self._start = self._now = start
+        self._ahead_s = 0.0
 
     def now(self) -> datetime:
         """Return the moment the clock was moved to."""
@@ -48,6 +67,16 @@ class ManualClock:
     def monotonic(self) -> float:
         """Return the seconds the clock was moved since its start."""
         return (self._now - self._start).total_seconds()
+
+    def ahead_s(self) -> float:
+        """Return by how much the clock was set."""
+        return self._ahead_s
+
+    def set_to(self, moment: datetime) -> None:
+        """Set the clock, as somebody may set a machine's: the date changes, the monotonic seconds do not."""
+        self._ahead_s += (moment - self._now).total_seconds()
+        self._start += moment - self._now
+        self._now = moment
 
     def move_to(self, moment: datetime) -> None:
         """Move the clock to a moment."""

@@ -1,16 +1,9 @@
-"""Every default and every limit of the server, each with its unit and its reason.
+"""Every default and every limit that is the same on every server, each with its unit and its reason.
 
-The constants are parts of the protocol, the same on every server. ``Settings`` is what an operator may
-change, by an option of ``bedrockjobs serve`` or by an environment variable ``BEDROCKJOBS_<NAME>``.
+What an operator may change stands in ``settings``.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
-from typing import Literal
-
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DEFAULT_PORT = 8888
 """The port that Bedrock's documents and clients use."""
@@ -31,10 +24,19 @@ PATTERNS_COMPILED_MAX = 1_024
 """Name patterns kept ready to match: more than workers ask for, pauses hold or a rules file has."""
 
 PATTERN_CHARS_MAX = 8_192
-"""Length of a name pattern or of a whole comma list of names in GetJob."""
+"""Length of a comma list of names in GetJob."""
 
 PATTERNS_MAX = 100
 """Patterns or names one GetJob may list: each is matched against every name that becomes ready."""
+
+GLOB_CHARS_MAX = 255
+"""Length of one name pattern, as of a name: to make one with ``?`` or ``[`` ready costs 5 us a character."""
+
+GLOB_STARS_MAX = 20
+"""Stars in one name pattern: each is another search in every name."""
+
+NAMES_KEPT_MAX = 512
+"""What GetJobs asked for that is kept as read: up to 26 kB each."""
 
 REPEAT_CHARS_MAX = 1_000
 """Length of a repeat expression."""
@@ -48,11 +50,37 @@ DATA_BYTES_MAX = 4 * 1024 * 1024
 JSON_DEPTH_MAX = 64
 """Levels of objects and arrays in data. A parser's stack is the reason: 100,000 levels end the original."""
 
+JSON_CONTAINERS_MAX = 500_000
+"""Objects and arrays in data: their levels are counted one by one, 30 ms for as many."""
+
+JSON_HUGE_NUMBERS_MAX = 10_000
+"""Numbers in data with an exponent of three digits or more: each is tried whether a double can hold it."""
+
+JSON_VALUES_MAX = 100_000
+"""Values of a list or an object that is read and not only kept, such as the names of a GetJob: all such lists
+have smaller limits of their own, which are looked at when they are read."""
+
+FORM_FIELDS_MAX = 100
+"""Fields of a form: no command has as many parameters."""
+
+CHUNKS_MAX = 65_536
+"""Chunks of a raw request's body: each costs the same, however small it is."""
+
+ESCAPES_MAX = 5_000_000
+"""Backslashes in one line of a raw request: as many as a batch of 16 MB of PHP has, 25 ns each."""
+
+OTHER_ESCAPES_MAX = 1_000_000
+"""Backslashes in a line, but for those before a quote or a backslash: no client writes them. 80 ns each."""
+
 JOBS_PER_CREATE_MAX = 1_000
 """Jobs in one CreateJobs or FinishJobs, or ids in one RequeueJobs: all of them share one transaction."""
 
 JOBS_PER_GET_MAX = 1_000
 """Jobs that one GetJobs may take."""
+
+DATA_CHARS_PER_COMMAND_MAX = 64 * 1024 * 1024
+"""Characters of the data of jobs that one FinishJobs or RequeueJobs reads: 50 ms from memory. The jobs beyond
+are refused with 503."""
 
 DELAY_S_MAX = 99_999_999
 """Seconds of a RetryJob's delay: eight digits, as in Bedrock's grammar."""
@@ -78,6 +106,28 @@ WORKER_CHARS_MAX = 255
 QUERY_CHARS_MAX = 100_000
 """Length of one SQL text."""
 
+QUERY_PROCESSES = 2
+"""Processes that run Queries: one that is slow, or is being replaced, keeps no other waiting."""
+
+QUERY_OVERTIME_S = 0.25
+"""Seconds beyond query_s after which a Query's process is ended: one function of SQL may not stop by itself.
+
+The process sees to it; the server does once as much has passed again. So every Query has ended 1.5 s after
+its start, where query_s is 1.
+"""
+
+QUERY_MEMORY_BYTES_MAX = 256 * 1024 * 1024
+"""Address space of a process that runs Queries, beside its answers: a few of the longest values."""
+
+LOOP_STALL_S = 0.1
+"""Seconds that nothing may keep the event loop; what does is named in the log and in ``/metrics``."""
+
+READS_DRAINED_S = 2.0
+"""Seconds that a stopping server gives reads that were begun: more than they take where query_s is 1."""
+
+STOP_MORE_S = 4.0
+"""Seconds beyond drain_s after which a stopping server ends as it is: 9 s after SIGTERM by default."""
+
 CRASH_PATTERNS_MAX = 1_000
 """Patterns that CrashBedrockJob may hold at once; each is matched against every job that is taken."""
 
@@ -90,11 +140,25 @@ RECENT_ROWS_MAX = 4_096
 RECENT_DATA_CHARS_MAX = 4_096
 """Length of the data of such a row, which bounds their memory to 16 MiB of plain text."""
 
+LOCKS_REMEMBERED_MAX = 10_000
+"""Locks of which the server remembers when they were held last; a few hundred bytes each."""
+
 HEADS_REMEMBERED_MAX = 1_024
-"""Raw GetJobs and GetJobs of which it is remembered what they mean: workers ask in the same words again."""
+"""Raw requests of which it is remembered what they mean, as many again but for their last value: clients ask
+in the same words again."""
 
 HEAD_REMEMBERED_BYTES_MAX = 1_024
 """Size of such a request, which bounds their memory to a few MiB."""
+
+CONNECTION_BYTES_FREE = 16 * 1024
+"""What a connection may hold without being counted in the budget of memory: a head, or a small answer."""
+
+TRIM_BYTES = 16 * 1024 * 1024
+"""Use of the budget of memory after which what was freed is given back to the system."""
+
+BATCH_ANSWER_BYTES_MAX = 16 * 1024 * 1024
+"""Answers of one commit: beyond, the commands that are left share the next one, so that a thousand looks at
+large jobs are not in memory together."""
 
 DURATION_S_MAX = 10 * 365 * 86_400
 """Seconds of any duration in a job's options: ten years."""
@@ -201,121 +265,23 @@ LIST_MAX = 1_000
 SCHEDULES_PER_SYNC_MAX = 10_000
 """Schedules of one source."""
 
+SCHEDULE_FILE_CHARS_MAX = 2 * 1024 * 1024
+"""Length of a file with schedules, ours or another system's: 10,000 of them, with 200 characters each."""
+
+IMPORT_TOKENS_MAX = 500_000
+"""Words, texts and marks in a file of another system: reading that many takes a second or two."""
+
+YAML_NODES_MAX = 50_000
+"""Values in a YAML file, for reading one takes some 40 us: 7,000 schedules. TOML and JSON are faster."""
+
+TOML_KEY_PARTS_MAX = 64
+"""Parts of a dotted key in TOML, as deep as JSON may nest: reading a key of n parts costs n * n."""
+
+CRONTAB_VARIABLES_CHARS_MAX = 8_192
+"""Length of what a crontab's variables become: it stands in the command of every line below them."""
+
+CRONKEN_EVENT_CHARS_MAX = 512 * 1024
+"""Length of one of Cronken's events: a definition with the longest command there may be, escaped."""
+
 MOMENTS_PER_ADVANCE_MAX = 100_000
 """Moments that one AdvanceClock stops at; then it goes to its end at once."""
-
-Durability = Literal["full", "claims-lazy", "relaxed"]
-Compatibility = Literal["document", "current"]
-LogFormat = Literal["text", "json"]
-
-
-class Settings(BaseSettings):
-    """What an operator may set. Units are the last word of a name: ``_s`` seconds, ``_bytes`` bytes."""
-
-    model_config = SettingsConfigDict(env_prefix="BEDROCKJOBS_", extra="forbid", frozen=True)
-
-    host: str = Field("127.0.0.1", description="Address to listen on. The default also listens on ::1.")
-    port: int = Field(
-        DEFAULT_PORT, ge=0, le=65_535, description="Port of both protocols; 0 takes a free one."
-    )
-    unix: str = Field(
-        "", max_length=100, description="Unix socket to listen on as well, with mode 0660; none if empty."
-    )
-    root_path: str = Field(
-        "",
-        pattern=r"^(/[A-Za-z0-9._~-]+)*$",
-        description="Path below which a proxy has the server, such as /queue; links begin with it.",
-    )
-    public_hosts: str = Field(
-        "",
-        max_length=4_000,
-        pattern=r"^[A-Za-z0-9.:\[\], -]*$",
-        description="Names under which browsers reach the server through a proxy, a comma list of hosts.",
-    )
-    database: str = Field("jobs.db", description="SQLite file, as a path or as sqlite:///path.")
-    durability: Durability = Field(
-        "full",
-        description="full: every acknowledged command is on disk. claims-lazy: a power cut may forget a take"
-        " that would be repeated anyway. relaxed: it may lose all since the last checkpoint.",
-    )
-    compatibility: Compatibility = Field(
-        "document",
-        description="Which Bedrock to follow where they differ: its Jobs document or its current server.",
-    )
-    log_format: LogFormat = Field(
-        "text", description="Log lines for people, or one JSON object an event; never with a job's data."
-    )
-    standby: bool = Field(False, description="Wait for the database while another server owns it.")
-    test_clock: bool = Field(
-        False, description="Let the date stand still until AdvanceClock moves it: for tests of schedules."
-    )
-    insecure: bool = Field(
-        False, description="Allow an address beyond loopback although nobody has to log in."
-    )
-
-    connections_max: int = Field(20_000, ge=1, description="Open connections; one more is refused with 503.")
-    connections_per_address_max: int = Field(
-        1_000, ge=1, description="Open connections of one address other than loopback."
-    )
-    pipelined_max: int = Field(
-        64, ge=1, description="Requests of one raw connection that may be under way; reading pauses beyond."
-    )
-    pending_max: int = Field(
-        100_000, ge=1, description="Commands waiting for the writer; beyond it a command is refused with 503."
-    )
-    batch_max: int = Field(
-        1_000, ge=1, description="Commands in one commit: bounds how long the first of them waits."
-    )
-    head_bytes_max: int = Field(16_384, ge=1_024, description="Head of one HTTP request.")
-    body_bytes_max: int = Field(
-        16 * 1024 * 1024,
-        ge=1_024,
-        description="Body of a request; also a raw request's head, which carries the data in its lines.",
-    )
-    headers_max: int = Field(100, ge=8, description="Header lines of one request.")
-    head_s: float = Field(10.0, gt=0, description="Time to send a whole head once it has begun.")
-    first_byte_s: float = Field(75.0, gt=0, description="Time a new connection may stay silent.")
-    body_s: float = Field(30.0, gt=0, description="Time to send a whole body.")
-    write_s: float = Field(30.0, gt=0, description="Time a client may leave an answer unread.")
-    idle_http_s: float = Field(
-        75.0, gt=0, description="Time an HTTP connection may stay idle between requests."
-    )
-    drain_s: float = Field(10.0, gt=0, description="Time a stopping server gives its connections.")
-
-    query_s: float = Field(1.0, gt=0, description="Time one Query may run.")
-    query_rows_max: int = Field(10_000, ge=1, description="Rows one Query may return.")
-    query_bytes_max: int = Field(1024 * 1024, ge=1_024, description="Size of one Query's answer.")
-    query_waiting_max: int = Field(64, ge=1, description="Queries that may run or wait; one more is refused.")
-    patterns_cached_max: int = Field(
-        256, ge=1, description="Name patterns whose next jobs the writer remembers; the oldest is forgotten."
-    )
-    groups_remembered_max: int = Field(
-        500_000,
-        ge=1,
-        description="Names, times their priorities, remembered for all patterns together, 400 bytes each;"
-        " a pattern with more of them looks through the queue at each take.",
-    )
-    wal_bytes: int = Field(
-        8 * 1024 * 1024,
-        ge=0,
-        description="Size the write-ahead log is grown to at start, so that a commit need not extend it: a"
-        " commit then takes half as long.",
-    )
-    ballast_bytes: int = Field(
-        4 * 1024 * 1024,
-        ge=0,
-        description="Size of a file kept beside the database; on a full disk it is removed, so that runs can"
-        " still be ended.",
-    )
-    busy_s: float = Field(5.0, gt=0, description="Time the writer waits for another process's lock.")
-
-    def database_path(self) -> Path:
-        """Return the database as a file path; raises ValueError for a URL of another kind."""
-        text = self.database
-        if text.startswith("sqlite:///"):
-            text = text.removeprefix("sqlite:///")
-        elif "://" in text:
-            raise ValueError(f"database: expected a path or sqlite:///path, got {text!r}")
-        if not text:
-            raise ValueError("database: the path is empty")
-        return Path(text)

@@ -116,6 +116,13 @@ class ServerFault(CommandError):
     retryable = True
 
 
+class DamagedData(CommandError):
+    """The data of a job is not what was stored: the disk, or somebody, has damaged the file."""
+
+    code = 500
+    default_reason = "Damaged data"
+
+
 class MockMismatch(CommandError):
     """``data`` has the mark ``mockRequest`` and the job has not, or the reverse."""
 
@@ -148,10 +155,11 @@ class TimedOut(CommandError):
 
 ERRORS: tuple[type[CommandError], ...] = (
     BadRequest, BadJSON, BadArguments, Forbidden, NotFound, WrongState, Changed, TooLarge, TooMany,
-    UnknownCommand, ServerFault, MockMismatch, BadQuery, Unavailable, TimedOut,
+    UnknownCommand, ServerFault, DamagedData, MockMismatch, BadQuery, Unavailable, TimedOut,
 )  # fmt: skip
 
 BY_REASON: dict[tuple[int, str], type[CommandError]] = {
+    (DamagedData.code, DamagedData.default_reason): DamagedData,
     (MockMismatch.code, MockMismatch.default_reason): MockMismatch,
 }
 """Errors that share their code with another and are known by their reason."""

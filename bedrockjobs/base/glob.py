@@ -27,6 +27,11 @@ def is_plain(pattern: str) -> bool:
     return _WILD.isdisjoint(pattern)
 
 
+def is_prefix(pattern: str) -> bool:
+    """Tell whether a pattern is a text with one star behind it."""
+    return pattern.endswith("*") and is_plain(pattern[:-1])
+
+
 def literal_prefix(pattern: str) -> str:
     """Return the part of a pattern before its first special character."""
     for at, character in enumerate(pattern):
@@ -43,24 +48,58 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
         return prefix.__eq__
     if rest == "*":
         return lambda name: name.startswith(prefix)
-    match = re.compile(_regex(pattern), re.DOTALL).fullmatch
-    return lambda name: match(name) is not None
+    if "?" not in rest and "[" not in rest:
+        return _parts_matcher(prefix, rest.split("*")[1:])
+    regex, least = _regex(pattern)
+    longest = max(re.split(r"[*?]|\[.*", pattern, flags=re.DOTALL), key=len)
+    match: Callable[[str], object] | None = None
+
+    def matches(name: str) -> bool:
+        nonlocal match
+        if len(name) < least or longest not in name:  # most names: nothing is compiled for them
+            return False
+        if match is None:
+            match = re.compile(regex, re.DOTALL).fullmatch
+        return match(name) is not None
+
+    return matches
 
 
-def _regex(pattern: str) -> str:
-    """Return the regular expression of a pattern.
+def _parts_matcher(prefix: str, parts: list[str]) -> Callable[[str], bool]:
+    """Return what matches texts with stars between them: nothing is compiled, each part is sought in turn."""
+    *middle, last = parts
+    middle = [part for part in middle if part]
+
+    def match(name: str) -> bool:
+        if not (name.startswith(prefix) and name.endswith(last)):
+            return False
+        at, end = len(prefix), len(name) - len(last)
+        for part in middle:
+            found = name.find(part, at, end)
+            if found < 0:
+                return False
+            at = found + len(part)
+        return at <= end
+
+    return match
+
+
+def _regex(pattern: str) -> tuple[str, int]:
+    """Return the regular expression of a pattern, and the length of the shortest name that may match.
 
     What stands between two stars is sought from the left and, once found, never sought again (an atomic
     group): that loses no match, and no name makes it try all combinations.
     """
     parts = [""]
-    at = 0
+    at = least = 0
     while at < len(pattern):
         character = pattern[at]
         at += 1
         if character == "*":
             parts.append("")
-        elif character == "?":
+            continue
+        least += 1
+        if character == "?":
             parts[-1] += "."
         elif character == "[":
             one, at = _set(pattern, at)
@@ -69,9 +108,9 @@ def _regex(pattern: str) -> str:
             parts[-1] += re.escape(character)
     first, *middle = parts
     if not middle:
-        return first
+        return first, least
     *middle, last = middle
-    return first + "".join(f"(?>.*?{part})" for part in middle if part) + f".*{last}"
+    return first + "".join(f"(?>.*?{part})" for part in middle if part) + f".*{last}", least
 
 
 def _set(pattern: str, at: int) -> tuple[str, int]:

@@ -7,79 +7,117 @@ that change are written anew.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable
-from json.decoder import scanstring  # type: ignore[attr-defined]
+from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring
 from typing import Any
 
+import msgspec
 from pydantic_core import from_json
 
+from bedrockjobs.base import json_limits
 from bedrockjobs.base.config import JSON_DEPTH_MAX
 
 quoted: Callable[[str], str] = encode_basestring
 """Return a string as JSON text, with non-ASCII characters as they are."""
 
-_DECODER = json.JSONDecoder()
-_BLANK = re.compile(r"[ \t\r\n]*")
-_HUGE_NUMBER = re.compile(r"[eE]\+?\d{3}|\d{300}")
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+_BLANKS = " \t\r\n"
+_NESTING = re.compile(r'[\[{\]}]|"(?:[^"\\]|\\.)*+"?|\n+', re.DOTALL)
 
 
-ENVELOPE_LEVELS = 3
-"""Levels that a request may have around the data of a job: the body, its ``jobs``, and one of them."""
-
-
-def parse(text: str, *, levels: int = JSON_DEPTH_MAX) -> Any:
+def parse(text: str, *, levels: int = JSON_DEPTH_MAX, values: int | None = None) -> Any:
     """Return the value of a JSON text.
 
     Raises ValueError where it is not JSON (also NaN, lone surrogates, raw control characters), nests deeper
-    than ``levels`` or holds a number that a double cannot.
+    than ``levels``, holds a number that a double cannot, or has more ``values`` than asked for.
     """
-    try:
-        value = from_json(text, allow_inf_nan=False)
-    except TypeError:  # what it says of a text that is no UTF-8
-        raise ValueError("half of a surrogate pair") from None
-    if text.count("{") + text.count("[") > levels and _depth(value) > levels:
-        raise ValueError(f"nested deeper than {levels} levels")
-    if _HUGE_NUMBER.search(text) and not _finite(value):
-        raise ValueError("a number is beyond the range of a double")
-    return value
+    if values is not None:
+        json_limits.check_count(text, values)
+    json_limits.check(text, levels=levels)
+    return from_json(text, allow_inf_nan=False)
 
 
 def check_object(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
     """Raise ValueError unless ``text`` is one JSON object within the limits of ``parse``."""
-    if not isinstance(parse(text, levels=levels), dict):
-        raise ValueError("not a JSON object")  # noqa: TRY004
+    json_limits.check(text, levels=levels)
+    if not text.startswith("{") and not text.lstrip(_BLANKS).startswith("{"):
+        raise ValueError("not a JSON object")
+
+
+def check_depth(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
+    """Raise ValueError with the line where a text, JSON or not, nests deeper than ``levels``."""
+    if text.count("{") + text.count("[") <= levels:
+        return
+    depth, line = 0, 1
+    for found in _NESTING.finditer(text):
+        piece = found[0]
+        if piece in "[{":
+            depth += 1
+            if depth > levels:
+                raise ValueError(f"line {line}: nested deeper than {levels} levels")
+        elif piece in "]}":
+            depth -= 1
+        else:
+            line += piece.count("\n")
 
 
 def members(text: str) -> dict[str, str]:
-    """Split the text of a valid JSON object: each key with the text of its value, in order; the last wins."""
-    found: dict[str, str] = {}
-    at = _BLANK.match(text, _BLANK.match(text, 0).end() + 1).end()  # type: ignore[union-attr]
-    while text[at] != "}":
-        key, at = scanstring(text, at + 1, True)
-        at = _BLANK.match(text, _BLANK.match(text, at).end() + 1).end()  # type: ignore[union-attr]
-        _, end = _DECODER.raw_decode(text, at)
-        found.pop(key, None)
-        found[key] = text[at:end]
-        at = _BLANK.match(text, end).end()  # type: ignore[union-attr]
-        if text[at] == ",":
-            at = _BLANK.match(text, at + 1).end()  # type: ignore[union-attr]
-    return found
+    """Split the text of a JSON object: each key with the text of its value, in order; the last wins.
+
+    Raises ValueError where it is none.
+    """
+    return {key: str(raw, "utf-8") for key, raw in _decoded(_MEMBERS, text, "object").items()}
 
 
 def elements(text: str) -> list[str]:
-    """Split the text of a valid JSON array into the texts of its elements."""
-    found: list[str] = []
-    at = _BLANK.match(text, _BLANK.match(text, 0).end() + 1).end()  # type: ignore[union-attr]
-    while text[at] != "]":
-        _, end = _DECODER.raw_decode(text, at)
-        found.append(text[at:end])
-        at = _BLANK.match(text, end).end()  # type: ignore[union-attr]
-        if text[at] == ",":
-            at = _BLANK.match(text, at + 1).end()  # type: ignore[union-attr]
-    return found
+    """Split the text of a JSON array into the texts of its elements; raises ValueError where it is none."""
+    return [str(raw, "utf-8") for raw in _decoded(_ELEMENTS, text, "array")]
+
+
+class Attributes:
+    """Takes the attributes that are known out of the text of a JSON object, in time of its length alone."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Know these."""
+        self._names = tuple(names)
+        fields = [(name, msgspec.Raw | msgspec.UnsetType, msgspec.UNSET) for name in self._names]
+        self._lenient = msgspec.json.Decoder(msgspec.defstruct("Lenient", fields))
+        self._strict = msgspec.json.Decoder(msgspec.defstruct("Strict", fields, forbid_unknown_fields=True))
+
+    def of(self, text: str, *, strict: bool) -> dict[str, str]:
+        """Return the attributes with the texts of their values, without those that are null.
+
+        Raises UnknownAttribute for one that is not known if ``strict``, else passes over it; ValueError where
+        the text is not a JSON object.
+        """
+        try:
+            found = _decoded(self._strict if strict else self._lenient, text, "object")
+        except msgspec.ValidationError as error:
+            raise UnknownAttribute(str(error).partition("`")[2].rpartition("`")[0]) from None
+        given = zip(self._names, msgspec.structs.astuple(found), strict=True)
+        texts = {name: str(raw, "utf-8") for name, raw in given if raw is not msgspec.UNSET}
+        return {name: value for name, value in texts.items() if value != "null"}
+
+
+class UnknownAttribute(Exception):
+    """Its text is the name of an attribute that is not known."""
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], text: str, kind: str) -> Any:
+    try:
+        return decoder.decode(str(text))
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair") from None
+    except msgspec.ValidationError as error:
+        if "unknown field" in str(error):
+            raise
+        raise ValueError(f"not a JSON {kind}") from None
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
 
 
 def join(parts: dict[str, str]) -> str:
@@ -115,36 +153,3 @@ def merge_patch(target: str, patch: str) -> str:
         else:
             parts[key] = value
     return join(parts)
-
-
-def _depth(value: Any) -> int:
-    """Return how many levels of objects and arrays a value has."""
-    level, depth = [value], 0
-    while level:
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                below.extend(item.values())
-            elif isinstance(item, list):
-                below.extend(item)
-            else:
-                continue
-        if not any(isinstance(item, (dict, list)) for item in level):
-            break
-        depth += 1
-        level = below
-    return depth
-
-
-def _finite(value: Any) -> bool:
-    """Tell whether every number in a value fits a double."""
-    if isinstance(value, dict):
-        return all(_finite(item) for item in value.values())
-    if isinstance(value, list):
-        return all(_finite(item) for item in value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return True
-    try:
-        return math.isfinite(float(value))
-    except OverflowError:
-        return False

@@ -17,6 +17,7 @@ from pydantic_core import CoreSchema
 
 from bedrockjobs.base.config import (
     DURATION_S_MAX,
+    GLOB_CHARS_MAX,
     JOB_ID_MAX,
     NAME_CHARS_MAX,
     PATTERN_CHARS_MAX,
@@ -291,7 +292,7 @@ def _cron() -> str:
     intervals = f"(?:{digits(1, 59)})[sm]|(?:{digits(1, 23)})h"
     return (
         f"CRON (?:TZ=(?:{zones}) )?"
-        f"(?:(?:{second} )?{minute} {hour} {month_day} {month} {week_day}(?: 20[3-9][0-9])?"
+        f"(?:(?:{second} )?{minute} {hour} (?:{month_day}|\\?) {month} (?:{week_day}|\\?)(?: 20[3-9][0-9])?"
         f"|{macros}|{intervals})"
     )
 
@@ -329,11 +330,17 @@ def name() -> Schema:
 
 
 _ONE_NAME = r"[^,\s][^,]*"
+_ONE_PATTERN = r"[^,*\s]?[^,*]*(?:\*[^,*]*){0,20}"
 
 
 def pattern() -> Schema:
     """Return the schema of a pattern of names, or a comma list of them."""
-    return text_of(f"{_ONE_NAME}(?:,{_ONE_NAME}){{0,98}}", maxLength=PATTERN_CHARS_MAX)
+    return {
+        "anyOf": [
+            text_of(_ONE_PATTERN, maxLength=GLOB_CHARS_MAX),
+            text_of(f"{_ONE_NAME}(?:,{_ONE_NAME}){{1,98}}", maxLength=PATTERN_CHARS_MAX),
+        ]
+    }
 
 
 def patterns() -> Schema:
@@ -344,9 +351,9 @@ def patterns() -> Schema:
                 "type": "array",
                 "minItems": 1,
                 "maxItems": PATTERNS_MAX,
-                "items": {"type": "string", "minLength": 1, "maxLength": PATTERN_CHARS_MAX},
+                "items": text_of(r"[^*]*(?:\*[^*]*){0,20}", minLength=1, maxLength=GLOB_CHARS_MAX),
             },
-            text_of(rf"[^,\s\[][^,]*(?:,{_ONE_NAME}){{0,98}}", maxLength=PATTERN_CHARS_MAX),
+            text_of(r"[^,\s\[][^,]{0,79}(?:,[^,\s][^,]{0,79}){0,98}", maxLength=PATTERN_CHARS_MAX),
         ]
     }
 

@@ -17,11 +17,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from bedrockjobs.base import jsontext, shapes
+from bedrockjobs.base import json_limits, jsontext, shapes
 from bedrockjobs.base.config import (
     DATA_BYTES_MAX,
     JOB_ID_MAX,
-    JSON_DEPTH_MAX,
+    JSON_CONTAINERS_MAX,
+    JSON_VALUES_MAX,
     NAME_CHARS_MAX,
     PRIORITIES,
     REPEAT_CHARS_MAX,
@@ -67,7 +68,7 @@ class Escaped(str):
         """Return the value, or the text as sent where only that is JSON."""
         for text in (str(self), self.sent):
             try:
-                jsontext.parse(text)
+                json_limits.check(text)
             except ValueError:
                 continue
             return text
@@ -161,9 +162,11 @@ def listed(value: Any, expected: str, between: str = ",") -> list[Any]:
     if isinstance(value, str):
         text = value.strip()
         if not text.startswith("["):
+            if value.count(between) >= JSON_VALUES_MAX:
+                raise PydanticCustomError("expected", expected)
             return value.split(between) if between == "\n" else [part.strip() for part in text.split(between)]
         try:
-            value = jsontext.parse(text)
+            value = jsontext.parse(text, values=JSON_VALUES_MAX)
         except ValueError:
             raise PydanticCustomError("expected", expected) from None
     if not isinstance(value, (list, tuple)):
@@ -253,7 +256,7 @@ def _json_object(value: Any) -> str:
     if isinstance(value, RawJSON):
         if value.startswith('"'):
             value = jsontext.parse(value)
-        elif value.startswith("[") and not jsontext.parse(value):
+        elif value.startswith("[") and not value[1:-1].strip():
             value = "{}"  # an empty array of PHP
     if not isinstance(value, str):
         raise refused("Data is not a valid JSON Object", "a JSON object")
@@ -266,19 +269,23 @@ def _json_object(value: Any) -> str:
     return str(value)
 
 
-def json_list(value: Any, *, empty: bool = False) -> list[RawJSON]:
-    """Return the texts of the elements of a JSON array, which must be objects; none only with ``empty``."""
+def json_list(value: Any, most: int, *, empty: bool = False) -> list[RawJSON]:
+    """Return the texts of the elements of a JSON array, which must be objects; none only with ``empty``.
+
+    Of more than ``most`` one too many is returned, for whoever asks to refuse.
+    """
     if isinstance(value, (list, tuple)):
         value = (
             f"[{','.join(item.wire() if hasattr(item, 'wire') else jsontext.dump(item) for item in value)}]"
         )
     try:
-        levels = JSON_DEPTH_MAX + jsontext.ENVELOPE_LEVELS
-        if not isinstance(value, str) or not isinstance(jsontext.parse(value, levels=levels), list):
+        if not isinstance(value, str):
             raise ValueError("not a JSON array")  # noqa: TRY004, TRY301
+        if value.count("{") > JSON_CONTAINERS_MAX:
+            raise ValueError(f"more than {JSON_CONTAINERS_MAX} objects and arrays")  # noqa: TRY301
+        found = [RawJSON(text) for text in jsontext.elements(value)[: most + 1]]
     except ValueError as error:
         raise refused("Invalid JSON", f"a JSON array of objects: {error}", code=401) from None
-    found = [RawJSON(text) for text in jsontext.elements(value)]
     if not (found or empty) or not all(text.startswith("{") for text in found):
         raise refused("Invalid JSON", "a JSON array of at least one object", code=401)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -30,13 +31,22 @@ PAUSE_REASON = "added paused"
 @click.argument("file", metavar="FILE")
 @click.option("--source", metavar="NAME", help="Whose schedules these are; the file's `source`, or its name.")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="What FILE is; its suffix tells.")
+@click.option("--no-prune", is_flag=True, help="Leave what FILE does not have; it may say so itself.")
 @click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @by_option
 @talks
 @pass_session
 def apply(
-    session: Session, /, file: str, source: str | None, form: Format | None, dry_run: bool, yes: bool, by: str
+    session: Session,
+    /,
+    file: str,
+    source: str | None,
+    form: Format | None,
+    no_prune: bool,
+    dry_run: bool,
+    yes: bool,
+    by: str,
 ) -> None:
     """Make a source's schedules what FILE says.
 
@@ -57,7 +67,8 @@ def apply(
     owner = source or definitions.source or ("" if file == "-" else Path(file).name)
     if not owner:
         raise click.UsageError("--source: stdin has no name: say whose schedules these are")
-    synchronize(session, owner, definitions.schedules, by=by, dry_run=dry_run, yes=yes)
+    prune = definitions.prune and not no_prune
+    synchronize(session, owner, definitions.schedules, by=by, prune=prune, dry_run=dry_run, yes=yes)
 
 
 def synchronize(
@@ -66,14 +77,18 @@ def synchronize(
     schedules: list[Definition],
     *,
     by: str,
+    prune: bool = True,
     dry_run: bool = False,
     yes: bool = False,
 ) -> None:
-    """Show what would change, ask unless ``yes``, and change it.
+    """Show what would change, ask unless ``yes``, and change it; without ``prune`` nothing is removed.
 
     Raises click.UsageError where somebody has to be asked and nobody can be.
     """
-    given = {"source": source, "schedules": [definition.given for definition in schedules], "by": by or None}
+    wanted = [definition.given for definition in schedules]
+    given: dict[str, Any] = {"source": source, "schedules": wanted, "by": by or None}
+    if not prune:
+        given["prune"] = False
     difference = session.record(built(SyncSchedules, {**given, "dryRun": True}))
     if dry_run:
         _show(session, difference, schedules)

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import click
 
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.output import write_one
 from bedrockjobs.cli.serve import settings_from
 from bedrockjobs.cli.session import FAILED, REFUSED, Failure, Session, answers, pass_session
 from bedrockjobs.store import schema
 from bedrockjobs.store.backup import CopyError, Progress, copy_database
 from bedrockjobs.store.bedrock_import import Findings, examine, import_jobs, open_for_writing
-from bedrockjobs.store.lock import DatabaseLock, Owned
+from bedrockjobs.store.lock import DatabaseLock, Lost, Owned
+from bedrockjobs.store.plain_file import PlantedFile
 
 COMPLAINTS_SHOWN_MAX = 50
 """Bad rows that are listed one by one; the rest is counted."""
@@ -34,7 +35,7 @@ def _told() -> Iterator[None]:
     """Context what can go wrong with a file into a sentence and an exit status."""
     try:
         yield
-    except (CopyError, Owned, schema.SchemaError) as error:
+    except (CopyError, Owned, Lost, PlantedFile, schema.SchemaError) as error:
         raise Failure(str(error), REFUSED) from None
     except sqlite3.Error as error:
         raise Failure(f"SQLite: {error}", FAILED) from None
@@ -44,7 +45,7 @@ def _told() -> Iterator[None]:
 
 @contextmanager
 def _owned(database: Path) -> Iterator[None]:
-    """Own the database as a server does, so that none uses it meanwhile; raises Owned."""
+    """Own the database as a server does, so that none uses it meanwhile; raises what `acquire` raises."""
     lock = DatabaseLock(database.resolve())
     lock.acquire()
     try:

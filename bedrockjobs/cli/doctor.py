@@ -19,7 +19,7 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.cli.database import size_text
 from bedrockjobs.cli.output import Record, printable, styled, text_of, write_many
@@ -179,6 +179,20 @@ def check_wal(path: Path) -> Iterator[Finding]:
         yield Finding("ok", "wal", size_text(size))
 
 
+def check_damage(path: Path) -> Iterator[Finding]:
+    """Read all of the database, and compare its indexes with its tables."""
+    try:
+        faults = inspection.faults_of(path, whole=True)
+    except (CopyError, sqlite3.Error) as error:
+        yield Finding("fail", "damage", f"{path}: {error}", "run doctor as a user who may read the file")
+        return
+    if faults:
+        advice = f"restore a backup, or save what can be read: `sqlite3 {path} .recover | sqlite3 new.db`"
+        yield Finding("fail", "damage", "; ".join(faults), advice)
+    else:
+        yield Finding("ok", "damage", "all of the file was read, and there is none")
+
+
 def check_owner(path: Path, server: Server | None) -> Iterator[Finding]:
     """Look at whether one server, and the one that was asked, owns the database."""
     if path.stat().st_nlink > 1:
@@ -210,7 +224,7 @@ _CHECKS = {"paused": "paused", "no worker": "workers", "own command": "workers",
 
 _ADVICE = {
     "no worker": "`bedrockjobs worker list` shows who asks for what, but no client without a worker name",
-    "own command": "start a worker with --allow-shell for cmd, or --allow-cmd for argv and url",
+    "own command": "start a worker with --allow-shell for cmd, --allow-cmd for argv, or --allow-url for url",
     "drained": "`bedrockjobs worker drain --undo` lets it take jobs again",
     "late": "start more workers, or see what the present ones do: `bedrockjobs top`",
     "blocked": "see what the job that holds the lock does: `bedrockjobs job show`",
@@ -283,7 +297,7 @@ def _folder_of(pid: int) -> Path:
         return Path()
 
 
-def findings(session: Session, database: str | None) -> Iterator[Finding]:
+def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator[Finding]:
     """Yield what is found, check after check."""
     found = ask(session)
     server = None if isinstance(found, Finding) else found
@@ -296,6 +310,7 @@ def findings(session: Session, database: str | None) -> Iterator[Finding]:
     if path.exists():
         checks: list[Callable[[Path], Iterator[Finding]]] = [
             check_schema, check_disk, check_wal, partial(check_owner, server=server),
+            *([check_damage] if scrub else []),
         ]  # fmt: skip
         for check in checks:
             yield from check(path)
@@ -311,9 +326,10 @@ def findings(session: Session, database: str | None) -> Iterator[Finding]:
     "--database", metavar="FILE", allow_from_autoenv=False,
     help="The database.  [BEDROCKJOBS_DATABASE; default: what the server says]",
 )  # fmt: skip
+@click.option("--scrub", is_flag=True, help="Read all of the database for damage: minutes, if it is large.")
 @talks
 @pass_session
-def doctor(session: Session, database: str | None) -> None:
+def doctor(session: Session, database: str | None, scrub: bool) -> None:
     """Look for what usually goes wrong, and say what to do; changes nothing.
 
     One line a finding: ok, warn or fail. Ends with 1 if anything failed. Run it as the server's user where
@@ -321,7 +337,7 @@ def doctor(session: Session, database: str | None) -> None:
     """
     failed = False
     rows = []
-    for finding in findings(session, database):
+    for finding in findings(session, database, scrub=scrub):
         failed = failed or finding.level == "fail"
         if session.form == "table":
             click.echo(f"{styled(f'{finding.level:<5}', fg=COLOURS[finding.level])}{finding.line}")

@@ -15,6 +15,7 @@ WORDS = {
     "children": "Its parent or its children come first",
     "paused": "Somebody paused it",
     "nextRun": "It is not due yet",
+    "no tick": "Its schedule has no further tick",
     "mocked": "Workers do not take it",
     "lock": "Another job with its lock is running",
     "own command": "No live worker accepts the command it brings",

@@ -6,7 +6,7 @@ What a format means is known to ``bedrockjobs.imports`` alone.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,7 +23,14 @@ from bedrockjobs.cli.output import Record, printable, write_many
 from bedrockjobs.cli.session import FAILED, Failure, Session, built, pass_session, talks
 from bedrockjobs.cli.values import Moment, read_source
 from bedrockjobs.commands import CreateJob
-from bedrockjobs.definitions import BadDefinitions, Definition, definition_of, toml_entry, toml_text
+from bedrockjobs.definitions import (
+    BadDefinitions,
+    Definition,
+    definition_of,
+    toml_comment,
+    toml_entry,
+    toml_text,
+)
 from bedrockjobs.imports import castle, cronken, crontab, ftl, luci
 from bedrockjobs.imports.found import Found, Unreadable
 from bedrockjobs.schedule import cron
@@ -150,7 +157,7 @@ def import_castle(session: Session, /, file: str, zone: str, **wanted: Any) -> N
 @_reader
 def import_ftl(session: Session, /, file: str, **wanted: Any) -> None:
     """Read the `//ftl:cron` directives of a Go source file, or `@Cron` of a Kotlin one."""
-    _import(session, "ftl", file, wanted, ftl.read)
+    _import(session, "ftl", file, wanted, lambda text: ftl.read(text, file=file))
 
 
 @import_.command("luci")
@@ -174,6 +181,8 @@ def _import(
         raise click.UsageError(str(error)) from None
     _report(session, found, wanted)
     refused = [entry for entry in found if entry.refused]
+    if not found and (wanted.to is not None or wanted.apply):
+        raise Failure(f"{printable(file)} has no schedule of {kind}. Nothing was written.", FAILED)
     if refused and not wanted.skip_bad:
         done = " Nothing was written." if wanted.to is not None or wanted.apply else ""
         raise Failure(
@@ -181,9 +190,9 @@ def _import(
         )
     taken = [entry for entry in found if not entry.refused]
     if wanted.to is not None:
-        _write(wanted.to, kind, taken, wanted.source)
+        _write(wanted.to, kind, taken, wanted.source, refused)
     if wanted.apply:
-        _apply(session, taken, wanted)
+        _apply(session, taken, wanted, prune=not refused)
 
 
 def entry_of(found: Found) -> dict[str, Any]:
@@ -197,8 +206,7 @@ def entry_of(found: Found) -> dict[str, Any]:
 
 
 def _checked(found: list[Found]) -> list[Found]:
-    """Refuse what no definition can say, and the second of two of the same name."""
-    names: set[str] = set()
+    """Refuse what no definition can say."""
     judged = []
     for entry in found:
         if not entry.refused:
@@ -206,10 +214,6 @@ def _checked(found: list[Found]) -> list[Found]:
                 definition_of({**entry_of(entry), "schedule": entry.expression or "@never"}, entry.place)
             except BadDefinitions as error:
                 entry = replace(entry, refused=str(error).removeprefix(f"{entry.place}: "))
-        if not entry.refused and entry.name in names:
-            entry = replace(entry, refused="another one has this name")
-        if not entry.refused:
-            names.add(entry.name)
         judged.append(entry)
     return judged
 
@@ -260,20 +264,28 @@ def _lines(record: Record) -> list[str]:
 # --- what is done ------------------------------------------------------------------------------------------
 
 
-def definitions_text(kind: str, found: list[Found], source: str) -> str:
-    """Return a definitions file with what was found; what it cannot hold stands there as a command."""
-    parts = [
+def definitions_text(kind: str, found: list[Found], source: str, refused: Sequence[Found] = ()) -> str:
+    """Return a definitions file with what was found; what it cannot hold stands there as a command.
+
+    What was refused is named, and a file that lacks it removes nothing.
+    """
+    head = (
         f"# Schedules taken over from {kind}. `bedrockjobs apply` makes them the server's.\n"
         f"source = {toml_text(source)}\n"
-    ]
+    )
+    if refused:
+        head += "prune = false  # some were left out: what the server has of them stays\n"
+    for entry in refused:
+        head += toml_comment(f"left out: {entry.name} ({entry.place}): {entry.refused}") + "\n"
+    parts = [head]
     schedules = [toml_entry(entry_of(entry), entry.warnings) for entry in found if entry.expression]
     for entry in found:
         if not entry.expression:
             words = [f"{name}={value}" for name, value in _loop(entry).items()]
-            comments = "".join(f"# {warning}\n" for warning in entry.warnings)
+            comments = "".join(f"{toml_comment(warning)}\n" for warning in entry.warnings)
             parts.append(
                 f"# Follows the end of its last run, not the clock, so it is no schedule: create it once.\n"
-                f"{comments}# {shlex.join(['bedrockjobs', 'call', 'CreateJob', *words])}\n"
+                f"{comments}{toml_comment(shlex.join(['bedrockjobs', 'call', 'CreateJob', *words]))}\n"
             )
     return "\n".join([*parts, *(schedules or ["schedules = []\n"])])
 
@@ -285,19 +297,22 @@ def _loop(found: Found) -> dict[str, str]:
     return {key: value if isinstance(value, str) else jsontext.dump(value) for key, value in given.items()}
 
 
-def _write(to: Path, kind: str, found: list[Found], source: str) -> None:
+def _write(to: Path, kind: str, found: list[Found], source: str, refused: list[Found]) -> None:
     try:
-        to.write_text(definitions_text(kind, found, source))
+        to.write_text(definitions_text(kind, found, source, refused))
     except OSError as error:
         raise Failure(f"{to}: {error.strerror or error}", FAILED) from None
     click.echo(f"Wrote {printable(str(to))}; `bedrockjobs apply` takes it.", err=True)
 
 
-def _apply(session: Session, found: list[Found], wanted: _Wanted) -> None:
+def _apply(session: Session, found: list[Found], wanted: _Wanted, *, prune: bool) -> None:
+    """Make them the server's; what is there of a source whose file had errors is not removed."""
     schedules: list[Definition] = [
         definition_of(entry_of(entry), entry.place) for entry in found if entry.expression
     ]
-    synchronize(session, wanted.source, schedules, by=wanted.by, yes=wanted.yes)
+    synchronize(session, wanted.source, schedules, by=wanted.by, prune=prune, yes=wanted.yes)
+    if not prune:
+        click.echo("Nothing was removed: some schedules of the file were left out.", err=True)
     for entry in found:
         if not entry.expression:
             reply = session.record(built(CreateJob, _loop(entry)))

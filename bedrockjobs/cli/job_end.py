@@ -29,6 +29,10 @@ _exit_code_option = click.option("--exit-code", metavar="NUMBER", help="Exit sta
 
 def _end(session: Session, command: Command[Any], job_id: str, outcome: str) -> None:
     session.ask(command)
+    _say(session, job_id, outcome)
+
+
+def _say(session: Session, job_id: str, outcome: str) -> None:
     write_one(_outcome(job_id, outcome), session.form, f"{outcome.capitalize()} job {job_id}.")
 
 
@@ -59,6 +63,9 @@ def finish(session: Session, job_id: str, data: str | None, exit_code: str | Non
 @click.option("--ignore-repeat", is_flag=True, help="Use --delay or --next-run although the job repeats.")
 @click.option("--revive", is_flag=True, help="Also queue a FAILED job again.")
 @click.option("--returned", is_flag=True, help="Hand it back as if it had never been taken.")
+@click.option(
+    "--snoozed", is_flag=True, help="It was put off and has not failed; the attempt does not count."
+)
 @_run_option
 @talks
 @pass_session
@@ -76,6 +83,7 @@ def retry(session: Session, /, job_id: str, delay: float | None, run: str | None
             "ignoreRepeat": given["ignore_repeat"] or None,
             "revive": given["revive"] or None,
             "returned": given["returned"] or None,
+            "snoozed": given["snoozed"] or None,
             "runID": run,
         },
     )
@@ -113,12 +121,18 @@ def fail(session: Session, /, job_id: str, error: str | None, run: str | None, *
 @talks
 @pass_session
 def cancel(session: Session, job_id: str, deletes: bool) -> None:
-    """Cancel a child job that has not run.
+    """Cancel a child job that has not run, or stop a job that a worker runs.
 
-    A job without a parent cannot be cancelled: `job delete` is meant, or --delete.
+    A run is stopped by SIGTERM, and by SIGKILL after the job's grace; the job is over when it has ended.
+    A queued job without a parent cannot be cancelled: `job delete` is meant, or --delete.
     """
     try:
-        _end(session, built(CancelJob, {"jobID": job_id}), job_id, "cancelled")
+        run_id = session.record(built(CancelJob, {"jobID": job_id})).get("runID")
+        if run_id is None:
+            _say(session, job_id, "cancelled")
+        else:
+            said = f"Stopping run {run_id}; job {job_id} is cancelled when it has ended."
+            write_one(_outcome(job_id, "stopping"), session.form, said)
     except Refusal as refusal:
         if not isinstance(refusal.error, NotFound) or NO_PARENT not in refusal.error.reason.lower():
             raise

@@ -49,6 +49,7 @@ STATE_COLOURS = {
     "frozen": "magenta",
     "terminated": "yellow",
     "killed": "yellow",
+    "snoozed": "blue",
     "active": "green",
     "quiet": "yellow",
     "draining": "yellow",

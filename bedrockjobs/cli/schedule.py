@@ -34,7 +34,9 @@ from bedrockjobs.commands import CreateJob, DeleteJob, ListJobs, ListSchedules, 
 
 SCHEDULES = Listing(ListSchedules, "schedules", "after", "jobID", LIST_MAX)
 
-_REPEAT = re.compile(r"(?:CRON(?=\s|$)\s*)?(?:TZ=(?P<zone>\S*)\s*)?(?P<expression>.*)", re.I | re.S)
+_REPEAT = re.compile(
+    r"(?:CRON(?=[ \t]|$)[ \t]*)?(?:TZ=(?P<zone>[^ \t]*)[ \t]*)?(?P<expression>.*)", re.I | re.S
+)
 
 _name_argument = click.argument("name", shell_complete=schedule_names)
 _zone_option = click.option(

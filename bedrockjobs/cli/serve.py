@@ -14,8 +14,8 @@ import click
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from bedrockjobs.base.config import Settings
 from bedrockjobs.base.duration import WORDS, duration_text, seconds_of
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.options import MAIN_SECTION, SectionedCommand, SectionedOption
 from bedrockjobs.observe import logs
 

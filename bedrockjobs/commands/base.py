@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, get_args
 
@@ -16,7 +17,7 @@ from pydantic import ConfigDict, Field, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
 
 from bedrockjobs.base import jsontext, shapes
-from bedrockjobs.base.config import JSON_DEPTH_MAX
+from bedrockjobs.base.config import JSON_VALUES_MAX
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.wire import Escaped, RawJSON, Spliced, Whole, Wire, command_error, wire_name
 
@@ -113,21 +114,30 @@ class Parameters(Wire):
         With ``strict`` an unknown name is refused (``402 Unknown attribute``), without it is ignored.
         Raises ValueError where the text is not a JSON object.
         """
-        jsontext.check_object(text, levels=JSON_DEPTH_MAX + jsontext.ENVELOPE_LEVELS)
-        found: dict[str, Any] = {}
-        for name, raw in jsontext.members(text).items():
-            if cls.wire_names.get(name.lower()) != name:
-                if strict:
-                    raise BadArguments(f"Unknown attribute {name[:100]}", cls._known(name))
-                continue
-            if raw != "null":
-                found[name] = RawJSON(raw) if name in cls.spliced else jsontext.parse(raw)
-        return found
+        try:
+            texts = _attributes(cls).of(text, strict=strict)
+        except jsontext.UnknownAttribute as error:
+            name = str(error)
+            raise BadArguments(f"Unknown attribute {name[:100]}", cls._known(name)) from None
+        return {
+            name: RawJSON(value) if name in cls.spliced else jsontext.parse(value, values=JSON_VALUES_MAX)
+            for name, value in texts.items()
+        }
 
     @classmethod
     def _known(cls, name: str) -> str:
         near = cls.wire_names.get(name.lower())
         return f"expected {near}" if near else f"expected one of {', '.join(sorted(cls.wire_names.values()))}"
+
+    def with_value(self, field: str, value: Any) -> Self:
+        """Return the same with another value, already validated, of a field that was given."""
+        found = self.__class__.__new__(self.__class__)
+        put = object.__setattr__  # they are frozen; `model_copy` takes twice the time
+        put(found, "__dict__", {**self.__dict__, field: value})
+        put(found, "__pydantic_fields_set__", self.__pydantic_fields_set__)
+        put(found, "__pydantic_extra__", None)
+        put(found, "__pydantic_private__", None)
+        return found
 
     def wire(self) -> str:
         """Return what was set as the text of a JSON object, with wire names."""
@@ -143,6 +153,11 @@ class Parameters(Wire):
             else:
                 parts[name] = value if name in self.spliced else jsontext.dump(value)
         return jsontext.join(parts)
+
+
+@cache
+def _attributes(kind: type[Parameters]) -> jsontext.Attributes:
+    return jsontext.Attributes(kind.wire_names.values())
 
 
 class Reply(Wire):

@@ -106,7 +106,7 @@ class JobSpec(JobOptions):
     unique: OnlyTrue = Field(False, description="Update the job of this name, if there is one.")
     overwrite: Boolean = Field(True, description="With unique: false leaves the existing job as it is.")
     parent_job_id: JobID = Field(0, description="Parent, which must be RUNNING, RUNQUEUED or PAUSED.")
-    mock_request: Boolean = Field(False, description="A job for tests: only getMockedJobs takes it.")
+    mock_request: Boolean = Field(False, description="For tests: only getMockedJobs takes it; never repeats.")
     idempotency_key: str | None = Field(
         None,
         min_length=1,
@@ -123,7 +123,7 @@ class JobSpec(JobOptions):
 
 
 def _specs(value: Any) -> list[dict[str, Any]]:
-    return [JobSpec.given(text) for text in json_list(value)]
+    return [JobSpec.given(text) for text in json_list(value, JOBS_PER_CREATE_MAX)]
 
 
 class JobIDReply(Reply):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -105,6 +105,11 @@ class RetryJob(Ending):
     ignore_repeat: Boolean = Field(False, description="Use nextRun or delay although the job repeats.")
     returned: Boolean = Field(False, description="Hand it back as if it had never been taken.")
     revive: Boolean = Field(False, description="Also queue a FAILED job again.")
+    snoozed: Boolean = Field(
+        False,
+        description="It was put off, not failed: its run ends as snoozed, and no attempt is used.",
+    )
+    exit_code: Whole | None = Field(None, description="Exit status of the command that ran.")
 
 
 class FailJob(Ending):
@@ -142,6 +147,10 @@ class FinishResults(Reply):
     results: list[FinishResult]
 
 
+def _ends(value: Any) -> list[dict[str, Any]]:
+    return [FinishSpec.given(text) for text in json_list(value, JOBS_PER_CREATE_MAX)]
+
+
 class FinishJobs(Command[FinishResults]):
     """Finish several jobs, each for itself: one that is refused does not hinder the others."""
 
@@ -165,26 +174,37 @@ class FinishJobs(Command[FinishResults]):
             max_length=JOBS_PER_CREATE_MAX,
             description="jobID, data, runID and exitCode of each job.",
         ),
-        BeforeValidator(lambda value: [FinishSpec.given(text) for text in json_list(value)]),
+        BeforeValidator(_ends),
     ]
 
     _no_list = model_validator(mode="before")(empty_for_no_list)
 
 
-class CancelJob(Command[Empty]):
-    """Cancel a child job that has not run."""
+class CancelReply(Reply):
+    """Empty, or with the run that is told to stop."""
+
+    run_id: int | None = None
+
+
+class CancelJob(Command[CancelReply]):
+    """Cancel a child job that has not run, or stop the run of a job whose worker sends heartbeats."""
 
     role = "produce"
     example = Example({"jobID": 2})
     refusals = [
         NO_JOB,
         Refusal(
-            404, "Invalid jobID - Cannot cancel a job without a parent", "It is no child: see DeleteJob."
+            404,
+            "Invalid jobID - Cannot cancel a job without a parent",
+            "It is no child, and no worker with heartbeats runs it: see DeleteJob.",
         ),
         Refusal(404, "Invalid jobID - Cannot cancel a job with children", "It is a parent."),
     ]
 
-    job_id: JobID = Field(description="Child to cancel.")
+    job_id: JobID = Field(
+        description="Job to cancel. One that runs is stopped (TERM, KILL after its `grace`); then a child is"
+        " CANCELLED, a job that repeats is queued for its next run, any other is deleted."
+    )
 
 
 class DeleteJob(Command[Empty]):
@@ -205,6 +225,7 @@ class RequeueJobs(Command[Empty]):
     """Give back jobs that were taken and never delivered; their nextRun becomes their creation time."""
 
     role = "work"
+    all_or_nothing = True
     example = Example({"jobIDs": [1, 2]})
 
     job_ids: Annotated[

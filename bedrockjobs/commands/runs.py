@@ -22,7 +22,7 @@ from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, 
 from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
 from bedrockjobs.commands.take import Pattern, Patterns
 
-RunStatus = Literal["running", "success", "fail", "timeout", "frozen", "terminated", "killed"]
+RunStatus = Literal["running", "success", "fail", "timeout", "frozen", "terminated", "killed", "snoozed"]
 
 Limit = Annotated[Whole, Field(ge=1, le=LIST_MAX)]
 

@@ -134,7 +134,7 @@ class ListTicks(Command[TicksReply]):
             "ticks": [
                 {
                     "tick": "2026-11-21 06:00:00", "until": "2026-11-21 06:00:00", "count": 1,
-                    "outcome": "ran", "reason": "", "late": 0, "runID": 7,
+                    "outcome": "fired", "reason": "", "late": 0, "runID": 7,
                 }
             ]
         },
@@ -179,6 +179,11 @@ class SyncReply(Reply):
     unchanged: list[str]
 
 
+def _wanted(value: Any) -> list[dict[str, Any]]:
+    found = json_list(value, SCHEDULES_PER_SYNC_MAX, empty=True)
+    return [JobSpec.given(text, strict=True) for text in found]
+
+
 class SyncSchedules(Command[SyncReply]):
     """Make a source's schedules what they should be: adds, changes and removes in one commit."""
 
@@ -208,10 +213,12 @@ class SyncSchedules(Command[SyncReply]):
         list[JobSpec],
         Spliced(),
         Field(max_length=SCHEDULES_PER_SYNC_MAX, description="Parameters of CreateJob for each schedule."),
-        BeforeValidator(
-            lambda value: [JobSpec.given(text, strict=True) for text in json_list(value, empty=True)]
-        ),
+        BeforeValidator(_wanted),
         SchedulesShape(),
     ]
+    prune: Boolean = Field(
+        True,
+        description="Remove the source's schedules that are not among these.",
+    )
     dry_run: Boolean = Field(False, description="Only tell the difference.")
     by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")

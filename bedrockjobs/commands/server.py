@@ -76,7 +76,7 @@ class QueryReply(Reply):
 
 
 class Query(Command[QueryReply]):
-    """Run one SELECT on a read-only connection, with a limit of time and of rows."""
+    """Run one SELECT, read-only, in a process of its own with limits of time, memory, rows and bytes."""
 
     group = "server"
     where = "reader"
@@ -85,11 +85,12 @@ class Query(Command[QueryReply]):
     refusals = [
         Refusal(402, "Bad query", "SQLite cannot read the SQL."),
         Refusal(502, "Query Missing Semicolon", "The statement does not end in `;`."),
-        Refusal(502, "Query aborted", "It is no SELECT, or asks for what is not allowed."),
+        Refusal(502, "Query aborted", "It is no SELECT, or asks for what is not allowed or too much."),
         Refusal(502, "Too many rows", "More rows than `query_rows_max`."),
         Refusal(502, "Answer too large", "More bytes than `query_bytes_max`."),
         Refusal(555, "Timeout", "It ran longer than `query_s`."),
         Refusal(429, "Too many queries", "More than `query_waiting_max` run or wait."),
+        Refusal(503, "No process for Query", "None can be started; the log tells why."),
     ]
 
     query: str = Field(min_length=1, max_length=QUERY_CHARS_MAX, description="One SELECT that ends in `;`.")

@@ -9,12 +9,15 @@ from pydantic_core import PydanticCustomError
 
 from bedrockjobs.base import shapes
 from bedrockjobs.base.config import (
+    GLOB_CHARS_MAX,
+    GLOB_STARS_MAX,
     JOBS_PER_GET_MAX,
     NAME_CHARS_MAX,
     PATTERN_CHARS_MAX,
     PATTERNS_MAX,
     WORKER_CHARS_MAX,
 )
+from bedrockjobs.base.glob import is_plain
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import Boolean, JobID, Priority, Whole, listed, refused
 from bedrockjobs.commands.base import Command, Example, Parameters, Refusal, Reply
@@ -31,9 +34,20 @@ def _patterns(value: Any) -> Any:
 
 
 def _pattern_length(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > PATTERN_CHARS_MAX:
+    if isinstance(value, str) and len(value) > GLOB_CHARS_MAX:
+        raise PydanticCustomError("expected", f"at most {GLOB_CHARS_MAX} characters")
+    if isinstance(value, str) and value.count("*") > GLOB_STARS_MAX:
+        raise PydanticCustomError("expected", f"at most {GLOB_STARS_MAX} stars in a pattern")
+    return value
+
+
+def _names_length(value: Any) -> Any:
+    """Check a pattern, a comma list of names, or one name, which may be longer than any job's."""
+    if not isinstance(value, str) or ("," not in value and not is_plain(value)):
+        return _pattern_length(value)
+    if len(value) > PATTERN_CHARS_MAX:
         raise PydanticCustomError("expected", f"at most {PATTERN_CHARS_MAX} characters")
-    if isinstance(value, str) and value.count(",") >= PATTERNS_MAX:
+    if value.count(",") >= PATTERNS_MAX:
         raise PydanticCustomError("expected", f"a comma list of at most {PATTERNS_MAX} names")
     return value
 
@@ -50,9 +64,9 @@ def _no_count(_: Any) -> None:
 Pattern = Annotated[
     str,
     BeforeValidator(_pattern_length),
-    Shape(lambda: {"type": "string", "maxLength": PATTERN_CHARS_MAX}),
+    Shape(lambda: {"type": "string", "maxLength": GLOB_CHARS_MAX}),
 ]
-NamePattern = Annotated[str, BeforeValidator(_pattern_length), Shape(shapes.pattern, "NamePattern")]
+NamePattern = Annotated[str, BeforeValidator(_names_length), Shape(shapes.pattern, "NamePattern")]
 Patterns = Annotated[
     list[str],
     Field(min_length=1, max_length=PATTERNS_MAX),
@@ -85,6 +99,7 @@ class TakeOptions(Parameters):
     """How a job is taken."""
 
     get_mocked_jobs: Boolean = Field(False, description="Take mocked jobs too.")
+    mock_request: Boolean = Field(False, description="Another spelling of getMockedJobs.")
     worker: str | None = Field(
         None, min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker; opens a run."
     )
@@ -94,6 +109,11 @@ class TakeOptions(Parameters):
     accepts: Accepts = Field((), description="Jobs with a command of their own to take too: cmd, argv, url.")
     host: str = Field("", max_length=NAME_CHARS_MAX, description="Machine the worker is on.")
     pid: Whole = Field(0, description="Its process.")
+
+    @property
+    def wants_mocked(self) -> bool:
+        """Tell whether mocked jobs are asked for as well."""
+        return self.get_mocked_jobs or self.mock_request
 
 
 class TakeSpec(TakeOptions):

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import WAIT_MS_DEFAULT, WAIT_MS_MAX, Settings
+from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import ServerFault, Unavailable
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
 from bedrockjobs.engine.events import DrainsChanged, Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.failing import set_aside
 from bedrockjobs.engine.maintenance import Done, Maintenance
 from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission
 from bedrockjobs.engine.unit import perform, unit
@@ -23,7 +25,8 @@ from bedrockjobs.engine.waiting import Group, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest
-from bedrockjobs.store.base import Engine, StoreError, Unit
+from bedrockjobs.store.base import Engine, Unit
+from bedrockjobs.store.faults import RowDamaged, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ SERVED_AT_ONCE_MAX = 200
 class Work:
     """What one transaction did, until it is on disk or undone."""
 
-    __slots__ = ("careful", "context", "done", "outcomes")
+    __slots__ = ("careful", "context", "done", "left", "outcomes")
 
     def __init__(self, context: Context, *, careful: bool) -> None:
         """Begin; ``careful`` work undoes each thing that fails, the usual one is undone as a whole."""
@@ -43,6 +46,8 @@ class Work:
         self.outcomes: list[tuple[Submission, Outcome]] = []
         """The answers that follow the commit."""
         self.done = Done()
+        self.left: list[Submission] = []
+        """The commands that have to go into the next transaction."""
 
 
 class Batch:
@@ -70,8 +75,11 @@ class Batch:
         self.may_wait = True
         """Whether a GetJob may begin to wait; not while the server stops."""
 
-    def run(self, open_unit: Unit, submissions: Sequence[Submission], *, careful: bool) -> Work:
-        """Do commands in the open transaction; raises where the whole of it has to be undone."""
+    def run(self, open_unit: Unit, submissions: list[Submission], *, careful: bool) -> Work:
+        """Do commands in the open transaction; raises where the whole of it has to be undone.
+
+        Those that are left over, since the answers are too large together, are taken out of ``submissions``.
+        """
         maintenance = self._maintenance
         context = Context(
             open_unit,
@@ -89,7 +97,7 @@ class Batch:
         waiting = self._waiting
         if waiting.count:
             self._serve_ready(work)
-        outcomes, special = work.outcomes, careful or self._engine.tight
+        outcomes, special, size = work.outcomes, careful or self._engine.tight, 0
         for submission in submissions:
             command = submission.command
             if special or command is None:
@@ -100,8 +108,16 @@ class Batch:
                     self._park(work, submission, outcome.waits_for)
                 else:
                     outcomes.append((submission, outcome))
+                    if isinstance(outcome, Answer):
+                        size += len(outcome.body)
             if waiting.count:
                 self._serve_ready(work)
+            if size > BATCH_ANSWER_BYTES_MAX:
+                following = submissions.index(submission) + 1
+                work.left = submissions[following:]
+                del submissions[following:]
+                break
+        command = None  # what follows is not its doing
         if waiting.count:
             self._regroup(open_unit)
             self._serve_due(work)
@@ -158,6 +174,10 @@ class Batch:
         wait_ms = WAIT_MS_DEFAULT if timeout is None else timeout
         if submission.gone or wait_ms <= 0 or not self.may_wait:
             work.outcomes.append((submission, take.nothing(request)))
+            return
+        if not self._waiting.has_room_for(request, self._settings.patterns_waiting_max):
+            refused = Unavailable("Too many patterns are waited for", "names: ask for fewer, or do not wait")
+            work.outcomes.append((submission, take.nothing(request) if request.shape == "then" else refused))
             return
         self._seq += 1
         deadline = self._clock.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
@@ -228,6 +248,10 @@ class Batch:
             outcome = unit(work.context, act) if work.careful else act()
         except StoreError:
             raise
+        except RowDamaged as error:
+            if not work.careful:
+                raise
+            outcome = unit(work.context, partial(set_aside, work.context, error.job))
         except Exception:
             if not work.careful:
                 raise

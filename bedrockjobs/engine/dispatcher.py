@@ -1,39 +1,38 @@
 """Commands go in one queue; all that is there goes into one transaction; answers follow its commit.
 
 The event loop does the statements, which take microseconds and stay in memory. A thread of its own does the
-commit, which waits for the disk: meanwhile the loop reads the requests of the next transaction. So the two
-never compete for the interpreter, which cost throughput when a thread did both. Nothing
-here knows of protocols or SQL.
+commit, which waits for the disk: meanwhile the loop reads the requests of the next one. It knows no SQL.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import Unavailable
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.batch import Batch, Work
+from bedrockjobs.engine.commit_thread import CommitThread
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Taken
 from bedrockjobs.engine.handlers.registry import plan_of
+from bedrockjobs.engine.health import Health
 from bedrockjobs.engine.maintenance import Maintenance, Minutes
 from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.waiting import Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.store.base import Engine, StoreBroken, StoreBusy, StoreError, StoreFull, Unit
+from bedrockjobs.store.base import Engine, Unit
+from bedrockjobs.store.faults import RowDamaged, StoreBroken, StoreBusy, StoreError, StoreFull
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +41,6 @@ WAKE_LATE_S = 0.001
 
 SLEEP_S_MAX = 1.0
 """The longest sleep: a change of the file by others, and of the system's clock, is noticed after that."""
-
-ROOM_LOOK_S = 0.5
-"""Time between two looks whether a disk that was full has room again."""
 
 PUT_BACK_TRIES_MAX = 1_000
 """How often it is tried to put a job back while the database refuses, ``busy_s`` apart."""
@@ -90,12 +86,12 @@ class Dispatcher:
         self._draining = self._broken = False
         self._look_outside = False  # whether it is time to ask if somebody else changed the database
         self._idle: asyncio.Future[None] | None = None
-        self._look_for_room = 0.0
         self._busy_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0  # when it wakes, in the loop's seconds
-        self._commits: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._commit_all, name="commit", daemon=True)
+        self._commits = CommitThread()
+        self.health = Health(engine, clock)
+        """Whether the database can be written."""
         self.pending = 0
         """Commands that were submitted and not yet answered, without those that wait for a job."""
         self.commands = 0
@@ -105,7 +101,7 @@ class Dispatcher:
 
     def start(self) -> None:
         """Start the thread that commits."""
-        self._thread.start()
+        self._commits.start()
         self._schedule()
 
     @property
@@ -161,8 +157,7 @@ class Dispatcher:
         await self._until_idle()  # what these answers could not deliver goes back
         if self._timer is not None:
             self._timer.cancel()
-        self._commits.put(None)
-        await asyncio.to_thread(self._thread.join)
+        await self._commits.end()
         if not self._broken:
             with suppress(StoreError):  # without it, ticks since the last write count as passed unserved
                 self._engine.begin().set_seen(stamp(self._clock.now()))
@@ -201,11 +196,19 @@ class Dispatcher:
             self._rest()
             return
         self._open = True
+        self._run(None, submissions, careful)
+
+    def _run(self, unit: Unit | None, submissions: list[Submission], careful: bool) -> None:
+        """Do a transaction; what its unit has to load comes first, a slice in each turn of the loop."""
         try:
-            unit = self._begin(submissions, careful=careful)
+            unit = unit or self._begin(submissions, careful=careful)
             if unit is None:
                 return
+            if not unit.load():
+                self._loop.call_soon(self._run, unit, submissions, careful)
+                return
             work = self._batch.run(unit, submissions, careful=careful)
+            self._gathered.extendleft(reversed(work.left))
             if not unit.changed:
                 self._engine.commit()  # nothing to write: the disk is not asked
                 self._committed(submissions, work, None)
@@ -218,13 +221,15 @@ class Dispatcher:
     def _begin(self, submissions: list[Submission], *, careful: bool) -> Unit | None:
         """Begin a transaction; return None where another process has the database, to try again later."""
         try:
-            unit = self._engine.begin(plan_of(one.command) for one in submissions if one.command is not None)
+            plans = (plan_of(one.command) for one in submissions if one.command is not None)
+            unit = self._engine.begin(plans, loaded=False)
         except StoreBusy as error:
             now = self._clock.monotonic()
             self._busy_since = now if self._busy_since is None else self._busy_since
             self._open = False
             if now - self._busy_since >= self._settings.busy_s:
                 self._busy_since = None
+                self.health.failed(error)
                 self._refuse(submissions, error)
             elif careful:
                 self._again.appendleft(submissions)
@@ -235,11 +240,6 @@ class Dispatcher:
             return None
         self._busy_since = None
         return unit
-
-    def _commit_all(self) -> None:
-        """Commit what comes; the body of the thread."""
-        while (commit := self._commits.get()) is not None:
-            commit()
 
     def _commit(self, submissions: list[Submission], work: Work) -> None:
         failure: Exception | None = None
@@ -261,9 +261,7 @@ class Dispatcher:
             self._on_commit(took_s, len(submissions))
         self.commits += bool(submissions)
         self.commands += len(submissions)
-        if self._engine.tight and self._clock.monotonic() >= self._look_for_room:
-            self._look_for_room = self._clock.monotonic() + ROOM_LOOK_S
-            self._engine.look_for_room()
+        self.health.committed(wrote=took_s is not None)
         self.pending -= self._batch.accept(work)
         self._open = False
         self._deliver(work.outcomes)
@@ -295,7 +293,8 @@ class Dispatcher:
             return
         if fault is not None:
             log.error("the database refused: %s", fault)
-        else:
+            self.health.failed(fault)
+        elif not isinstance(error, RowDamaged):  # which is told when the row is set aside
             log.error("a transaction failed", exc_info=error)
         try:
             self._batch.undo()
@@ -359,6 +358,7 @@ class Dispatcher:
         self._look_outside = True
         if not self._open:  # else its commit may fail, and undo that somebody began to wait
             self._answer_overdue()
+            self.health.look()
         self._next()
 
     def _answer_overdue(self) -> None:

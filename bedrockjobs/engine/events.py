@@ -123,6 +123,8 @@ class TicksEntered(NamedTuple):
     outcome: str
     ticks: int
     late_s: int
+    reason: str = ""
+    """Why they were skipped."""
 
 
 class WorkerAsked(NamedTuple):

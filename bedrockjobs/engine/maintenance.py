@@ -10,26 +10,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Protocol
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.wire import after_seconds, moment_of, stamp_ms
+from bedrockjobs.base.wire import after_seconds, moment_of, stamp, stamp_ms
 from bedrockjobs.engine.events import DrainsChanged, RunRestored
 from bedrockjobs.engine.handlers import control, failing, hosts, ticks
+from bedrockjobs.engine.handlers.clock_set_back import plan_anew
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.handlers.trigger import pass_over
 from bedrockjobs.engine.unit import unit
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.rows import Job, PauseRow
-from bedrockjobs.store.base import Engine, StoreError
+from bedrockjobs.store.base import Engine
+from bedrockjobs.store.faults import RowDamaged, StoreError
 
 log = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 100
 """Jobs whose time is over that one transaction deals with, so that it stays short."""
 
-CLEAN_S = 3_600
+CLEAN_EVERY = timedelta(hours=1)
 """Time between two looks for what is too old to be kept."""
 
 CLEAN_MORE_S = 1
@@ -37,6 +40,9 @@ CLEAN_MORE_S = 1
 
 SETTLE_S = 15.0
 """Time for workers to come back after a restart, before schedules on all hosts fire; over HEARTBEAT_S."""
+
+JUMP_S = 60.0
+"""A change of the clock that is told, and after which schedules are planned anew; a time server's is less."""
 
 SEEN_S = 10.0
 """Time between two notes that the server is alive, which go with other writes."""
@@ -70,9 +76,17 @@ class Done:
     started: bool = False
     news: int = 0
     """How many of the workers' news were written."""
-    clean_in_s: float | None = None
+    cleaned: bool = False
+    clean_more: bool = False
+    """Whether there was more that is too old than one transaction should delete."""
     minute: str | None = None
     """The minute that began."""
+    ahead_s: float | None = None
+    """How far the date is ahead of the monotonic seconds, where the clock was set."""
+    set_back: tuple[str, list[int]] | None = None
+    """What the clock showed before it was set back, and the jobs to plan anew."""
+    planned: int = 0
+    """How many of them were."""
 
 
 class Maintenance:
@@ -92,11 +106,17 @@ class Maintenance:
         self._seen_at = clock.monotonic()
         self._settled_at = clock.monotonic() + (SETTLE_S if self.seen else 0)
         """When the workers of the server before this one have said that they are there."""
-        self._clean_at = clock.monotonic() + CLEAN_S
+        self._clean_at = clock.now() + CLEAN_EVERY
+        """When what is too old is looked for, by the date: it is as old as the date says."""
+        self._clean_more_at: float | None = None
+        """When more of it is deleted, in monotonic seconds; None where the last look found no more."""
         self._failures: dict[Hashable, int] = {}
         self._not_before: dict[Hashable, float] = {}
         """When something that failed, and that no table postpones, is tried again, in monotonic seconds."""
         self._started = False
+        self._ahead_s = clock.ahead_s()
+        self._before, self._to_plan = "", list[int]()
+        """What the clock showed before it was set back, and the jobs that are still to be planned anew."""
 
     # --- when --------------------------------------------------------------------------------------------
 
@@ -106,10 +126,10 @@ class Maintenance:
 
     def sleep_s(self) -> float:
         """Return the seconds until there is something to do."""
-        if not self._started or self._workers.news:
+        if not self._started or self._workers.news or self._to_plan or self._clock_moved_s():
             return 0.0
         now = self._clock.monotonic()
-        sleep = min(self._workers.sleep_s(), self._clean_at - now)
+        sleep = min(self._workers.sleep_s(), self._until_cleaning_s(now))
         if self._engine.next_on_all_hosts() is not None and self._settled_at > now:
             sleep = min(sleep, self._settled_at - now)
         soonest = self.next_stamp()
@@ -119,6 +139,21 @@ class Maintenance:
                 until = max(until, min(self._not_before.values()) - now)
             sleep = min(sleep, until)
         return sleep
+
+    def _until_cleaning_s(self, now: float) -> float:
+        """Return the seconds until what is too old is looked for; ``now`` is in monotonic seconds."""
+        today = self._clock.now()
+        self._clean_at = min(self._clean_at, today + CLEAN_EVERY)  # the date may have been set back
+        until = (self._clean_at - today).total_seconds()
+        return until if self._clean_more_at is None else min(until, self._clean_more_at - now)
+
+    def _clock_moved_s(self) -> float:
+        """Return by how many seconds the clock was set since that was told, 0 where it hardly was."""
+        moved = self._clock.ahead_s() - self._ahead_s
+        if abs(moved) >= JUMP_S:
+            return moved
+        self._ahead_s += moved
+        return 0.0
 
     def next_stamp(self) -> str | None:
         """Return the next date that matters to a job or a pause."""
@@ -135,6 +170,13 @@ class Maintenance:
         if not self._started:
             self._start(context)
             done.started = True
+            if self.seen and after_seconds(self.seen, -JUMP_S) > context.now_ms:
+                self._tell_clock(context, done, (context.moment - moment_of(self.seen)).total_seconds())
+        moved_s = self._clock_moved_s()
+        if moved_s:
+            done.ahead_s = self._ahead_s + moved_s
+            self._tell_clock(context, done, moved_s)
+        self._plan_anew(context, done)
         for run_id in self._workers.overdue():
             self._try(
                 context,
@@ -161,8 +203,8 @@ class Maintenance:
                     partial(failing.unless_broken, context, job, fire),
                     partial(_fire_later, context, job),
                 )
-        if now >= self._clean_at:
-            done.clean_in_s = self._clean(context)
+        if self._until_cleaning_s(now) <= 0:
+            done.cleaned, done.clean_more = True, self._clean(context)
 
     def _try(
         self, context: Context, key: Hashable, act: Callable[[], object], later: Callable[[float], object]
@@ -172,6 +214,10 @@ class Maintenance:
             unit(context, act)
         except StoreError:
             raise
+        except RowDamaged as error:
+            unit(context, partial(failing.set_aside, context, error.job))
+            if not isinstance(key, tuple) or key[1] != error.job.job_id:
+                later(TRY_AGAIN_S)
         except Exception as error:
             failures = self._failures.get(key, 0) + 1
             if len(self._failures) >= FAILURES_MAX:
@@ -205,6 +251,28 @@ class Maintenance:
                     lambda _: None,  # its take looks at the missed ticks once more
                 )
 
+    def _tell_clock(self, context: Context, done: Done, moved_s: float) -> None:
+        """Tell that the clock was set; where it was set back, let schedules be planned anew."""
+        before = context.moment - timedelta(seconds=moved_s)
+        detail = f"from {stamp(before)} to {context.now}"
+        log.warning("the system's clock was set %s", detail)
+        context.note("clock set", detail=detail)
+        if moved_s < 0:
+            found = [job.job_id for job in context.unit.repeating() if job.state == "QUEUED"]
+            done.set_back = (stamp(before), found)
+
+    def _plan_anew(self, context: Context, done: Done) -> None:
+        """Plan some of the jobs anew that a clock which was ahead has planned."""
+        now = self._to_plan[:AT_ONCE_MAX]
+        for job_id in now:
+            self._try(
+                context,
+                ("plan", job_id),
+                partial(plan_anew, context, job_id, self._before),
+                lambda _: None,  # it runs when it was planned to
+            )
+        done.planned = len(now)
+
     def _end_pauses(self, context: Context) -> None:
         now = self._clock.monotonic()
         pauses = context.unit.records.pauses()
@@ -228,8 +296,8 @@ class Maintenance:
             context.note(kind, name=worker, detail=there)
         return len(news)
 
-    def _clean(self, context: Context) -> float:
-        """Forget some of what is too old; return the seconds to the next look."""
+    def _clean(self, context: Context) -> bool:
+        """Forget some of what is too old; return whether there is more of it."""
         more = False
 
         def clean() -> None:
@@ -237,7 +305,7 @@ class Maintenance:
             more = context.unit.records.drop_old(context.moment)
 
         self._try(context, "cleaning", clean, lambda _: None)
-        return CLEAN_MORE_S if more else CLEAN_S
+        return more
 
     def note_alive(self, context: Context, done: Done) -> None:
         """Note that the server is alive and what the last minute was, where something is written anyway."""
@@ -257,8 +325,14 @@ class Maintenance:
             self._started = True
         if done.news:
             self._workers.told(done.news)
-        if done.clean_in_s is not None:
-            self._clean_at = self._clock.monotonic() + done.clean_in_s
+        if done.cleaned:
+            self._clean_at = self._clock.now() + CLEAN_EVERY
+            self._clean_more_at = self._clock.monotonic() + CLEAN_MORE_S if done.clean_more else None
+        if done.ahead_s is not None:
+            self._ahead_s = done.ahead_s
+        del self._to_plan[: done.planned]
+        if done.set_back is not None:
+            self._before, self._to_plan = done.set_back
         if done.minute is not None:
             self._minute = done.minute
             self._minutes.begin(done.minute)

@@ -9,7 +9,7 @@ from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.handlers.context import Answer, Taken
 from bedrockjobs.engine.waiting import Waiter
-from bedrockjobs.store.base import StoreError
+from bedrockjobs.store.faults import StoreError
 
 Outcome = Answer | CommandError
 

@@ -15,8 +15,9 @@ from bedrockjobs.base.errors import CommandError
 from bedrockjobs.commands import Command
 from bedrockjobs.engine import handlers
 from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.failing import set_aside
 from bedrockjobs.engine.handlers.registry import HANDLERS, load
-from bedrockjobs.store.base import StoreError
+from bedrockjobs.store.faults import RowDamaged, StoreError
 
 T = TypeVar("T")
 Outcome = Answer | CommandError
@@ -51,7 +52,8 @@ def perform(context: Context, command: Command[Any], *, careful: bool = False) -
     """Do a command; a refusal comes back as the error. Raises what a handler raises that is no refusal.
 
     Most handlers write nothing before they refuse, so that nothing has to be undone: they are done without a
-    savepoint, unless ``careful``. The tests hold them to it.
+    savepoint, unless ``careful``. The tests hold them to it. A command that needs a damaged row is refused
+    where it is done with care, and the row is set aside.
     """
     kind = type(command)
     outcome: Outcome
@@ -62,4 +64,8 @@ def perform(context: Context, command: Command[Any], *, careful: bool = False) -
             outcome = HANDLERS[kind](context, command)
     except CommandError as error:
         return error
+    except RowDamaged as error:
+        if not careful:
+            raise
+        return unit(context, partial(set_aside, context, error.job))
     return outcome

@@ -71,6 +71,8 @@ class Waiting:
         self._tie = 0
         self.count = 0
         """How many wait."""
+        self.globs = 0
+        """How many patterns they wait for that a job is matched with one by one."""
         self._changes: list[tuple[Waiter, bool]] = []
         """Who began to wait (True) or was served since the last commit, so that it can be undone."""
 
@@ -121,6 +123,7 @@ class Waiting:
         if group is None:
             shared = request if request.worker == key[-1] else replace(request, worker=None)
             group = self._groups[key] = Group(key, shared, held=held)
+            self.globs += request.names.globs
             for groups in self._files(group):
                 groups.append(group)
         group.waiters[waiter.seq] = waiter
@@ -133,6 +136,11 @@ class Waiting:
         alone = request.worker in self._held or request.worker in self._alone
         worker = request.worker if alone else None
         return request.names, request.mocked, request.priority, request.accepts, worker
+
+    def has_room_for(self, request: TakeRequest, globs_max: int) -> bool:
+        """Tell whether one more may wait where there may be so many ``globs``."""
+        added = request.names.globs
+        return not added or self._key(request) in self._groups or self.globs + added <= globs_max
 
     def regroup(self, held: frozenset[str], alone: frozenset[str]) -> None:
         """Serve no worker that is ``held`` from now on; one that is ``alone`` has jobs of its own queued."""
@@ -166,6 +174,7 @@ class Waiting:
         self.count -= 1
         if not group.waiters:
             del self._groups[group.key]
+            self.globs -= group.request.names.globs
             for groups in self._files(group):
                 groups.remove(group)
             group.due = None

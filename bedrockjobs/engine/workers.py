@@ -69,6 +69,8 @@ class Worker:
     accepts: tuple[str, ...] = ()
     slots: int = 0
     quiet: bool = False
+    told_drained: bool = False
+    """Whether it was told last that it is drained."""
     runs: set[int] = field(default_factory=set)
 
     @property
@@ -267,16 +269,16 @@ class WorkerRegistry:
                 run.until = self._leases.monotonic() + run.lease_s
         if command.leaving:
             self.leave(command.worker)
-        quiet = command.worker in self.drains
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while (
                     wait_s > 0
                     and not self._ended
                     and not self._is_news(command)
-                    and quiet == (command.worker in self.drains)
+                    and worker.told_drained == (command.worker in self.drains)
                 ):
                     await self._change(command.worker)
+        worker.told_drained = command.worker in self.drains
         return self._answer(command)
 
     def standing(self, command: Heartbeat) -> str:

@@ -5,13 +5,14 @@ What its ``list`` prints is not enough: it has no schedules.
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import replace
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
-from bedrockjobs.imports import gorhill
-from bedrockjobs.imports.found import Found, Unreadable
+from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
+from bedrockjobs.imports import gorhill, json_items
+from bedrockjobs.imports.found import Found, Unreadable, check_count, check_size, once
 from bedrockjobs.schedule import cron
 
 FORMS = (
@@ -20,37 +21,69 @@ FORMS = (
 
 _PROGRAM = "castle-cron"
 _VERBS = ("add", "upd")
+_WORDS_OF_ADD = 4
+
+
+class _Job(NamedTuple):
+    """A struct, or the command that made it, with where it stands."""
+
+    number: int
+    place: str
+    given: dict[str, Any]
+    updates: bool = False
+    """Whether it says itself that it takes the place of an earlier one."""
 
 
 def read(text: str, *, zone: str = "UTC") -> list[Found]:
-    """Read jobs; ``zone`` is the servers' own, by which castle-cron goes. Raises Unreadable."""
+    """Read jobs; ``zone`` is the servers' own, by which castle-cron goes. Raises Unreadable.
+
+    A name that stands there twice is refused with both places; an ``upd`` changes what an ``add`` made.
+    """
+    check_size(text)
     jobs = _structs(text) if text.lstrip()[:1] in ("{", "[") else _lines(text)
-    found: dict[str, Found] = {}
-    for place, job in jobs:
-        entry = _job(job, place, zone)
-        found[entry.name] = entry
-    return list(found.values())
+    return once([_found(job, before, zone) for job, before in _last(jobs)])
 
 
-def _structs(text: str) -> list[tuple[str, dict[str, Any]]]:
-    decoder = json.JSONDecoder()
-    values: list[Any] = []
-    at = 0
+def _last(jobs: list[_Job]) -> list[tuple[_Job, _Job | None]]:
+    """Return the jobs without those that an ``upd`` below changes, which come with it."""
+    found: list[tuple[_Job, _Job | None]] = []
+    places: dict[str, int] = {}
+    for job in jobs:
+        name = str(job.given.get("Name"))
+        if job.updates and name in places:
+            found[places[name]] = (job, found[places[name]][0])
+        else:
+            places[name] = len(found)
+            found.append((job, None))
+    return found
+
+
+def _found(job: _Job, before: _Job | None, zone: str) -> Found:
+    found = _job(job, zone)
+    if before is None or found.refused:
+        return found
+    return found.with_warning(f"it changes what {before.place} says")
+
+
+def _structs(text: str) -> list[_Job]:
     try:
-        while at < len(text):
-            value, end = decoder.raw_decode(text, at)
-            values += value if isinstance(value, list) else [value]
-            at = end + len(text[end:]) - len(text[end:].lstrip())
+        items = list(islice(json_items.values(text), SCHEDULES_PER_SYNC_MAX + 1))
     except ValueError as error:
         raise Unreadable(f"expected {FORMS}: {error}") from None
-    if not all(isinstance(value, dict) for value in values):
-        raise Unreadable(f"expected {FORMS}")
-    return [(f"job {number}", value) for number, value in enumerate(values, 1)]
+    for item in items:
+        if not isinstance(item.value, dict):
+            raise Unreadable(f"line {item.line}: expected {FORMS}")
+    check_count(items, f"line {items[-1].line if items else 1}")
+    return [
+        _Job(number, f"job {number}, line {item.line}", item.value) for number, item in enumerate(items, 1)
+    ]
 
 
-def _lines(text: str) -> list[tuple[str, dict[str, Any]]]:
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
+def _lines(text: str) -> list[_Job]:
+    found: list[_Job] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:
@@ -59,19 +92,25 @@ def _lines(text: str) -> list[tuple[str, dict[str, Any]]]:
         if not words:
             continue
         verb = next((at for at, word in enumerate(words) if word in _VERBS), None)
-        if program is None or verb is None or verb < program or len(words) < verb + 4:
+        if program is None or verb is None or verb < program or len(words) < verb + _WORDS_OF_ADD:
             raise Unreadable(f"line {number}: expected {FORMS}")
         name, schedule, command, *arguments = words[verb + 1 :]
         job = {"Name": name, "Schedule": schedule, "Cmd": command, "Args": arguments}
-        found.append((f"line {number}", job))
+        found.append(_Job(number, f"line {number}", job, updates=words[verb] == "upd"))
+        check_count(found, f"line {number}")
     return found
 
 
-def _job(job: dict[str, Any], place: str, zone: str) -> Found:
-    given = {key.lower(): value for key, value in job.items()}
+def _job(job: _Job, zone: str) -> Found:
+    given: dict[str, Any] = {}
+    unnamed = Found(f"job-{job.number}", job.place, "", zone=zone)
+    for key, value in job.given.items():
+        if key.lower() in given:
+            return replace(unnamed, refused=f"{key}: it is given twice, in two spellings")
+        given[key.lower()] = value
     name, command, said = (given.get(key) for key in ("name", "cmd", "schedule"))
     arguments = given.get("args") or []
-    found = Found(str(name or place.replace(" ", "-")), place, str(said or ""), zone=zone)
+    found = Found(str(name or unnamed.name), job.place, str(said or ""), zone=zone)
     if not (
         isinstance(name, str) and name and isinstance(command, str) and command and isinstance(said, str)
     ):

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Literal
 
-from bedrockjobs.imports.found import Found, Unreadable
+from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
+from bedrockjobs.imports import json_items
+from bedrockjobs.imports.found import Found, Unreadable, check_count, check_size, once
 from bedrockjobs.imports.rewrite import NoExpression, expression_for, kept_or_rewritten
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.plan import Schedule
@@ -44,29 +47,34 @@ def read(text: str, *, zone: str = "UTC", weekday_0: FirstDay = "sunday") -> lis
     """Read a JSON object of job definitions by name; a definition may be JSON text, as Redis keeps it.
 
     ``zone`` is the servers' own. With ``weekday_0`` monday a cronstring fires as it did in Cronken, with
-    sunday as crontab(5) has it. Raises Unreadable where the text is no such object.
+    sunday as crontab(5) has it. Raises Unreadable where the text is no such object;
+    a name that stands there twice is refused with both places.
     """
+    check_size(text)
     try:
-        jobs = json.loads(text)
+        items = list(islice(json_items.members(text), SCHEDULES_PER_SYNC_MAX + 1))
     except ValueError as error:
         raise Unreadable(f"expected a JSON object of jobs by name: {error}") from None
-    if not isinstance(jobs, dict):
-        raise Unreadable("expected a JSON object of jobs by name")
-    return [
-        _job(Found(name, f"job {number}", ""), definition, zone, weekday_0)
-        for number, (name, definition) in enumerate(jobs.items(), 1)
-    ]
+    check_count(items, f"line {items[-1].line if items else 1}")
+    return once(
+        [
+            _job(Found(item.key, f"job {number}, line {item.line}", ""), item.value, zone, weekday_0)
+            for number, item in enumerate(items, 1)
+        ]
+    )
 
 
 def _job(found: Found, given: Any, zone: str, weekday_0: FirstDay) -> Found:
     try:
-        definition = _object("the definition", json.loads(given) if isinstance(given, str) else given)
+        definition = _object(
+            "the definition", json_items.value_of(given) if isinstance(given, str) else given
+        )
         found = replace(found, said=_said(definition.get("cron_args")))
         return _read_job(found, definition, zone, weekday_0)
-    except json.JSONDecodeError as error:
-        return replace(found, refused=f"expected a JSON object: {error}")
     except (_Refused, cron.BadSchedule) as error:
         return replace(found, refused=str(error))
+    except ValueError as error:
+        return replace(found, refused=f"expected a JSON object: {error}")
 
 
 def _said(arguments: Any) -> str:

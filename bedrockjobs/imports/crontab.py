@@ -11,7 +11,8 @@ import shlex
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bedrockjobs.imports.found import Found, distinct
+from bedrockjobs.base.config import CRONTAB_VARIABLES_CHARS_MAX
+from bedrockjobs.imports.found import Found, check_count, check_size, distinct
 from bedrockjobs.imports.rewrite import NoExpression, kept_or_rewritten
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.days import DayRule
@@ -20,7 +21,7 @@ from bedrockjobs.schedule.cron.zones import find_zone
 
 MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 
-_VARIABLE = re.compile(r"""\s*(?P<quote>["']?)([A-Za-z_][A-Za-z0-9_]*)(?P=quote)\s*=\s*(.*?)\s*""")
+_VARIABLE = re.compile(r"""\s*(?P<quote>["']?)([A-Za-z_][A-Za-z0-9_]*)(?P=quote)\s*=\s*(.*)""")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _PERCENT = re.compile(r"(?<!\\)%")
 _UNNAMEABLE = re.compile(r"[^\w.+-]+")
@@ -38,16 +39,19 @@ class _Variables:
     jitter: str = ""
     mail: str = ""
     others: dict[str, str] = field(default_factory=dict)
+    exports: str = ""
+    """What ``others`` become in a script."""
 
 
 def read(text: str, *, zone: str = "UTC", system: bool = False) -> list[Found]:
     """Read a crontab; ``system`` says that it has a column of users, ``zone`` is the machine's.
 
-    A line that cannot be a schedule is returned as refused.
+    A line that cannot be a schedule is returned as refused. Raises Unreadable for a text that is too long.
     """
+    check_size(text)
     variables = _Variables(zone)
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
+    found: list[Found] = []
+    for number, line in enumerate(text.split("\n"), 1):
         line = line.strip()
         if not line or line.startswith("#"):
             continue
@@ -56,6 +60,7 @@ def read(text: str, *, zone: str = "UTC", system: bool = False) -> list[Found]:
                 found.append(Found(variable[2], f"line {number}", line, refused=problem))
         else:
             found.append(_entry(line, f"line {number}", variables, system))
+        check_count(found, f"line {number}")
     names = distinct(entry.name for entry in found)
     return [replace(entry, name=name) for entry, name in zip(found, names, strict=True)]
 
@@ -81,7 +86,20 @@ def _set(variables: _Variables, name: str, value: str) -> str:
     elif name == "MAILTO":
         variables.mail = value
     else:
-        variables.others[name] = value
+        return _export(variables, name, value)
+    return ""
+
+
+def _export(variables: _Variables, name: str, value: str) -> str:
+    """Note a variable of the commands below; return why it cannot be, if so."""
+    line = f"export {name}={shlex.quote(value)}\n"
+    if len(line) > CRONTAB_VARIABLES_CHARS_MAX:
+        return f"{name}: expected at most {CRONTAB_VARIABLES_CHARS_MAX} characters in all variables"
+    others = {**variables.others, name: line}
+    exports = "".join(others.values())
+    if len(exports) > CRONTAB_VARIABLES_CHARS_MAX:
+        return f"{name}: expected at most {CRONTAB_VARIABLES_CHARS_MAX} characters in all variables"
+    variables.others, variables.exports = others, exports
     return ""
 
 
@@ -137,9 +155,7 @@ def meaning(said: str) -> Schedule:
 
 
 def _options(command: str, variables: _Variables) -> dict[str, Any]:
-    script = _script(command)
-    for name, value in reversed(variables.others.items()):
-        script = f"export {name}={shlex.quote(value)}\n{script}"
+    script = variables.exports + _script(command)
     options: dict[str, Any] = {"cmd": script}
     if variables.shell not in _SHELLS:
         options = {"argv": [variables.shell, "-c", script]}
@@ -154,7 +170,8 @@ def _script(command: str) -> str:
     if len(lines) == 1:
         return lines[0]
     end = "END_OF_INPUT"
-    while end in lines[1:]:
+    taken = frozenset(lines[1:])
+    while end in taken:
         end += "_"
     return "\n".join([f"{{ {lines[0].rstrip()}", f"}} <<'{end}'", *lines[1:], end])
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from bedrockjobs.base.config import SCHEDULE_FILE_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports.rewrite import same_schedule
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.plan import Schedule
 from bedrockjobs.schedule.cron.zones import find_zone, next_moment
+
+PLACES_SHOWN_MAX = 5
+"""Places of one name that a message shows."""
+
+QUOTED_CHARS_MAX = 40
+"""Characters of a file that a message shows."""
 
 
 class Unreadable(ValueError):
@@ -82,14 +89,50 @@ def _times(schedule: Schedule | None, zone: str, after: datetime, count: int) ->
     return found
 
 
+def check_size(text: str) -> None:
+    """Raise Unreadable for a text that is too long to be read."""
+    if len(text) > SCHEDULE_FILE_CHARS_MAX:
+        raise Unreadable(f"expected at most {SCHEDULE_FILE_CHARS_MAX} characters, not {len(text)}")
+
+
+def check_count(found: Sequence[object], place: str) -> None:
+    """Raise Unreadable where there are more definitions than one source can have."""
+    if len(found) > SCHEDULES_PER_SYNC_MAX:
+        raise Unreadable(f"{place}: expected at most {SCHEDULES_PER_SYNC_MAX} schedules")
+
+
+def shortened(text: str) -> str:
+    """Return a part of the file as a message shows it: quoted, and not longer than is good to read."""
+    return repr(text if len(text) <= QUOTED_CHARS_MAX else f"{text[:QUOTED_CHARS_MAX]}...")
+
+
+def once(found: list[Found]) -> list[Found]:
+    """Refuse all that share a name, with the places of each: nobody can tell which of them was meant."""
+    places: dict[str, list[str]] = {}
+    for entry in found:
+        places.setdefault(entry.name, []).append(entry.place)
+    return [
+        entry if len(places[entry.name]) == 1 else replace(entry, refused=_twice(places[entry.name]))
+        for entry in found
+    ]
+
+
+def _twice(places: list[str]) -> str:
+    more = len(places) - PLACES_SHOWN_MAX
+    shown = [*places[:PLACES_SHOWN_MAX], *([f"{more} more"] if more > 0 else [])]
+    return f"{', '.join(shown[:-1])} and {shown[-1]} have one name: expected a name once"
+
+
 def distinct(names: Iterable[str]) -> list[str]:
     """Return the names with ``-2``, ``-3``, ... behind those that came before."""
     found: list[str] = []
     taken: set[str] = set()
+    numbers: dict[str, int] = {}
     for name in names:
-        number, free = 2, name
+        free = name
         while free in taken:
-            free, number = f"{name}-{number}", number + 1
+            number = numbers.get(name, 2)
+            free, numbers[name] = f"{name}-{number}", number + 1
         taken.add(free)
         found.append(free)
     return found

@@ -1,18 +1,21 @@
 """Reading the job definitions of LUCI's scheduler (its cron service), ``luci-scheduler.cfg``.
 
 Its cron schedules are gorhill's, in UTC. The relative ones count from the end of a run, as a repeat of
-Bedrock's does.
+Bedrock's does. What LUCI's own validation would refuse is refused here too, with its line.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
+from urllib.parse import urlsplit
 
 from bedrockjobs.imports import gorhill, textproto
-from bedrockjobs.imports.found import Found
-from bedrockjobs.imports.textproto import Message, Value
+from bedrockjobs.imports.found import Found, Unreadable, check_count, once, shortened
+from bedrockjobs.imports.luci_schema import CONFIG, JOB_TASKS, TASKS, Block, Mismatch, checked
+from bedrockjobs.imports.textproto import Message
 from bedrockjobs.schedule import cron
 
 DELAY_S_MAX = 99_999_999
@@ -21,67 +24,194 @@ DELAY_S_MAX = 99_999_999
 FETCH_TIMEOUT_S = 60
 """What LUCI gives a fetch that names no time-out; ours is the same."""
 
-_INTERVAL = re.compile(r"with\s+(\S+)\s+interval", re.IGNORECASE)
-_DURATION = re.compile(
-    r"(?:(\d{1,6}(?:\.\d+)?)h)?(?:(\d{1,8}(?:\.\d+)?)m(?!s))?(?:(\d{1,8}(?:\.\d+)?)s)?(?:(\d{1,9})ms)?"
-)
-_ACCESS = ("acls", "acl_sets", "realm", "service_account")
-"""Who may do what there; here, that is not kept with a job."""
+FETCH_TIMEOUT_S_MAX = 480
+"""The longest that LUCI takes."""
 
-_TASKS = ("url_fetch", "noop", "buildbucket", "swarming", "swarming_task", "dm", "gitiles")
+LOG_BASE_MIN = 1.0001
+"""The smallest base that LUCI takes for its logarithmic batches."""
+
+DEFAULTS = {"job": "triggered", "trigger": "with 30s interval"}
+"""The schedule of what has none, by the name of its block."""
+
+_ID = re.compile(r"[0-9A-Za-z_\-. )(]{1,100}")
+_REALM = re.compile(r"[a-z0-9_.\-/]{1,400}|@root|@legacy")
+_INTERVAL = re.compile(r"with (\S+) interval")
+_DURATION = re.compile(
+    r"[-+]?(?:0|(?:(?:[0-9]{1,12}(?:\.[0-9]{0,12})?|\.[0-9]{1,12})(?:ns|us|µs|μs|ms|s|m|h)){1,20})"
+)
+_PART = re.compile(r"([0-9.]+)(ns|us|µs|μs|ms|s|m|h)")
+_UNITS = {"h": 3600, "m": 60, "s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_DEFAULT_TAGS = ("scheduler_invocation_id", "scheduler_job_id", "user_agent")
+"""Keys of tags that LUCI writes itself."""
+
+
+class _Refused(ValueError):
+    """One definition is refused."""
 
 
 def read(text: str) -> list[Found]:
-    """Read ``job`` and ``trigger`` blocks; raises Unreadable where the text is no text-format proto."""
-    found = []
-    for name, value, line in textproto.parse(text):
-        if name in ("job", "trigger") and isinstance(value, list):
-            found.append(_job(value, f"line {line}"))
-    return found
+    """Read ``job`` and ``trigger`` blocks; raises Unreadable where the text is no such file."""
+    fields = textproto.parse(text)
+    blocks: list[tuple[str, int, Message]] = []
+    for name, value, line in fields:
+        if name in DEFAULTS and isinstance(value, list):
+            blocks.append((name, line, value))
+            check_count(blocks, f"line {line}")
+            continue
+        try:
+            checked([textproto.Field(name, value, line)], CONFIG, line)
+        except Mismatch as error:
+            raise Unreadable(str(error)) from None
+    known = {identity for _, _, value in blocks if (identity := _enabled(value))}
+    return once([_block(name, line, value, known) for name, line, value in blocks])
 
 
-def _job(fields: Message, place: str) -> Found:
-    given: dict[str, Value] = {name: value for name, value, _ in fields}
-    found = Found(
-        str(given.get("id") or place.replace(" ", "-")), place, str(given.get("schedule", "triggered"))
-    )
-    if not isinstance(given.get("id"), str):
-        return replace(found, refused="expected an id")
-    if given.get("disabled") is True:
-        return replace(found, refused="it is disabled there")
-    if "gitiles" in given:
-        return replace(found, refused="nothing here watches a repository (gitiles)")
-    found = _with_schedule(found)
-    if found.refused:
-        return found
-    found = _with_task(found, given)
-    for name, what in (("triggers", "starts other jobs"), ("triggering_policy", "has a triggering policy")):
-        if name in given:
-            found = found.with_warning(f"it {what} ({name}), which is left out")
-    for name in given:
-        if name not in (
-            "id",
-            "schedule",
-            "disabled",
-            "task",
-            "triggers",
-            "triggering_policy",
-            *_ACCESS,
-            *_TASKS,
-        ):
-            found = found.with_warning(f"{name} is left out")
-    return found
+def _enabled(fields: Message) -> str:
+    """Return the id of a block that is not disabled: triggers may name it."""
+    given = {name: value for name, value, _ in fields}
+    return "" if given.get("disabled") in ("true", "True", "t", 1) else str(given.get("id", ""))
 
 
-def _with_schedule(found: Found) -> Found:
-    said = " ".join(found.said.split())
+def _block(kind: str, line: int, fields: Message, known: set[str]) -> Found:
+    identity = next((value for name, value, _ in fields if name == "id" and isinstance(value, str)), "")
+    said = next((value for name, value, _ in fields if name == "schedule" and isinstance(value, str)), "")
+    found = Found(identity or f"line-{line}", f"line {line}", said or DEFAULTS[kind])
+    schema = (CONFIG.fields or {})[kind]
+    try:
+        block = checked(fields, schema, line)
+        _check_names(block)
+        found = _with_schedule(found, block.lines.get("schedule", line))
+        _check_triggers(block, known)
+        _check_policy(block)
+        task, place = _task(block)
+        _check_task(task, place, block)
+        return _taken(found, block, task, place)
+    except (Mismatch, _Refused) as error:
+        return replace(found, refused=str(error), expression="", repeat_after="")
+
+
+# --- what LUCI's validation refuses ------------------------------------------------------------------------
+
+
+def _refuse(line: int, what: str, expected: str, found: object = None) -> _Refused:
+    shown = "" if found is None else f", not {shortened(str(found))}"
+    return _Refused(f"line {line}: {what}: expected {expected}{shown}")
+
+
+def _check_names(block: Block) -> None:
+    identity, realm = block.values.get("id", ""), block.values.get("realm", "")
+    if not identity:
+        raise _refuse(block.line, "id", "a text")
+    if not _ID.fullmatch(identity):
+        raise _refuse(block.lines["id"], "id", "at most 100 letters, digits, blanks and _-.()", identity)
+    if realm and not _REALM.fullmatch(realm):
+        expected = "small letters, digits and _.-/, or @root or @legacy"
+        raise _refuse(block.lines["realm"], "realm", expected, realm)
+
+
+def _check_triggers(block: Block, known: set[str]) -> None:
+    for name in block.values.get("triggers", ()):
+        if name not in known:
+            raise _refuse(block.lines["triggers"], "triggers", "jobs of this file that are enabled", name)
+
+
+def _check_policy(block: Block) -> None:
+    policy = block.values.get("triggering_policy")
+    if policy is None:
+        return
+    for name in ("max_concurrent_invocations", "max_batch_size"):
+        if policy.values.get(name, 0) < 0:
+            raise _refuse(policy.lines[name], name, "a number of at least 0", policy.values[name])
+    logarithmic = policy.values.get("kind") == "LOGARITHMIC_BATCHING"
+    if logarithmic and not policy.values.get("log_base", 0) >= LOG_BASE_MIN:
+        line = policy.lines.get("log_base", policy.line)
+        raise _refuse(line, "log_base", f"a number of at least {LOG_BASE_MIN}")
+    timeout = policy.values.get("pending_timeout")
+    if timeout is not None and (timeout.values.get("seconds", 0) < 0 or timeout.values.get("nanos", 0) < 0):
+        raise _refuse(timeout.line, "pending_timeout", "a duration of at least 0")
+
+
+def _task(block: Block) -> tuple[str, Block]:
+    """Return the one task of a job, by its name."""
+    inside = block.values.get("task")
+    found = [
+        (name, place.values[name])
+        for place in (block, *([inside] if inside is not None else []))
+        for name in TASKS
+        if name in place.values
+    ]
+    for (_, one), (name, other) in pairwise(sorted(found, key=lambda task: task[1].line)):
+        raise _refuse(other.line, name, f"one task in a job; line {one.line} has one already")
+    if not found:
+        raise _refuse(block.line, "task", f"one of {', '.join(JOB_TASKS)}")
+    return found[0]
+
+
+def _check_task(kind: str, task: Block, block: Block) -> None:
+    if kind == "url_fetch":
+        _check_fetch(task)
+    elif kind == "buildbucket":
+        _check_build(task, block)
+    elif kind == "gitiles" and not _absolute(task.values.get("repo", "")):
+        raise _refuse(task.lines.get("repo", task.line), "gitiles.repo", "an absolute URL")
+
+
+def _check_fetch(task: Block) -> None:
+    given, lines = task.values, task.lines
+    if given.get("method", "") not in ("", "GET"):
+        raise _refuse(
+            lines["method"], "url_fetch.method", "GET, which is all that LUCI does", given["method"]
+        )
+    if not given.get("url"):
+        raise _refuse(lines.get("url", task.line), "url_fetch.url", "a url")
+    if not _absolute(given["url"]):
+        raise _refuse(lines["url"], "url_fetch.url", "an absolute url", given["url"])
+    if given.get("timeout_sec") and not 1 <= given["timeout_sec"] <= FETCH_TIMEOUT_S_MAX:
+        expected = f"1 to {FETCH_TIMEOUT_S_MAX} seconds"
+        raise _refuse(lines["timeout_sec"], "url_fetch.timeout_sec", expected, given["timeout_sec"])
+
+
+def _check_build(task: Block, block: Block) -> None:
+    given, lines = task.values, task.lines
+    server = given.get("server", "")
+    if not server or "/" in server:
+        raise _refuse(lines.get("server", task.line), "buildbucket.server", "the name of a host", server)
+    if not given.get("bucket") and block.values.get("realm", "") in ("", "@root", "@legacy"):
+        raise _refuse(lines.get("bucket", task.line), "buildbucket.bucket", "a bucket, or a realm of the job")
+    if not given.get("builder"):
+        raise _refuse(lines.get("builder", task.line), "buildbucket.builder", "a builder")
+    for name in ("properties", "tags"):
+        for pair in given.get(name, ()):
+            key, colon, _ = pair.partition(":")
+            if not colon or not key:
+                raise _refuse(lines[name], f"buildbucket.{name}", "key:value", pair)
+            if name == "tags" and key in _DEFAULT_TAGS:
+                raise _refuse(lines[name], "buildbucket.tags", "no tag that LUCI writes itself", pair)
+
+
+def _absolute(url: str) -> bool:
+    if _CONTROL.search(url):
+        return False
+    try:
+        return bool(urlsplit(url).scheme)
+    except ValueError:
+        return False
+
+
+# --- what becomes of it ------------------------------------------------------------------------------------
+
+
+def _with_schedule(found: Found, line: int) -> Found:
+    said = found.said
     if said == "triggered":
         return replace(found, old=cron.parse("@never"), expression="@never")
     relative = _INTERVAL.fullmatch(said)
     if relative or said == "continuously":
         seconds = _seconds(relative[1]) if relative else 0
         if seconds is None:
-            return replace(found, refused="with ... interval: expected a duration such as 10s or 1h30m")
+            expected = f"a duration such as 10s or 1h30m, at most {DELAY_S_MAX} s"
+            raise _refuse(line, "with ... interval", expected, said)
         if seconds != int(seconds):
             found = found.with_warning("an interval has whole seconds here")
         found = replace(found, repeat_after=f"FINISHED, +{max(1, round(seconds)) if seconds else 0} SECONDS")
@@ -89,42 +219,39 @@ def _with_schedule(found: Found) -> Found:
     try:
         old, expression = gorhill.read(said)
     except cron.BadSchedule as error:
-        return replace(found, refused=str(error))
+        raise _Refused(f"line {line}: schedule: {error}") from None
     return replace(found, old=old, expression=expression)
 
 
 def _seconds(text: str) -> float | None:
-    """Return the seconds of a duration in Go's spelling."""
-    parts = _DURATION.fullmatch(text)
-    if parts is None or not text:
+    """Return the seconds of a duration in Go's spelling; None for none, a negative one, one too long."""
+    if not _DURATION.fullmatch(text):
         return None
-    hours, minutes, seconds, milliseconds = (float(part or 0) for part in parts.groups())
-    found = hours * 3_600 + minutes * 60 + seconds + milliseconds / 1_000
-    return found if found <= DELAY_S_MAX else None
+    seconds: float = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    return None if seconds > DELAY_S_MAX or (text.startswith("-") and seconds) else seconds
 
 
-def _with_task(found: Found, given: dict[str, Value]) -> Found:
-    inside = given.get("task")
-    tasks = dict(given)
-    if isinstance(inside, list):
-        tasks |= {name: value for name, value, _ in inside}
-    kind = next((name for name in _TASKS if name in tasks), "")
-    if kind == "noop":
-        return replace(found, options={"argv": ["true"]})
-    if kind == "url_fetch":
-        return _with_fetch(found, tasks[kind])
-    what = f"a {kind} task is not known here" if kind else "it has no task that is known here"
-    return found.with_warning(f"{what}: a worker has to take jobs of this name")
+def _taken(found: Found, block: Block, task: str, given: Block) -> Found:
+    if block.values.get("disabled"):
+        raise _Refused(f"line {block.lines['disabled']}: it is disabled there")
+    if task == "gitiles":
+        raise _Refused(f"line {given.line}: nothing here watches a repository (gitiles)")
+    if task == "noop":
+        found = replace(found, options={"argv": ["true"]})
+        for name in ("sleep_ms", "triggers_count"):
+            if given.values.get(name):
+                found = found.with_warning(f"noop.{name} is left out")
+    elif task == "url_fetch":
+        found = replace(found, options=_fetch(given.values))
+    else:
+        found = found.with_warning(f"a {task} task is not known here: a worker has to take jobs of this name")
+    for name, what in (("triggers", "starts other jobs"), ("triggering_policy", "has a triggering policy")):
+        if name in block.values:
+            found = found.with_warning(f"it {what} ({name}), which is left out")
+    return found
 
 
-def _with_fetch(found: Found, task: Value) -> Found:
-    given = {name: value for name, value, _ in task} if isinstance(task, list) else {}
-    url = given.get("url")
-    if not isinstance(url, str):
-        return replace(found, refused="url_fetch: expected a url")
-    fetch: dict[str, Any] = {"url": url}
-    if (method := given.get("method", "GET")) != "GET":
-        fetch["method"] = method
-    if (timeout := given.get("timeout_sec", FETCH_TIMEOUT_S)) != FETCH_TIMEOUT_S:
-        fetch["timeout"] = timeout
-    return replace(found, options={"url": url if len(fetch) == 1 else fetch})
+def _fetch(given: dict[str, Any]) -> dict[str, Any]:
+    timeout = given.get("timeout_sec") or FETCH_TIMEOUT_S
+    url = given["url"]
+    return {"url": url if timeout == FETCH_TIMEOUT_S else {"url": url, "timeout": timeout}}

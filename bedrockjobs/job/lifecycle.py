@@ -27,9 +27,9 @@ ENDED = frozenset({"FINISHED", "CANCELLED"})
 """Children in these are reported to the parent and deleted at its next Finish or Retry."""
 
 Event = Literal[
-    "create", "take", "return", "finish", "finish mocked", "retry", "revive", "mend", "fail", "lose",
-    "crash", "break", "expire", "cancel", "delete", "remove", "requeue", "parent pauses", "parent ends",
-    "children end", "report",
+    "create", "take", "return", "finish", "finish mocked", "retry", "retry mocked", "revive", "mend", "fail",
+    "lose", "crash", "break", "expire", "cancel", "stop", "delete", "remove", "requeue", "parent pauses",
+    "parent ends", "children end", "report",
 ]  # fmt: skip
 
 Fact = Literal["parent works", "has retryAfter", "was lost", "children pending", "runs again", "has parent",
@@ -50,6 +50,7 @@ _FINISHES = (
     Arrow(GONE),
 )  # fmt: skip
 _CRASHES = (Arrow(GONE, "leaves only its run"), Arrow("FAILED"))
+_STOPS = (Arrow("QUEUED", "runs again"), Arrow("CANCELLED", "has parent"), Arrow(GONE))
 _QUEUED, _GONE, _CANCELLED = (Arrow("QUEUED"),), (Arrow(GONE),), (Arrow("CANCELLED"),)
 
 ARROWS: dict[Event, dict[str, tuple[Arrow, ...]]] = {
@@ -65,6 +66,8 @@ ARROWS: dict[Event, dict[str, tuple[Arrow, ...]]] = {
     # A mocked job can be finished in any state.
     "finish mocked": dict.fromkeys(STATES, _FINISHES),
     "retry": {"RUNNING": _QUEUED, "RUNQUEUED": _QUEUED},
+    # A mocked job can be retried in any state.
+    "retry mocked": dict.fromkeys(("QUEUED", "PAUSED", "FINISHED", "CANCELLED"), _QUEUED),
     "revive": {"FAILED": _QUEUED},
     # Its repeat could not be evaluated, and has been changed.
     "mend": {"FAILED": _QUEUED},
@@ -74,11 +77,13 @@ ARROWS: dict[Event, dict[str, tuple[Arrow, ...]]] = {
     "lose": {"RUNNING": _FAILS, "RUNQUEUED": _FAILS},
     # It was to be taken, but was lost too often or its name is on the crash list.
     "crash": {"QUEUED": _CRASHES, "RUNQUEUED": _CRASHES},
-    # Its repeat cannot be evaluated any more.
-    "break": {"QUEUED": (Arrow("FAILED"),), "RUNNING": (Arrow("FAILED"),), "RUNQUEUED": (Arrow("FAILED"),)},
+    # Its repeat cannot be evaluated any more, or its data was damaged in the file.
+    "break": dict.fromkeys(("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED"), (Arrow("FAILED"),)),
     # It was not taken in time.
     "expire": {"QUEUED": _GONE},
     "cancel": {"QUEUED": _CANCELLED, "RUNQUEUED": _CANCELLED, "FAILED": _CANCELLED},
+    # Its run has ended after it was cancelled.
+    "stop": {"RUNNING": _STOPS, "RUNQUEUED": _STOPS},
     "delete": dict.fromkeys(("QUEUED", "RUNQUEUED", "FINISHED", "FAILED", "CANCELLED"), _GONE),
     # Its source defines it no more.
     "remove": dict.fromkeys(("QUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED"), _GONE),
@@ -156,7 +161,7 @@ def diagram() -> str:
     """Return the life cycle as a Mermaid state diagram."""
     lines = ["stateDiagram-v2"]
     for event, moves in ARROWS.items():
-        if event in ("requeue", "finish mocked"):
+        if event in ("requeue", "finish mocked", "retry mocked"):
             continue  # from every state: an arrow each would hide the rest
         for before, found in moves.items():
             for arrow in found:

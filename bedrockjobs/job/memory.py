@@ -58,6 +58,8 @@ class Memory(NamedTuple):
     """The data that its source defined it with, as JSON text; its own data may have changed since."""
     broken: bool = False
     """Whether it is FAILED because its repeat cannot be evaluated, not because a run failed."""
+    cancelled: bool = False
+    """Whether somebody cancelled it while it ran: its run is told to stop, and nothing tries it again."""
 
     @property
     def asked_for(self) -> bool:
@@ -66,11 +68,11 @@ class Memory(NamedTuple):
 
     def after_end(self) -> Memory:
         """Return what is still worth knowing when a run is over for good."""
-        return self._replace(failures=0, losses=0, cause="", overtime=0)
+        return self._replace(failures=0, losses=0, cause="", overtime=0, cancelled=False)
 
     def after_run(self, *, error: str | None = None, exit_code: int | None = None) -> Memory:
         """Return the notes when a run ends: how it was before its take is forgotten, its end is noted."""
-        return self._replace(before=None, overtime=0, error=error, exit_code=exit_code)
+        return self._replace(before=None, overtime=0, cancelled=False, error=error, exit_code=exit_code)
 
 
 NO_MEMORY = Memory()
@@ -79,6 +81,7 @@ _KEYS = {
     "error": "error", "exit_code": "exitCode", "failures": "failures", "losses": "losses", "cause": "cause",
     "overtime": "overtime", "before": "before", "tick": "tick", "trigger": "trigger", "pending": "pending",
     "bound_to": "boundTo", "removed": "removed", "defined": "defined", "broken": "broken",
+    "cancelled": "cancelled",
 }  # fmt: skip
 MEMORY_KEYS = frozenset(_KEYS.values())
 """All keys, as they are spelled in the column."""
@@ -126,6 +129,7 @@ def decode_memory(text: str) -> Memory:
 _TYPES: dict[str, type] = {
     "error": str, "exit_code": int, "failures": int, "losses": int, "cause": str, "overtime": int,
     "tick": str, "trigger": str, "pending": bool, "bound_to": str, "removed": bool, "broken": bool,
+    "cancelled": bool,
 }  # fmt: skip
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from bedrockjobs.base.config import PRIORITY_DEFAULT
+from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE
 from bedrockjobs.job.memory import NO_MEMORY, Memory, decode_memory, encode_memory
 from bedrockjobs.job.options import NO_OPTIONS, Options, decode_options
@@ -58,6 +60,36 @@ class Job(NamedTuple):
     def queued(self) -> bool:
         """Tell whether a GetJob may find it, now or when it is due."""
         return self.state == "QUEUED" or self.state == "RUNQUEUED"
+
+
+class DamagedJob(Job):
+    """A job whose data is not what was stored; it holds what was found, marked as that: ``damagedData``."""
+
+    __slots__ = ()
+
+
+_WIDTH, _DATA = len(Job._fields), Job._fields.index("data")
+
+
+def checksum_of(data: str) -> int:
+    """Return the checksum that is stored beside a job's data."""
+    return crc32(data.encode())
+
+
+def job_from(row: tuple[Any, ...]) -> Job:
+    """Return a stored row, its checksum behind it, as a job; a DamagedJob where the two do not agree.
+
+    A row without a checksum was written by hand.
+    """
+    check = row[_WIDTH]
+    if check is None or crc32(row[_DATA].encode()) == check:
+        return tuple.__new__(Job, row[:_WIDTH])  # as Job._make does; each take comes through here
+    return damaged(row)
+
+
+def damaged(row: tuple[Any, ...]) -> DamagedJob:
+    """Return a stored row of which it is known that it is damaged."""
+    return DamagedJob._make(row[:_WIDTH])._replace(data=f'{{"damagedData":{quoted(row[_DATA])}}}')
 
 
 class RunRow(NamedTuple):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bedrockjobs.base.glob import glob, is_plain, literal_prefix
+from bedrockjobs.base.config import NAMES_KEPT_MAX
+from bedrockjobs.base.glob import glob, is_plain, is_prefix, literal_prefix
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
 from bedrockjobs.job.rows import Job
 
@@ -23,6 +24,8 @@ class Names:
         self.patterns = patterns
         self.everything = "*" in patterns
         self.single = next(iter(exact)) if len(exact) == 1 else None
+        self.globs = sum(not is_prefix(pattern) for pattern in patterns)
+        """How many patterns every name that might be asked for is matched with."""
 
     def match(self, name: str) -> bool:
         """Tell whether a name is asked for."""
@@ -35,7 +38,7 @@ class Names:
         return literal_prefix(self.patterns[0])
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=NAMES_KEPT_MAX)
 def names_from(name: str | None, names: tuple[str, ...] | None) -> Names | None:
     """Return what GetJob's ``name`` or ``names`` ask for, None where they ask for nothing.
 

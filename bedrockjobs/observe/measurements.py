@@ -29,6 +29,17 @@ LATE_S = (0, 1, 2, 5, 10, 30, 60, 300, 900, 3_600)
 """Bounds for the whole seconds between a tick and its run."""
 
 
+LOOP_LATE_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+"""Bounds for how late the event loop is: nothing should keep it for a tenth of a second."""
+
+ACTS_MAX = 100
+"""Acts of which the longest stop is kept: all commands and a few parts of the server."""
+
+
+UNKNOWN = "unknown"
+"""An act that nobody caught: it was over before somebody could look."""
+
+
 class Histogram:
     """Values counted by the first bound that is not below them."""
 
@@ -63,17 +74,28 @@ class Measurements:
         self.wait_s = Histogram(WAIT_S)
         self.run_s = Histogram(RUN_S)
         self.late_s = Histogram(LATE_S)
+        self.loop_late_s = Histogram(LOOP_LATE_S)
+        """How late the event loop came to what was due."""
+        self.stalls_s: dict[str, float] = {UNKNOWN: 0.0}
+        """The longest time that each act kept the event loop, where it was too long."""
         self.runs_started: Counter[str] = Counter()
         """Runs by cause."""
         self.runs_ended: Counter[str] = Counter()
         """Runs by the status they ended with."""
         self.ticks: Counter[str] = Counter()
         """Ticks of schedules by outcome."""
+        self.skipped: Counter[str] = Counter()
+        """Skipped ticks by reason."""
 
     def committed(self, seconds: float, commands: int) -> None:
         """Note a commit that waited for the disk, and the commands that shared it."""
         self.commit_s.add(seconds)
         self.batch.add(commands)
+
+    def stood_still(self, act: str, seconds: float) -> None:
+        """Note that an act kept the event loop for too long."""
+        if act in self.stalls_s or len(self.stalls_s) < ACTS_MAX:
+            self.stalls_s[act] = max(seconds, self.stalls_s.get(act, 0.0))
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
         """Return what is measured of each event."""
@@ -90,5 +112,7 @@ class Measurements:
     def _ticked(self, event: TicksEntered) -> None:
         """Count ticks of a schedule; those that were skipped have no lateness."""
         self.ticks[event.outcome] += event.ticks
-        if event.outcome != "skipped":
+        if event.outcome == "skipped":
+            self.skipped[event.reason] += event.ticks
+        else:
             self.late_s.add(event.late_s)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -24,11 +24,13 @@ from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import CommandError, NotFound
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands.overview import OverviewReply
+from bedrockjobs.engine.health import Health
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.memory import decode_memory
 from bedrockjobs.job.readiness import Standing
 from bedrockjobs.observe.measurements import Histogram, Measurements
 from bedrockjobs.store.base import Reader
@@ -49,7 +51,7 @@ OTHER = "other"
 STATUSES = ("active", "quiet", "draining", "drained")
 """What a worker may be, each with a series, so that a rule can tell 0 from nothing known."""
 
-UNHEALTHY_SKIPS = ("no worker", "server down", "too late")
+UNHEALTHY_SKIPS = ("no worker", "server down", "too late", "lock held")
 """Reasons of a skipped tick that are somebody's fault; a pause or a run in progress is not."""
 
 
@@ -59,6 +61,7 @@ class Work(Protocol):
     pending: int
     commands: int
     commits: int
+    health: Health
 
     @property
     def waiting(self) -> int:
@@ -194,6 +197,9 @@ class Metrics:
         yield by_label(Counts, "runs_started", "Runs by cause.", "cause", measurements.runs_started)
         yield by_label(Counts, "runs_ended", "Runs by how they ended.", "status", measurements.runs_ended)
         yield by_label(Counts, "ticks", "Ticks of schedules by outcome.", "outcome", measurements.ticks)
+        yield by_label(
+            Counts, "ticks_skipped", "Skipped ticks of schedules by reason.", "reason", measurements.skipped
+        )
         lost, retries = measurements.runs_ended["frozen"], measurements.runs_started["retry"]
         yield counts("runs_lost", "Runs whose lease ran out.", lost)
         yield counts("retries", "Runs that tried a failed job again.", retries)
@@ -204,6 +210,10 @@ class Metrics:
         )
         yield histogram("run_seconds", "How long runs took.", measurements.run_s)
         yield histogram("tick_late_seconds", "How late the run of a tick began.", measurements.late_s)
+        words = "How long the event loop took to give a sign of life, asked for while it computes."
+        yield histogram("loop_stall_seconds", words, measurements.loop_late_s)
+        words = "The longest stop of the event loop by what it computed then, where it was over 0.1 s."
+        yield by_label(Gauge, "loop_stall_longest_seconds", words, "act", measurements.stalls_s)
 
     def _files(self) -> Iterable[Metric]:
         path = self._settings.database_path()
@@ -218,37 +228,50 @@ class Metrics:
 
     # --- health ------------------------------------------------------------------------------------------
 
+    @property
+    def trouble(self) -> str:
+        """Return why the server is not well, as a person reads it; empty where it is."""
+        return "stopping" if self.views.ended else self._work.health.trouble
+
     async def health(self, name: str) -> tuple[bool, str]:
         """Return whether all schedules of a name are well, and why; raises NotFound."""
         page = await self._reader.view("health_of_schedule", {"name": name}, SCHEDULES_MAX)
         if not page.rows:
             raise NotFound("No such schedule", f"schedule: there is none named {name}")
-        reasons = [reason for row in page.rows if (reason := _complaint(*row))]
-        if reasons:
-            return False, reasons[0]
-        run_id, status, ended = page.rows[-1][2:5]
-        return True, f"run {run_id} ended {ended}: {status}" if run_id else "no run has ended yet"
+        runs = [_deciding_run(row) for row in page.rows]
+        for (job_id, state, *_, tick, outcome, reason), run in zip(page.rows, runs, strict=True):
+            if complaint := _complaint(job_id, state, run, tick, outcome, reason):
+                return False, complaint
+        last = runs[-1]
+        return (
+            True,
+            f"run {last.run_id} ended {last.ended}: {last.status}" if last else "no run has ended yet",
+        )
 
 
-def _complaint(
-    job_id: int,
-    state: str,
-    run_id: int,
-    status: str,
-    ended: str,
-    exit_code: int | None,
-    tick: str,
-    outcome: str,
-    reason: str,
-) -> str:
+class _Run(NamedTuple):
+    run_id: int
+    status: str
+    ended: str
+    exit_code: int | None
+
+
+def _deciding_run(row: Sequence[Any]) -> _Run | None:
+    """Return the run that says how a schedule is; a tick that is tried again has not failed yet."""
+    _, _, memory, *found = row[:11]
+    run = _Run(*found[4:]) if decode_memory(memory).cause == "retry" else _Run(*found[:4])
+    return run if run.run_id else None
+
+
+def _complaint(job_id: int, state: str, run: _Run | None, tick: str, outcome: str, reason: str) -> str:
     """Return what is wrong with a schedule; empty where nothing is."""
     if state in ("FAILED", "CANCELLED"):
         return f"job {job_id} is {state}: it has no further ticks"
-    if outcome == "skipped" and reason in UNHEALTHY_SKIPS and tick > ended[:19]:
+    if outcome == "skipped" and reason in UNHEALTHY_SKIPS and (run is None or tick > run.ended[:19]):
         return f"the tick of {tick} was skipped: {reason}"
-    if run_id and status != "success":
-        code = "" if exit_code is None else f", exit status {exit_code}"
-        return f"run {run_id} ended {ended}: {status}{code}"
+    if run is not None and run.status != "success":
+        code = "" if run.exit_code is None else f", exit status {run.exit_code}"
+        return f"run {run.run_id} ended {run.ended}: {run.status}{code}"
     return ""
 
 
@@ -268,7 +291,7 @@ def counts(name: str, words: str, value: float) -> Metric:
 
 
 def by_label(
-    kind: type[Gauge] | type[Counts], name: str, words: str, label: str, values: Mapping[str, int]
+    kind: type[Gauge] | type[Counts], name: str, words: str, label: str, values: Mapping[str, float]
 ) -> Metric:
     """Return a metric with a value for each value of a label."""
     found = kind(f"bedrockjobs_{name}", words, labels=(label,))
@@ -329,7 +352,8 @@ def routes(metrics: Metrics, connections: Callable[[], int]) -> list[web.RouteDe
     async def healthz(request: web.Request) -> web.Response:
         name = request.query.get("schedule")
         if name is None:
-            well, reason = not metrics.views.ended, "stopping" if metrics.views.ended else "serving"
+            trouble = metrics.trouble
+            well, reason = not trouble, trouble or "serving"
         else:
             well, reason = await metrics.health(name)
         body = {"status": "ok" if well else "failing", "reason": reason}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.pages import (
     events,
     failures,

@@ -17,8 +17,8 @@ from urllib.parse import quote, urlencode
 import jinja2
 from aiohttp import web
 
-from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import BadArguments, CommandError
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command
 from bedrockjobs.pages import words
 from bedrockjobs.service import VERSION, Service

@@ -32,6 +32,7 @@ SHAPES = {
     "frozen": ("gem", "bad"),
     "terminated": ("box", "warn"),
     "killed": ("box", "bad"),
+    "snoozed": ("glass", "plain"),
     "fired": ("disc", "good"),
     "caught up": ("fast", "warn"),
     "late": ("ring", "warn"),

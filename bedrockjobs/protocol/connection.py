@@ -10,11 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE
 from bedrockjobs.base.errors import CommandError, Unavailable
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.protocol import raw
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.first_line import FirstLine
+from bedrockjobs.protocol.memory import full
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
 
 HTTPFactory = Callable[[], asyncio.Protocol]
@@ -90,6 +92,7 @@ class RawConnection(asyncio.Protocol):
                 return
         self._pipeline.feed(data)
         self._take_turn()
+        self._account()
 
     def eof_received(self) -> bool:
         """Answer what has been asked, but wait for nothing any more."""
@@ -128,6 +131,7 @@ class RawConnection(asyncio.Protocol):
         self._pipeline.resume()
         self._connections.expect_nothing(self)
         self._take_turn()
+        self._account()
 
     # --- Connection --------------------------------------------------------------------------------------
 
@@ -148,7 +152,38 @@ class RawConnection(asyncio.Protocol):
         self._pipeline.finish()
         self._close_when_finished()
 
+    @property
+    def unread_bytes(self) -> int:
+        """Return how many bytes of its answers its client leaves unread."""
+        transport = self._transport
+        if transport is None or not self._pipeline.paused:
+            return 0
+        return transport.get_write_buffer_size() + self._pipeline.answers_bytes
+
+    def shed(self) -> None:
+        """Close at once: others need the memory."""
+        if self._transport is not None:
+            self._transport.abort()
+
     # --- inside ------------------------------------------------------------------------------------------
+
+    def _account(self) -> None:
+        """Count what the connection holds; close it where that is too much."""
+        transport, pipeline, memory = self._transport, self._pipeline, self._connections.memory
+        if transport is None:
+            return
+        held = pipeline.request_bytes + pipeline.answers_bytes
+        if pipeline.paused:
+            held += transport.get_write_buffer_size()
+        if held <= CONNECTION_BYTES_FREE and not memory.holds(self):
+            return
+        if not memory.hold(self, held) and not transport.is_closing():
+            if pipeline.paused:
+                transport.abort()
+                return
+            pipeline.refuse(full())
+            self._write()
+            transport.close()
 
     def _hand_over(self, data: bytes) -> None:
         transport = self._transport
@@ -192,11 +227,15 @@ class RawConnection(asyncio.Protocol):
         self._take_turn()
 
     def _submit(self, exchange: Exchange) -> None:
-        service, command = self._service, exchange.command
+        service, command, memory = self._service, exchange.command, self._connections.memory
         assert command is not None
+        if not memory.borrow(exchange.size):
+            self._pipeline.answer(exchange, full())
+            return
         try:
             submission = service.submit(command, partial(self._answered, exchange))
         except CommandError as error:
+            memory.give_back(exchange.size)
             self._pipeline.answer(exchange, error)
             return
         exchange.submission = submission
@@ -205,6 +244,7 @@ class RawConnection(asyncio.Protocol):
 
     def _answered(self, exchange: Exchange, outcome: Outcome) -> bool:
         """Take the outcome of a command; return False if its client cannot get it."""
+        self._connections.memory.give_back(exchange.size)
         waited = False
         submission = exchange.submission
         if submission is not None:
@@ -216,6 +256,8 @@ class RawConnection(asyncio.Protocol):
         pipeline.draining = self._service.draining
         delivered = pipeline.answer(exchange, outcome, waited=waited)
         self._write()
+        if pipeline.paused or pipeline.answers_bytes:
+            self._account()
         return delivered
 
     def _write(self) -> None:

@@ -11,8 +11,9 @@ from contextlib import suppress
 from typing import Protocol
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import Settings
-from bedrockjobs.protocol.raw import RequestCache
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.protocol.memory import MemoryBudget
+from bedrockjobs.protocol.request_cache import RequestCache
 from bedrockjobs.service import Service
 
 SWEEP_S = 0.5
@@ -35,6 +36,15 @@ class Connection(Protocol):
         """Close the connection once what it has been promised is written."""
         ...
 
+    @property
+    def unread_bytes(self) -> int:
+        """Return how many bytes of its answers its client leaves unread."""
+        ...
+
+    def shed(self) -> None:
+        """Close at once: others need the memory."""
+        ...
+
 
 class Connections:
     """The open connections of a server."""
@@ -46,6 +56,8 @@ class Connections:
         self.settings = settings
         self.requests = RequestCache()
         """The raw requests that clients repeat, with the commands they were read as."""
+        self.memory = MemoryBudget(settings.memory_bytes)
+        """What they hold together."""
         self.open: set[Connection] = set()
         self._timed: set[Connection] = set()
         self._addresses: Counter[str] = Counter()
@@ -67,6 +79,7 @@ class Connections:
     def dismiss(self, connection: Connection, address: str) -> None:
         """Forget a connection that ``admit`` let in."""
         self.open.discard(connection)
+        self.memory.hold(connection, 0)
         self.expect_nothing(connection)
         self.service.connections -= 1
         if not self.open and self._ended is not None:
@@ -99,7 +112,9 @@ class Connections:
         for connection in [each for each in self._timed if each.deadline <= now]:
             self._timed.discard(connection)
             connection.expire()
-        self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._look) if self._timed else None
+        self.memory.trim()
+        again = self._timed or self.open
+        self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._look) if again else None
 
     async def close(self) -> None:
         """End every connection, giving each the time to write what it has been promised."""

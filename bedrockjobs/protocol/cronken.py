@@ -7,17 +7,22 @@ here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import LEASE_S_DEFAULT, LIST_MAX
-from bedrockjobs.base.errors import BadArguments, NotFound
+from bedrockjobs.base.config import CRONKEN_EVENT_CHARS_MAX, LIST_MAX, PAUSES_MAX
+from bedrockjobs.base.errors import BadArguments, NotFound, TooMany
+from bedrockjobs.base.glob import glob
 from bedrockjobs.commands import (
     CreateJob,
     DeleteJob,
     DrainWorker,
     KillRun,
+    ListJobs,
+    ListPauses,
+    ListQueues,
     ListSchedules,
     ListWorkers,
     PauseJobs,
@@ -35,8 +40,8 @@ from bedrockjobs.service import Service
 ALL = "all"
 """The name by which Cronken pauses and resumes every job."""
 
-PLAIN = {"lock": "", "hosts": "", "jitter": 0, "lease": LEASE_S_DEFAULT}
-"""What an added job has unless its definition says otherwise: an event replaces the job of its name."""
+EVERY_NAME = "**"
+"""The pattern that ``all`` pauses: as wide as ``*``, but taken back alone, where ``*`` takes back all."""
 
 _BY = "cronken event"
 
@@ -68,6 +73,10 @@ class Events:
 
         Raises CommandError.
         """
+        if len(text) > CRONKEN_EVENT_CHARS_MAX:
+            raise BadArguments(
+                "Malformed body", f"body: expected at most {CRONKEN_EVENT_CHARS_MAX} characters"
+            )
         try:
             event = jsontext.parse(text)
         except ValueError as error:
@@ -79,15 +88,53 @@ class Events:
         return jsontext.dump(await self._actions[event["action"]](event.get("args")))
 
     async def _pause(self, args: Any) -> dict[str, Any]:
-        await self._service.call(PauseJobs(name=_pattern(args), by=_BY))
+        name = _name(args)
+        await self._service.call(PauseJobs(name=EVERY_NAME if name == ALL else _escaped(name), by=_BY))
         return {}
 
     async def _resume(self, args: Any) -> dict[str, Any]:
-        try:
-            await self._service.call(ResumeJobs(name=_pattern(args), by=_BY))
-        except NotFound:  # a job that is not paused is left alone, as there
+        name = _name(args)
+        if name == ALL:
+            await self._resume_pattern("*")
             return {}
-        return {}
+        if EVERY_NAME in await self._pauses():
+            await self._pause_others(name)
+            await self._resume_pattern(EVERY_NAME)
+        await self._resume_pattern(_escaped(name))
+        held = [pattern for pattern in await self._pauses() if glob(name, pattern)]
+        return {"still_paused_by": held} if held else {}
+
+    async def _resume_pattern(self, pattern: str) -> None:
+        try:
+            await self._service.call(ResumeJobs(name=pattern, by=_BY))
+        except NotFound:  # what is not paused is left alone, as there
+            return
+
+    async def _pauses(self) -> list[str]:
+        pauses = jsontext.parse((await self._service.call(ListPauses())).body)["pauses"]
+        return [pause["pattern"] for pause in pauses]
+
+    async def _pause_others(self, name: str) -> None:
+        """Pause each name but one, so that the pause of all can go; raises TooMany."""
+        names = await self._names()
+        others = {_escaped(other) for other in names if other != name}
+        free = PAUSES_MAX - len(await self._pauses())
+        if len(others) > free or len(names) > PAUSES_MAX:
+            expected = f"args: expected at most {PAUSES_MAX} paused names; resume all of them instead"
+            raise TooMany("Too many pauses", expected)
+        # All at once, so that they share commits.
+        await asyncio.gather(*(self._service.call(PauseJobs(name=other, by=_BY)) for other in others))
+
+    async def _names(self) -> list[str]:
+        """Return the names of all jobs, but not many more than can be paused."""
+        found: list[str] = []
+        while len(found) <= PAUSES_MAX:
+            queues = ListQueues(after=found[-1] if found else "", limit=LIST_MAX)
+            page = jsontext.parse((await self._service.call(queues)).body)["queues"]
+            found += [queue["name"] for queue in page]
+            if len(page) < LIST_MAX:
+                break
+        return found
 
     async def _terminate_run(self, args: Any) -> dict[str, Any]:
         await self._service.call(TerminateRun(run_id=_run_id(args), by=_BY))
@@ -107,17 +154,26 @@ class Events:
             raise BadArguments("Malformed args", f"args.job_def: {error}") from None
         if found.refused:
             raise BadArguments("Malformed args", f"args.job_def: {found.refused}")
+        jobs = await self._service.call(ListJobs(name=_escaped(name), limit=1))
+        for job in jsontext.parse(jobs.body)["jobs"]:
+            source = f", which belongs to the source {job['source']}" if job.get("source") else ""
+            warning = f"there is a job {name} already{source}: it was left as it is"
+            return {"jobID": job["jobID"], "repeat": job["repeat"], "warnings": [warning]}
         if found.paused:
-            await self._pause(name)
+            await self._service.call(PauseJobs(name=_escaped(name), by=_BY))
         answer = await self._service.call(CreateJob.read(_parameters(found)))
         return {**jsontext.parse(answer.body), "repeat": found.repeat, "warnings": list(found.warnings)}
 
     async def _remove(self, args: Any) -> dict[str, Any]:
-        for schedule in await self._schedules(_name(args)):
+        schedules = await self._schedules(_name(args))
+        if not schedules:
+            raise NotFound("No job with this name", f"args: there is no schedule {args}")
+        for schedule in schedules:
             if schedule["state"] == "RUNNING":  # it ends with its present run
                 await self._service.call(UpdateJob(job_id=schedule["jobID"], should_clear_repeat=True))
             else:
                 await self._service.call(DeleteJob(job_id=schedule["jobID"]))
+        await self._resume_pattern(_escaped(args))  # another job of this name begins anew
         return {}
 
     async def _reload(self, _: Any) -> dict[str, Any]:
@@ -129,29 +185,33 @@ class Events:
 
     async def _validate(self, args: Any) -> dict[str, Any]:
         names = _texts(args, "job names")
-        found = [schedule for name in names for schedule in await self._schedules(name)]
+        found: list[dict[str, Any]] = []
+        unknown = []
+        for name in names:
+            schedules = await self._schedules(name)
+            found += schedules
+            unknown += [] if schedules else [name]
         errors = {}
         for schedule in found if names else await self._all_schedules():
             answer = await self._service.call(ValidateSchedule(repeat=schedule["repeat"]))
             report = jsontext.parse(answer.body)
             if not report["valid"]:
                 errors[schedule["name"]] = report["errors"]
-        return {"validation_errors": errors}
+        return {"validation_errors": errors, **({"unknown": unknown} if unknown else {})}
 
     async def _drain_nodes(self, args: Any) -> dict[str, Any]:
         hosts = _texts(args, "host names")
         workers = jsontext.parse((await self._service.call(ListWorkers())).body)["workers"]
         drained = [worker["name"] for worker in workers if worker["host"] in hosts]
+        unknown = sorted(set(hosts) - {worker["host"] for worker in workers})
         for worker in drained:
             await self._service.call(DrainWorker(worker=worker, by=_BY))
-        return {"drained": drained}
+        return {"drained": drained, **({"unknown": unknown} if unknown else {})}
 
     async def _schedules(self, name: str) -> list[dict[str, Any]]:
-        """Return the schedules of a name; raises NotFound."""
+        """Return the schedules of a name."""
         answer = await self._service.call(ListSchedules(name=_escaped(name), limit=LIST_MAX))
         found: list[dict[str, Any]] = jsontext.parse(answer.body)["schedules"]
-        if not found:
-            raise NotFound("No job with this name", f"args: there is no schedule {name}")
         return found
 
     async def _all_schedules(self) -> list[dict[str, Any]]:
@@ -166,26 +226,14 @@ class Events:
 
 
 def _parameters(found: Found) -> dict[str, Any]:
-    """Return what CreateJob takes; a job of that name becomes what the event says."""
-    return {
-        "name": found.name,
-        "repeat": found.repeat,
-        "unique": True,
-        "overwrite": True,
-        **PLAIN,
-        **found.options,
-    }
+    """Return what CreateJob takes; a job of that name that came meanwhile is left as it is."""
+    return {"name": found.name, "repeat": found.repeat, "unique": True, "overwrite": False, **found.options}
 
 
 def _name(value: Any, place: str = "args") -> str:
     if not isinstance(value, str) or not value:
         raise BadArguments("Malformed args", f"{place}: expected a job name")
     return value
-
-
-def _pattern(args: Any) -> str:
-    name = _name(args)
-    return "*" if name == ALL else _escaped(name)
 
 
 def _escaped(name: str) -> str:

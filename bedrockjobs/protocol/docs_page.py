@@ -174,7 +174,7 @@ class DocsPage:
             yield name, part, name in schema.get("required", ())
 
     def _answer(self, operation: dict[str, Any]) -> Iterator[str]:
-        content = operation["responses"]["200"]["content"]
+        content = operation["responses"]["200"].get("content", {})
         schema = self._resolved(content.get("application/json", {}).get("schema", {}))
         rows = [
             f"<tr><td><code>{escape(name)}</code></td><td>{escape(self._kind(part))}</td>"

@@ -1,7 +1,7 @@
 """Who may ask over HTTP: a page of another site must not reach a server through somebody's browser.
 
 A page that a foreign name leads to this machine (DNS rebinding) is told by its ``Host``, a page of another
-site by its ``Origin``. It knows nothing of commands.
+site by its ``Origin``, and a link or an image in it by ``Sec-Fetch-Site``. It knows nothing of commands.
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ class Origins:
             return
         if _hostname(origin) not in self._names:
             raise Forbidden("Foreign origin", f"Origin: expected {request.host}, not {origin[:100]}")
+
+    def check_site(self, request: web.Request) -> None:
+        """Raise Forbidden for a command that a browser asks for because a page of another site says so."""
+        if request.headers.get("Sec-Fetch-Site") == "cross-site":
+            raise Forbidden("Foreign site", "Sec-Fetch-Site: expected same-origin or none, not cross-site")
 
 
 def _over_unix(request: web.Request) -> bool:

@@ -10,13 +10,13 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl
 
 from aiohttp import web
 from pydantic import ValidationError
+from yarl import URL
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE, FORM_FIELDS_MAX
 from bedrockjobs.base.errors import (
     BadArguments,
     BadRequest,
@@ -27,14 +27,17 @@ from bedrockjobs.base.errors import (
     TooLarge,
     UnknownCommand,
 )
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import command_error
 from bedrockjobs.commands import COMMANDS, Command
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.render import entity_tag
+from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.protocol import cronken, sse
 from bedrockjobs.protocol.compression import ASIDE_BYTES, compress
 from bedrockjobs.protocol.docs_page import POLICY, DocsPage
 from bedrockjobs.protocol.host_check import Origins
+from bedrockjobs.protocol.memory import MemoryBudget, full
 from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.protocol.paging import next_page
 from bedrockjobs.service import VERSION, Service
@@ -45,6 +48,12 @@ HTTP_STATUS = {
 }  # fmt: skip
 """The HTTP status of each Bedrock code."""
 
+_BORROWED = web.RequestKey("borrowed", int)
+"""Where a request keeps how much of the budget of memory it has."""
+
+CHUNKED_STEP_BYTES = 1024 * 1024
+"""How much is taken out of it at once for a body of unknown length."""
+
 RETRY_AFTER_S = 1
 """What a client is told that should come again."""
 
@@ -53,6 +62,12 @@ _CONDITIONS = {
     for header in ("If-Match", "Idempotency-Key")
 }
 """Headers that say what must not happen, each with the command that heeds it: no other may pass over it."""
+
+HANDLING_COMMANDS = "/status/handlingCommands"
+"""Where load balancers ask Bedrock whether it takes commands."""
+
+PROBES = frozenset({"/livez", "/readyz", HANDLING_COMMANDS})
+"""Pages that are answered whatever the Host says: a load balancer names the machine as it likes."""
 
 _PREFER_WAIT = re.compile(r"(?:^|[,;\s])wait=([0-9]{1,6})(?:$|[,;\s])", re.IGNORECASE)
 _VERB = re.compile(r"/[^/]+")
@@ -73,8 +88,9 @@ class HTTPFront:
         local_only: bool,
         root_path: str = "",
         more: Sequence[web.RouteDef] = (),
+        memory: MemoryBudget | None = None,
     ) -> None:
-        """Serve ``service``, and the routes ``more``.
+        """Serve ``service``, and the routes ``more``; bodies share the budget ``memory`` with whoever has it.
 
         With ``local_only`` requests must name this machine as their host, see ``Origins``. ``root_path`` is
         where a proxy has the server: a path such as ``/queue``, or nothing. Links begin with it; requests
@@ -88,6 +104,7 @@ class HTTPFront:
         description = describe(VERSION, root_path)
         self._description = jsontext.dump(description)
         self._docs = DocsPage(description, root_path)
+        self._memory = memory or MemoryBudget(settings.memory_bytes)
 
     def application(self) -> web.Application:
         """Return the aiohttp application."""
@@ -105,25 +122,39 @@ class HTTPFront:
             yield web.get("/", self._about)
         yield web.get("/livez", self._livez)
         yield web.get("/readyz", self._readyz)
+        yield web.get(HANDLING_COMMANDS, self._handling_commands)
         yield web.get("/openapi.json", self._openapi)
         yield web.get("/docs", self._docs_page)
-        yield from sse.routes(self._service.views)
+        for one in sse.routes(self._service.views):
+            yield web.get(one.path, self._not_from_elsewhere(one.handler), **one.kwargs)
         yield web.post("/cronken/events", self._cronken)
         for kind in COMMANDS.values():
             yield web.post(f"/{kind.__name__}", partial(self._command, kind))
             if kind.reads:
-                yield web.get(f"/{kind.__name__}", partial(self._command, kind), allow_head=False)
+                look = self._not_from_elsewhere(partial(self._command, kind))
+                yield web.get(f"/{kind.__name__}", look, allow_head=False)
+
+    def _not_from_elsewhere(self, handler: Handler) -> Handler:
+        async def checked(request: web.Request) -> web.StreamResponse:
+            self._origins.check_site(request)
+            return await handler(request)
+
+        return checked
 
     def _guard(self) -> Any:
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            response = await guarded(request, handler)
+            try:
+                response = await guarded(request, handler)
+            finally:
+                self._memory.give_back(_taken_back(request))
             compress(request, response)
             return response
 
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
             try:
-                self._origins.check(request)
+                if self._below_root(request.path) not in PROBES:
+                    self._origins.check(request)
                 return await handler(request)
             except CommandError as error:
                 return problem(error)
@@ -152,22 +183,34 @@ class HTTPFront:
     async def _command(self, kind: type[Command[Any]], request: web.Request) -> web.StreamResponse:
         command = await self._read(request, kind)
         if command.connection is not None and command.connection.lower() == "forget":
-            self._service.submit(command, lambda _: False)
+            self._service.submit(command, partial(self._forgotten, _taken_back(request)))
             return _response("{}", "application/json", 202)
         answer = await self._service.call(command)
+        large = len(answer.body) > CONNECTION_BYTES_FREE
+        if large:
+            try:
+                self._borrow(request, 2 * len(answer.body))  # as text and as bytes
+            except CommandError:
+                self._service.undelivered(answer)
+                raise
         response = _response(answer.body or "{}", answer.media)
         if not answer.taken:
             if kind.tagged:
                 response.headers["ETag"] = entity_tag(answer.body)
-            elif (link := await next_page(command, answer.body)) is not None:
+            elif (link := next_page(command, answer.body)) is not None:
                 response.headers["Link"] = f'<{self._root_path}{link}>; rel="next"'
-            return response
+            if not large:
+                return response
         return await self._hand_out(request, response, answer)
+
+    def _forgotten(self, borrowed: int, _: Outcome) -> bool:
+        self._memory.give_back(borrowed)
+        return False
 
     async def _hand_out(
         self, request: web.Request, response: web.Response, answer: Answer
     ) -> web.StreamResponse:
-        """Write an answer that carries jobs; they go back where the client is gone."""
+        """Write an answer that is large, or that carries jobs; they go back where the client is gone."""
         try:
             if request.transport is None or request.transport.is_closing():
                 raise ConnectionResetError
@@ -218,7 +261,11 @@ class HTTPFront:
     ) -> Command[Any]:
         form = request.content_type == "application/x-www-form-urlencoded"
         if form and not text.lstrip().startswith(("{", "[")):  # curl calls JSON a form
-            return kind.read_form(dict(parse_qsl(text, keep_blank_values=True)), defaults)
+            if text.count("&") >= FORM_FIELDS_MAX:
+                raise BadArguments("Malformed body", f"body: expected at most {FORM_FIELDS_MAX} fields")
+            if "%%" in text:
+                raise BadArguments("Malformed body", "body: expected two hexadecimal digits behind each %")
+            return kind.read_form(dict(URL.build(query_string=text, encoded=True).query), defaults)
         return kind.read_json(text, defaults)
 
     def _below_root(self, path: str) -> str:
@@ -231,13 +278,35 @@ class HTTPFront:
             raise BadRequest("Malformed body", "Content-Encoding: expected a body that is not compressed")
         try:
             async with asyncio.timeout(self._settings.body_s):
-                body = await request.read()
+                body = await self._body(request)
         except TimeoutError:
             raise TimedOut(detail=f"the body took longer than {self._settings.body_s:g} s") from None
         try:
             return body.decode()
         except UnicodeDecodeError:
             raise BadArguments("Malformed body", "body: expected UTF-8") from None
+
+    async def _body(self, request: web.Request) -> bytes:
+        """Read a body; before it comes, its room is taken out of the budget of memory."""
+        if request.content_length is not None:
+            self._borrow(request, request.content_length)
+            return await request.read()
+        body = bytearray()
+        async for piece in request.content.iter_any():
+            body += piece
+            if len(body) > self._settings.body_bytes_max:
+                raise self._too_large()
+            while len(body) > request.get(_BORROWED, 0):
+                self._borrow(request, CHUNKED_STEP_BYTES)
+        return bytes(body)
+
+    def _borrow(self, request: web.Request, size: int) -> None:
+        """Take more out of the budget of memory, until the request is answered; raises Unavailable."""
+        if size <= CONNECTION_BYTES_FREE:
+            return
+        if not self._memory.borrow(size):
+            raise full()
+        request[_BORROWED] = request.get(_BORROWED, 0) + size
 
     def _too_large(self) -> TooLarge:
         limit = self._settings.body_bytes_max
@@ -254,9 +323,13 @@ class HTTPFront:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
+        trouble = self._service.trouble
+        return web.Response(text=f"{trouble or 'ok'}\n", status=503 if trouble else 200)
+
+    async def _handling_commands(self, _: web.Request) -> web.Response:
         if self._service.draining:
-            return web.Response(text="stopping\n", status=503)
-        return web.Response(text="ok\n")
+            return web.Response(status=503, reason="STANDINGDOWN")
+        return web.Response(reason="LEADING")
 
     async def _openapi(self, _: web.Request) -> web.Response:
         return _response(self._description, "application/json")
@@ -271,6 +344,14 @@ class HTTPFront:
 def _response(body: str, media: str, status: int = 200) -> web.Response:
     headers = {"Content-Type": media, "Server": "bedrockjobs"}
     return web.Response(body=body.encode(), status=status, headers=headers, zlib_executor_size=ASIDE_BYTES)
+
+
+def _taken_back(request: web.Request) -> int:
+    """Return what a request has of the budget of memory, and let it have nothing."""
+    borrowed: int = request.get(_BORROWED, 0)
+    if borrowed:
+        request[_BORROWED] = 0
+    return borrowed
 
 
 def problem(error: CommandError, status: int | None = None) -> web.Response:

@@ -17,8 +17,8 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import BadRequest
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.connection import RawConnection
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.http import HTTPFront, problem
@@ -71,19 +71,44 @@ class HTTPConnection(RequestHandler):
     def data_received(self, data: bytes) -> None:
         """Take bytes; a head that has begun must be complete in time."""
         super().data_received(data)
+        if self._messages:
+            self._end_on_a_fault()
         if self._messages or self._current_request is not None:
             self._connections.expect_nothing(self)
         elif not self._connections.expects(self):
             self._connections.expect(self, self._connections.settings.head_s)
 
+    def _end_on_a_fault(self) -> None:
+        """Read nothing more behind what is no HTTP."""
+        fault = getattr(self._messages[-1][0], "exc", None)
+        if fault is not None:
+            fault.__traceback__ = None  # it holds all that was sent, in a circle
+            if self.transport is not None:
+                self.transport.pause_reading()
+
+    @property
+    def unread_bytes(self) -> int:
+        """Return how many bytes of its answers its client leaves unread."""
+        if not self._paused or self.transport is None:
+            return 0
+        return self.transport.get_write_buffer_size()
+
+    def shed(self) -> None:
+        """Close at once: others need the memory."""
+        if self.transport is not None:
+            self.transport.abort()
+
     def pause_writing(self) -> None:
         """Give the client its time to read what was answered."""
         super().pause_writing()
+        if not self._connections.memory.hold(self, self.unread_bytes):
+            self.shed()
         self._connections.expect(self, self._connections.settings.write_s)
 
     def resume_writing(self) -> None:
         """Go on: all that was written has been sent."""
         super().resume_writing()
+        self._connections.memory.hold(self, 0)
         self._connections.expect_nothing(self)
 
     def expire(self) -> None:
@@ -150,6 +175,7 @@ class Listener:
             local_only=all(map(is_loopback, hosts)),
             root_path=settings.root_path,
             more=self._more,
+            memory=self._connections.memory,
         )
         self._runner = web.AppRunner(
             front.application(), handle_signals=False, access_log=None, handler_cancellation=True

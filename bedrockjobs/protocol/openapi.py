@@ -242,16 +242,41 @@ def _other_paths() -> Schema:
         "/cronken/events": {"post": openapi_cronken.operation(_refusals())},
         "/openapi.json": {"get": _page("openapi", "This description.", "application/json", _ANY)},
         "/docs": {"get": _page("docs", "This description for people.", "text/html")},
-        "/livez": {"get": _page("livez", "Answer as long as the process runs.")},
+        "/livez": {
+            "get": _probe(
+                "livez", "Answer as long as the process runs.",
+                {"200": {"description": "Always.", "content": _TEXT}},
+            )
+        },
         "/readyz": {
-            "get": _page("readyz", "Answer 200 while commands are taken.")
-            | {"responses": {
-                "200": {"description": "Ready.", "content": _TEXT},
-                "503": {"description": "Stopping.", "content": _TEXT},
-                **_refusals(403, 405),
-            }}
+            "get": _probe(
+                "readyz", "Answer 200 while commands are taken.",
+                {
+                    "200": {"description": "Ready.", "content": _TEXT},
+                    "503": {"description": "Stopping.", "content": _TEXT},
+                },
+            )
+        },
+        "/status/handlingCommands": {
+            "get": _probe(
+                "handlingCommands", "Answer a load balancer as Bedrock does.",
+                {
+                    "200": {"description": "LEADING: commands are taken."},
+                    "503": {"description": "STANDINGDOWN: the server stops."},
+                },
+            )
         },
     }  # fmt: skip
+
+
+def _probe(name: str, summary: str, answers: Schema) -> Schema:
+    """Return the operation of a page that is answered whatever the Host says."""
+    return {
+        "operationId": name,
+        "tags": ["server"],
+        "summary": summary,
+        "responses": {**answers, **_refusals(405)},
+    }
 
 
 def _page(name: str, summary: str, media: str = "text/plain", schema: Schema | None = None) -> Schema:

@@ -6,34 +6,26 @@ parameters and the cursor moved behind the last row.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 from urllib.parse import urlencode
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import ANSWER_BYTES_MAX, JSON_DEPTH_MAX
+from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.commands import Command
-
-ASIDE_CHARS = 256 * 1024
-"""Length from which an answer is read in a thread, so that nobody else waits for it."""
-
 
 _NOT_REPEATED = frozenset({"connection", "timeout"})
 
 
-async def next_page(command: Command[Any], body: str) -> str | None:
+def next_page(command: Command[Any], body: str) -> str | None:
     """Return the address of the page behind an answer, None where it was the last or the command no list."""
     paging = command.paging
     if paging is None:
         return None
-    rows = (await asyncio.to_thread(_parsed, body) if len(body) > ASIDE_CHARS else _parsed(body))[paging.rows]
+    rows = jsontext.elements(jsontext.members(body)[paging.rows])
     limit: int = getattr(command, "limit")  # noqa: B009 - each of them has one
     if not rows or (len(rows) < limit and len(body) < ANSWER_BYTES_MAX):
         return None
     given = jsontext.parse(command.wire())
     kept = {name: value for name, value in given.items() if name not in _NOT_REPEATED}
-    return f"/{type(command).__name__}?{urlencode({**kept, paging.cursor: rows[-1][paging.key]})}"
-
-
-def _parsed(body: str) -> Any:
-    return jsontext.parse(body, levels=JSON_DEPTH_MAX + jsontext.ENVELOPE_LEVELS)
+    last = jsontext.parse(jsontext.members(rows[-1])[paging.key])
+    return f"/{type(command).__name__}?{urlencode({**kept, paging.cursor: last})}"

@@ -14,22 +14,25 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from bedrockjobs.base.config import Settings
-from bedrockjobs.base.errors import CommandError, NotFound, TimedOut
+from bedrockjobs.base.errors import CommandError, NotFound, TimedOut, UnknownCommand
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, command_named
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import Outcome, Submission
 from bedrockjobs.protocol import raw
+from bedrockjobs.protocol.request_cache import Request, RequestCache
 
 
 class Exchange:
     """One request and its answer."""
 
-    __slots__ = ("closes", "command", "data", "held", "outcome", "submission", "waits")
+    __slots__ = ("closes", "command", "data", "held", "outcome", "size", "submission", "waits")
 
     def __init__(self, closes: bool) -> None:
         """Begin without a command; ``closes`` says whether the connection ends after the answer."""
         self.closes = closes
+        self.size = 0
+        """The bytes of the request."""
         self.waits = False
         """Whether the command may wait."""
         self.held = False
@@ -59,6 +62,7 @@ class Pipeline:
         "_pipelined_max",
         "_requests",
         "_unsent",
+        "answers_bytes",
         "closing",
         "draining",
         "feed",
@@ -66,9 +70,9 @@ class Pipeline:
         "writable",
     )
 
-    def __init__(self, settings: Settings, requests: raw.RequestCache | None = None) -> None:
+    def __init__(self, settings: Settings, requests: RequestCache | None = None) -> None:
         """Work within the limits of ``settings``; connections may share ``requests``."""
-        self._requests = requests or raw.RequestCache()
+        self._requests = requests or RequestCache()
         self._parser = raw.RawParser(settings, self._requests)
         self._buffer = self._parser.buffer
         self.feed = self._parser.feed
@@ -80,6 +84,8 @@ class Pipeline:
         """The exchange behind which nothing begins."""
         self._unsent: list[Answer] = []
         self._paused = self._ended = self._lost = False
+        self.answers_bytes = 0
+        """Size of the answers that are known and not yet taken by ``next_bytes``."""
         self.closing = False
         """Whether nothing more is begun, and the connection ends when it is ``finished``."""
         self.draining = False
@@ -128,12 +134,16 @@ class Pipeline:
             return None
         wish = request.headers.get("connection", "").lower()
         exchange = Exchange(wish in ("close", "forget"))
+        exchange.size = self._parser.size
         exchanges.append(exchange)
         if exchange.closes:
             self._blocker = exchange
         try:
             exchange.command = command = request.command or self._read(request)
         except CommandError as error:
+            if isinstance(error, UnknownCommand) and "host" in request.headers:
+                # Most likely a browser's, whose body may look like commands: nothing behind it is begun.
+                exchange.closes, self._blocker = True, exchange
             if wish == "forget":
                 self._fill(exchange, raw.FORGOTTEN)
             else:
@@ -177,6 +187,7 @@ class Pipeline:
             exchange.data = raw.answer(outcome.body, connection)
             if outcome.taken:
                 exchange.outcome = outcome
+        self.answers_bytes += len(exchange.data)
         if exchange is self._exchanges[0]:
             self.writable = True
         return delivered
@@ -186,6 +197,10 @@ class Pipeline:
         part = self.awaits
         if part and not self.closing:
             self._break(TimedOut(detail=f"the {part} took too long"))
+
+    def refuse(self, error: CommandError) -> None:
+        """Answer what is being sent with a refusal, and begin nothing behind it."""
+        self._break(error)
 
     def finish(self) -> None:
         """Begin nothing more; what was begun is answered."""
@@ -221,6 +236,7 @@ class Pipeline:
         exchange = exchanges.popleft()
         data = exchange.data
         assert data is not None
+        self.answers_bytes -= len(data)
         if exchange.outcome is not None:
             self._unsent.append(exchange.outcome)
         if exchange.closes:
@@ -251,6 +267,11 @@ class Pipeline:
         return self._paused
 
     @property
+    def request_bytes(self) -> int:
+        """Return the bytes that a request holds that is not whole, or will."""
+        return self._parser.held
+
+    @property
     def awaits(self) -> raw.Part:
         """Return the part of a request that the client must now send in time; ask ``begin`` before."""
         if self._exchanges or self._paused:
@@ -273,11 +294,10 @@ class Pipeline:
 
     # --- inside ------------------------------------------------------------------------------------------
 
-    def _read(self, request: raw.Request) -> Command[Any]:
+    def _read(self, request: Request) -> Command[Any]:
         """Return the command of a request; raises CommandError."""
         command = command_named(request.verb).read_raw(request.headers, request.body)
-        if command.asked_again:
-            self._requests.remember(request, command)
+        self._requests.remember(request, command)
         return command
 
     def _break(self, error: CommandError) -> Exchange:
@@ -289,6 +309,7 @@ class Pipeline:
 
     def _fill(self, exchange: Exchange, data: bytes) -> None:
         exchange.data = data
+        self.answers_bytes += len(data)
         if exchange is self._exchanges[0]:
             self.writable = True
 

@@ -7,16 +7,20 @@ parser takes bytes whole or one at a time with the same result.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, Literal
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Literal
 
-from bedrockjobs.base.config import HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX, Settings
+from bedrockjobs.base.config import CHUNKS_MAX, ESCAPES_MAX, OTHER_ESCAPES_MAX
 from bedrockjobs.base.errors import BadRequest, CommandError, TooLarge
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import Escaped
+from bedrockjobs.protocol.request_cache import Request, RequestCache
 
 _HEAD_END = re.compile(rb"\n\r?\n")
-_BACKSLASH = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_UNESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_NEEDLESS = re.compile(r"\\(?![bfnrt]|u[0-9a-fA-F]{4})")
+"""A backslash before a character that stands for itself."""
+_UNUSED = range(0xE000, 0xF900)
+"""Characters that mean nothing: one that a text does not have may mark a place in it."""
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LINE_END = re.compile(rb"\r?\n")
 _LINE_END_BYTES = b"\r\n"
@@ -24,36 +28,6 @@ _LINE_BYTES_OF_A_CHUNK_MAX = 1_024
 
 Part = Literal["", "head", "body"]
 """A part of a request; empty: none."""
-
-
-@dataclass(slots=True)
-class Request:
-    """One request: its verb as it was typed, headers by lower-case name, and the body."""
-
-    verb: str
-    headers: dict[str, str]
-    body: str = ""
-    head: bytes = b""
-    """The head as it was sent; empty where a body belongs to it."""
-    command: Any = None
-    """What ``headers`` were read as, where that is remembered."""
-
-
-class RequestCache:
-    """Requests without a body by their heads, with the commands they were read as."""
-
-    def __init__(self) -> None:
-        """Remember nothing yet."""
-        self.known: dict[bytes, Request] = {}
-
-    def remember(self, request: Request, command: Any) -> None:
-        """Remember a request, unless it is long or has a body; the oldest is forgotten."""
-        if not request.head or len(request.head) > HEAD_REMEMBERED_BYTES_MAX:
-            return
-        if len(self.known) >= HEADS_REMEMBERED_MAX:
-            del self.known[next(iter(self.known))]
-        request.command = command
-        self.known[request.head] = request
 
 
 class RawParser:
@@ -75,7 +49,16 @@ class RawParser:
         """The request whose head is complete and whose body is not."""
         self._body_left = 0
         self._chunks: bytearray | None = None
+        self._chunks_left = 0
         self.broken = False
+        self.size = 0
+        """The bytes of the request that was read last."""
+
+    @property
+    def held(self) -> int:
+        """Return the bytes that a request holds that is not whole, or will: its Content-Length counts."""
+        chunks = 0 if self._chunks is None else len(self._chunks)
+        return max(len(self.buffer), self._body_left) + chunks
 
     def feed(self, data: bytes) -> None:
         """Take more bytes."""
@@ -124,9 +107,10 @@ class RawParser:
         if found.start() > self._bytes_max:
             raise TooLarge("Request too large", f"expected a head of at most {self._bytes_max} bytes")
         head = bytes(buffer[: found.start()])
+        self.size = found.end()
         del buffer[: found.end()]
         self._searched = 0
-        known = self._requests.known.get(head)
+        known = self._requests.find(head)
         if known is not None:
             self.partial, self._body_left = known, 0
             return True
@@ -160,6 +144,8 @@ class RawParser:
             elif colon:
                 last = name.strip().lower()
                 value = value.strip()
+                if last == "content-length" and last in headers:
+                    raise BadRequest("Malformed Content-Length", "Content-Length: expected it once")
                 headers[last] = _unescape(value) if "\\" in value else value
         return Request(verb, headers)
 
@@ -178,6 +164,7 @@ class RawParser:
             raise TooLarge("Request too large", f"Content-Length: expected at most {self._bytes_max}")
         self._body_left = int(length or 0)
         self._chunks = bytearray() if chunked else None
+        self._chunks_left = CHUNKS_MAX
 
     def _read_body(self) -> Request | None:
         if self._chunks is not None:
@@ -192,6 +179,8 @@ class RawParser:
         request, self.partial = self.partial, None
         assert request is not None
         if body:
+            self.size += len(body)
+            self._body_left = 0
             try:
                 request.body = body.decode()
             except UnicodeDecodeError:
@@ -207,6 +196,8 @@ class RawParser:
                     raise BadRequest("Malformed chunk", "expected the size of a chunk in hexadecimal")
                 return None
             length = int(size[1], 16)
+            if not self._chunks_left:
+                raise TooLarge("Request too large", f"expected at most {CHUNKS_MAX} chunks")
             if len(whole) + length > self._bytes_max:
                 raise TooLarge("Request too large", f"expected at most {self._bytes_max} bytes of chunks")
             end = size.end() + length
@@ -215,6 +206,7 @@ class RawParser:
                 if len(buffer) > end + 1:
                     raise BadRequest("Malformed chunk", "expected a line end after a chunk")
                 return None
+            self._chunks_left -= 1
             whole += buffer[size.end() : end]
             del buffer[: tail.end()]
             if length == 0:
@@ -227,13 +219,19 @@ def _unescape(value: str) -> str:
     if "\\" not in value:
         return value
 
-    def character(match: re.Match[str]) -> str:
-        code = match[1]
-        if len(code) > 1:
-            return chr(int(code[1:], 16))
-        return _UNESCAPED.get(code, code)
-
-    text = _BACKSLASH.sub(character, value)
+    if value.count("\\") > ESCAPES_MAX:
+        raise TooLarge("Request too large", f"expected at most {ESCAPES_MAX} backslashes in a line")
+    mark = next((chr(code) for code in _UNUSED if chr(code) not in value), "")
+    if not mark:
+        raise BadRequest("Malformed request", "expected fewer characters of private use beside backslashes")
+    text = value.replace("\\\\", mark).replace('\\"', '"')
+    last = "\\" if text.endswith("\\") else ""  # nothing follows it: it stands for itself
+    if text.count("\\") > OTHER_ESCAPES_MAX:
+        words = "backslashes in a line before other characters than a quote or a backslash"
+        raise TooLarge("Request too large", f"expected at most {OTHER_ESCAPES_MAX} {words}")
+    text = _NEEDLESS.sub("", text.removesuffix(last))
+    text, _ = scanstring(text.replace('"', '\\"') + '"', 0, False)
+    text = text.replace(mark, "\\") + last
     if not text.isascii():  # two halves of one character may have been escaped apart
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return Escaped(text, value)

@@ -13,7 +13,8 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from bedrockjobs.base.config import REPEAT_MODIFIERS_MAX, Compatibility
+from bedrockjobs.base.config import REPEAT_MODIFIERS_MAX
+from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.schedule import cron
 
@@ -100,7 +101,7 @@ def _modifiers(text: str, *, start_of_hour: bool) -> tuple[str, ...]:
 
 def is_cron(text: str) -> bool:
     """Tell whether a repeat is a cron schedule: ``CRON TZ=Europe/Berlin 0 9 * * 1-5``."""
-    return text.strip()[:5].upper() == "CRON "
+    return text.lstrip(cron.AROUND)[:5].upper() in ("CRON ", "CRON\t")
 
 
 def next_run(
@@ -120,9 +121,21 @@ def next_run(
     return found
 
 
+def never_again(text: str) -> cron.BadSchedule:
+    """Return what is wrong with a schedule whose last tick has passed."""
+    _, expression = cron.split_zone(text)
+    expected = "a tick that is still to come; its last one has passed, so it never fires"
+    return cron.BadSchedule("expression", expression, expected)
+
+
+def has_ticks(text: str) -> bool:
+    """Tell whether a schedule fires by itself, as all do but ``@never``; raises ValueError."""
+    return bool(cron.parse(cron.split_zone(text)[1]).years)
+
+
 def _next_tick(text: str, after: str) -> str | None:
-    zone, expression = cron.split_zone(text.strip())
-    if not cron.parse(expression).years:
+    zone, expression = cron.split_zone(text)
+    if not has_ticks(text):
         return NEVER
     tick = cron.next_tick(expression, moment_of(after), zone)
     return None if tick is None else stamp(tick)

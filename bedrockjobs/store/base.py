@@ -14,39 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
+from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.side_tables import Records
-
-# --- faults ----------------------------------------------------------------------------------------------
-
-
-class StoreError(Exception):
-    """The database could not do what it was asked; nothing of the open unit was committed."""
-
-    reason = "Disk error"
-    detail = "nothing was done; the disk refused to be read or written"
-
-
-class StoreBusy(StoreError):
-    """Another process keeps the database locked."""
-
-    reason = "Database busy"
-    detail = "nothing was done; another process keeps the database locked"
-
-
-class StoreFull(StoreError):
-    """The disk is full."""
-
-    reason = "Disk full"
-    detail = "nothing was done; the database cannot grow"
-
-
-class StoreBroken(StoreError):
-    """Nobody knows what is on disk, as a sync failed: the server must end, and a new start find out."""
-
-
-class StoreConflict(StoreError):
-    """Another server's transaction came between: the commands of the unit have to be done one by one."""
-
 
 # --- what lives in memory --------------------------------------------------------------------------------
 
@@ -94,6 +63,14 @@ class Plan:
     """Whether it may touch any row, so that no other unit may be open."""
 
 
+class Held(NamedTuple):
+    """A stretch of time in which somebody held a lock, one after another."""
+
+    since: str
+    until: str = ""
+    """When it was let go; empty while it is held."""
+
+
 class Unit(Protocol):
     """An open transaction, with the rows as it sees them."""
 
@@ -115,6 +92,10 @@ class Unit(Protocol):
     @property
     def read_anew(self) -> bool:
         """Tell whether somebody else changed the database before this unit, so that all is read anew."""
+        ...
+
+    def load(self) -> bool:
+        """Read, for a few milliseconds, what must be known before anything is done; return whether it is."""
         ...
 
     def fault(self, error: Exception) -> StoreError | None:
@@ -153,12 +134,20 @@ class Unit(Protocol):
         """Add a job."""
         ...
 
+    @property
+    def chars_read(self) -> int:
+        """Return how many characters of data were read from the database for ``job``, ever."""
+        ...
+
     def job(self, job_id: int) -> Job | None:
-        """Return a job, or None."""
+        """Return a job, or None; raises RowDamaged, as do the lists of jobs by family and by name."""
         ...
 
     def save(self, job: Job) -> None:
-        """Write what can change in a job: all but created, jobID and parentJobID."""
+        """Write what can change in a job: all but created, jobID and parentJobID.
+
+        Raises RowDamaged for a DamagedJob.
+        """
         ...
 
     def claim(self, job: Job) -> None:
@@ -180,7 +169,7 @@ class Unit(Protocol):
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID.
 
-        Jobs that are paused, or whose lock is held, are passed over.
+        Jobs that are paused, or whose lock is held, are passed over. A damaged one comes as a DamagedJob.
         """
         ...
 
@@ -195,8 +184,12 @@ class Unit(Protocol):
         """Return the workers for which jobs are queued that nobody else may take."""
         ...
 
+    def lock_held(self, lane: str) -> Held | None:
+        """Return when the lock of a lane was held last; None where nobody knows, or it has none."""
+        ...
+
     def expired(self, now: str, limit: int) -> list[Job]:
-        """Return jobs whose ``expires`` has passed, the oldest first."""
+        """Return jobs whose ``expires`` has passed, the oldest first, damaged ones as DamagedJobs."""
         ...
 
     def due_on_all_hosts(self, now: str) -> list[Job]:
@@ -204,7 +197,7 @@ class Unit(Protocol):
         ...
 
     def repeating(self) -> list[Job]:
-        """Return all jobs with a repeat, by name."""
+        """Return all jobs with a repeat, by name, damaged ones as DamagedJobs."""
         ...
 
     def named(self, name: str, limit: int) -> list[Job]:
@@ -272,10 +265,11 @@ class Reader(Protocol):
         """Close it."""
         ...
 
-    async def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Run one SELECT of a user; return the names of its columns and its rows.
+    async def query(self, sql: str, form: str) -> str:
+        """Run one SELECT of a user; return its rows as text.
 
-        Raises BadArguments, BadQuery, TimedOut or TooMany.
+        ``form``: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines. Raises BadArguments,
+        BadQuery, TimedOut, TooMany or Unavailable.
         """
         ...
 
@@ -299,10 +293,6 @@ class Reader(Protocol):
         """
         ...
 
-    def rendered(self, names: list[str], rows: list[tuple[Any, ...]], form: str) -> str:
-        """Return rows as text: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines."""
-        ...
-
 
 # --- an engine -------------------------------------------------------------------------------------------
 
@@ -315,8 +305,11 @@ class Engine(Protocol):
     waits_for_disk: bool
     """Whether a commit waits long enough to be done by a thread of its own."""
 
-    def begin(self, plans: Iterable[Plan] = ()) -> Unit:
-        """Open a unit for commands with these plans; raises StoreBusy where another process writes."""
+    def begin(self, plans: Iterable[Plan] = (), *, loaded: bool = True) -> Unit:
+        """Open a unit for commands with these plans; raises StoreBusy where another process writes.
+
+        One that is not to be ``loaded`` must be loaded before it is used.
+        """
         ...
 
     def commit(self) -> None:

@@ -20,7 +20,7 @@ from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.wire import JobID, JSONObject, Name, Priority, Timestamp, command_error
 from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE
 from bedrockjobs.job.lifecycle import STATES
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import Job, checksum_of
 from bedrockjobs.schedule.repeat import parse_repeat, parse_retry_after
 from bedrockjobs.store import schema
 from bedrockjobs.store.backup import CopyError, open_read_only
@@ -122,7 +122,7 @@ def _insert_all(source: sqlite3.Connection, target: sqlite3.Connection, findings
             continue
         try:
             row = _job_row(values)
-            target.execute(STATEMENTS["insert_job"], row)
+            target.execute(STATEMENTS["insert_job"], (*row, checksum_of(row.data)))
         except BadRow as complaint:
             raise CopyError(f"job {values[1]} was changed meanwhile: {complaint}") from None
         except sqlite3.IntegrityError:

@@ -59,7 +59,8 @@ SELECT jobID, name, state, repeat, nextRun,
     coalesce((SELECT pattern FROM pauses WHERE jobs.name GLOB pattern AND ("until" = '' OR "until" > :now)
         ORDER BY pattern LIMIT 1), '') AS paused
     FROM jobs WHERE repeat <> '' AND name BETWEEN :low AND :high AND state <> 'FAILED'
-    AND ltrim(repeat, char(9, 10, 13, 32)) LIKE 'CRON %' AND (:pattern IS NULL OR name GLOB :pattern)
+    AND ltrim(replace(repeat, char(9), ' '), char(10, 13, 32)) LIKE 'CRON %'
+    AND (:pattern IS NULL OR name GLOB :pattern)
     ORDER BY nextRun, jobID LIMIT :limit;
 
 -- name: schedules_that_failed
@@ -68,7 +69,7 @@ SELECT name FROM (
     SELECT name,
         coalesce((SELECT status IN ('fail', 'timeout', 'frozen', 'killed') FROM runs WHERE jobID = jobs.jobID
             ORDER BY runID DESC LIMIT 1), 0) AS failed
-        FROM jobs WHERE repeat <> '' AND ltrim(repeat, char(9, 10, 13, 32)) LIKE 'CRON %'
+        FROM jobs WHERE repeat <> '' AND ltrim(replace(repeat, char(9), ' '), char(10, 13, 32)) LIKE 'CRON %'
         ORDER BY name LIMIT :most
 ) WHERE failed LIMIT :limit;
 

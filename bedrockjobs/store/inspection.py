@@ -1,24 +1,27 @@
 """What a database file tells of itself to somebody who may not touch it: for ``bedrockjobs doctor``.
 
-Read-only, without a lock of its own but for a look at the lock file. It knows no server and no command line.
+Read-only, without a lock of its own but for a look at who has one. It knows no server and no command line.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from bedrockjobs.store.backup import open_read_only
+from bedrockjobs.store.guarded import is_damage
+from bedrockjobs.store.lock import owner_of as owner_of
 from bedrockjobs.store.schema import apply, version_of
 
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs"}
 )
 """File systems on which locks and syncs are another machine's business."""
+
+FAULTS_MAX = 10
+"""Faults of a damaged file that are told."""
 
 MOUNTS = Path("/proc/self/mounts")
 
@@ -63,23 +66,28 @@ def _differences(found: dict[str, str], meant: dict[str, str]) -> list[str]:
     return sorted(missing + added + changed)
 
 
-def owner_of(path: Path) -> str | None:
-    """Return who owns a database, in the words of the lock file; None where nobody does.
+def ended_uncleanly(path: Path) -> bool:
+    """Tell whether whoever had a database open last did not close it: its log is still there."""
+    log = path.with_name(f"{path.name}-wal")
+    return path.exists() and log.exists() and log.stat().st_size > 0
 
-    Raises OSError where the lock file cannot be read.
+
+def faults_of(path: Path, *, whole: bool) -> list[str]:
+    """Return what is damaged in a database, each in SQLite's words; none where it is sound.
+
+    ``whole`` compares the indexes with their tables too, which takes several times as long. Raises CopyError
+    where there is no database, sqlite3.Error where it cannot be read.
     """
-    path = path.resolve()
+    check = "integrity_check" if whole else "quick_check"
     try:
-        file = os.open(path.with_name(f"{path.name}-lock"), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return os.read(file, 1_000).decode(errors="replace").strip() or "another server"
-    finally:
-        os.close(file)
-    return None
+        # Read-only, so that the log stays where it is.
+        with closing(open_read_only(path)) as found:
+            words = [str(row[0]) for row in found.execute(f"PRAGMA {check}({FAULTS_MAX})")]
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return [str(error)]
+    return [] if words == ["ok"] else words
 
 
 def file_system_of(path: Path) -> str:

@@ -1,45 +1,137 @@
-"""Who owns a database file: one server at a time, told by a lock file beside it."""
+"""Who owns a database: one server at a time, by a lock on a file beside it and by one on the file itself.
+
+The file beside it says who. The lock on the database holds for every name of it, and when the other file is
+removed. It is an flock, which does not touch SQLite's locks. But closing any descriptor of the database drops
+all of SQLite's locks in this process: so this one is opened before SQLite opens the file and closed after it,
+nothing else in the process opens it, and other processes are begun by exec, which closes it.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from pathlib import Path
+
+from bedrockjobs.store.loss import STOPPED, loss_of
+from bedrockjobs.store.plain_file import open_plain
+
+log = logging.getLogger(__name__)
+
+OWNER_BYTES_MAX = 1_000
+"""What is read of the words about an owner: a sentence with its addresses."""
 
 
 class Owned(RuntimeError):
     """Another server owns the database; the message names it."""
 
 
+class Lost(RuntimeError):
+    """Something of the database is missing; the message says what, and what to do."""
+
+
 class DatabaseLock:
     """The lock on one database; held until ``release`` or the end of the process."""
 
-    def __init__(self, database: Path) -> None:
-        """Prepare to lock ``database``."""
+    def __init__(self, database: Path, *, accept_loss: bool = False) -> None:
+        """Prepare to lock ``database``, a path without links; ``accept_loss`` takes it as it is."""
         self._database = database
-        self._path = database.with_name(f"{database.name}-lock")
+        self._path = lock_path(database)
+        self._accept_loss = accept_loss
         self._file: int | None = None
+        self._held: int | None = None
+        self._described = False
 
     def acquire(self) -> None:
-        """Take the lock; raises Owned where another process has it."""
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Take the lock, and make an empty file where there is no database.
+
+        Raises Owned where another process has it, Lost where a part of it is missing, PlantedFile where a
+        link stands in the way.
+        """
+        file = open_plain(self._path)
+        held: int | None = None
+        try:
+            self._lock(file, _owner(file))
+            self._look_for_loss(file)
+            held = self._open_database()
+            self._lock(held, "another server, under another name or with its lock file removed")
+        except BaseException:
+            if held is not None:
+                os.close(held)
+            os.close(file)
+            raise
+        self._file, self._held = file, held
+
+    def _lock(self, file: int, owner: str) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.read(file, 1_000).decode(errors="replace").strip() or "another server"
-            os.close(file)
             raise Owned(f"The database {self._database} is owned by {owner}.") from None
-        self._file = file
+
+    def _look_for_loss(self, file: int) -> None:
+        loss = loss_of(self._database, _words(file), os.fstat(file).st_mtime_ns)
+        if loss is None:
+            return
+        if not self._accept_loss:
+            raise Lost(loss)
+        log.warning("the loss is accepted: %s", loss)
+
+    def _open_database(self) -> int:
+        return os.open(self._database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     def describe(self, owner: str) -> None:
-        """Write who owns the database, for whoever is refused."""
+        """Write who owns the database, for whoever is refused, and for the next one to find."""
         assert self._file is not None
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{owner}\n".encode(), 0)
+        self._described = True
+        self._write(self._file, owner)
+
+    def _write(self, file: int, words: str) -> None:
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{words}\n".encode(), 0)
+        os.fsync(file)
 
     def release(self) -> None:
-        """Give the lock back. The file stays: removing it would let two servers lock two files."""
-        if self._file is not None:
-            os.ftruncate(self._file, 0)
+        """Give the lock back, of a database that is closed.
+
+        The file stays: removing it would let two servers lock two files.
+        """
+        if self._file is not None and self._held is not None:
+            if self._described:
+                self._write(self._file, STOPPED)
             os.close(self._file)
-            self._file = None
+            os.close(self._held)
+            self._file = self._held = None
+
+
+def lock_path(database: Path) -> Path:
+    """Return the path of the lock file of a database."""
+    return database.with_name(f"{database.name}-lock")
+
+
+def _words(file: int) -> str:
+    return os.pread(file, OWNER_BYTES_MAX, 0).decode(errors="replace").strip()
+
+
+def _owner(file: int) -> str:
+    words = _words(file)
+    return "another server" if words in ("", STOPPED) else words
+
+
+def owner_of(database: Path) -> str | None:
+    """Return who owns a database, in the words of the lock file; None where nobody does.
+
+    Not to be asked in a process that has the database open. Raises OSError where a file cannot be read.
+    """
+    database = database.resolve()
+    for path in (lock_path(database), database):
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return "another server" if path == database else _owner(file)
+        finally:
+            os.close(file)
+    return None

@@ -56,6 +56,7 @@ class _Pattern:
 
     def __init__(self, names: Names, lane: str) -> None:
         self.names = names
+        self.globs = max(len(names.patterns), 1)
         self.lane = lane
         self.heaps: dict[int, list[HeapEntry]] = {priority: [] for priority in PRIORITIES}
         self.bounds: dict[tuple[Group, int], HeapEntry] = {}
@@ -71,7 +72,10 @@ class PatternIndex:
     """The remembered patterns, the least used forgotten first."""
 
     def __init__(self, seeks: Seeks, patterns_max: int, groups_max: int) -> None:
-        """Remember up to ``patterns_max`` patterns, with up to ``groups_max`` groups in all of them."""
+        """Remember up to ``patterns_max`` patterns, with up to ``groups_max`` groups in all of them.
+
+        Each pattern of a list counts, since each is matched with every name.
+        """
         self._seeks = seeks
         self._patterns_max = patterns_max
         self._groups_max = groups_max
@@ -222,11 +226,11 @@ class PatternIndex:
     def _make_room(self) -> None:
         """Forget patterns, the least used first; the newest stays, and is no larger than the whole room."""
         groups = sum(len(pattern.bounds) for pattern in self._patterns.values())
-        while len(self._patterns) > 1 and (
-            len(self._patterns) > self._patterns_max or groups > self._groups_max
-        ):
+        globs = sum(pattern.globs for pattern in self._patterns.values())
+        while len(self._patterns) > 1 and (globs > self._patterns_max or groups > self._groups_max):
             _, forgotten = self._patterns.popitem(last=False)
             groups -= len(forgotten.bounds)
+            globs -= forgotten.globs
 
 
 def _is_head(row: Job, entry: HeapEntry, place: tuple[str, str], priority: int) -> bool:

@@ -1,13 +1,13 @@
 -- Every statement on the jobs table, each with a name and a sentence. The text `{columns}` stands for the
--- columns of a job in the order of `Job`, `{queued}` for the condition of the two partial indexes.
+-- columns of a job in the order of `Job`, with the checksum of its data at the end, `{queued}` for the condition of the two partial indexes.
 
 -- name: insert_job
 -- Add a job.
-INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_plain_job
 -- Add a job that leaves all other columns as the table has them: binding these costs more than a microsecond.
-INSERT INTO jobs (created, jobID, state, name, nextRun, data, priority) VALUES (?, ?, ?, ?, ?, ?, ?);
+INSERT INTO jobs (created, jobID, state, name, nextRun, data, priority, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: job_by_id
 -- One job.
@@ -18,9 +18,14 @@ SELECT {columns} FROM jobs WHERE jobID = ?;
 SELECT max(jobID) FROM jobs;
 
 -- name: save_job
--- Write all that can change in a job.
-UPDATE jobs SET state = ?, name = ?, nextRun = ?, lastRun = ?, repeat = ?, data = ?, priority = ?,
-    retryAfter = ?, attempt = ?, runID = ?, expires = ?, lane = ?, options = ?, memory = ?
+-- Write all that can change in a job but its data.
+UPDATE jobs SET state = ?, name = ?, nextRun = ?, lastRun = ?, repeat = ?, priority = ?, retryAfter = ?,
+    attempt = ?, runID = ?, expires = ?, lane = ?, options = ?, memory = ? WHERE jobID = ?;
+
+-- name: save_job_and_data
+-- Write all that can change in a job. That data is named costs 3 us, as a trigger looks at it.
+UPDATE jobs SET state = ?, name = ?, nextRun = ?, lastRun = ?, repeat = ?, priority = ?, retryAfter = ?,
+    attempt = ?, runID = ?, expires = ?, lane = ?, options = ?, memory = ?, data = ?, checksum = ?
     WHERE jobID = ?;
 
 -- name: claim_job
@@ -80,10 +85,10 @@ SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name = ? AND 
 SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name > ? AND {queued}
     ORDER BY name, priority DESC, nextRun, jobID LIMIT 1;
 
--- name: first_group
--- The head of the highest priority of the first name from a name on.
+-- name: first_two
+-- The head of the highest priority of the first name from a name on, and the job behind it.
 SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name >= ? AND {queued}
-    ORDER BY name, priority DESC, nextRun, jobID LIMIT 1;
+    ORDER BY name, priority DESC, nextRun, jobID LIMIT 2;
 
 -- name: soonest_by_name
 -- When the next job of a name becomes due.
@@ -122,8 +127,8 @@ SELECT 1 FROM jobs WHERE lane = ? AND {queued} LIMIT 1;
 SELECT jobID, name FROM jobs WHERE lane = ? AND {queued};
 
 -- name: holding
--- The running jobs that may hold a lock.
-SELECT lane, jobID FROM jobs WHERE state = 'RUNNING' AND lane <> '';
+-- The running jobs that may hold a lock, and since when.
+SELECT lane, jobID, lastRun FROM jobs WHERE state = 'RUNNING' AND lane <> '';
 
 -- name: expired
 -- Jobs whose time is over.

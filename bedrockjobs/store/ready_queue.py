@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
 
-from bedrockjobs.base.config import PRIORITIES, Settings
+from bedrockjobs.base.config import PRIORITIES
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE, Lane, found_in, is_narrow, parse_lane
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.all_hosts import AllHostsSchedules
+from bedrockjobs.store.base import Held
+from bedrockjobs.store.groups import NamedGroup, groups
+from bedrockjobs.store.lock_history import LockHistory
 from bedrockjobs.store.pattern_index import Group, PatternIndex
 from bedrockjobs.store.records import SQLiteRecords
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
 GROUPS_FREED_MAX = 100
 """Names and priorities under one lock that are looked at when it is free again; beyond, all who wait are."""
+
+
+_DUE_BY_NAME = SQL["due_by_name"]
 
 
 class ReadyQueue:
@@ -39,6 +49,9 @@ class ReadyQueue:
         self.patterns = PatternIndex(self, settings.patterns_cached_max, settings.groups_remembered_max)
         """What is remembered of patterns."""
         self._all_hosts = AllHostsSchedules(self.is_paused)
+        self.moment = datetime.min.replace(tzinfo=UTC)
+        """The moment of the open unit."""
+        self._lock_history = LockHistory()
         self._newly_ready: list[Job] = []
         self._wake_all = False
         self._version = 0
@@ -56,20 +69,35 @@ class ReadyQueue:
         """The locks that are held, by jobID."""
         self._all_hosts.load([])
         self._known = False
+        self._reading: Iterator[None] | None = None
 
-    def refresh(self) -> None:
-        """Read which lanes are in use, and who holds their locks, unless that is known; in an open unit."""
+    def refresh(self, rows: int | None = None) -> bool:
+        """Read which lanes are in use, and who holds their locks, unless that is known; in an open unit.
+
+        With ``rows`` only so many of them are read, and the next call goes on in the same unit. Returns
+        whether all is known, before which nothing else may be asked.
+        """
         if self._known:
-            return
-        self._clear()
-        for lane, job_id in self._execute(SQL["holding"]):
+            return True
+        if self._reading is None:
+            self._clear()
+            self._reading = self._read()
+        for _ in islice(self._reading, rows):
+            pass
+        return self._known
+
+    def _read(self) -> Iterator[None]:
+        """Read row by row; ``_known`` is true at the end."""
+        for lane, job_id, since in self._execute(SQL["holding"]):
             if lock := parse_lane(lane).lock:
-                self._hold(lock, job_id)
+                self._hold(lock, job_id, since)
+            yield
         for (lane,) in self._execute(SQL["queued_lanes"]):
             self._open_lane(lane)
+            yield
         found = [self.job(job_id) for job_id, _ in self._execute(SQL["queued_in_lane"], (EVERY_LANE,))]
         self._all_hosts.load([job for job in found if job is not None])
-        self._known = True
+        self._known, self._reading = True, None
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
@@ -82,12 +110,12 @@ class ReadyQueue:
         version, ready, self._wake_all = mark
         del self._newly_ready[ready:]
         if version != self._version:
-            self._known = False
+            self._known, self._reading = False, None
 
     def forget(self) -> None:
         """Read lanes and locks anew; what became ready is told when those who wait are served."""
         self._newly_ready = []
-        self._known = False
+        self._known, self._reading = False, None
 
     # --- what was written --------------------------------------------------------------------------------
 
@@ -163,11 +191,12 @@ class ReadyQueue:
         if lock and row.state == "RUNNING":
             if self._holders.get(row.job_id, lock) != lock:
                 self._release(row.job_id)
-            self._hold(lock, row.job_id)
+            self._hold(lock, row.job_id, row.last_run)
         elif row.job_id in self._holders:
             self._release(row.job_id)
 
-    def _hold(self, lock: str, job_id: int) -> None:
+    def _hold(self, lock: str, job_id: int, since: str) -> None:
+        self._lock_history.hold(lock, since)
         self._holders[job_id] = lock
         self._locks.setdefault(lock, set()).add(job_id)
 
@@ -178,6 +207,7 @@ class ReadyQueue:
         if self._locks[lock]:
             return
         del self._locks[lock]
+        self._lock_history.release(lock, stamp_ms(self.moment))
         self.patterns.unlock(lock)
         everything = names_from("*", None)
         assert everything is not None
@@ -193,6 +223,12 @@ class ReadyQueue:
         """Return the lock of a lane if somebody holds it, else an empty text."""
         lock = parse_lane(lane).lock
         return lock if lock in self._locks else ""
+
+    def lock_held(self, lane: str) -> Held | None:
+        """Return when the lock of a lane was held last; None where nobody knows, or it has none."""
+        lock = parse_lane(lane).lock
+        found = self._lock_history.last(lock) if lock else None
+        return None if found is None or (not found.until and lock not in self._locks) else found
 
     def pauses_changed(self) -> None:
         """What is paused has changed: forget what was remembered of names, and serve those who wait."""
@@ -211,10 +247,11 @@ class ReadyQueue:
         names, priority = request.names, request.priority
         if not request.mocked and not self._special and not self._locked and not self._bound:
             if priority is None and names.single is not None and not self._records.pauses():
-                return self._found("due_by_name", (OPEN_LANE, names.single, now))  # most takes, at once
+                found = self._execute(_DUE_BY_NAME, (OPEN_LANE, names.single, now)).fetchone()
+                return None if found is None else self.job(found[0])  # most takes, at once
             return self._first_due(names, OPEN_LANE, now, priority)
-        found = [self._first_due(names, lane, now, priority) for lane in self._lanes(request)]
-        rows = [row for row in found if row is not None]
+        firsts = [self._first_due(names, lane, now, priority) for lane in self._lanes(request)]
+        rows = [row for row in firsts if row is not None]
         return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
 
     def _lanes(self, request: TakeRequest) -> Iterator[str]:
@@ -353,25 +390,6 @@ class ReadyQueue:
                 self._close_lane(one, parse_lane(one).lock)
         return heads
 
-    def groups(self, lane: str, names: Names, limit: int) -> list[tuple[str, int, str, int]] | None:
+    def groups(self, lane: str, names: Names, limit: int) -> list[NamedGroup] | None:
         """Return the head of every group that ``names`` match, None where they are more than ``limit``."""
-        found: list[tuple[str, int, str, int]] = []
-        if names.exact:
-            for name in names.exact:
-                group = self._execute(SQL["next_group_of_name"], (lane, name, PRIORITIES[0] + 1)).fetchone()
-                while group is not None:
-                    found.append(group)
-                    group = self._execute(SQL["next_group_of_name"], (lane, name, group[1])).fetchone()
-            return found
-        prefix = names.prefix()
-        group = self._execute(SQL["first_group"], (lane, prefix)).fetchone()
-        while group is not None and group[0].startswith(prefix):
-            name = group[0]
-            if names.match(name):
-                while group is not None:
-                    found.append(group)
-                    group = self._execute(SQL["next_group_of_name"], (lane, name, group[1])).fetchone()
-                if len(found) > limit:
-                    return None
-            group = self._execute(SQL["next_group"], (lane, name)).fetchone()
-        return found
+        return groups(self._execute, lane, names, limit)

@@ -10,14 +10,16 @@ from typing import NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.job.memory import MEMORY_KEYS
+from bedrockjobs.job.rows import checksum_of
 
-VERSION = 3
+VERSION = 4
 """What ``schema.sql`` is; kept in ``PRAGMA user_version``."""
 
-REBUILT = {1: ("jobs", "meta"), 2: ("jobs",)}
-"""The tables that a version has in another form; they are made anew, and their rows copied."""
+REBUILT = {1: ("jobs", "meta"), 2: ("jobs",), 3: ("jobs",)}
+"""The tables that a version has in another form; they are made anew, and their rows copied. Views, triggers
+and indexes hold no rows and are made anew from every version."""
 
-_CREATES = re.compile(r"\s*CREATE (?:TABLE|INDEX) (\w+)(?: ON (\w+))?")
+_CREATES = re.compile(r"\s*CREATE (TABLE|INDEX|TRIGGER|VIEW) (\w+)")
 
 
 class SchemaError(RuntimeError):
@@ -78,16 +80,21 @@ def version_of(connection: sqlite3.Connection) -> int:
 def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
     """Make tables anew and copy the old rows, so that a migrated database equals a new one."""
     tables = REBUILT[found]
-    for (name,) in connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    made_by_us = (_CREATES.match(statement) for statement in _statements())
+    ours = {made[2] for made in made_by_us if made and made[1] in ("VIEW", "TRIGGER")}
+    for kind, name in connection.execute(
+        "SELECT type, name FROM sqlite_master WHERE type <> 'table' AND sql IS NOT NULL"
     ).fetchall():
-        connection.execute(f"DROP INDEX {name}")
+        if kind == "index" or name in ours:  # a view that somebody else made stays
+            connection.execute(f"DROP {kind} {name}")
+    connection.execute("PRAGMA legacy_alter_table = ON")  # else views of others would follow the old tables
     for table in tables:
         connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+    connection.execute("PRAGMA legacy_alter_table = OFF")
     there = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     for statement in _statements():
         made = _CREATES.match(statement)
-        if made is not None and (made[2] or made[1] not in there):
+        if made is not None and (made[1] != "TABLE" or made[2] not in there):
             connection.execute(statement)
     copied = 0
     for table in tables:
@@ -97,11 +104,22 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
         ).rowcount
         copied += count if table == "jobs" else 0
         connection.execute(f"DROP TABLE old_{table}")
-    moved = _move_notes(connection)
-    return (
-        f"The database was brought from schema version {found} to {VERSION}: {copied} jobs were copied;"
-        f" what the server had noted of {moved} of them went from the column options to the column memory.",
-    )
+    told = [f"The database was brought from schema version {found} to {VERSION}: {copied} jobs were copied."]
+    if found < 3:
+        moved = _move_notes(connection)
+        told.append(
+            f"What the server had noted of {moved} of them went from the column options to the column memory."
+        )
+    if found < 4:
+        _add_checksums(connection)
+        told.append("The data of each got a checksum.")
+    return tuple(told)
+
+
+def _add_checksums(connection: sqlite3.Connection) -> None:
+    """Give the data of all jobs its checksum, which older versions did not keep."""
+    connection.create_function("checksum_of", 1, checksum_of, deterministic=True)
+    connection.execute("UPDATE jobs SET checksum = checksum_of(data)")
 
 
 def _move_notes(connection: sqlite3.Connection) -> int:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from bedrockjobs.base.clock import Clock, SystemClock
-from bedrockjobs.base.config import Durability, Settings
+from bedrockjobs.base.settings import Durability, Settings
 from bedrockjobs.store import schema
-from bedrockjobs.store.base import Plan, StoreBroken, StoreError
+from bedrockjobs.store.base import Plan
+from bedrockjobs.store.faults import StoreBroken, StoreError
+from bedrockjobs.store.file_watch import LOOK_S, FileGone, FileWatch
+from bedrockjobs.store.plain_file import PlantedFile
+from bedrockjobs.store.reserve import Reserve
 from bedrockjobs.store.sqlite_unit import SQLiteUnit, fault_of
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
@@ -29,8 +33,8 @@ class SQLiteEngine:
     def __init__(self, path: Path | str, settings: Settings, clock: Clock | None = None) -> None:
         """Open the file, or ``:memory:``, and bring it to the present schema.
 
-        Raises ``schema.SchemaError`` for a database of a newer server, ``sqlite3.Error`` where the file
-        cannot be used.
+        Raises ``schema.SchemaError`` for a database of a newer server, ``PlantedFile`` for a link in the
+        place of a file of ours, ``sqlite3.Error`` where the file cannot be used.
         """
         self.path = str(path)
         self._clock = clock or SystemClock()
@@ -43,18 +47,26 @@ class SQLiteEngine:
             timeout=0,
         )
         self._execute = self._db.execute
-        self._prepare(settings)
+        self.tight = False
+        """Whether the disk is full: only commands that free room are done."""
         self._log: int | None = None
+        self._watch: FileWatch | None = None
+        self._look_at = 0.0
+        self._reserve = Reserve(self.path, settings.ballast_bytes)
+        self.waits_for_disk = self.path != ":memory:"
+        try:
+            self._reserve.give_up()  # of a server that did not stop well
+            self._prepare(settings)
+            if self.waits_for_disk:
+                self._watch = FileWatch(self.path)
+        except BaseException:
+            self._db.close()
+            raise
         if self.durability == "claims-lazy" and self.path != ":memory:":
-            self._log = os.open(f"{self.path}-wal", os.O_RDONLY)
+            self._log = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         self.unit = SQLiteUnit(self._db, settings)
         """What is open, or was open last."""
         self._version = self._data_version()
-        self.waits_for_disk = self.path != ":memory:"
-        self._ballast_bytes = settings.ballast_bytes
-        self._ballast = Path(f"{self.path}-ballast")
-        self.tight = False
-        """Whether the disk is full: only commands that free room are done."""
         self.look_for_room()
 
     def _prepare(self, settings: Settings) -> None:
@@ -82,8 +94,13 @@ class SQLiteEngine:
 
     # --- units -------------------------------------------------------------------------------------------
 
-    def begin(self, plans: Iterable[Plan] = ()) -> SQLiteUnit:
-        """Open a unit; raises StoreBusy at once where another process writes. Plans are not needed here."""
+    def begin(self, plans: Iterable[Plan] = (), *, loaded: bool = True) -> SQLiteUnit:
+        """Open a unit; raises StoreBusy at once where another process writes. Plans are not needed here.
+
+        One that is not to be ``loaded`` must be loaded before it is used. Raises FileGone where somebody
+        removed or replaced the file.
+        """
+        self._look_at_files()
         try:
             self._execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
@@ -96,6 +113,8 @@ class SQLiteEngine:
             self.unit.forget()
             self.unit.pauses_changed()
         self.unit.open(self._clock.now(), read_anew=changed)
+        while loaded and not self.unit.load():
+            pass
         return self.unit
 
     def _data_version(self) -> int:
@@ -103,14 +122,16 @@ class SQLiteEngine:
         return int(self._execute("PRAGMA data_version").fetchone()[0])
 
     def changed_outside(self) -> bool:
-        """Tell whether another process changed the file since the last unit."""
+        """Tell whether another process changed the file since the last unit; raises FileGone."""
+        self._look_at_files()
         try:
             return self._data_version() != self._version
         except sqlite3.Error:  # the next unit will say what is wrong
             return True
 
     def commit(self) -> None:
-        """Write the open unit to disk; raises StoreError."""
+        """Write the open unit to disk, to the file that is still there by its name; raises StoreError."""
+        changed = self.unit.changed
         try:
             self.unit.identifiers.save()
             self._execute("COMMIT")
@@ -118,7 +139,32 @@ class SQLiteEngine:
                 os.fdatasync(self._log)
         except (sqlite3.Error, OSError) as error:
             raise self.fault(error) or error from error
+        if changed and self._watch is not None:
+            self._looked(self._watch.look_after_sync)
         self.unit.identifiers.saved()
+
+    def _look_at_files(self) -> None:
+        """Look, each second, whether the files are where they were."""
+        now = self._clock.monotonic()
+        if self._watch is not None and now >= self._look_at:
+            self._looked(self._watch.look)
+            self._look_at = now + LOOK_S
+
+    def _looked(self, look: Callable[[], None]) -> None:
+        """Look at the files; if only the log was removed, save what it held, as nobody else can any more."""
+        try:
+            look()
+        except FileGone as gone:
+            if not gone.only_log:
+                raise
+            busy, frames, copied = self._execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+            if busy or frames != copied:
+                raise
+            raise FileGone(
+                f"{self.path}-wal was removed while the server used it. All that it held was copied into the"
+                " database in time: the server can be started again.",
+                only_log=True,
+            ) from gone
 
     def rollback(self) -> None:
         """Undo the unit, if it is still open, and forget all that lives in memory."""
@@ -136,23 +182,21 @@ class SQLiteEngine:
             os.close(self._log)
             self._log = None
         self._db.close()
-        if self._ballast_bytes and self.path != ":memory:":
-            self._ballast.unlink(missing_ok=True)
+        with suppress(PlantedFile):
+            self._reserve.give_up()
 
     # --- room on the disk --------------------------------------------------------------------------------
 
     def look_for_room(self) -> None:
         """Keep some room on the disk in reserve, so that runs can be ended on a full one."""
         self.tight = False
-        if not self._ballast_bytes or self.path == ":memory:":
-            return
         try:
-            with self._ballast.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, self._ballast_bytes)
+            self._reserve.take()
+        except PlantedFile as error:
+            log.warning("no room is kept in reserve: %s", error)
         except OSError as error:
-            self._ballast.unlink(missing_ok=True)
             self.tight = True
-            log.warning("no room on the disk for the reserve of %s bytes: %s", self._ballast_bytes, error)
+            log.warning("no room on the disk for the reserve of %s bytes: %s", self._reserve.bytes, error)
 
     def make_room(self) -> None:
         """Give the reserve up: the log is copied into the database and begins anew, creates are refused."""
@@ -161,7 +205,8 @@ class SQLiteEngine:
                 "the disk is full: its reserve is given up, and no jobs are created until there is room"
             )
             self.tight = True
-        self._ballast.unlink(missing_ok=True)
+        with suppress(PlantedFile):
+            self._reserve.give_up()
         with suppress(sqlite3.Error):
             self._execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
 

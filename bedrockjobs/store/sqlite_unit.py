@@ -12,10 +12,12 @@ import sqlite3
 from datetime import UTC, datetime
 from typing import Any
 
-from bedrockjobs.base.config import Settings
-from bedrockjobs.job.rows import Job
-from bedrockjobs.store.base import InMemory, StoreBroken, StoreBusy, StoreError, StoreFull
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, damaged, job_from
+from bedrockjobs.store.base import InMemory
 from bedrockjobs.store.facts import Facts
+from bedrockjobs.store.faults import RowDamaged, StoreBroken, StoreBusy, StoreDamaged, StoreError, StoreFull
+from bedrockjobs.store.guarded import is_damage
 from bedrockjobs.store.identifiers import Identifiers
 from bedrockjobs.store.ready_queue import ReadyQueue
 from bedrockjobs.store.records import SQLiteRecords
@@ -23,6 +25,8 @@ from bedrockjobs.store.row_cache import RowCache
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
 _REST = Job._fields.index("priority") + 1
+_DATA = Job._fields.index("data")
+_JOB_BY_ID, _CLAIM_JOB, _INSERT_PLAIN = SQL["job_by_id"], SQL["claim_job"], SQL["insert_plain_job"]
 _PLAIN = Job("", 0, "", "", "")[_REST:]
 """What follows the priority in the row of a job of which nothing special was asked."""
 
@@ -35,6 +39,8 @@ def fault_of(error: Exception) -> StoreError | None:
         return None
     name = getattr(error, "sqlite_errorname", "")
     words = f"{error} ({name})"
+    if is_damage(error):
+        return StoreDamaged(words)
     if "FSYNC" in name:
         return StoreBroken(words)
     if name == "SQLITE_FULL":
@@ -42,6 +48,23 @@ def fault_of(error: Exception) -> StoreError | None:
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return StoreBusy(words)
     return StoreError(words)
+
+
+ROWS_PER_LOAD = 1_000
+"""Rows read at a time of what must be known of the queue: about 5 ms."""
+
+REPLACED = "\ufffd"
+"""What stands for bytes that are no text."""
+
+
+def is_undecodable(error: Exception) -> bool:
+    """Tell whether an error says that some text in the file is no UTF-8: Python's own, not SQLite's."""
+    return not hasattr(error, "sqlite_errorcode") and "decode" in str(error)
+
+
+def replacing(value: bytes) -> str:
+    """Read a text of which some bytes may be damaged."""
+    return value.decode(errors="replace")
 
 
 class SQLiteUnit:
@@ -54,12 +77,13 @@ class SQLiteUnit:
         self.moment = datetime.min.replace(tzinfo=UTC)
         self.read_anew = False
         """Whether somebody else changed the database before this unit."""
+        self.chars_read = 0
         self._rows = RowCache()
         self._facts = Facts(self._execute)
-        self.identifiers = Identifiers(self._execute, lambda job_id: self.job(job_id) is not None)
+        self.identifiers = Identifiers(self._execute, lambda job_id: self._found(job_id) is not None)
         self.records = SQLiteRecords(connection)
         """The tables beside jobs."""
-        self.ready = ReadyQueue(connection, self.job, self.records, settings)
+        self.ready = ReadyQueue(connection, self._found, self.records, settings)
         """The queued jobs."""
         self._parts: tuple[InMemory, ...] = (
             self._rows, self._facts, self.identifiers, self.records, self.ready, self.ready.patterns
@@ -68,8 +92,10 @@ class SQLiteUnit:
         self.pauses_changed = self.ready.pauses_changed
         self.became_ready, self.must_wake_all = self.ready.became_ready, self.ready.must_wake_all
         self.workers_with_own_jobs = self.ready.workers_with_own_jobs
-        self.due_on_all_hosts = self.ready.due_on_all_hosts
+        self.due_on_all_hosts, self.lock_held = self.ready.due_on_all_hosts, self.ready.lock_held
         self.crash_patterns, self.next_expiry = self._facts.crash_patterns, self._facts.next_expiry
+        self._stored: Job | None = None
+        """The row that was read or written last, as it is in the open transaction."""
         self._must_sync = False
         self._changes_before = 0
 
@@ -78,11 +104,16 @@ class SQLiteUnit:
     fault = staticmethod(fault_of)
 
     def open(self, moment: datetime, *, read_anew: bool) -> None:
-        """Begin at a moment, in a transaction that the engine has begun."""
-        self.moment, self.read_anew = moment, read_anew
+        """Begin at a moment, in a transaction that the engine has begun; to be loaded before it is used."""
+        self.moment = self.ready.moment = moment
+        self.read_anew = read_anew
         self._must_sync = self.records.dirty = False
+        self._stored = None
         self._changes_before = self._connection.total_changes
-        self.ready.refresh()
+
+    def load(self) -> bool:
+        """Read on what must be known of the queue; return whether all of it is."""
+        return self.ready.refresh(ROWS_PER_LOAD)
 
     @property
     def changed(self) -> bool:
@@ -109,12 +140,14 @@ class SQLiteUnit:
         assert isinstance(mark, list)
         self._execute("ROLLBACK TO part")
         self._execute("RELEASE part")
+        self._stored = None
         for part, its in zip(self._parts, mark, strict=True):
             part.undo(its)
         self.ready.refresh()
 
     def forget(self) -> None:
         """Read anew whatever is asked for next."""
+        self._stored = None
         for part in self._parts:
             part.forget()
 
@@ -132,37 +165,57 @@ class SQLiteUnit:
         """Add a job."""
         self._must_sync = True
         if job[_REST:] == _PLAIN and not (job.last_run or job.repeat):
-            plain = (job.created, job.job_id, job.state, job.name, job.next_run, job.data, job.priority)
-            self._execute(SQL["insert_plain_job"], plain)
+            plain = (
+                job.created, job.job_id, job.state, job.name, job.next_run, job.data, job.priority,
+                checksum_of(job.data),
+            )  # fmt: skip
+            self._execute(_INSERT_PLAIN, plain)
         else:
             if job.parent_job_id:
                 self._facts.note_family()
-            self._execute(SQL["insert_job"], job)
+            self._execute(SQL["insert_job"], (*job, checksum_of(job.data)))
             if job.expires:
                 self._facts.note_expiry(job.expires)
         self._rows.keep(job)
         self.ready.note(job)
 
     def job(self, job_id: int) -> Job | None:
-        """Return a job, or None."""
+        """Return a job, or None; raises RowDamaged."""
+        job = self._found(job_id)
+        if type(job) is DamagedJob:
+            raise RowDamaged(job)
+        return job
+
+    def _found(self, job_id: int) -> Job | None:
         job = self._rows.get(job_id)
-        if job is None:
-            found = self._execute(SQL["job_by_id"], (job_id,)).fetchone()
-            job = None if found is None else Job._make(found)
+        if job is not None:
+            return job
+        try:
+            found = self._execute(_JOB_BY_ID, (job_id,)).fetchone()
+        except sqlite3.OperationalError as error:
+            return self._undecodable(error, "job_by_id", (job_id,))[0]
+        if found is None:
+            return None
+        self._stored = job = job_from(found)
+        self.chars_read += len(job.data)
         return job
 
     def save(self, job: Job) -> None:
-        """Write what can change in a job."""
+        """Write what can change in a job; raises RowDamaged for a DamagedJob."""
+        if type(job) is DamagedJob:
+            raise RowDamaged(job)
         # A lost take of a RUNQUEUED job is repeated after retryAfter, as a lost delivery is.
         self._must_sync = self._must_sync or job.state != "RUNQUEUED"
-        self._execute(
-            SQL["save_job"],
-            (
-                job.state, job.name, job.next_run, job.last_run, job.repeat, job.data, job.priority,
-                job.retry_after, job.attempt, job.run_id, job.expires, job.lane, job.options_json,
-                job.memory_json, job.job_id,
-            ),
+        written = (
+            job.state, job.name, job.next_run, job.last_run, job.repeat, job.priority, job.retry_after,
+            job.attempt, job.run_id, job.expires, job.lane, job.options_json, job.memory_json,
         )  # fmt: skip
+        stored = self._rows.get(job.job_id) or self._stored
+        if type(stored) is Job and stored.job_id == job.job_id and stored.data == job.data:
+            self._execute(SQL["save_job"], (*written, job.job_id))
+        else:
+            self._execute(SQL["save_job_and_data"], (*written, job.data, checksum_of(job.data), job.job_id))
+        self._stored = job
         self._rows.keep(job)
         if job.expires:
             self._facts.note_expiry(job.expires)
@@ -171,7 +224,7 @@ class SQLiteUnit:
     def claim(self, job: Job) -> None:
         """Write lastRun, attempt and runID of a plain job that becomes RUNNING."""
         self._must_sync = True
-        self._execute(SQL["claim_job"], (job.last_run, job.attempt, job.run_id, job.job_id))
+        self._execute(_CLAIM_JOB, (job.last_run, job.attempt, job.run_id, job.job_id))
         self._rows.keep(job)
         if job.lane:
             self.ready.note_lock(job)
@@ -196,7 +249,32 @@ class SQLiteUnit:
     # --- looking for rows --------------------------------------------------------------------------------
 
     def _jobs(self, statement: str, *parameters: str | int) -> list[Job]:
-        return [Job._make(row) for row in self._execute(SQL[statement], parameters)]
+        """Return rows, damaged ones as DamagedJobs."""
+        try:
+            return [job_from(row) for row in self._execute(SQL[statement], parameters)]
+        except sqlite3.OperationalError as error:
+            return self._undecodable(error, statement, parameters)
+
+    def _sound_jobs(self, statement: str, *parameters: str | int) -> list[Job]:
+        """Return rows; raises RowDamaged for the first damaged one."""
+        jobs = self._jobs(statement, *parameters)
+        for job in jobs:
+            if type(job) is DamagedJob:
+                raise RowDamaged(job)
+        return jobs
+
+    def _undecodable(
+        self, error: sqlite3.OperationalError, statement: str, parameters: tuple[str | int, ...]
+    ) -> list[Job]:
+        """Read rows of which some text is no UTF-8 any more; raises ``error`` where it is another."""
+        if not is_undecodable(error):
+            raise error
+        self._connection.text_factory = replacing
+        try:
+            rows = self._execute(SQL[statement], parameters).fetchall()
+        finally:
+            self._connection.text_factory = str
+        return [damaged(row) if REPLACED in row[_DATA] else job_from(row) for row in rows]
 
     def expired(self, now: str, limit: int) -> list[Job]:
         """Return jobs whose ``expires`` has passed, the oldest first."""
@@ -212,11 +290,11 @@ class SQLiteUnit:
 
     def named(self, name: str, limit: int) -> list[Job]:
         """Return the first jobs of a name, by jobID, whatever their state."""
-        return self._jobs("named", name, limit)
+        return self._sound_jobs("named", name, limit)
 
     def bound_of_name(self, name: str) -> list[Job]:
         """Return the jobs of a name that are bound to a worker."""
-        return self._jobs("bound_of_name", name)
+        return self._sound_jobs("bound_of_name", name)
 
     def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
         """Return the oldest job of a name in any state, mocked or real."""
@@ -225,7 +303,7 @@ class SQLiteUnit:
 
     def children(self, job_id: int) -> list[Job]:
         """Return the children of a job by jobID."""
-        return self._jobs("children_of", job_id) if self._facts.families() else []
+        return self._sound_jobs("children_of", job_id) if self._facts.families() else []
 
     def has_children(self, job_id: int) -> bool:
         """Tell whether a job has children."""

@@ -9,7 +9,7 @@ from bedrockjobs.base.config import PRIORITIES
 
 COLUMNS = (
     "created, jobID, state, name, nextRun, lastRun, repeat, data, priority, parentJobID, retryAfter,"
-    " attempt, runID, expires, lane, options, memory"
+    " attempt, runID, expires, lane, options, memory, checksum"
 )
 QUEUED = "state IN ('QUEUED', 'RUNQUEUED')"
 RUN = (

@@ -49,7 +49,7 @@ SELECT jobs.jobID, jobs.name, jobs.state, jobs.repeat, '' AS words, jobs.nextRun
     FROM jobs LEFT JOIN runs ON runs.runID = (SELECT max(runID) FROM runs WHERE jobID = jobs.jobID)
     WHERE jobs.jobID IN (
         SELECT jobID FROM jobs WHERE repeat <> '' AND name BETWEEN :low AND :high AND jobID > :after
-    ) AND ltrim(jobs.repeat, char(9, 10, 13, 32)) LIKE 'CRON %'
+    ) AND ltrim(replace(jobs.repeat, char(9), ' '), char(10, 13, 32)) LIKE 'CRON %'
     AND (:pattern IS NULL OR jobs.name GLOB :pattern)
     AND (:source IS NULL OR jobs.options ->> 'source' = :source)
     ORDER BY jobs.jobID LIMIT :limit;

@@ -13,16 +13,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import (
-    ANSWER_BYTES_MAX,
-    JOB_ID_MAX,
-    NAME_CHARS_MAX,
-    WAIT_MS_DEFAULT,
-    WAIT_MS_MAX,
-    Settings,
-)
+from bedrockjobs.base.config import ANSWER_BYTES_MAX, JOB_ID_MAX, NAME_CHARS_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.glob import literal_prefix
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import (
     Command,
@@ -282,7 +276,6 @@ class Views:
 
     @handles(Query)
     async def _query(self, command: Query) -> Answer:
-        names, rows = await self._reader.query(command.query)
         form = command.format or ("text" if self._settings.compatibility == "current" else "rows")
-        body = self._reader.rendered(names, rows, form)
+        body = await self._reader.query(command.query, form)
         return Answer(body, media="text/plain" if form == "text" else "application/json")

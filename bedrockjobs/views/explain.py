@@ -10,7 +10,8 @@ from bedrockjobs.base.errors import NotFound
 from bedrockjobs.commands import ExplainJob
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
 from bedrockjobs.job.readiness import Need, Takers, lock_holder, need_of
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import Job, job_from
+from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.problems import pause_words
 from bedrockjobs.views.queues import Held, Queues
@@ -37,7 +38,7 @@ class Explainer:
         rows = (await self._reader.view("job", {"jobID": command.job_id}, 1)).rows
         if not rows:
             raise NotFound("No job with this jobID", f"there is no job {command.job_id}")
-        row = Job._make(rows[0])
+        row = job_from(rows[0])
         waits = [{"reason": reason, "detail": detail} for reason, detail in await self._reasons(row)]
         return jsontext.dump({"jobID": row.job_id, "state": row.state, "name": row.name, "waitsFor": waits})
 
@@ -81,12 +82,23 @@ def _before_workers(row: Job, held: Held) -> Reasons:
     pause = held.pauses.of(row.name, row.lane)
     if pause is not None:
         found.append(("paused", pause_words(pause) + (f": {pause.reason}" if pause.reason else "")))
-    if row.next_run > held.now:
+    if row.next_run == NEVER and is_cron(row.repeat):
+        found.append(("no tick", _no_tick(row.repeat)))
+    elif row.next_run > held.now:
         found.append(("nextRun", f"it is due at {row.next_run}"))
     holder = lock_holder(row.lane, held.holders)
     if holder is not None:
         found.append(("lock", f"job {holder} holds the lock {parse_lane(row.lane).lock}"))
     return found
+
+
+def _no_tick(repeat: str) -> str:
+    """Say why a schedule has no next run."""
+    try:
+        why = "the last one has passed" if has_ticks(repeat) else "it never fires by itself"
+    except ValueError as error:
+        return complaint(error)
+    return f"{why}; it runs only when TriggerJob, or a nextRun of UpdateJob, says so"
 
 
 def _workers(name: str, need: Need, takers: Takers) -> Reasons:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.glob import literal_prefix
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
 
 FIND_S = 0.05
@@ -108,7 +108,7 @@ class Finder:
         }
         statement = await self._statement(state, pattern, given)
         found = await self._search(statement, given, _JOB_ID, limit, within_s)
-        return Found([Job._make(row) for row in found.rows], found.reached, found.ended)
+        return Found([job_from(row) for row in found.rows], found.reached, found.ended)
 
     async def failed_runs(self, *, before: int | None = None, pattern: str | None = None, limit: int) -> Rows:
         """Return runs below ``before`` that failed, were lost or took too long.
@@ -190,7 +190,7 @@ class Finder:
     async def children(self, job_id: int, after: int, limit: int) -> tuple[list[Job], bool]:
         """Return a page of a job's children by jobID, and whether there are more."""
         page = await self._reader.view("children", {"jobID": job_id, "after": after}, limit)
-        return [Job._make(row) for row in page.rows], page.more
+        return [job_from(row) for row in page.rows], page.more
 
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
         """Return the newest events of a job (as in EventReply), the newest first."""

@@ -72,7 +72,7 @@ def age_s(since: str, now: str) -> int:
 
 def pause_words(pause: PauseRow) -> str:
     """Return who paused what, since when, and until when."""
-    words = f"{'everything' if pause.pattern == EVERYTHING else short(pause.pattern)} is paused"
+    words = f"{short(pause.pattern) if pause.pattern.strip(EVERYTHING) else 'everything'} is paused"
     words += f" by {pause.by}" if pause.by else ""
     words += f" since {pause.since[:19]}"
     return words + (f" until {pause.until}" if pause.until else "")

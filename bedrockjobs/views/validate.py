@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import Compatibility
+from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.wire import stamp
 from bedrockjobs.commands import ValidateSchedule
 from bedrockjobs.engine.handlers.context import Answer
@@ -20,7 +20,7 @@ from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.serving import Serving
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
-from bedrockjobs.schedule.repeat import complaint, next_run, parse_repeat
+from bedrockjobs.schedule.repeat import complaint, never_again, next_run, parse_repeat
 
 TICKS_SHOWN = 5
 """Next ticks in an answer."""
@@ -112,6 +112,8 @@ def _schedule(text: str, now: datetime) -> tuple[list[str], str, list[str]]:
     at: datetime | None = now
     while len(ticks) < TICKS_SHOWN and at is not None and (at := cron.next_tick(expression, at, zone)):
         ticks.append(stamp(at))
+    if schedule.years and not ticks:
+        raise never_again(text)
     fields = "" if expression.startswith("{") else expression
     warnings = [*_reading(fields), *_either(schedule), *_uneven(fields)]
     if schedule.years:
@@ -154,9 +156,7 @@ def _either(schedule: cron.Schedule) -> Iterator[str]:
 
 
 def _left(ticks: list[str]) -> Iterator[str]:
-    if not ticks:
-        yield "no tick is left: its last one has passed"
-    elif len(ticks) < TICKS_SHOWN:
+    if len(ticks) < TICKS_SHOWN:
         yield f"it ends with the tick of {ticks[-1]}"
 
 

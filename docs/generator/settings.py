@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bedrockjobs.base import config
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.serve import option_name, variable_name
 from bedrockjobs.cli.values import duration_text
 from docs.generator import NOTE

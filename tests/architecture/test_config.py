@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from bedrockjobs.base import config
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 
 TESTS = Path(__file__).parents[1]
 TREE = ast.parse(Path(config.__file__).read_text())
@@ -27,6 +27,7 @@ NOT_QUANTITIES = {
     "compatibility",
     "standby",
     "insecure",
+    "accept_loss",
     "test_clock",
     "log_format",
     "unix",

@@ -18,6 +18,7 @@ BY_ID = "INTEGER PRIMARY KEY"
 INTENDED = {
     "job_by_id": BY_ID,
     "save_job": BY_ID,
+    "save_job_and_data": BY_ID,
     "claim_job": BY_ID,
     "delete_job": BY_ID,
     "delete_plain_job": BY_ID,
@@ -29,7 +30,7 @@ INTENDED = {
     "head_of_group": BY_NAME,
     "next_group_of_name": BY_NAME,
     "next_group": BY_NAME,
-    "first_group": BY_NAME,
+    "first_two": BY_NAME,
     "soonest_by_name": BY_NAME,
     "soonest_of_any": BY_PRIORITY,
     "first_of_name": ANY_STATE,

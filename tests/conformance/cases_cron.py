@@ -41,11 +41,21 @@ SCENARIOS = [
         create("t", repeat="CRON TZ=Nowhere/Land 0 9 * * *").gives("402 Malformed repeat"),
     ),
     scenario(
+        "tabs separate as blanks do, a day field may be left open by ?, and 7 begins a week too",
+        "cron",
+        create("s", repeat="cron\tTZ=UTC\t0 9\t? * 7-mon"),
+        show(1, nextRun="2026-01-11 09:00:00"),
+    ),
+    scenario(
         "a schedule that cannot be read or never fires is refused",
         "cron",
         *[
             create("s", repeat=f"CRON {text}").gives("402 Malformed repeat")
             for text in ("", "61 * * * *", "0 0 30 2 *", "* * * *", "10-5 * * * *", "0 0 1 1 * 2020")
+        ],
+        *[
+            create("s", repeat=f"CRON 0 0{other}* * *").gives("402 Malformed repeat")
+            for other in ("\u00a0", "\u3000", "\u0085")
         ],
         create("s", repeat="CRON @daily", retryAfter="+1 HOUR").gives(
             "402 Cannot use retryAfter with repeat"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bedrockjobs.base.config import Compatibility
+from bedrockjobs.base.settings import Compatibility
 from tests.conformance.scenario import (
     ABSENT,
     create,

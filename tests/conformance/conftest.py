@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bedrockjobs.base.config import Compatibility
+from bedrockjobs.base.settings import Compatibility
 from tests.conformance import engine as engines
 from tests.conformance.engine import Engine
 from tests.conformance.recording import recording_engine

@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.config import Compatibility, Settings
 from bedrockjobs.base.errors import CommandError, NotFound
+from bedrockjobs.base.settings import Compatibility, Settings
 from bedrockjobs.commands import Command, ListJobs
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.take import nothing
 from bedrockjobs.engine.presence import Nobody
 from bedrockjobs.engine.render import render_with_state
 from bedrockjobs.engine.unit import perform
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import job_from
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.statements import STATEMENTS
 from tests.model import Model, Outcome
@@ -82,7 +82,7 @@ class SQLiteQueue:
         """Do a command now."""
         if isinstance(command, ListJobs):
             page = (command.after, command.state, command.name, command.limit)
-            rows = [Job._make(row) for row in self.store._db.execute(STATEMENTS["list_jobs"], page)]
+            rows = [job_from(row) for row in self.store._db.execute(STATEMENTS["list_jobs"], page)]
             return Outcome(200, "OK", {"jobs": [json.loads(render_with_state(row)) for row in rows]})
         context = Context(self.begin(), self.compatibility, Nobody(), moment=self.clock.now())
         written = self.store._db.total_changes

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bedrockjobs.base.config import Compatibility, Settings
+from bedrockjobs.base.settings import Compatibility, Settings
 from bedrockjobs.store.base import Records, Unit
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance.engine import Engine, SQLiteQueue

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bedrockjobs.base.config import Compatibility
 from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.commands import command_named
 from tests.conformance.engine import Engine
 from tests.model import Outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bedrockjobs.base.config import Compatibility
+from bedrockjobs.base.settings import Compatibility
 from tests.conformance import (
     cases_change,
     cases_create,

@@ -16,8 +16,8 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers import failing, hosts, take
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.registry import HANDLERS
@@ -26,7 +26,7 @@ from bedrockjobs.engine.unit import unit
 from bedrockjobs.engine.waiting import Waiter, Waiting
 from bedrockjobs.job.take_request import TakeRequest, names_from
 from bedrockjobs.store import sqlite as engine_module
-from bedrockjobs.store.base import StoreError
+from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance.engine import START
 from tests.conformance.test_lifecycle import OneWorker

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.config import LOST_RUNS_MAX, Settings
+from bedrockjobs.base.config import LOST_RUNS_MAX
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers import failing, hosts, take
 from bedrockjobs.engine.handlers.context import Answer, Context, Taken
 from bedrockjobs.engine.presence import Nobody
@@ -242,6 +243,24 @@ def broken_schedules(queue: Queue) -> None:
     queue.do(c.CreateJob, name="late", retryAfter="+1 MINUTE")
     queue.do(c.GetJob, name="late")
     queue.act(lambda context: failing.break_off(context, queue.job(2), failing.CannotEvaluate("x")))
+    queue.do(c.CreateJob, name="waits")
+    queue.do(c.GetJob, name="waits")
+    queue.do(c.CreateJob, name="child", parentJobID=3)
+    queue.do(c.FinishJob, jobID=3)
+    queue.act(lambda context: failing.set_aside(context, queue.job(3)))
+
+
+def cancelled_runs(queue: Queue) -> None:
+    """A run that is cancelled leaves its job queued, cancelled or gone."""
+    for state in lifecycle.WORKING:
+        for facts in ((), ("has parent",), ("runs again",)):
+            queue.act(partial(_stopped, state=state, facts=facts))
+
+
+def _stopped(context: Context, state: str, facts: tuple[Any, ...]) -> None:
+    job = Job(context.now, context.unit.new_job_id(), state, "x", context.now)
+    context.unit.insert(job)
+    context.save(move(job, "stop", *facts))
 
 
 def sources_that_remove(queue: Queue) -> None:
@@ -257,7 +276,7 @@ def _removed(context: Context, state: str) -> None:
 
 
 def mocked(queue: Queue) -> None:
-    """A mocked job can be finished, and any job requeued, in every state."""
+    """A mocked job can be finished and retried, and any job requeued, in every state."""
     queue.do(c.CreateJob, name="parent", mockRequest=True)
     for state in lifecycle.STATES:
         for way in ("alone", "parent", "child", "again"):
@@ -270,6 +289,9 @@ def _mocked_in(context: Context, state: str, way: str, queue: Queue) -> None:
     facts: dict[str, tuple[Any, ...]] = {
         "alone": (), "parent": ("children pending",), "child": ("has parent",), "again": ("runs again",),
     }  # fmt: skip
+    if allows("retry mocked", state):
+        context.save(move(job, "retry mocked"))
+        context.save(job)
     done = move(job, "finish mocked", *facts[way])
     context.save(done)
     if done.state != GONE:
@@ -278,11 +300,11 @@ def _mocked_in(context: Context, state: str, way: str, queue: Queue) -> None:
 
 STORIES = [
     plain, lost_deliveries, crash_list, families, a_child_that_finishes_late, parents_that_end, time,
-    schedules, broken_schedules, sources_that_remove, mocked,
+    schedules, broken_schedules, sources_that_remove, mocked, cancelled_runs,
 ]  # fmt: skip
 """Each tells of some arrows; the insertion of rows in any state is theirs alone."""
 
-DIRECT = {sources_that_remove, mocked}
+DIRECT = {sources_that_remove, mocked, cancelled_runs}
 
 
 def test_every_arrow_is_seen_and_no_other() -> None:

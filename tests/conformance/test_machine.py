@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.config import Compatibility, Settings
 from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.settings import Compatibility, Settings
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance.engine import ModelEngine, SQLiteQueue
 from tests.conformance.state_changes import StateChanges
@@ -113,10 +113,15 @@ class Histories(RuleBasedStateMachine):
         jobs = [{"name": name, "repeat": repeat, "parentJobID": parent} for name, repeat, parent in names]
         self.both(c.CreateJobs, jobs=jobs)
 
-    @rule(name=PATTERNS, priority=PRIORITIES, mocked=FLAGS, worker=st.sampled_from([None, None, "w"]))
+    @rule(
+        name=PATTERNS,
+        priority=PRIORITIES,
+        mocked=st.sampled_from([{}, {}, {"getMockedJobs": True}, {"mockRequest": True}]),
+        worker=st.sampled_from([{}, {}, {"worker": "w"}, {"worker": "w", "heartbeat": True}]),
+    )
     def get(self, name, priority, mocked, worker):
         """Take a job."""
-        self.both(c.GetJob, name=name, jobPriority=priority, getMockedJobs=mocked, worker=worker)
+        self.both(c.GetJob, name=name, jobPriority=priority, **worker, **mocked)
 
     @rule(name=PATTERNS, count=st.integers(1, 4), several=st.sampled_from([None, ["a*", "b"], ["?", "[[]*"]]))
     def get_several(self, name, count, several):
@@ -150,13 +155,14 @@ class Histories(RuleBasedStateMachine):
         ignore=FLAGS,
         returned=FLAGS,
         revive=FLAGS,
+        snoozed=FLAGS,
         run=RUNS,
     )
-    def retry(self, job, delay, at, name, data, priority, ignore, returned, revive, run):
+    def retry(self, job, delay, at, name, data, priority, ignore, returned, revive, snoozed, run):
         """Queue again."""
         self.both(
             c.RetryJob, jobID=job, delay=delay, nextRun=at, name=name, data=data, jobPriority=priority,
-            ignoreRepeat=ignore, returned=returned, revive=revive, runID=run,
+            ignoreRepeat=ignore, returned=returned, revive=revive, snoozed=snoozed, runID=run,
         )  # fmt: skip
 
     @rule(

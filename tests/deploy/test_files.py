@@ -16,7 +16,7 @@ from bedrock_worker.cli import main as worker_program
 from prometheus_client import CollectorRegistry, ProcessCollector
 from ruamel.yaml import YAML
 
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import main as program
 from bedrockjobs.commands.overview import OverviewReply
 from bedrockjobs.engine.events import Listeners, RunEnded, RunOpened, TicksEntered
@@ -90,7 +90,12 @@ async def known() -> dict[str, set[str]]:
     measurements = Measurements()
     ended = RunEnded(1, 1, "a", 1, "schedule", "w", "", "", "success", None, "", "", 0.0)
     Listeners([measurements]).tell(
-        [TicksEntered("fired", 1, 0), RunOpened(1, 1, "w", 45, "schedule", 0.0), ended]
+        [
+            TicksEntered("fired", 1, 0),
+            TicksEntered("skipped", 1, 0, "paused"),
+            RunOpened(1, 1, "w", 45, "schedule", 0.0),
+            ended,
+        ]
     )
     metrics = Metrics(
         views,

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.client import AsyncClient
 from bedrockjobs.commands import AppendOutput, CreateJob, FailJob, FinishJob, GetJob
 from bedrockjobs.observe import telemetry

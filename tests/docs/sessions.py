@@ -71,7 +71,12 @@ class Player:
         self._host, _, self._port = server.address.rpartition(":")
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self._environment = clean_environment(
-            BEDROCKJOBS_SERVER=server.address, PATH=path, NO_COLOR="1", COLUMNS="200", TZ="UTC"
+            BEDROCKJOBS_SERVER=server.address,
+            BEDROCKJOBS_WORKER_AS_ROOT="1",
+            PATH=path,
+            NO_COLOR="1",
+            COLUMNS="200",
+            TZ="UTC",
         )
 
     def play(self, page: Path) -> int:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import ERRORS
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.cli import main as bedrockjobs
 from bedrockjobs.cli.serve import option_name, variable_name

@@ -10,7 +10,7 @@ from typing import Any
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from tests.conftest import begin
 from tests.pages.looking import CHROMIUM, FLAGS, Site

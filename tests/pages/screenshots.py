@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.async_api import Page, async_playwright
 
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from tests.pages.looking import CHROMIUM, FLAGS, Site
 

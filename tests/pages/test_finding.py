@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.store.statements import VIEWS
@@ -44,7 +44,7 @@ def database(tmp_path: Path) -> sqlite3.Connection:
 
 @pytest.fixture
 async def finder(database: sqlite3.Connection, tmp_path: Path) -> AsyncIterator[Finder]:
-    reader = SQLiteReader(str(tmp_path / "jobs.db"), Settings())
+    reader = SQLiteReader(tmp_path / "jobs.db", Settings())
     await reader.open()
     yield Finder(reader)
     await reader.close()

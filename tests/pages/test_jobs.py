@@ -62,7 +62,7 @@ async def test_a_job_for_hands_alone_is_not_due_in_7000_years(site: Site, page: 
         assert "only by hand" in text, path
         assert "9999" not in text, path
     await site.open(page, f"ui/jobs/{job}")
-    await expect(page.locator("#job p").first).to_contain_text("nextRun: it runs only by hand")
+    await expect(page.locator("#job p").first).to_contain_text("no tick: it never fires by itself")
 
 
 async def test_filters_are_in_the_address(site: Site, page: Page) -> None:
@@ -254,7 +254,8 @@ async def test_cancel(site: Site, page: Page) -> None:
     await act(
         page,
         "Cancel",
-        question=f"Cancel job {child}? Only queued children are cancelled; others stay as they are.",
+        question=f"Cancel job {child}? Queued children are cancelled, runs with heartbeats are stopped;"
+        " others stay as they are.",
     )
     await expect(page.locator("#news")).to_have_text(f"Asked to cancel: job {child}.")
     assert await site.state(child) == "CANCELLED"

@@ -20,6 +20,8 @@ from bedrockjobs.base.config import (
     DEFAULT_PORT,
     DELAY_S_MAX,
     ERROR_CHARS_MAX,
+    GLOB_CHARS_MAX,
+    GLOB_STARS_MAX,
     JOBS_PER_CREATE_MAX,
     JOBS_PER_GET_MAX,
     JSON_DEPTH_MAX,
@@ -33,8 +35,8 @@ from bedrockjobs.base.config import (
     REPEAT_CHARS_MAX,
     REPEAT_MODIFIERS_MAX,
     WORKER_CHARS_MAX,
-    Settings,
 )
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.connections import Connections
 from tests.conftest import Live, Serve
 from tests.protocol.talk import Reply, post, request
@@ -77,8 +79,14 @@ async def test_name(live: Live) -> None:
 
 async def test_pattern(live: Live) -> None:
     await live.ask("CreateJobs", jobs='[{"name":"a"},{"name":"a"}]')
-    within = "a" + "*" * (PATTERN_CHARS_MAX - 1)
+    within = "a*" + "?" * (GLOB_CHARS_MAX - 2)
+    await live.ask("CreateJobs", jobs=json.dumps([{"name": "a" * (GLOB_CHARS_MAX - 1)}] * 2))
+    await check(live, "GetJob", {"name": within}, {"name": within + "?"}, "402 Malformed name")
+    within = "a" + "*" * GLOB_STARS_MAX
     await check(live, "GetJob", {"name": within}, {"name": within + "*"}, "402 Malformed name")
+    await live.ask("CreateJobs", jobs='[{"name":"a"},{"name":"a"}]')
+    names = "a," + "b" * (PATTERN_CHARS_MAX - 2)
+    await check(live, "GetJob", {"name": names}, {"name": names + "b"}, "402 Malformed name")
 
 
 async def test_patterns(live: Live) -> None:

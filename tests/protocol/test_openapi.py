@@ -83,7 +83,7 @@ def test_what_is_no_command_is_described_too() -> None:
     for path in ("/events", "/runs/{runID}/output"):
         answer = DESCRIPTION["paths"][path]["get"]["responses"]["200"]["content"]
         assert set(answer) == {"application/json", "text/event-stream"}
-    for path in ("/livez", "/readyz", "/openapi.json"):
+    for path in ("/livez", "/readyz", "/status/handlingCommands", "/openapi.json"):
         assert "get" in DESCRIPTION["paths"][path]
     assert "post" in DESCRIPTION["paths"]["/cronken/events"]
 

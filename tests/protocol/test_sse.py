@@ -15,8 +15,9 @@ import pytest
 from aiohttp import web
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import LIST_MAX, Settings
+from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
@@ -148,7 +149,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Open]:
             schema.apply(db)
             db.close()
             settings = Settings()
-            reader = SQLiteReader(str(path), settings)
+            reader = SQLiteReader(path, settings)
             await reader.open()
             stack.push_async_callback(reader.close)
             notifier = Notifier()

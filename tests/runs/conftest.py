@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from tests.conftest import START, begin
 from tests.runs.rig import Site

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from tests.conftest import START, Live, begin
 from tests.protocol.talk import Reply, Talk, post, request

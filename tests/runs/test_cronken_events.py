@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bedrockjobs.base.config import CRONKEN_EVENT_CHARS_MAX, PAUSES_MAX
 from tests.protocol.talk import post
 from tests.runs.rig import Site
 
@@ -38,13 +39,28 @@ async def test_add(site: Site) -> None:
     assert (job["cmd"], job["nextRun"]) == ("echo hi", "2026-11-21 04:00:00")
 
 
-async def test_add_again_changes_it(site: Site) -> None:
+async def test_add_again_leaves_it(site: Site) -> None:
     await add(site, job_args={"cmd": "echo hi", "lock": "disk", "ttl": 90})
-    answer = await add(site, cron_args={"cronstring": "30 * * * *"})
-    assert answer["jobID"] == 1
-    job = await site.ok("QueryJob", jobID=1)
-    assert (job["nextRun"], job["repeat"]) == ("2026-11-21 03:30:00", "CRON 30 * * * *")
-    assert "lock" not in job
+    before = await site.row(1)
+    answer = await add(site, cron_args={"cronstring": "30 * * * *"}, job_state={"paused": True})
+    warning = "there is a job a already: it was left as it is"
+    assert answer == {"jobID": 1, "repeat": "CRON 0 * * * *", "warnings": [warning]}
+    assert await site.row(1) == before
+    assert (await site.ok("ListPauses"))["pauses"] == []
+
+
+async def test_add_never_touches_what_belongs_to_a_source(site: Site) -> None:
+    await site.ok("SyncSchedules", source="ops", schedules=[{"name": "a", "repeat": "CRON 5 * * * *"}])
+    before = await site.row(1)
+    answer = await add(site)
+    assert "which belongs to the source ops: it was left as it is" in answer["warnings"][0]
+    assert await site.row(1) == before
+
+
+async def test_add_leaves_a_plain_job_of_the_name(site: Site) -> None:
+    await site.create("a", data={"n": 1})
+    assert (await add(site))["repeat"] == ""
+    assert (await site.take("a"))["data"] == {"n": 1}
 
 
 async def test_add_with_cronkens_week(site: Site) -> None:
@@ -78,6 +94,52 @@ async def test_all(site: Site) -> None:
     assert (await site.take("*"))["name"] == "a"
 
 
+async def test_pause_all_and_resume_one(site: Site) -> None:
+    for name in ("a", "b*", "plain"):
+        await site.create(name)
+    await add(site, "c")
+    assert await send(site, "pause", "all") == (200, {})
+    assert await send(site, "resume", "b*") == (200, {})
+    assert (await site.take("*"))["name"] == "b*"
+    await site.until_time("2026-11-21 04:00:01")
+    assert await site.nothing("*", accepts="cmd")
+    patterns = {pause["pattern"] for pause in (await site.ok("ListPauses"))["pauses"]}
+    assert patterns == {"a", "plain", "c"}
+    assert await send(site, "resume", "c") == (200, {})
+    await site.until_time("2026-11-21 05:00:01")
+    assert (await site.take("*", accepts="cmd"))["name"] == "c"
+    assert await send(site, "resume", "all") == (200, {})
+    assert {(await site.take("*"))["name"] for _ in range(2)} == {"a", "plain"}
+
+
+async def test_pause_all_and_one_and_resume_it(site: Site) -> None:
+    await site.create("a")
+    await site.create("b")
+    await send(site, "pause", "a")
+    await send(site, "pause", "all")
+    assert await send(site, "resume", "a") == (200, {})
+    assert (await site.take("*"))["name"] == "a"
+    assert await site.nothing("*")
+
+
+async def test_a_pause_of_somebody_else_is_told_and_stays(site: Site) -> None:
+    await site.create("a")
+    await site.ok("PauseJobs", name="*", by="ann")
+    assert await send(site, "resume", "a") == (200, {"still_paused_by": ["*"]})
+    assert await site.nothing("a")
+
+
+async def test_more_names_than_can_be_paused(site: Site) -> None:
+    jobs = [{"name": f"n{number}"} for number in range(PAUSES_MAX)]
+    await site.ok("CreateJobs", jobs=jobs)
+    await send(site, "pause", "all")
+    await site.create("a")
+    code, answer = await send(site, "resume", "a")
+    assert (code, answer["reason"]) == (429, "Too many pauses")
+    assert [pause["pattern"] for pause in (await site.ok("ListPauses"))["pauses"]] == ["**"]
+    assert await site.nothing("*")
+
+
 @pytest.mark.parametrize(("action", "signal"), [("terminate_run", "TERM"), ("kill_run", "KILL")])
 async def test_stop(site: Site, action: str, signal: str) -> None:
     await site.create("a")
@@ -101,6 +163,18 @@ async def test_remove(site: Site) -> None:
     assert (await send(site, "remove", "a"))[0] == 404
 
 
+async def test_a_removed_jobs_pause_goes_with_it(site: Site) -> None:
+    await add(site, "a*")
+    await add(site, "b")
+    await send(site, "pause", "a*")
+    await send(site, "pause", "b")
+    assert await send(site, "remove", "a*") == (200, {})
+    assert [pause["pattern"] for pause in (await site.ok("ListPauses"))["pauses"]] == ["b"]
+    await add(site, "a*")
+    await site.until_time("2026-11-21 04:00:01")
+    assert (await site.take("*", accepts="cmd"))["name"] == "a*"
+
+
 async def test_remove_during_a_run(site: Site) -> None:
     await add(site)
     await send(site, "trigger", "a")
@@ -115,13 +189,15 @@ async def test_reload_and_validate(site: Site) -> None:
     assert await send(site, "reload", {}) == (200, {})
     for names in ([], ["a"]):
         assert await send(site, "validate", names) == (200, {"validation_errors": {}})
-    assert (await send(site, "validate", ["b"]))[0] == 404
+    assert await send(site, "validate", ["b", "a"]) == (200, {"validation_errors": {}, "unknown": ["b"]})
 
 
 async def test_drain_nodes(site: Site) -> None:
     await site.beat(worker="v", host="here")
     await site.beat(worker="w", host="there")
     assert await send(site, "drain_nodes", ["here"]) == (200, {"drained": ["v"]})
+    unknown = {"drained": ["v"], "unknown": ["nowhere"]}
+    assert await send(site, "drain_nodes", ["nowhere", "here"]) == (200, unknown)
     assert (await site.beat(worker="v"))["quiet"] is True
     assert (await site.beat(worker="w"))["quiet"] is False
 
@@ -158,3 +234,5 @@ async def test_a_body_that_is_no_object(site: Site) -> None:
         )
         assert (await talk.reply()).code == 400
     assert (await send(site, "pause", "a", "?weekday_0=friday"))[0] == 400
+    code, answer = await send(site, "pause", "a" * CRONKEN_EVENT_CHARS_MAX)
+    assert (code, answer["detail"]) == (400, f"body: expected at most {CRONKEN_EVENT_CHARS_MAX} characters")

@@ -174,6 +174,31 @@ async def test_a_triggered_job_passes_the_pause(site: Site) -> None:
     assert await why(site, 1) == []
 
 
+async def test_a_schedule_without_a_further_tick_says_so(site: Site) -> None:
+    await site.beat(names=["*"])
+    await site.create("ends", repeat="CRON 30 3 21 11 * 2026")
+    assert await why(site, 1) == ["nextRun"]
+    await site.until_time("2026-11-21 03:30:00")
+    await site.finish(await site.take("ends"))
+    assert await why(site, 1) == ["no tick"]
+    assert "the last one has passed" in await detail(site, 1, "no tick")
+    await site.create("by hand", repeat="CRON @never")
+    assert "never fires by itself" in await detail(site, 2, "no tick")
+    await site.ok("TriggerJob", jobID=2)
+    assert await why(site, 2) == []
+
+
+async def test_a_schedule_that_is_over_is_refused_in_these_words(site: Site) -> None:
+    repeat = "CRON 0 0 1 1 * 2020-2025"
+    words = "a tick that is still to come; its last one has passed, so it never fires"
+    assert await site.refused("CreateJob", name="s", repeat=repeat) == (402, "Malformed repeat")
+    reply = await site.ask("CreateJob", name="s", repeat=repeat)
+    assert f"expression '0 0 1 1 * 2020-2025': expected {words}" in str(reply)
+    answer = await site.ok("ValidateSchedule", repeat=repeat)
+    assert answer["valid"] is False
+    assert words in answer["errors"][0]
+
+
 # --- ListSchedules ---------------------------------------------------------------------------------------
 
 

@@ -149,6 +149,16 @@ async def test_output_goes_a_day_after_its_run(site: Site) -> None:
     assert (await site.run(1))["output"] == ["text"], "its last lines stay with the run"
 
 
+async def test_a_date_that_was_set_back_delays_nothing(site: Site) -> None:
+    await site.later(-400 * 86_400)
+    await site.create("a")
+    job = await site.take("a")
+    await site.ok("AppendOutput", runID=job["runID"], seq=1, lines=["text"])
+    await site.finish(job)
+    await clean(site, OUTPUT_KEPT_S + 5)
+    assert await site.select("SELECT * FROM output") == []
+
+
 async def test_keys_go_after_a_day(site: Site) -> None:
     await site.create("a", idempotencyKey="k")
     await clean(site, KEYS_KEPT_S - 5)

@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from bedrockjobs.base.config import CATCHUP_MAX, TICK_ROWS_MAX
-from bedrockjobs.commands import GetJob
 from tests.runs.rig import Site
-
-
-async def every_minute(site: Site, **more: object) -> int:
-    """Create a schedule whose first tick is at 03:30."""
-    return await site.create("s", repeat="CRON * * * * *", **more)
-
-
-def at(minute: int) -> str:
-    """Return a tick."""
-    return f"2026-11-21 03:{minute:02d}:00"
-
-
-def row(first: int, last: int, outcome: str, reason: str = "") -> tuple[str, str, int, str, str]:
-    """Return a row of the ledger."""
-    return at(first), at(last), last - first + 1, outcome, reason
-
-
-def outcomes(ledger: list[tuple[str, str, int, str, str]]) -> tuple[list[int], set[str]]:
-    """Return the minutes that a ledger names and its outcomes; neighbours may share a row or not."""
-    minutes: list[int] = []
-    for tick, until, count, _, _ in ledger:
-        found = list(range(int(tick[14:16]), int(until[14:16]) + 1))
-        assert len(found) == count
-        minutes += found
-    return minutes, {outcome for _, _, _, outcome, _ in ledger}
-
+from tests.runs.ticks import at, every_minute, outcomes, row
 
 # --- fired -----------------------------------------------------------------------------------------------
 
@@ -275,83 +247,6 @@ async def test_a_too_late_schedule_does_not_hide_other_jobs(site: Site) -> None:
     assert (await site.take("a/*"))["name"] == "a/plain"
 
 
-# --- jitter ----------------------------------------------------------------------------------------------
-
-
-async def test_jitter_moves_the_run_and_not_the_tick(site: Site) -> None:
-    moved = []
-    for number in range(20):
-        job_id = await site.create(f"s{number}", repeat="CRON 0 4 * * *", jitter="10m")
-        due = await site.due(job_id)
-        assert "2026-11-21 04:00:00" <= due <= "2026-11-21 04:10:00"
-        assert (await site.memory(job_id))["tick"] == "2026-11-21 04:00:00"
-        moved.append(due)
-    assert len(set(moved)) > 10, "each job has its own"
-    await site.until_time("2026-11-21 04:10:00")
-    job = await site.take("s0")
-    assert (await site.run(job["runID"]))["scheduledFor"] == "2026-11-21 04:00:00"
-    assert [tick[:2] for tick in await site.ticks(1)] == [("2026-11-21 04:00:00", "2026-11-21 04:00:00")]
-    await site.finish(job)
-    assert "2026-11-22 04:00:00" <= await site.due(1) <= "2026-11-22 04:10:00"
-    assert (await site.memory(1))["tick"] == "2026-11-22 04:00:00"
-
-
-async def test_jitter_is_a_fixed_function_of_job_and_tick(site: Site) -> None:
-    await site.create("s", repeat="CRON 0 4 * * *", jitter="10m")
-    due = await site.due(1)
-    await site.restart(down=5)
-    assert await site.due(1) == due
-    await site.create("s", repeat="CRON 0 4 * * *", jitter="10m", unique=True)
-    assert await site.due(1) == due
-
-
-async def test_jitter_longer_than_the_interval_loses_no_tick(site: Site) -> None:
-    await every_minute(site, jitter="3m")
-    for _ in range(10):
-        due = await site.due(1)
-        if due > site.now:
-            await site.until_time(due)
-        await site.finish(await site.take("s"))
-    covered: list[int] = []
-    for tick, until, _, _, _ in await site.ticks(1):
-        covered += range(int(tick[14:16]), int(until[14:16]) + 1)
-    assert covered == list(range(30, 30 + len(covered)))
-
-
-# --- changed schedules -----------------------------------------------------------------------------------
-
-
-async def test_a_new_repeat_starts_from_now(site: Site) -> None:
-    await every_minute(site)
-    await site.until_time(at(30))
-    await site.finish(await site.take("s"))
-    await site.ok("UpdateJob", jobID=1, repeat="CRON */10 * * * *")
-    assert await site.due(1) == at(40)
-    await site.until_time(at(40))
-    await site.take("s")
-    ledger = await site.ticks(1)
-    assert (ledger[0][0], ledger[-1][1], sum(tick[2] for tick in ledger)) == (at(30), at(40), 2)
-
-
-async def test_a_repeat_changed_during_a_run_counts_at_its_end(site: Site) -> None:
-    await every_minute(site)
-    await site.until_time(at(30))
-    job = await site.take("s")
-    await site.ok("UpdateJob", jobID=1, repeat="CRON */10 * * * *")
-    await site.finish(job)
-    assert await site.due(1) == at(40)
-
-
-async def test_the_ledger_outlives_a_restart_and_goes_on(site: Site) -> None:
-    await every_minute(site)
-    await site.until_time(at(30))
-    await site.finish(await site.take("s"))
-    await site.restart()
-    await site.until_time(at(31))
-    await site.finish(await site.take("s"))
-    assert outcomes(await site.ticks(1)) == ([30, 31], {"fired"})
-
-
 # --- listed ----------------------------------------------------------------------------------------------
 
 
@@ -388,120 +283,6 @@ async def test_repeats_that_are_no_schedules_have_no_ledger(site: Site) -> None:
         await site.finish(await site.take("a"))
         await site.later(60)
     assert await site.ticks(1) == []
-
-
-async def test_a_tick_that_was_handed_back_is_taken_again_once(site: Site) -> None:
-    await every_minute(site)
-    await site.until_time(at(30))
-    await site.finish(await site.take("s"))
-    await site.until_time(at(31))
-    await site.end("RetryJob", await site.take("s"), returned=True)
-    assert [tick[:2] for tick in await site.ticks(1)] == [(at(30), at(30))]
-    await site.finish(await site.take("s"))
-    assert await site.ticks(1) == [(at(30), at(31), 2, "fired", "")]
-
-
-async def test_a_tick_that_was_handed_back_may_be_skipped(site: Site) -> None:
-    await every_minute(site)
-    await site.until_time(at(30))
-    await site.end("RetryJob", await site.take("s"), returned=True)
-    assert await site.ticks(1) == []
-    await site.until_time(at(34))
-    await site.take("s")
-    assert await site.ticks(1) == [row(30, 33, "skipped", "no worker"), row(34, 34, "caught up")]
-
-
-async def test_a_tick_that_was_handed_back_during_a_pause(site: Site) -> None:
-    await every_minute(site)
-    await site.until_time(at(30))
-    job = await site.take("s")
-    await site.ok("PauseJobs", name="s")
-    await site.end("RetryJob", job, returned=True)
-    await site.until_time(at(34))
-    await site.ok("ResumeJobs", name="s")
-    assert await site.ticks(1) == [(at(30), at(34), 5, "skipped", "paused")]
-    assert await site.due(1) == at(35)
-
-
-async def test_a_tick_whose_answer_reached_nobody_is_taken_again(site: Site) -> None:
-    await every_minute(site)
-    await site.until_time(at(30))
-    gone = asyncio.get_running_loop().create_future()
-
-    def nowhere(_: object) -> bool:
-        gone.set_result(None)
-        return False
-
-    site.server.dispatcher.submit(GetJob(name="s", worker="w"), nowhere)
-    await gone
-    await site.rest()
-    assert await site.ticks(1) == []
-    await site.take("s")
-    assert await site.ticks(1) == [row(30, 30, "fired")]
-
-
-async def test_a_schedule_that_is_set_back_fires_once_more(site: Site) -> None:
-    await every_minute(site)
-    await site.until_time(at(30))
-    await site.finish(await site.take("s"))
-    await site.ok("UpdateJob", jobID=1, nextRun=at(30))
-    job = await site.take("s")
-    await site.finish(job)
-    (tick,) = (await site.ok("ListTicks", jobID=1))["ticks"]
-    assert (tick["count"], tick["runID"]) == (1, job["runID"])
-
-
-async def test_the_rest_of_a_run_is_never_too_late(site: Site) -> None:
-    """A parent goes on after its children, however long they took; its tick fired already."""
-    await every_minute(site, maxLate=10)
-    await site.until_time(at(30))
-    job = await site.take("s")
-    await site.create("c", parentJobID=1)
-    await site.finish(job)
-    child = await site.take("c")
-    await site.until_time(at(35))
-    await site.finish(child)
-    job = await site.take("s")
-    assert (await site.run(job["runID"]))["scheduledFor"] == at(30)
-    assert [found["jobID"] for found in job["finishedChildJobs"]] == [child["jobID"]]
-    await site.finish(job)
-    fired = [tick for tick in await site.ticks(1) if tick[3] == "fired"]
-    assert fired == [row(30, 30, "fired")], "one tick, one entry"
-    assert await site.due(1) == at(36)
-
-
-async def test_the_rest_of_a_run_stands_for_its_tick(site: Site) -> None:
-    await every_minute(site)
-    await site.until_time("2026-11-21 03:30:20")
-    job = await site.take("s")
-    await site.create("c", parentJobID=1)
-    await site.finish(job)
-    await site.finish(await site.take("c"))
-    job = await site.take("s")
-    assert (await site.run(job["runID"]))["scheduledFor"] == at(30)
-    await site.finish(job)
-    assert [tick[:2] for tick in await site.ticks(1)] == [(at(30), at(30))]
-    assert await site.due(1) == at(31)
-
-
-async def test_a_new_repeat_has_its_own_jitter(site: Site) -> None:
-    await site.create("s", repeat="CRON 0 * * * *", jitter=3000)
-    await site.ok("CreateJob", name="s", repeat="CRON * * * * *", unique=True, overwrite=True)
-    assert (await site.memory(1))["tick"] == at(30)
-    due = await site.due(1)
-    assert at(30) <= due <= "2026-11-21 04:20:00"
-    await site.until_time(due)
-    job = await site.take("s")
-    assert (await site.run(job["runID"]))["scheduledFor"] == (await site.ticks(1))[-1][1]
-
-
-async def test_with_a_new_repeat_the_jitter_moves_the_run_and_not_the_tick(site: Site) -> None:
-    await site.create("s", repeat="CRON 0 * * * *", jitter=300)
-    await site.ok("UpdateJob", jobID=1, repeat="CRON */15 * * * *")
-    assert (await site.memory(1))["tick"] == at(30)
-    await site.until_time("2026-11-21 03:55:30")
-    await site.take("s")
-    assert await site.ticks(1) == [row(30, 30, "skipped", "no worker"), row(45, 45, "caught up")]
 
 
 async def test_a_ledger_is_trimmed_whatever_else_runs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import sqlite3
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -49,7 +50,7 @@ def described(path: Path) -> dict[str, object]:
     found: dict[str, object] = {}
     for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_master WHERE sql <> ''"):
         found[f"{kind} {name}"] = re.sub(r"\s+", " ", re.sub(r"--[^\n]*", "", text)).replace(" ,", ",")
-        if kind == "table":
+        if kind in ("table", "view"):
             found[f"columns {name}"] = connection.execute(f"PRAGMA table_info({name})").fetchall()
     found["version"] = connection.execute("PRAGMA user_version").fetchone()
     connection.close()
@@ -110,6 +111,7 @@ def second(tmp_path: Path) -> Path:
     path = tmp_path / "second.db"
     connection = sqlite3.connect(path)
     connection.executescript(VERSION_2)
+    connection.execute("UPDATE meta SET value = '2026-11-21 03:29:56' WHERE key = 'seen'")  # no clock was set
     connection.execute("PRAGMA user_version = 2")
     connection.commit()
     connection.close()
@@ -127,7 +129,7 @@ async def test_version_2_equals_a_new_one_and_the_log_says_what_was_done(
     schema.apply(connection)
     connection.close()
     assert described(second) == described(new)
-    assert "from schema version 2 to 3: 20 jobs were copied" in caplog.text
+    assert "from schema version 2 to 4: 20 jobs were copied" in caplog.text
     assert "of 9 of them went from the column options to the column memory" in caplog.text
 
 
@@ -172,3 +174,63 @@ async def test_jobs_of_version_2_go_on(second: Path, open_site: Open) -> None:
     synced = await site.ok("SyncSchedules", source="ops", schedules=[same])
     assert synced["unchanged"] == ["ops/clean"]
     assert await site.create("next") == 22
+
+
+# --- version 3 ------------------------------------------------------------------------------------------
+
+VERSION_3 = Path(__file__).with_name("schema_3.sql").read_text()
+"""A database of version 3, whose data has no checksums."""
+
+CRONS = """
+INSERT INTO jobs (created, jobID, state, name, nextRun, repeat, options) VALUES
+    ('2026-11-20 00:00:00', 4, 'QUEUED', 'echo.ping', '2026-11-21 03:30:00', 'CRON * * * * *',
+     '{"source":"app"}');
+UPDATE meta SET value = 5 WHERE key = 'nextJobID';
+"""
+
+
+@pytest.fixture
+def third(tmp_path: Path) -> Path:
+    """Return a database of version 3, with a schedule."""
+    path = tmp_path / "third.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(VERSION_3)
+    connection.executescript(CRONS)
+    connection.execute("PRAGMA user_version = 3")
+    connection.commit()
+    connection.close()
+    return path
+
+
+async def test_version_3_equals_a_new_one_with_checksums_and_a_view(
+    third: Path, tmp_path: Path, open_site: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    site = await open_site(database=str(third))
+    assert [(await site.row(job_id))["checksum"] for job_id in (1, 2)] == [
+        crc32('{"n":1,"text":"größer"}'.encode()), crc32(b"{}"),
+    ]  # fmt: skip
+    assert (await site.ok("QueryJob", jobID=2))["error"] == "no disk"
+    assert (await site.options(3)) == {"catchup": "skip"}
+    assert (await site.take("plain", None))["data"] == {"n": 1, "text": "größer"}
+    (found,) = await site.select("SELECT id, verb, deployment_id FROM cron_jobs WHERE verb = 'ping'")
+    assert found == {"id": 4, "verb": "ping", "deployment_id": "app"}
+    assert "from schema version 3 to 4" in caplog.text
+    assert await site.create("next") == 5
+    await site.server.stop()
+    new = tmp_path / "new.db"
+    connection = sqlite3.connect(new, isolation_level=None)
+    schema.apply(connection)
+    connection.close()
+    assert described(third) == described(new)
+
+
+async def test_a_view_of_ours_is_made_anew_and_one_of_others_stays(third: Path, open_site: Open) -> None:
+    connection = sqlite3.connect(third)
+    connection.execute("CREATE VIEW cron_jobs AS SELECT 7 AS id")
+    connection.execute("CREATE VIEW mine AS SELECT jobID FROM jobs")
+    connection.commit()
+    connection.close()
+    site = await open_site(database=str(third))
+    assert await site.select("SELECT id FROM cron_jobs WHERE id > 3") == [{"id": 4}]
+    assert len(await site.select("SELECT jobID FROM mine")) == 4

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.config import LEASE_S_DEFAULT, Settings
+from bedrockjobs.base.config import LEASE_S_DEFAULT
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from tests.conftest import START, begin
 from tests.effort import PROFILE, examples

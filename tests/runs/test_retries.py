@@ -403,3 +403,34 @@ async def test_a_retried_schedule_keeps_no_count_of_losses_in_its_data(site: Sit
     await site.ok("UpdateJob", jobID=job_id, data={"retryAfterCount": 9, "x": 1})
     await site.end("RetryJob", job)
     assert (await site.ok("QueryJob", jobID=job_id))["data"] == {"x": 1}
+
+
+# --- put off ---------------------------------------------------------------------------------------------
+
+
+async def test_a_run_that_was_put_off_has_not_failed_and_costs_no_attempt(site: Site) -> None:
+    await site.create("a", retries=0)
+    for _ in range(3):
+        job = await site.take("a")
+        assert job["attempt"] == 1
+        await site.end("RetryJob", job, snoozed=True, exitCode=101, data={"seen": 1})
+    runs = [await site.run(number) for number in (1, 2, 3)]
+    assert [(run["status"], run["exitCode"], run["error"]) for run in runs] == [("snoozed", 101, "")] * 3
+    assert [run["runID"] for run in await site.runs(status="snoozed")] == [3, 2, 1]
+    assert await site.state(1) == "QUEUED"
+
+
+async def test_a_run_that_was_stopped_is_not_put_off(site: Site) -> None:
+    await site.create("a")
+    job = await site.leased("a")
+    await site.ok("TerminateRun", runID=job["runID"])
+    await site.end("RetryJob", job, snoozed=True)
+    assert (await site.run(1))["status"] == "terminated"
+    assert await site.state(1) == "FAILED"
+
+
+async def test_what_was_tried_again_keeps_its_exit_status(site: Site) -> None:
+    await site.create("a")
+    await site.end("RetryJob", await site.take("a"), exitCode=75)
+    run = await site.run(1)
+    assert (run["status"], run["exitCode"]) == ("fail", 75)

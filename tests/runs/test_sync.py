@@ -43,6 +43,15 @@ async def test_added(site: Site) -> None:
     assert (await site.options(1))["source"] == "src"
 
 
+async def test_nothing_is_removed_without_pruning(site: Site) -> None:
+    await sync(site, spec("a"), spec("b"))
+    assert await sync(site, spec("c"), prune=False) == answer(added=["c"])
+    assert await names(site) == ["a", "b", "c"]
+    assert await sync(site, spec("c"), prune=False, dryRun=True) == answer(unchanged=["c"])
+    assert await sync(site, spec("c"), prune=True) == answer(removed=["a", "b"], unchanged=["c"])
+    assert await names(site) == ["c"]
+
+
 async def test_unchanged(site: Site) -> None:
     specs = [spec("a", cmd="ls", data={"x": 1}, jobPriority=750), spec("b")]
     await sync(site, *specs)

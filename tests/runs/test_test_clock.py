@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bedrockjobs.base.config import MOMENTS_PER_ADVANCE_MAX
+from bedrockjobs.base.config import MOMENTS_PER_ADVANCE_MAX, OUTPUT_KEPT_S
 from tests.runs.conftest import Open
 from tests.runs.rig import Site, moment
 
@@ -123,3 +123,15 @@ async def test_nonsense(own: Site) -> None:
 async def test_the_clock_does_not_go_back(own: Site) -> None:
     before = await now(own)
     assert await own.ok("AdvanceClock", to="2020-01-01") == {"now": before}
+
+
+async def test_what_is_too_old_by_this_clock_is_deleted(own: Site) -> None:
+    await own.create("a")
+    job = await own.take("a")
+    await own.ok("AppendOutput", runID=job["runID"], seq=1, lines=["text"])
+    await own.finish(job)
+    await own.ok("AdvanceClock", seconds=OUTPUT_KEPT_S - 60)
+    assert len(await own.select("SELECT * FROM output")) == 1
+    await own.ok("AdvanceClock", seconds=3_660)
+    await own.rest()
+    assert await own.select("SELECT * FROM output") == []

@@ -149,6 +149,15 @@ async def test_a_change_of_quiet_wakes_a_waiting_heartbeat(site: Site) -> None:
     assert (await talk.reply()).json == {"stop": [], "quiet": False}
 
 
+async def test_a_drain_that_is_taken_back_between_two_heartbeats_is_heard_at_once(site: Site) -> None:
+    await site.beat()
+    await site.ok("DrainWorker", worker="w")
+    assert (await site.beat())["quiet"] is True
+    await site.ok("DrainWorker", worker="w", undo=True)
+    assert (await (await site.waiting_beat()).reply()).json == {"stop": [], "quiet": False}
+    assert await (await site.waiting_beat()).silent(), "now it knows"
+
+
 async def test_its_runs_go_on_and_then_it_is_drained(site: Site) -> None:
     await site.create("a")
     job = await site.leased("a")

@@ -7,6 +7,7 @@ import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import click
 import pytest
@@ -219,7 +220,7 @@ CRONKEN = json.dumps(
     }
 )  # fmt: skip
 BAD = "0 9 * * * good\n@reboot bad\n"
-LUCI = 'job { id: "a b" schedule: "with 10s interval" url_fetch { url: "https://x" method: "POST" } }'
+LUCI = 'job { id: "a b" schedule: "with 10s interval" url_fetch { url: "https://x" timeout_sec: 5 } }'
 AFTER = ("--after", "2026-11-21 12:00:00")
 
 
@@ -231,7 +232,7 @@ def test_old_and_new_times_side_by_side(server: FakeServer, folder: Path) -> Non
     assert (
         result.stdout
         == """\
-report (job 1)
+report (job 1, line 1)
   there: 0 9 * * 0
   here:  CRON 0 9 * * 0
   there (UTC)          here (UTC)
@@ -240,7 +241,7 @@ report (job 1)
   warning: Cronken takes 0 for Monday and wants both day fields to hold; read as crontab(5) does. \
 --weekday-0 monday keeps the days on which it ran
 
-held (job 2)
+held (job 2, line 1)
   there: {"minute": "*/5"}
   here:  CRON */5 * * * *
   there (UTC)          here (UTC)
@@ -259,7 +260,7 @@ def test_the_report_as_json(server: FakeServer, folder: Path) -> None:
     )
     first = json.loads(result.stdout)[0]
     assert first == {
-        "name": "report", "place": "job 1", "was": "0 9 * * 0", "repeat": "CRON 0 9 * * MON",
+        "name": "report", "place": "job 1, line 1", "was": "0 9 * * 0", "repeat": "CRON 0 9 * * MON",
         "there": ["2026-11-23 09:00:00"], "here": ["2026-11-23 09:00:00"], "differs": False, "warnings": [],
         "refused": "",
     }  # fmt: skip
@@ -305,6 +306,77 @@ def test_one_that_cannot_be_imported_holds_up_all(server: FakeServer, folder: Pa
     assert [entry["name"] for entry in tomllib.loads(Path("new.toml").read_text())["schedules"]] == ["good"]
 
 
+def test_what_was_left_out_is_never_removed(server: FakeServer, folder: Path) -> None:
+    """Neither by the import itself nor by the file that it writes, which names what it lacks."""
+    Path("tab").write_text(BAD)
+    server.will("SyncSchedules", {**NOTHING, "added": ["good"]}, {**NOTHING, "added": ["good"]})
+    result = run("import", "crontab", "tab", "--skip-bad", "--to", "new.toml", "--apply", "--yes")
+    assert result.exit_code == 0, result.stderr
+    assert "Nothing was removed" in result.stderr
+    assert [given["prune"] for given in sent(server, "SyncSchedules")] == [False, False]
+    text = Path("new.toml").read_text()
+    assert "# left out: bad (line 2): @reboot has no time" in text
+    assert read(text, "toml", "new.toml").prune is False
+    server.will("SyncSchedules", {**NOTHING, "unchanged": ["good"]})
+    assert run("apply", "new.toml", "--yes").exit_code == 0
+    assert sent(server, "SyncSchedules")[-1]["prune"] is False
+
+
+def test_a_file_without_any_schedule_changes_nothing(server: FakeServer, folder: Path) -> None:
+    """It may be the wrong file, and everything of the source would go."""
+    Path("other").write_text("# nothing\n")
+    for way in (("--apply", "--yes"), ("--to", "new.toml")):
+        result = run("import", "crontab", "other", *way)
+        assert result.exit_code == 1
+        assert "other has no schedule of crontab. Nothing was written." in result.stderr
+    assert server.asked == []
+    assert not Path("new.toml").exists()
+
+
+@pytest.mark.parametrize(("flag", "head"), [("--no-prune", ""), ("--yes", "prune = false\n")])
+def test_apply_without_pruning(server: FakeServer, folder: Path, flag: str, head: str) -> None:
+    """By its option, or as the file says."""
+    Path("few.toml").write_text(f"{head}schedules = []\n")
+    server.will("SyncSchedules", NOTHING)
+    assert run("apply", "few.toml", flag).exit_code == 0
+    assert sent(server, "SyncSchedules") == [
+        {"source": "few.toml", "schedules": [], "prune": False, "dryRun": True, "by": ANY}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("a.toml", "schedules = []\nx = " + "[" * 50_000, "a.toml: line 2: nested deeper than 64 levels"),
+        ("a.yaml", "schedules:\n- " + "[" * 50_000, "a.yaml: line 2: nested deeper than 64 levels"),
+        ("a.json", '{"schedules":\n' + "[" * 50_000, "a.json: line 2: nested deeper than 64 levels"),
+        ("a.toml", "[[schedules]]\nname = 'a'\n", "a.toml: line 1: schedule a: expected either schedule"),
+        ("a.json", " " * 15_000_000, "a.json: expected at most 2097152 characters"),
+    ],
+    ids=lambda value: value[:30],
+)
+def test_a_file_with_an_error_removes_nothing(
+    server: FakeServer, folder: Path, name: str, text: str, why: str
+) -> None:
+    """The server is not even asked."""
+    Path(name).write_text(text)
+    result = run("apply", name, "--yes")
+    assert result.exit_code == 2
+    assert why in result.stderr
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("kind", ["crontab", "cronken", "castle", "ftl", "luci"])
+@pytest.mark.parametrize("text", ["[" * 50_000, "{" * 50_000, "a {" * 50_000, " " * 15_000_000], ids=range(4))
+def test_no_import_ends_in_a_traceback(server: FakeServer, folder: Path, kind: str, text: str) -> None:
+    """What nests without end and what is too long is an error in a sentence."""
+    Path("hostile").write_text(text)
+    result = run("import", kind, "hostile", "--apply", "--yes")
+    assert result.exit_code in (1, 2)
+    assert "Error: " in result.stderr
+    assert server.asked == []
+
+
 def test_import_applies(server: FakeServer, folder: Path) -> None:
     """As apply does, under a source of its own."""
     Path("jobs.json").write_text(CRONKEN)
@@ -327,7 +399,7 @@ def test_a_loop_is_a_job_and_no_schedule(server: FakeServer, folder: Path) -> No
     given = sent(server, "CreateJob")
     assert given == [
         {"name": "a b", "repeat": "FINISHED, +10 SECONDS", "unique": True,
-         "url": {"url": "https://x", "method": "POST"}}
+         "url": {"url": "https://x", "timeout": 5}}
     ]  # fmt: skip
     text = Path("new.toml").read_text()
     assert read(text, "toml", "new.toml").schedules == []
@@ -339,11 +411,12 @@ def test_a_loop_is_a_job_and_no_schedule(server: FakeServer, folder: Path) -> No
 
 def test_what_no_definition_can_say_is_refused(server: FakeServer, folder: Path) -> None:
     """Names that are too long, two of one name."""
-    Path("luci.cfg").write_text(f'job {{ id: "{"x" * 256}" noop {{}} }}\n' + 'job { id: "a" noop {} }\n' * 2)
-    result = run("import", "luci", "luci.cfg")
+    lines = [f"castle-cron add {name} '@daily' x\n" for name in ("x" * 256, "a", "a")]
+    Path("jobs.sh").write_text("".join(lines))
+    result = run("import", "castle", "jobs.sh")
     assert result.exit_code == 1
     assert "refused: name: expected at most 255 characters" in result.stdout
-    assert "a (line 3)\n  there: triggered\n  refused: another one has this name" in result.stdout
+    assert "a (line 3)\n  there: @daily\n  refused: line 2 and line 3 have one name" in result.stdout
 
 
 @pytest.mark.parametrize(

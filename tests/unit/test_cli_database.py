@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cli_fake import run
 
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.database import size_text
 from bedrockjobs.job.rows import Job
 from bedrockjobs.store import backup as copying

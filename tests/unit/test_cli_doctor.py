@@ -16,8 +16,8 @@ import pytest
 from cli_fake import FakeServer, fake_server, run
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import TimedOut
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import stamp
 from bedrockjobs.cli import doctor as module
 from bedrockjobs.cli import main
@@ -25,6 +25,7 @@ from bedrockjobs.cli.doctor import doctor
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.lock import DatabaseLock
 from bedrockjobs.store.sqlite import SQLiteEngine
+from tests.damage import spoil
 
 Found = list[dict[str, str]]
 
@@ -230,6 +231,23 @@ def test_a_disk_without_room_for_a_backup(
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=path.stat().st_size - 1))
     (found,) = of(findings(), "disk")
     assert (found["level"], "backup" in found["advice"]) == ("warn", True)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_scrub_reads_all_of_the_file(server: FakeServer, path: Path, damaged: bool) -> None:
+    with closing(sqlite3.connect(path)) as found:
+        rows = [("2026-11-21 03:00:00", n, "x" * 4_000) for n in range(500)]
+        found.executemany("INSERT INTO events (at, kind, detail, seq) SELECT ?1, 'paused', ?3, ?2", rows)
+        found.commit()
+    if damaged:
+        spoil(path)
+    (finding,) = of(findings("--scrub", expect=int(damaged)), "damage")
+    assert finding["level"] == ("fail" if damaged else "ok")
+    assert damaged == ("restore a backup" in finding["advice"])
+
+
+def test_without_scrub_the_file_is_not_read_whole(server: FakeServer, path: Path) -> None:
+    assert not of(findings(), "damage")
 
 
 def test_a_network_file_system_fails(

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 from cli_fake import run
 
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.serve import option_name, variable_name
 
 

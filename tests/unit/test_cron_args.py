@@ -163,6 +163,30 @@ def test_a_change_of_the_clock_follows_our_one_rule_and_not_apscheduler() -> Non
 
 
 @pytest.mark.parametrize(
+    ("arguments", "fires"),
+    [
+        ({"hour": "1", "minute": "30"}, ["27 01:30 +0100", "28 01:30 +0000"]),
+        ({"hour": "0-2", "minute": "30"}, ["27 00:30 +0100", "27 01:30 +0100", "27 02:30 +0000"]),
+        ({"minute": "30"}, ["27 00:30 +0100", "27 01:30 +0100", "27 01:30 +0000", "27 02:30 +0000"]),
+        ({"hour": "1", "minute": "*/30"}, ["27 01:00 +0100", "27 01:30 +0100", "27 01:00 +0000"]),
+    ],
+)
+def test_the_second_time_of_an_hour_that_comes_twice(arguments: Mapping[str, str], fires: list[str]) -> None:
+    """A fixed time fires the first time only, where APScheduler fires both times; with ``*`` both."""
+    london = ZoneInfo("Europe/London")
+    at, found = datetime(2024, 10, 26, 22, 45, tzinfo=UTC), []
+    while len(found) < len(fires):
+        tick = next_tick(arguments, at, "Europe/London")
+        assert tick is not None
+        found.append(tick.astimezone(london).strftime("%d %H:%M %z"))
+        at = tick
+    assert found == fires
+    first = datetime(2024, 10, 27, 0, 30, tzinfo=UTC).astimezone(london)
+    theirs = CronTrigger(hour="1", minute="30", timezone=london).get_next_fire_time(first, first)
+    assert theirs.strftime("%d %H:%M %z") == "27 01:30 +0000"
+
+
+@pytest.mark.parametrize(
     ("arguments", "field", "words"),
     [
         ({"hours": "3"}, "cron_args", "expected one of year, month, day"),

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from bedrockjobs import definitions
+from bedrockjobs.base.config import SCHEDULE_FILE_CHARS_MAX, TOML_KEY_PARTS_MAX, YAML_NODES_MAX
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import SyncSchedules
 from bedrockjobs.commands.options import JobOptions
-from bedrockjobs.definitions import BadDefinitions, Format, format_of, read, toml_entry
+from bedrockjobs.definitions import BadDefinitions, Format, format_of, read, toml_comment, toml_entry
 
 TOML = """
 source = "reports"
@@ -157,11 +158,26 @@ def test_what_is_wrong_is_said_with_file_schedule_and_key(change: dict[str, Any]
         ('{"schedules": 5}', "json", "expected a list, or a table by name"),
         ('{"schedules": [5]}', "json", "schedule 1: expected its keys and values"),
         ('{"schedules": {"a": {"name": "b", "schedule": "5m"}}}', "json", "it stands before it already"),
-        ('{"schedules": [], "jobs": []}', "json", "unknown key 'jobs', expected source or schedules"),
+        ('{"schedules": [], "jobs": []}', "json", "unknown key 'jobs', expected one of source, prune"),
         ('{"schedules": [], "source": 5}', "json", "source: expected a text"),
-        ('[{"name": "a", "schedule": "5m"}, {"name": "a", "schedule": "6m"}]', "json", "two have this name"),
-        ('[{"name": "a", "schedule": "5m", "data": {"x": NaN}}]', "json", "data: expected a JSON object"),
-        ("[" * 100_000, "json", "nested too deep"),
+        ('{"schedules": [], "prune": 0}', "json", "prune: expected true or false"),
+        ('[{"name": "a", "schedule": "5m"}, {"name": "a", "schedule": "6m"}]', "json",
+            "line 1: schedule a: two have this name, the first one at jobs.json: line 1"),
+        ('[{"name": "a", "data": {"x": NaN}}]', "json", "line 1: expected a number, not NaN"),
+        ("\n\n" + "[" * 100_000, "json", "line 3: nested deeper than 64 levels"),
+        ("a = 1\nb = " + "[" * 50_000, "toml", "line 2: nested deeper than 64 levels"),
+        ("a = 1\nb = " + "{a=" * 50_000, "toml", "line 2: nested deeper than 64 levels"),
+        ("[a]\n\na" + ".a" * 50_000 + " = 1", "toml",
+            f"line 3: expected a key of at most {TOML_KEY_PARTS_MAX} parts"),
+        ('[a."b".' + " 'c' . d." * 32 + "e]", "toml", "line 1: expected a key of at most 64 parts"),
+        ("a: 1\nb: " + "[" * 50_000, "yaml", "line 2: nested deeper than 64 levels"),
+        ("a:\n" + "- " * 50_000, "yaml", "line 2: nested deeper than 64 levels"),
+        ("\n".join(f"{' ' * n}a:" for n in range(500)), "yaml", "line 65: nested deeper than 64 levels"),
+        ("[" + "1," * YAML_NODES_MAX + "]", "yaml", f"line 1: expected at most {YAML_NODES_MAX} values"),
+        (" " * (SCHEDULE_FILE_CHARS_MAX + 1), "json", f"at most {SCHEDULE_FILE_CHARS_MAX} characters"),
+        ('[\n{"name": "a",\n "name": "b"}]', "json", "line 2: the key 'name' is given twice"),
+        ('{"schedules": [],\n "schedules": []}', "json", "line 2: the key 'schedules' is given twice"),
+        ('{"schedules": [{"name": "a"}', "json", "delimiter: line 1"),
         ("[" * 70 + "]" * 70, "json", "nested deeper than 64 levels"),
         ("a = ", "toml", "Invalid value"),
         ("schedules = []\nschedules = []", "toml", "overwrite"),
@@ -175,6 +191,7 @@ def test_what_is_wrong_is_said_with_file_schedule_and_key(change: dict[str, Any]
         ("&a [*a]", "yaml", "nested deeper than 64 levels"),
         ("!!python/object/apply:os.getcwd []", "yaml", "could not determine a constructor"),
     ],
+    ids=lambda value: value[:30],
 )  # fmt: skip
 def test_files_that_cannot_be_read(text: str, form: Format, why: str) -> None:
     """Say where, and nothing but data is ever read from them."""
@@ -194,6 +211,11 @@ def test_yaml_takes_words_for_words(word: str) -> None:
     """YAML 1.1 would make booleans and numbers of them; a country's `no` is a name here."""
     (found,) = read(f"- name: {word}\n  schedule: 0 9 * * *\n  cmd: {word}\n", "yaml", "f").schedules
     assert (found.name, found.given["cmd"], found.given["repeat"]) == (word, word, "CRON 0 9 * * *")
+
+
+def test_an_anchor_may_be_given_anew_without_a_word() -> None:
+    found = read("- &a {name: a, schedule: 5m}\n- &a {name: b, schedule: 5m}", "yaml", "f")
+    assert [one.name for one in found.schedules] == ["a", "b"]
 
 
 def test_yaml_anchors_and_merges() -> None:
@@ -226,3 +248,49 @@ def test_what_is_written_reads_the_same(entry: dict[str, Any]) -> None:
     text = toml_entry(entry, ["a warning", "two\nlines"])
     assert text.startswith("# a warning\n# two\n# lines\n[[schedules]]\n")
     assert tomllib.loads(text) == {"schedules": [entry]}
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "line"),
+    [
+        ('a = """\n[[schedules]]\n"""\n', "toml", 0),
+        ('# one\n[[schedules]]\nname = "a"\nschedule = "5m"\n\n[[schedules]]\nname = "b"\n', "toml", 6),
+        ('[[schedules]]\nname = "a"\nschedule = "5m"\n[schedules.data]\nx = 1\n[[schedules]]\n', "toml", 6),
+        ('[schedules.a]\nschedule = "5m"\n[schedules.b]\nno = "5m"\n', "toml", 3),
+        ('schedules = [{name = "a", schedule = "5m"},\n{name = "b"}]\n', "toml", 0),
+        ("schedules:\n- name: a\n  schedule: 5m\n- name: b\n", "yaml", 4),
+        ("- name: a\n  schedule: 5m\n\n- name: b\n", "yaml", 4),
+        ("schedules:\n  a: {schedule: 5m}\n  b: {}\n", "yaml", 3),
+        ('[{"name": "a", "schedule": "5m"},\n\n{"name": "b"}]', "json", 3),
+        ('{"source": "x", "schedules": [{"name": "a", "schedule": "5m"},\n{"name": "b"}]}', "json", 2),
+        ('{"schedules": {"a": {"schedule": "5m"},\n"b": {}}}', "json", 2),
+    ],
+)
+def test_what_is_wrong_with_a_schedule_has_its_line(text: str, form: Format, line: int) -> None:
+    """Where the text tells it; in the comments and texts of a file nothing counts as a schedule."""
+    message = refused(text, form)
+    expected = rf"line {line}: schedule (b|2): " if line else r"(schedule b|unknown key)"
+    assert re.match(expected, message), message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[[schedules]]\nname = "a"\nschedule = "5m"\ncmd = """\n' + "a.b." * 100 + '"""\n',
+        "[[schedules]]\nname = 'a'\nschedule = '5m'\ncmd = '" + "[" * 100 + "'\n# " + "[a.b." * 100 + "\n",
+        "[[schedules]]\nname = 'a'\nschedule = '5m'\ncmd = '''" + "{'" * 100 + "'''\n",
+        "[[schedules]]\nname = 'a'\nschedule = '5m'\ndata = {x = [" + "1.5, " * 100 + "]}\n",
+    ],
+    ids=range(4),
+)
+def test_what_stands_in_texts_and_comments_is_not_deep(text: str) -> None:
+    """Brackets and dots in them are no structure."""
+    assert [found.name for found in read(text, "toml", "f").schedules] == ["a"]
+
+
+def test_a_comment_is_one_line_whatever_it_says() -> None:
+    """What TOML forbids in a comment is left out, so that nothing gets out of it."""
+    text = toml_entry({"name": "a", "schedule": "5m"}, ["one\x00\x1btwo\rname = 5\x7f"])
+    assert text.startswith("# one two\n# name = 5 \n[[schedules]]\n")
+    assert toml_comment("a\n[[schedules]]") == "# a [[schedules]]"
+    assert [found.name for found in read(text, "toml", "f").schedules] == ["a"]

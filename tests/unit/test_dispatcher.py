@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import CommandError, NotFound, ServerFault, Unavailable
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, CreateJob, GetJob, QueryJob
 from bedrockjobs.engine.dispatcher import SLEEP_S_MAX, Dispatcher
 from bedrockjobs.engine.events import Listeners, RunOpened
@@ -24,7 +24,7 @@ from bedrockjobs.engine.handlers.registry import HANDLERS
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
-from bedrockjobs.store.base import StoreBroken
+from bedrockjobs.store.faults import StoreBroken
 from bedrockjobs.store.sqlite import SQLiteEngine
 
 
@@ -70,7 +70,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     """Run a dispatcher."""
     bench = Bench(tmp_path, Settings(pending_max=100))
     yield bench
-    if bench.dispatcher._thread.is_alive():
+    if bench.dispatcher._commits.is_alive():
         await bench.dispatcher.drain()
     bench.store.close()
 

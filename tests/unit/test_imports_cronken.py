@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from apscheduler.triggers.cron import CronTrigger
 
+from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports import cronken
 from bedrockjobs.imports.found import Found, Unreadable
 from bedrockjobs.schedule import cron
@@ -170,3 +171,42 @@ def test_files_that_cannot_be_read(text: str) -> None:
     """Are no object of jobs."""
     with pytest.raises(Unreadable, match="JSON object of jobs"):
         cronken.read(text)
+
+
+def test_a_job_says_its_line() -> None:
+    """Beside its number."""
+    definition = '{"cron_args": {"minute": "*"}, "job_args": {"cmd": "x", "lock": true, "ttl": 1}}'
+    found = cronken.read(f'{{"a": {definition},\n\n"b": {definition}}}')
+    assert [entry.place for entry in found] == ["job 1, line 1", "job 2, line 3"]
+
+
+def test_a_name_twice_is_refused_with_both_lines() -> None:
+    """A hash of Redis cannot have it, a file can."""
+    definition = '{"cron_args": {"minute": "*"}, "job_args": {"cmd": "x", "lock": true, "ttl": 1}}'
+    found = cronken.read(f'{{"a": {definition},\n"a": {definition}}}')
+    why = "job 1, line 1 and job 2, line 2 have one name: expected a name once"
+    assert [entry.refused for entry in found] == [why, why]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{\n"a": ' + "[" * 50_000, "line 2: nested deeper than 64 levels"),
+        ('{\n"a": {"cron_args": 1, "cron_args": 2}}', "line 2: the key 'cron_args' is given twice"),
+        ('{"a": Infinity}', "line 1: expected a number, not Infinity"),
+        ('{"a": {}} {}', "Extra data: line 1"),
+        ('{"a": {},}', "Expecting property name"),
+        ("{" + ",".join(f'"{n}": 1' for n in range(SCHEDULES_PER_SYNC_MAX + 1)) + "}", "at most 10000"),
+    ],
+    ids=lambda value: value[:30],
+)
+def test_files_that_say_too_much(text: str, why: str) -> None:
+    """Are refused with the line."""
+    with pytest.raises(Unreadable, match=why):
+        cronken.read(text)
+
+
+def test_a_definition_as_text_that_nests_without_end() -> None:
+    """Is refused alone."""
+    (found,) = cronken.read(json.dumps({"a": "[" * 50_000}))
+    assert found.refused == "expected a JSON object: line 1: nested deeper than 64 levels"

@@ -8,8 +8,13 @@ from datetime import UTC, datetime
 import pytest
 from croniter import croniter
 
+from bedrockjobs.base.config import (
+    CRONTAB_VARIABLES_CHARS_MAX,
+    SCHEDULE_FILE_CHARS_MAX,
+    SCHEDULES_PER_SYNC_MAX,
+)
 from bedrockjobs.imports import crontab
-from bedrockjobs.imports.found import Found
+from bedrockjobs.imports.found import Found, Unreadable
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -145,3 +150,25 @@ def test_names_come_from_the_program(command: str, name: str) -> None:
 def test_names_are_distinct_and_a_dash_is_no_part_of_the_time() -> None:
     """cronie takes a dash as: do not log."""
     assert [entry.name for entry in crontab.read("-0 1 * * * a\n0 2 * * * a\n")] == ["a", "a-2"]
+
+
+def test_only_a_line_feed_ends_a_line() -> None:
+    """As for cron: other characters that may end lines stay in the command."""
+    assert only("* * * * * echo a\x0cb\u2028c\r\n").options == {"cmd": "echo a\x0cb\u2028c"}
+
+
+def test_a_crontab_has_limits() -> None:
+    """Of characters, of entries, and of what its variables become in every command."""
+    with pytest.raises(Unreadable, match=f"at most {SCHEDULE_FILE_CHARS_MAX} characters"):
+        crontab.read("#" * (SCHEDULE_FILE_CHARS_MAX + 1))
+    with pytest.raises(Unreadable, match=f"line 10001: expected at most {SCHEDULES_PER_SYNC_MAX} schedules"):
+        crontab.read("* * * * * x\n" * (SCHEDULES_PER_SYNC_MAX + 1))
+    found = crontab.read(f"A=1\nB={'x' * CRONTAB_VARIABLES_CHARS_MAX}\n* * * * * x\n")
+    assert [entry.name for entry in found] == ["B", "x"]
+    assert f"at most {CRONTAB_VARIABLES_CHARS_MAX} characters" in found[0].refused
+    assert found[1].options == {"cmd": "export A=1\nx"}
+
+
+def test_a_variable_is_set_again() -> None:
+    """The last value counts, in the place of the first."""
+    assert only("A=1\nB=2\nA=3\n* * * * * x\n").options == {"cmd": "export A=3\nexport B=2\nx"}

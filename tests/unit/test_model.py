@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.base.config import Compatibility
+from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.commands import Command, command_named
 from tests import model_data, model_repeat
 from tests.effort import examples

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.base.config import PRIORITIES, Settings
+from bedrockjobs.base.config import PRIORITIES
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
 
@@ -27,17 +27,18 @@ REQUESTS: dict[str, bytes] = {
     "close read": b"Query\r\nquery: SELECT 1;\r\nConnection: Close\r\n\r\n",
     "forget": b"GetJob\r\nname: a\r\nConnection: forget\r\n\r\n",
     "unknown": b"Nonsense\r\n\r\n",
+    "foreign": b"PROPFIND / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "bad": b"CreateJob\r\n\r\n",
     "bad forget": b"CreateJob\r\nConnection: forget\r\n\r\n",
     "broken": b"Ping\r\nContent-Length: x\r\n\r\n",
 }
 """One request of each kind that the order knows."""
 
-REFUSED = {"unknown": b"430 ", "bad": b"402 ", "bad forget": b"202 ", "broken": b"400 "}
+REFUSED = {"unknown": b"430 ", "foreign": b"430 ", "bad": b"402 ", "bad forget": b"202 ", "broken": b"400 "}
 """The kinds that have no command, with what they are answered."""
 
 ELSEWHERE = {"read", "presence", "close read"}
-CLOSES = {"close", "close read", "forget", "bad forget", "broken"}
+CLOSES = {"close", "close read", "forget", "bad forget", "broken", "foreign"}
 BLOCKS = ELSEWHERE | CLOSES | {"wait"}
 
 

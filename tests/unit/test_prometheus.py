@@ -1,133 +1,30 @@
-"""What `/metrics` and `/healthz` tell of a database and of a server's memory, and what they cost."""
+"""What `/metrics` tells of a database and of a server's memory, and what it costs."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
-from prometheus_client.parser import text_string_to_metric_families
+from scraped import DUE, LATER, OLD, Site, run_ended, scraped
 
-from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.config import Settings
-from bedrockjobs.base.errors import NotFound, TimedOut
-from bedrockjobs.engine.events import DrainsChanged, Listeners, RunEnded, RunOpened, TicksEntered
-from bedrockjobs.engine.notifier import Notifier
-from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.base.errors import TimedOut
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.engine.events import DrainsChanged, Listeners, RunOpened, TicksEntered
 from bedrockjobs.observe import prometheus as module
-from bedrockjobs.observe.measurements import BATCH, Histogram, Measurements
-from bedrockjobs.observe.prometheus import OTHER, Metrics, routes
-from bedrockjobs.observe.stats import Stats
-from bedrockjobs.protocol.http import problem
+from bedrockjobs.observe.measurements import BATCH, Histogram
+from bedrockjobs.observe.prometheus import OTHER
 from bedrockjobs.store import schema, statements
-from bedrockjobs.store.reader import SQLiteReader
-from bedrockjobs.views import Views, queues
-
-NOW = datetime(2026, 11, 21, 3, 0, 0, tzinfo=UTC)
-DUE, LATER = "2026-11-21 02:59:00", "2026-11-21 04:00:00"
-OLD = "2026-11-21 01:00:00"
-
-Samples = dict[str, dict[tuple[str, ...], float]]
-
-
-def run_ended(status: str, took_s: float) -> RunEnded:
-    """Return a run that ended."""
-    return RunEnded(1, 1, "a", 1, "retry", "w", "", "", status, None, "", "", took_s)
-
-
-class Work:
-    """Stands for the dispatcher."""
-
-    pending, commands, commits, waiting = 3, 1_000, 40, 7
-
-
-class Site:
-    """A database, what a server would know beside it, and its metrics."""
-
-    def __init__(self, path: Path, reader: SQLiteReader, settings: Settings) -> None:
-        """Write to the database at ``path``, read it by ``reader``."""
-        self.db = sqlite3.connect(path, isolation_level=None)
-        self.clock = ManualClock(NOW)
-        self.presence, self.measurements, self.notifier = (
-            WorkerRegistry(self.clock, self.clock),
-            Measurements(),
-            Notifier(),
-        )
-        self.views = Views(reader, self.notifier, self.presence, Stats(), self.clock, settings)
-        self.metrics = Metrics(
-            reader,
-            self.views,
-            Work(),
-            self.presence,
-            self.measurements,
-            lambda: {"created": 5},
-            settings,
-        )
-        self._number = 0
-
-    def job(self, name: str, next_run: str = DUE, **more: Any) -> int:
-        """Add a queued job."""
-        self._number += 1
-        row = {"created": OLD, "jobID": self._number, "state": "QUEUED", "name": name, "nextRun": next_run}
-        self.add("jobs", **{**row, **more})
-        return self._number
-
-    def add(self, table: str, **row: Any) -> None:
-        """Add a row."""
-        columns = ", ".join(f'"{column}"' for column in row)
-        marks = ", ".join("?" * len(row))
-        self.db.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(row.values()))
-
-    def schedule(self, name: str = "nightly", **more: Any) -> int:
-        """Add a schedule."""
-        return self.job(name, LATER, repeat="CRON 0 3 * * *", **more)
-
-    def run(self, run_id: int, job_id: int, status: str = "success", **more: Any) -> None:
-        """Add a run of a schedule, which ended if it does."""
-        row = {
-            "runID": run_id, "jobID": job_id, "name": "nightly", "attempt": 1, "cause": "schedule",
-            "scheduledFor": OLD, "started": OLD, "worker": "w", "status": status,
-            "ended": "" if status == "running" else f"{OLD}.000",
-        }  # fmt: skip
-        self.add("runs", **{**row, **more})
-
-    def tick(self, job_id: int, tick: str, outcome: str, reason: str = "") -> None:
-        """Add a row of the ledger."""
-        self.add("ticks", jobID=job_id, tick=tick, until=tick, count=1, outcome=outcome, reason=reason)
-
-    async def samples(self) -> Samples:
-        """Return what a scrape tells: name, then values of labels, then value."""
-        self.metrics._found = None  # as after FRESH_S
-        found: Samples = {}
-        for family in await self.metrics.scrape():
-            for sample in family.samples:
-                found.setdefault(sample.name, {})[tuple(sample.labels.values())] = float(sample.value)
-        return found
+from bedrockjobs.views import queues
 
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     """Return an empty database with its metrics."""
-    path = tmp_path / "jobs.db"
-    db = sqlite3.connect(path, isolation_level=None)
-    db.execute("PRAGMA journal_mode = WAL")
-    schema.apply(db)
-    db.close()
-    settings = Settings(database=str(path))
-    reader = SQLiteReader(str(path), settings)
-    await reader.open()
-    found = Site(path, reader, settings)
-    yield found
-    await reader.close()
-    found.db.close()
+    async with scraped(tmp_path / "jobs.db") as found:
+        yield found
 
 
 # --- the queue -------------------------------------------------------------------------------------------
@@ -239,7 +136,7 @@ async def test_a_look_that_takes_too_long_leaves_the_rest(
     async def slow(*_: Any, **__: Any) -> Any:
         raise TimedOut("Timeout", "query: it took too long")
 
-    monkeypatch.setattr(site.metrics._reader, "view", slow)
+    monkeypatch.setattr(site.reader, "view", slow)
     found = await site.samples()
     assert found["bedrockjobs_queue_read_ok"] == {(): 0}
     assert "bedrockjobs_jobs" not in found
@@ -247,23 +144,24 @@ async def test_a_look_that_takes_too_long_leaves_the_rest(
 
 
 async def test_many_scrapers_cost_one_look(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    moment = 100.0
-    monkeypatch.setattr(site.metrics, "_monotonic", lambda: moment)
-    looks = 0
-    look = site.metrics._look
+    reads = 0
+    view = site.reader.view
 
-    async def counted() -> Any:
-        nonlocal looks
-        looks += 1
-        return await look()
+    async def counted(*given: Any, **more: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await view(*given, **more)
 
-    monkeypatch.setattr(site.metrics, "_look", counted)
+    monkeypatch.setattr(site.reader, "view", counted)
+    monkeypatch.setattr(module, "FRESH_S", 3_600.0)
+    await site.metrics.scrape()
+    one_look = reads
     for _ in range(3):
         await site.metrics.scrape()
-    assert looks == 1
-    moment += module.FRESH_S
+    assert reads == one_look > 0
+    monkeypatch.setattr(module, "FRESH_S", 0.0)
     await site.metrics.scrape()
-    assert looks == 2
+    assert reads == 2 * one_look
 
 
 def test_a_health_check_finds_its_rows_by_an_index() -> None:
@@ -272,7 +170,7 @@ def test_a_health_check_finds_its_rows_by_an_index() -> None:
     sql = statements.METRICS["health_of_schedule"]
     steps = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", {"limit": 1, "name": "x"})]
     db.close()
-    tables = ("jobs", "runs", "ended", "ticks", "newest")
+    tables = ("jobs", "runs", "ended", "before", "earlier", "begun", "ticks", "newest")
     on_tables = [step for step in steps if step.startswith(("SEARCH", "SCAN")) and step.split()[1] in tables]
     assert len(on_tables) == len(tables)
     assert not [step for step in on_tables if step.startswith("SCAN")]
@@ -310,7 +208,7 @@ async def test_a_scrape_tells_what_was_measured(site: Site) -> None:
             run_ended("frozen", 30),
             run_ended("success", 2),
             TicksEntered("fired", 1, 0),
-            TicksEntered("skipped", 4, 0),
+            TicksEntered("skipped", 4, 0, "lock held"),
         ]
     )
     found = await site.samples()
@@ -318,6 +216,7 @@ async def test_a_scrape_tells_what_was_measured(site: Site) -> None:
     assert found["bedrockjobs_retries_total"] == {(): 1}
     assert found["bedrockjobs_runs_ended_total"] == {("frozen",): 1, ("success",): 1}
     assert found["bedrockjobs_ticks_total"] == {("fired",): 1, ("skipped",): 4}
+    assert found["bedrockjobs_ticks_skipped_total"] == {("lock held",): 4}
     assert found["bedrockjobs_tick_late_seconds_count"] == {(): 1}
     assert found["bedrockjobs_run_seconds_sum"] == {(): 32}
     assert found["bedrockjobs_commit_seconds_bucket"][("0.0025",)] == 0
@@ -336,123 +235,3 @@ def test_a_histogram_counts_a_value_at_its_bound_and_beyond_the_last() -> None:
 
 def test_a_batch_of_the_largest_size_has_a_bound() -> None:
     assert Settings.model_fields["batch_max"].default in BATCH
-
-
-# --- health ----------------------------------------------------------------------------------------------
-
-
-async def test_an_unknown_schedule_is_not_found(site: Site) -> None:
-    site.job("nightly", repeat="FINISHED, +1 DAY")
-    with pytest.raises(NotFound, match="No such schedule"):
-        await site.metrics.health("nightly")
-
-
-async def test_a_schedule_that_has_not_run_is_well(site: Site) -> None:
-    site.schedule()
-    assert await site.metrics.health("nightly") == (True, "no run has ended yet")
-
-
-async def test_the_last_run_that_ended_decides(site: Site) -> None:
-    job = site.schedule()
-    site.run(1, job, "fail", exitCode=3)
-    assert await site.metrics.health("nightly") == (
-        False, f"run 1 ended {OLD}.000: fail, exit status 3",
-    )  # fmt: skip
-    site.run(2, job)
-    site.run(3, job, "running")
-    assert await site.metrics.health("nightly") == (True, f"run 2 ended {OLD}.000: success")
-
-
-@pytest.mark.parametrize(
-    ("reason", "well"), [("no worker", False), ("server down", False), ("paused", True), ("running", True)]
-)
-async def test_a_skipped_tick_is_unhealthy_where_nobody_meant_it(site: Site, reason: str, well: bool) -> None:
-    job = site.schedule()
-    site.run(1, job)
-    site.tick(job, DUE, "skipped", reason)
-    found, why = await site.metrics.health("nightly")
-    assert found is well
-    if not well:
-        assert why == f"the tick of {DUE} was skipped: {reason}"
-
-
-async def test_a_run_after_a_skipped_tick_makes_it_well(site: Site) -> None:
-    job = site.schedule()
-    site.tick(job, "2026-11-21 00:00:00", "skipped", "no worker")
-    site.run(1, job)
-    assert (await site.metrics.health("nightly"))[0] is True
-
-
-async def test_a_schedule_that_ended_is_not_well(site: Site) -> None:
-    job = site.schedule(state="FAILED")
-    assert await site.metrics.health("nightly") == (False, f"job {job} is FAILED: it has no further ticks")
-
-
-async def test_one_of_several_of_a_name_is_enough(site: Site) -> None:
-    site.run(1, site.schedule(), "timeout")
-    site.run(2, site.schedule())
-    assert (await site.metrics.health("nightly"))[0] is False
-
-
-# --- over HTTP -------------------------------------------------------------------------------------------
-
-
-@web.middleware
-async def _told(request: web.Request, handler: Any) -> web.StreamResponse:
-    try:
-        return await handler(request)  # type: ignore[no-any-return]
-    except NotFound as error:
-        return problem(error)
-
-
-@pytest.fixture
-async def client(site: Site) -> AsyncIterator[aiohttp.ClientSession]:
-    """Return a client of an application with these routes alone."""
-    app = web.Application(middlewares=[_told])
-    app.router.add_routes(routes(site.metrics, lambda: 2))
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(TestServer(app))
-        yield await stack.enter_async_context(aiohttp.ClientSession(base_url=server.make_url("/")))
-
-
-def _families(text: str) -> Iterable[Any]:
-    return text_string_to_metric_families(text)
-
-
-async def test_the_text_is_read_by_prometheus_own_parser(site: Site, client: aiohttp.ClientSession) -> None:
-    site.job('we"ird\\/x')
-    async with client.get("/metrics") as response:
-        assert response.status == 200
-        assert response.headers["Content-Type"].startswith("text/plain")
-        families = {family.name: family for family in _families(await response.text())}
-    assert families["bedrockjobs_connections"].samples[0].value == 2
-    assert families["bedrockjobs_jobs"].samples[0].labels == {"state": "ready", "prefix": 'we"ird\\'}
-    assert families["process_open_fds"].samples[0].value > 0
-    for family in families.values():
-        assert family.documentation, family.name
-
-
-async def test_openmetrics_is_spoken_to_who_asks_for_it(client: aiohttp.ClientSession) -> None:
-    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
-    async with client.get("/metrics", headers=accept) as response:
-        assert response.headers["Content-Type"].startswith("application/openmetrics-text")
-        assert (await response.text()).endswith("# EOF\n")
-
-
-async def test_health_over_http(site: Site, client: aiohttp.ClientSession) -> None:
-    async def ask(**query: str) -> tuple[int, Any]:
-        async with client.get("/healthz", params=query) as response:
-            return response.status, json.loads(await response.text())
-
-    assert await ask() == (200, {"status": "ok", "reason": "serving"})
-    job = site.schedule()
-    assert (await ask(schedule="nightly"))[0] == 200
-    site.run(1, job, "killed")
-    assert await ask(schedule="nightly") == (
-        503,
-        {"status": "failing", "reason": f"run 1 ended {OLD}.000: killed", "schedule": "nightly"},
-    )
-    status, body = await ask(schedule="unknown")
-    assert (status, body["code"]) == (404, 404)
-    site.notifier.end()
-    assert await ask() == (503, {"status": "failing", "reason": "stopping"})

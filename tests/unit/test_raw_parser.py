@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.base.config import HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX, Settings
 from bedrockjobs.base.errors import BadRequest, NotFound, TooLarge
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol import raw
 from tests.effort import examples
 
@@ -139,6 +139,7 @@ def test_requests_behind_each_other() -> None:
         (b"Ping\r\nContent-Length: 1025\r\n\r\n", "413 Request too large"),
         (b"Ping\r\nContent-Length: abc\r\n\r\n", "400 Malformed Content-Length"),
         (b"Ping\r\nContent-Length: +1\r\n\r\n", "400 Malformed Content-Length"),
+        (b"Ping\r\nContent-Length: 1\r\nx: y\r\ncontent-length: 1\r\n\r\na", "400 Malformed Content-Length"),
         (b"Ping\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "400 Malformed Content-Length"),
         (b"Ping\r\nTransfer-Encoding: chunked\r\n\r\ng\r\n", "400 Malformed chunk"),
         (b"Ping\r\nTransfer-Encoding: chunked\r\n\r\n401\r\n", "413 Request too large"),
@@ -225,38 +226,3 @@ def test_refusals() -> None:
     )
     assert len(raw.refusal(NotFound("x", "y" * 100_000))) < 1_100
     assert b"\xed" not in raw.refusal(NotFound("x", "\ud800"))
-
-
-def test_a_remembered_head_means_what_it_meant() -> None:
-    requests = raw.RequestCache()
-    parser = raw.RawParser(SMALL, requests)
-    parser.feed(b"Ping\nContent-Length: 2\n\nab" + b"GetJob\nname: x\n\n" * 2)
-    with_body, first, second = (parser.next_request() for _ in range(3))
-    assert with_body is not None
-    assert first is not None
-    assert first == second
-    assert first is not second
-    command = object()
-    requests.remember(with_body, command)
-    requests.remember(first, command)
-    parser.feed(b"Ping\nContent-Length: 2\n\nab" + b"GetJob\nname: x\n\nPing\n\n")
-    again, known, other = (parser.next_request() for _ in range(3))
-    assert again == with_body
-    assert again is not None
-    assert again.command is None
-    assert known is first
-    assert known.command is command
-    assert other is not None
-    assert other.verb == "Ping"
-
-
-def test_few_and_short_heads_are_remembered() -> None:
-    requests = raw.RequestCache()
-    for number in range(HEADS_REMEMBERED_MAX + 1):
-        requests.remember(raw.Request("GetJob", {}, head=b"%d" % number), None)
-    assert len(requests.known) == HEADS_REMEMBERED_MAX
-    assert b"0" not in requests.known
-    requests.remember(raw.Request("GetJob", {}, head=b"x" * (HEAD_REMEMBERED_BYTES_MAX + 1)), None)
-    assert b"1" in requests.known
-    requests.remember(raw.Request("GetJob", {}, head=b"x" * HEAD_REMEMBERED_BYTES_MAX), None)
-    assert b"1" not in requests.known

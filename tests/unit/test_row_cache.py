@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.base.config import RECENT_DATA_CHARS_MAX, RECENT_ROWS_MAX, Settings
-from bedrockjobs.job.rows import Job
+from bedrockjobs.base.config import RECENT_DATA_CHARS_MAX, RECENT_ROWS_MAX
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.row_cache import RowCache
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.statements import STATEMENTS
@@ -51,7 +52,7 @@ def store(tmp_path: Path) -> Iterator[SQLiteEngine]:
 
 
 def stored(store: SQLiteEngine) -> list[Job]:
-    return [Job._make(found) for found in store._execute(STATEMENTS["job_by_id"], (1,))]
+    return [job_from(found) for found in store._execute(STATEMENTS["job_by_id"], (1,))]
 
 
 def test_each_write_is_kept(store: SQLiteEngine) -> None:

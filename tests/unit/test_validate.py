@@ -50,6 +50,14 @@ def test_cron_args_as_json() -> None:
         assert named in error
 
 
+def test_keyword_fields_say_what_becomes_of_a_time_that_comes_twice() -> None:
+    (once, *_) = warnings('CRON TZ=Europe/London {"hour": 1, "minute": 30}')[1:]
+    told = "2027-10-31 01:30 in Europe/London comes twice, the clock is put back: that tick is run "
+    assert once == told + "the first time only"
+    (both, *_) = warnings('CRON TZ=Europe/London {"hour": 1, "minute": "*/30"}')[1:]
+    assert both == told.replace("01:30", "01:00") + "both times"
+
+
 @pytest.mark.parametrize("prefix", ["", "CRON ", "cron  ", "CRON TZ=UTC ", "TZ=UTC "])
 def test_an_expression_is_read_with_and_without_its_beginning(prefix: str) -> None:
     assert check(f"{prefix}0 9 * * 1-5") == {
@@ -166,7 +174,11 @@ def test_the_gap_that_is_told_is_the_one_that_comes() -> None:
 
 def test_a_schedule_that_ends_says_so() -> None:
     assert warnings("0 0 0 1 1 * 2027-2029") == ["it ends with the tick of 2029-01-01 00:00:00"]
-    assert warnings("0 0 0 1 1 * 2020") == ["no tick is left: its last one has passed"]
+    (error,) = check("0 0 0 1 1 * 2020")["errors"]
+    assert error == (
+        "expression '0 0 0 1 1 * 2020': expected a tick that is still to come; its last one has passed, so it"
+        " never fires"
+    )
     assert check("0 0 0 1 1 * 2020")["next"] == []
     assert check("@never") == {
         "valid": True, "errors": [], "warnings": [], "next": [],

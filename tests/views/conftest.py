@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
 from tests.views.table import Table
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 async def table(path: Path) -> AsyncIterator[Table]:
     """Return an empty database with its views."""
     settings = Settings()
-    reader = SQLiteReader(str(path), settings)
+    reader = SQLiteReader(path, settings)
     await reader.open()
     found = Table(path, reader, settings)
     yield found

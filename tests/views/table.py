@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.config import Settings
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import (
     Command,
     ListJobs,

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX, Settings
+from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
 from bedrockjobs.base.errors import BadArguments, BadQuery, TimedOut, TooMany
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import (
     Command,
     Events,
@@ -79,12 +80,12 @@ async def test_very_many_reads_are_refused_but_not_to_those_let_in(
 
 async def test_a_slow_query_keeps_nobody_waiting_who_follows_a_run(path: Path) -> None:
     settings = Settings(query_s=0.5)
-    reader = SQLiteReader(str(path), settings)
+    reader = SQLiteReader(path, settings)
     await reader.open()
     table = Table(path, reader, settings)
     try:
         table.run(5)
-        slow = asyncio.ensure_future(reader.query(ENDLESS))
+        slow = asyncio.ensure_future(reader.query(ENDLESS, "rows"))
         await asyncio.sleep(0)
         assert (await table.ask(QueryRun(run_id=5)))["runID"] == 5
         assert not slow.done()
@@ -97,20 +98,20 @@ async def test_a_slow_query_keeps_nobody_waiting_who_follows_a_run(path: Path) -
 
 async def test_a_query_whose_client_went_away_keeps_its_limits(path: Path) -> None:
     settings = Settings(query_s=0.2, query_waiting_max=1)
-    reader = SQLiteReader(str(path), settings)
+    reader = SQLiteReader(path, settings)
     await reader.open()
-    gone = asyncio.ensure_future(reader.query(ENDLESS))
-    while not reader._scans._waiting:
+    gone = asyncio.ensure_future(reader.query(ENDLESS, "rows"))
+    while not reader.queries.pending:
         await asyncio.sleep(0)
     gone.cancel()
     with pytest.raises(asyncio.CancelledError):
         await gone
     with pytest.raises(TooMany):
-        await reader.query("SELECT 1;")
+        await reader.query("SELECT 1;", "rows")
     async with asyncio.timeout(10):
-        while reader._scans._waiting:
+        while reader.queries.pending:
             await asyncio.sleep(0.01)
-    assert await reader.query("SELECT 1;") == (["1"], [(1,)])
+    assert await reader.query("SELECT 1;", "rows") == "[[1]]"
     await reader.close()
 
 
@@ -119,6 +120,6 @@ async def test_a_query_of_large_rows_stops_early(table: Table) -> None:
     many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 9999)"
     many += " SELECT hex(zeroblob({})) FROM n;"
     with pytest.raises(BadQuery) as caught:
-        await table.reader.query(many.format(limit // 4))
+        await table.reader.query(many.format(limit // 4), "rows")
     assert caught.value.reason == "Answer too large"
-    assert len((await table.reader.query(many.format(8)))[1]) == 9999
+    assert len(json.loads(await table.reader.query(many.format(8), "rows"))) == 9999

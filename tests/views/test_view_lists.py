@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.config import Settings
 from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import (
     ALL,
     ListJobs,

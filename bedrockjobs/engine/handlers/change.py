@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import CRASH_PATTERNS_MAX
+from bedrockjobs.base.config import CRASH_PATTERNS_MAX, DATA_CHARS_PER_COMMAND_MAX, GRACE_S_DEFAULT
 from bedrockjobs.base.errors import BadArguments, Changed, NotFound, TooMany, WrongState
+from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.commands import (
     CancelJob,
     ClearCrashedBedrockJobs,
@@ -23,7 +24,7 @@ from bedrockjobs.engine.handlers.create import (
     check_repeat,
     keep_mark,
 )
-from bedrockjobs.engine.handlers.end import check_run, existing
+from bedrockjobs.engine.handlers.end import check_amount, check_run, existing
 from bedrockjobs.engine.handlers.next_run import next_run_of
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.take import with_due_before
@@ -33,7 +34,8 @@ from bedrockjobs.engine.render import entity_tag, render_with_state
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.lanes import OPEN_LANE
 from bedrockjobs.job.placement import placed, placed_if_waiting
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import Job, RunRow
+from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.base import Plan
 
 
@@ -108,6 +110,8 @@ def mended(job: Job) -> Job:
 def _with_repeat(context: Context, row: Job, repeat: str, *, explicit: bool) -> Job:
     """Return the row with another repeat and the nextRun that follows from it, unless that is given."""
     check_combination(context, repeat, row)
+    if row.mocked:  # it never repeats
+        return row._replace(repeat="")
     changed = row._replace(repeat=repeat)
     # A RUNQUEUED job's nextRun tells when it is lost.
     if explicit or row.state == "RUNQUEUED" or repeat.lower() == row.repeat.lower():
@@ -125,11 +129,16 @@ def _with_repeat(context: Context, row: Job, repeat: str, *, explicit: bool) -> 
 
 @handles(CancelJob, plan=lambda command: Plan(jobs=(command.job_id,)))
 def cancel_job(context: Context, command: CancelJob) -> Answer:
-    """Cancel a child that has not run; on one that runs or has ended nothing happens.
+    """Cancel a child that has not run, or stop a run that sends heartbeats; else nothing happens.
 
-    Differs from Bedrock: cancelling a child twice does not queue a running parent.
+    Differs from Bedrock: cancelling a child twice does not queue a running parent, and a job that runs under
+    a lease is stopped whether it is a child or not; there it is 404, or nothing happens.
     """
     row = existing(context, command.job_id)
+    run = context.unit.records.run(row.run_id) if row.run_id else None
+    if run is not None and run.lease and run.status == "running":
+        _stop_cancelled(context, row, run)
+        return Answer(f'{{"runID":{run.run_id}}}')
     if context.unit.has_children(row.job_id):
         raise NotFound("Invalid jobID - Cannot cancel a job with children", "jobID: expected a child")
     if not row.parent_job_id:
@@ -141,6 +150,21 @@ def cancel_job(context: Context, command: CancelJob) -> Answer:
         context.save(lifecycle.move(row, "cancel"))
         families.resume_parent(context, row.parent_job_id)
     return Answer()
+
+
+def _stop_cancelled(context: Context, row: Job, run: RunRow) -> None:
+    """Let the worker of a job stop its run; the job is over when it has, or some time after SIGKILL."""
+    if row.memory.cancelled:
+        return
+    changed = row.noting(cancelled=True, pending=False)
+    if not row.memory.overtime:  # else it is being stopped already, for being over its time
+        runs.stop(context, run.run_id, run.stop or "TERM")
+        grace = runs.given(row.options.grace, GRACE_S_DEFAULT)
+        changed = changed.noting(overtime=1)._replace(expires=after_seconds(context.now_ms, grace))
+    if row.state == "RUNQUEUED":  # nobody else is to get it meanwhile
+        changed = changed._replace(next_run=repeats.NEVER)
+    context.unit.save(changed)
+    context.note("stop", name=row.name, job_id=row.job_id, run_id=run.run_id, detail="TERM for CancelJob")
 
 
 @handles(DeleteJob, plan=lambda command: Plan(jobs=(command.job_id,)))
@@ -167,7 +191,9 @@ def delete_job(context: Context, command: DeleteJob) -> Answer:
 @handles(RequeueJobs, plan=lambda command: Plan(jobs=tuple(command.job_ids)))
 def requeue_jobs(context: Context, command: RequeueJobs) -> Answer:
     """Queue jobs of any state again, as when they were created; unknown ids are ignored."""
+    until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
     for job_id in dict.fromkeys(command.job_ids):
+        check_amount(context, until)
         row = context.unit.job(job_id)
         if row is None:
             continue

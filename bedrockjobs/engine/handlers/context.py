@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from bedrockjobs.base.config import Compatibility
+from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.wire import stamp, stamp_ms
 from bedrockjobs.engine.events import Event, Noted
 from bedrockjobs.engine.presence import Presence

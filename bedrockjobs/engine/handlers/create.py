@@ -58,24 +58,24 @@ def create(context: Context, spec: JobSpec, source: str = "") -> int:
     if spec.retry_after:
         _check_retry_after(context, spec)
     parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
-    mocked = spec.mock_request or is_mock_data(spec.data) or (parent is not None and parent.mocked)
+    mocked = spec.mock_request or is_mock_data(spec.data) if parent is None else parent.mocked
+    data, repeat = _as_marked(spec, mocked=mocked)
     if spec.unique:
         existing = context.unit.first_of_name(spec.name, mocked=mocked)
         if existing is not None:
-            _update_unique(context, spec, existing, priority)
+            _update_unique(context, spec, existing, priority, data, repeat)
             return existing.job_id
     state = _state_of_child(spec, parent) if spec.parent_job_id else lifecycle.QUICK_CREATE[2]
-    data: str = spec.data
     chosen = bool(source) or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set)
     row = Job(
         context.now,
         0 if chosen else context.unit.new_job_id(),
         state,
         spec.name,
-        spec.first_run or (first_run(context, spec.repeat) if spec.repeat else context.now_ms),
+        spec.first_run or (first_run(context, repeat) if repeat else context.now_ms),
         "",
-        spec.repeat,
-        mark_mocked(data) if mocked else data,
+        repeat,
+        data,
         priority,
         spec.parent_job_id,
         spec.retry_after,
@@ -88,6 +88,14 @@ def create(context: Context, spec: JobSpec, source: str = "") -> int:
             row = ticks.with_tick(row, row.next_run)
     context.unit.insert(row)
     return row.job_id
+
+
+def _as_marked(spec: JobSpec, *, mocked: bool) -> tuple[str, str]:
+    """Return data and repeat of a new job: a mocked one never repeats, a real one has no mark."""
+    data: str = spec.data
+    if mocked:
+        return mark_mocked(data), ""
+    return jsontext.with_members(data, {"mockRequest": None}) if is_mock_data(data) else data, spec.repeat
 
 
 def _with_options(row: Job, spec: JobOptions, source: str = "") -> Job:
@@ -146,7 +154,9 @@ def _refuse_repeating_child() -> None:
     raise BadArguments("Child jobs cannot repeat", "repeat: expected nothing together with parentJobID")
 
 
-def _update_unique(context: Context, spec: JobSpec, existing: Job, priority: int) -> None:
+def _update_unique(
+    context: Context, spec: JobSpec, existing: Job, priority: int, given: str, repeat: str
+) -> None:
     """Give the existing job what the new one asks for; its nextRun stays."""
     if existing.parent_job_id != spec.parent_job_id:
         raise NotFound(
@@ -155,7 +165,6 @@ def _update_unique(context: Context, spec: JobSpec, existing: Job, priority: int
         )
     if not spec.overwrite:
         return
-    given = mark_mocked(spec.data) if existing.mocked else spec.data
     ours = repeats.is_cron(spec.repeat) or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set)
     if context.compatibility == "current" and given == existing.data and not ours:
         return
@@ -166,9 +175,9 @@ def _update_unique(context: Context, spec: JobSpec, existing: Job, priority: int
         raise BadArguments(
             "Data is not a valid JSON Object", f"data: merged it is over {DATA_BYTES_MAX} bytes"
         )
-    changed = existing._replace(repeat=spec.repeat, data=data, priority=priority)
+    changed = existing._replace(repeat=repeat, data=data, priority=priority)
     changed = _with_options(changed, spec)
-    if ticks.is_schedule(changed) and spec.repeat != existing.repeat and existing.state == "QUEUED":
+    if ticks.is_schedule(changed) and repeat != existing.repeat and existing.state == "QUEUED":
         changed = with_next_tick(context, changed)
     context.unit.save(placed_if_waiting(existing, changed))
 
@@ -195,6 +204,8 @@ def check_repeat(context: Context, text: str, scheduled: str | None = None) -> N
         )
     except ValueError as error:
         raise BadArguments("Malformed repeat", repeats.complaint(error)) from None
+    if found is None and repeats.is_cron(text):
+        raise BadArguments("Malformed repeat", repeats.complaint(repeats.never_again(text)))
     if found is None:
         raise BadArguments("Malformed repeat", "repeat: expected a date before the year 10000")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Literal
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import ERROR_CHARS_MAX
-from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState
+from bedrockjobs.base.config import DATA_CHARS_PER_COMMAND_MAX, ERROR_CHARS_MAX
+from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, Unavailable, WrongState
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.engine.events import JOB_FAILED, JOB_FINISHED, JOB_RETRIED, JobsFinished
 from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.create import is_mock_data, keep_mark
-from bedrockjobs.engine.handlers.failing import after_failure, break_off
+from bedrockjobs.engine.handlers.failing import after_failure, break_off, stopped
 from bedrockjobs.engine.handlers.next_run import next_run_of
 from bedrockjobs.engine.handlers.plans import plan_ending
 from bedrockjobs.engine.handlers.registry import handles
@@ -27,6 +27,8 @@ from bedrockjobs.job.placement import placed
 from bedrockjobs.job.rows import Job
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.base import Plan
+
+RetryEvent = Literal["retry", "revive", "retry mocked"]
 
 
 @handles(FinishJob, plan=plan_ending)
@@ -42,9 +44,11 @@ def finish_job(context: Context, command: FinishJob) -> Answer:
 def finish_jobs(context: Context, command: FinishJobs) -> Answer:
     """Finish each job for itself; answers what became of each."""
     results = []
+    until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
     for spec in command.jobs:
         code, reason = 200, "OK"
         try:
+            check_amount(context, until)
             _finish(context, spec.job_id, spec.data, spec.run_id, spec.exit_code)
         except CommandError as error:
             code, reason = error.code, error.reason
@@ -67,9 +71,7 @@ def _finish(
     event: Event = "finish"
     if not lifecycle.allows(event, job.state):
         if not job.mocked:
-            raise WrongState(
-                "Can only retry/finish RUNNING and RUNQUEUED jobs", f"jobID: the job is {job.state}"
-            )
+            raise _not_running(job)
         event = "finish mocked"
     parent = families.live_parent(context, job)
     check_mark(job, data)
@@ -124,27 +126,50 @@ def retry_job(context: Context, command: RetryJob) -> Answer:
     then_names(command)
     job = existing(context, command.job_id)
     check_run(job, command.run_id)
-    revived = command.revive and not command.returned and lifecycle.allows("revive", job.state)
-    if not revived and not lifecycle.allows("retry", job.state):
-        raise WrongState("Can only retry/finish RUNNING and RUNQUEUED jobs", f"jobID: the job is {job.state}")
+    event = _retry_event(job, command)
     families.live_parent(context, job)
     check_mark(job, command.data)
     changed = job._replace(
         name=command.name or job.name,
         priority=job.priority if command.job_priority is None else command.job_priority,
     )
-    if command.returned:
+    if job.memory.cancelled:
+        runs.close(context, job, "fail", error="retried", result=command.data or "")
+        stopped(context, changed)
+    elif command.returned:
         _hand_back(context, job, changed, command)
-    elif revived:
-        _queue_again(context, job, changed, command, "revive")
+    elif event != "retry":
+        _queue_again(context, job, changed, command, event)
     else:
-        status = runs.close(context, job, "fail", error="retried", result=command.data or "")
+        status, error = ("snoozed", "") if command.snoozed else ("fail", "retried")
+        status = runs.close(
+            context, job, status, error=error, exit_code=command.exit_code, result=command.data or ""
+        )
         if status in ("terminated", "killed", "timeout") or job.memory.removed:
             after_failure(context, changed.remembering(job.memory.after_run()), final=status != "timeout")
         else:
+            if command.snoozed:
+                changed = changed._replace(attempt=job.attempt - 1)
             _queue_again(context, job, changed, command, "retry")
     context.emit(JOB_RETRIED)
     return then_get(context, command, None)
+
+
+def _retry_event(job: Job, command: RetryJob) -> RetryEvent:
+    """Return what a RetryJob is for a job in its state; raises WrongState."""
+    if lifecycle.allows("retry", job.state):
+        return "retry"
+    if not command.returned:  # only what was taken can be handed back
+        if lifecycle.allows("revive", job.state) and (command.revive or job.mocked):
+            return "revive"
+        if job.mocked:
+            return "retry mocked"
+    raise _not_running(job)
+
+
+def _not_running(job: Job) -> WrongState:
+    """Return the refusal to end a run of a job that has none."""
+    return WrongState("Can only retry/finish RUNNING and RUNQUEUED jobs", f"jobID: the job is {job.state}")
 
 
 def _is_another_try(job: Job) -> bool:
@@ -162,9 +187,7 @@ def _hand_back(context: Context, job: Job, changed: Job, command: RetryJob) -> N
     context.save(placed(lifecycle.move(back, "return")))
 
 
-def _queue_again(
-    context: Context, job: Job, changed: Job, command: RetryJob, event: Literal["retry", "revive"]
-) -> None:
+def _queue_again(context: Context, job: Job, changed: Job, command: RetryJob, event: RetryEvent) -> None:
     """Queue a job for another try: by its repeat, by nextRun, or after a delay."""
     families.delete_reported_children(context, job)
     revived = event == "revive"
@@ -220,7 +243,10 @@ def fail_job(context: Context, command: FailJob) -> Answer:
         context, job, "fail", error=error or "", exit_code=command.exit_code, result=command.data or ""
     )
     failed = job.remembering(notes)._replace(data=data, expires="")
-    after_failure(context, failed, final=command.final or status in ("terminated", "killed"))
+    if job.memory.cancelled:
+        stopped(context, failed)
+    else:
+        after_failure(context, failed, final=command.final or status in ("terminated", "killed"))
     context.emit(JOB_FAILED)
     return then_get(context, command, command.job_priority)
 
@@ -231,6 +257,12 @@ def existing(context: Context, job_id: int) -> Job:
     if job is None:
         raise NotFound("No job with this jobID", f"jobID: there is no job {job_id}")
     return job
+
+
+def check_amount(context: Context, until: int) -> None:
+    """Refuse to go on with a list of jobs where ``unit.chars_read`` has come to some number."""
+    if context.unit.chars_read >= until:
+        raise Unavailable("Too much data at once", "jobs: expected fewer jobs of so much data in one request")
 
 
 def check_run(job: Job, run_id: int | None) -> None:

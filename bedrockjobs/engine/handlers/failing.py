@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from contextlib import suppress
 from zlib import crc32
 
+from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import (
     BACKOFF_S_DEFAULT,
     BACKOFF_S_MAX_DEFAULT,
@@ -13,17 +16,23 @@ from bedrockjobs.base.config import (
     LOST_RUNS_MAX,
     TAKE_BACK_S,
 )
+from bedrockjobs.base.errors import DamagedData
 from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.engine.events import JOB_LOST, JOB_RETRIED, RunForgotten
 from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Context
+from bedrockjobs.engine.handlers.next_run import next_run_of
 from bedrockjobs.engine.handlers.runs import given
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate
 from bedrockjobs.engine.handlers.trigger import after_asked_run
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.lifecycle import Event
+from bedrockjobs.job.memory import RETRY_AFTER_KEYS
 from bedrockjobs.job.placement import placed
 from bedrockjobs.job.rows import Job
+from bedrockjobs.store.faults import RowDamaged
+
+log = logging.getLogger(__name__)
 
 JITTER = 0.25
 """The most that is added to a retry's delay, as a part of it: jobs that failed together come back apart."""
@@ -84,6 +93,28 @@ def _following(context: Context, job: Job) -> Job | None:
     return None
 
 
+def stopped(context: Context, job: Job) -> None:
+    """Write a job that was cancelled while it ran, and whose run is closed: it repeats, or it is over."""
+    ended = job.remembering(job.memory.after_run().after_end())._replace(expires="")
+    try:
+        following = _following(context, ended) or next_run_of(context, ended)
+    except CannotEvaluate as error:
+        break_off(context, ended, error)
+        return
+    families.cancel_unstarted_children(context, job)
+    if following is not None:
+        if job.retry_after:
+            data = jsontext.with_members(following.data, dict.fromkeys(RETRY_AFTER_KEYS))
+            following = following._replace(data=data)
+        context.save(lifecycle.move(following, "stop", "runs again"))
+    elif job.parent_job_id:
+        context.save(lifecycle.move(ended, "stop", "has parent"))
+        families.resume_parent(context, job.parent_job_id)
+    else:
+        families.delete_reported_children(context, job)
+        context.save(lifecycle.move(ended, "stop"))
+
+
 def break_off(context: Context, job: Job, error: CannotEvaluate) -> None:
     """Write a schedule that can be evaluated no more as FAILED; UpdateJob or RetryJob mends it."""
     words = f"Its repeat can not be evaluated: {error}"[:ERROR_CHARS_MAX]
@@ -93,6 +124,28 @@ def break_off(context: Context, job: Job, error: CannotEvaluate) -> None:
     context.save(lifecycle.move(job.remembering(notes), "break", expires=""))
     families.cancel_unstarted_children(context, job)
     context.note("failed", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=words)
+
+
+def set_aside(context: Context, damaged: Job) -> DamagedData:
+    """Write a job whose data was damaged in the file as FAILED, and return what to tell who needed it.
+
+    What was found of its data is kept, marked as damaged. UpdateJob with other data and RetryJob with
+    ``revive`` bring it back. One that has ended, or failed before, stays in its state.
+    """
+    words = f"The data of job {damaged.job_id} was damaged in the file: it is not what was stored."
+    log.error("%s", words)
+    job = Job._make(damaged)
+    if lifecycle.allows("break", job.state):
+        runs.close(context, job, "fail", error=words)
+        notes = job.memory.after_end()._replace(error=words, trigger=None, pending=False, before=None)
+        context.save(lifecycle.move(job.remembering(notes), "break", expires=""))
+        with suppress(RowDamaged):  # one of its family, which is set aside when it is needed itself
+            families.cancel_unstarted_children(context, job)
+            families.resume_parent(context, job.parent_job_id)
+    else:
+        context.save(job)
+    context.note("damaged", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=words)
+    return DamagedData(detail=f"{words} It is kept as FAILED: give it other data, and revive it.")
 
 
 def unless_broken(context: Context, job: Job, act: Callable[[], None]) -> None:
@@ -105,6 +158,9 @@ def unless_broken(context: Context, job: Job, act: Callable[[], None]) -> None:
 
 def lost(context: Context, job: Job, status: str, words: str) -> None:
     """Write a job whose run was taken away from its worker, which is closed already."""
+    if job.memory.cancelled:
+        stopped(context, job)
+        return
     context.emit(JOB_LOST)
     memory = job.memory._replace(error=words, overtime=0)
     losses = memory.losses + 1
@@ -150,7 +206,9 @@ def _not_started(context: Context, job: Job) -> None:
     if ticks.is_schedule(job):
         waiting = job._replace(expires="")
         context.save(waiting)
-        unless_broken(context, waiting, lambda: ticks.skip_overdue(context, waiting, "too late"))
+        held = context.unit.lock_held(job.lane)
+        reason = "too late" if held is None or held.until else "lock held"
+        unless_broken(context, waiting, lambda: ticks.skip_overdue(context, waiting, reason))
         return
     context.save(lifecycle.move(job, "expire"))
     families.cancel_unstarted_children(context, job)
@@ -171,7 +229,10 @@ def _takes_too_long(context: Context, job: Job) -> None:
         later = job.noting(overtime=stage + 1)
         context.save(later._replace(expires=after_seconds(context.now_ms, wait)))
         return
-    words = f"Run over its time: {job.options.run_timeout or 0} s"
-    status = runs.close(context, job, "timeout", error=words)
-    context.note("timeout", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=words)
+    if job.memory.cancelled:
+        status, words = "fail", "Run did not end after its job was cancelled"
+    else:
+        status, words = "timeout", f"Run over its time: {job.options.run_timeout or 0} s"
+        context.note("timeout", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=words)
+    status = runs.close(context, job, status, error=words)
     lost(context, job._replace(expires=""), status, words)

@@ -72,13 +72,13 @@ def close(
 ) -> str:
     """Close the current run of a job, if it has one; return the status it got.
 
-    ``fail`` becomes what the run was told to do: terminated, killed, or over its time.
+    What is no success becomes what the run was told to do: terminated, killed, or over its time.
     """
     records = context.unit.records
     run = records.run(job.run_id) if job.run_id else None
     if run is None or run.status != "running":
         return status
-    if status in ("fail", "frozen"):
+    if status in ("fail", "frozen", "snoozed"):
         if run.stop.endswith(TIMED_OUT):
             status = "timeout"
         elif run.stop:

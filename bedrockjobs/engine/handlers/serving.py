@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock, StandingClock
-from bedrockjobs.base.config import MOMENTS_PER_ADVANCE_MAX, Settings
+from bedrockjobs.base.config import MOMENTS_PER_ADVANCE_MAX
 from bedrockjobs.base.errors import BadArguments, WrongState
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.commands import ALL, AdvanceClock, Heartbeat, Help, ListWorkers, Ping, Status
 from bedrockjobs.engine.handlers.context import Answer

@@ -27,7 +27,7 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
         if context.unit.named(name, 1):
             raise WrongState("Name is taken", f"schedules: a job {name} exists that is not of this source")
     added = [name for name in specs if name not in ours]
-    removed = [name for name in ours if name not in specs]
+    removed = [name for name in ours if name not in specs] if command.prune else []
     changed = [name for name in specs if name in ours and _differs(ours[name], specs[name], command.source)]
     if not command.dry_run:
         for name in added:

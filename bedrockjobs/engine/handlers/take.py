@@ -21,7 +21,7 @@ from bedrockjobs.commands.take import TakeOptions
 from bedrockjobs.engine.events import JobsTaken, WorkerAsked
 from bedrockjobs.engine.handlers import runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, Taken
-from bedrockjobs.engine.handlers.failing import break_off
+from bedrockjobs.engine.handlers.failing import break_off, set_aside, stopped
 from bedrockjobs.engine.handlers.families import fail_for_good
 from bedrockjobs.engine.handlers.next_run import original_next_run
 from bedrockjobs.engine.handlers.plans import plan_take
@@ -31,7 +31,7 @@ from bedrockjobs.engine.render import render, shown_options
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.memory import RETRY_AFTER_KEYS, BeforeTake
 from bedrockjobs.job.placement import placed
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import DamagedJob, Job
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.schedule import repeat as repeats
 
@@ -60,9 +60,9 @@ def _request(command: GetJob | GetJobs, limit: int, shape: str) -> TakeRequest:
 
 def _asked(command: TakeOptions, names: Names, priority: int | None, limit: int, shape: str) -> TakeRequest:
     if command.worker is None and not command.accepts:
-        return TakeRequest(names, command.get_mocked_jobs, priority, None, limit, shape)
+        return TakeRequest(names, command.wants_mocked, priority, None, limit, shape)
     return TakeRequest(
-        names, command.get_mocked_jobs, priority, command.worker, limit, shape,
+        names, command.wants_mocked, priority, command.worker, limit, shape,
         tuple(sorted(command.accepts)), command.heartbeat, command.host, command.pid,
     )  # fmt: skip
 
@@ -165,6 +165,13 @@ def _next(context: Context, request: TakeRequest) -> DueTick | None:
         job = context.unit.first_due(request, context.now_ms)
         if job is None:
             return None
+        if type(job) is DamagedJob:
+            set_aside(context, job)
+            continue
+        if job.memory_json != "{}" and job.memory.cancelled:  # due again, as somebody changed its nextRun
+            runs.close(context, job, "fail", error="Its job was cancelled")
+            stopped(context, job)
+            continue
         crashes = crashed and any(glob(job.name, pattern) for pattern in crashed)
         if crashes or lost_runs(job) >= LOST_RUNS_MAX:
             runs.close(context, job, "frozen", error="Failed instead of handed out again")
@@ -291,6 +298,10 @@ def put_back(context: Context, taken: Sequence[Taken]) -> None:
     for before, after in taken:
         job = context.unit.job(before.job_id)
         if job is None or (job.state, job.attempt) != (after.state, after.attempt):
+            continue
+        if job.memory.cancelled:
+            runs.close(context, job, "fail", error="Its job was cancelled before anybody had it")
+            stopped(context, job)
             continue
         runs.undo(context, job)
         changed = job._replace(

@@ -93,9 +93,14 @@ def _latest(job: Job, tick: str, now: str) -> str:
 
 
 def _count(job: Job, first: str, last: str) -> int:
+    return _count_of(job.repeat, first, last)
+
+
+@lru_cache(maxsize=1_024)
+def _count_of(repeat: str, first: str, last: str) -> int:
     count = 1
     while first < last and count < COUNTED_MAX:
-        first = next_after(job, first)
+        first = _next_after(repeat, first[:19])
         count += 1
     return count
 
@@ -119,7 +124,7 @@ def fire(context: Context, job: Job) -> DueTick | None:
     caught_up = bool(context.since) and context.seen <= latest < context.since
     oldest = "" if options.max_late is None else after_seconds(now, -options.max_late)
     if oldest and latest < oldest:
-        skip(context, job, tick, latest, "too late")
+        _skip_missed(context, job, tick, latest, too_late=True)
         context.unit.save(with_tick(job, next_after(job, now)))
         return None
     if latest == tick:
@@ -128,8 +133,7 @@ def fire(context: Context, job: Job) -> DueTick | None:
     first = _first_of_all(job, tick, latest, oldest) if every else latest
     last_skipped = _before(job, tick, first)
     if last_skipped is not None:
-        reason = "too late" if oldest and last_skipped < oldest else ""
-        _skip_missed(context, job, tick, last_skipped, reason)
+        _skip_missed(context, job, tick, last_skipped, too_late=bool(oldest) and last_skipped < oldest)
     return with_tick(job, first)._replace(next_run=first), True
 
 
@@ -173,6 +177,18 @@ def take_back_fired(context: Context, job: Job) -> None:
         context.unit.records.put_tick(last._replace(until=until, count=last.count - 1, run_id=0))
 
 
+def forget_ticks_to_come(context: Context, job: Job) -> bool:
+    """Take ticks that have not come yet out of the ledger: the clock was ahead. Return if there were any."""
+    found = False
+    while (last := context.unit.records.last_tick(job.job_id)) is not None and last.until > context.now:
+        found = True
+        context.unit.records.delete_tick(last)
+        if last.tick <= context.now:
+            until = _latest(job, last.tick, context.now)
+            context.unit.records.put_tick(last._replace(until=until, count=_count(job, last.tick, until)))
+    return found
+
+
 def skip(context: Context, job: Job, first: str, last: str, reason: str) -> None:
     """Enter ticks that are skipped, but for those that have their entry."""
     known = context.unit.records.last_tick(job.job_id)
@@ -183,10 +199,42 @@ def skip(context: Context, job: Job, first: str, last: str, reason: str) -> None
         _enter(context, job, known, ticks)
 
 
-def _skip_missed(context: Context, job: Job, first: str, last: str, reason: str) -> None:
-    """Enter ticks that nobody took, apart from each other by whether the server was there."""
-    if reason:
-        skip(context, job, first, last, reason)
+def _skip_missed(context: Context, job: Job, first: str, last: str, *, too_late: bool) -> None:
+    """Enter ticks that nobody took, apart from each other by what was in the way."""
+    locked = _behind_the_lock(context, job, first, last, too_late=too_late)
+    if locked is not None:
+        begin, end = locked
+        if (before := _before(job, first, begin)) is not None:
+            _skip_free(context, job, first, before, too_late=too_late)
+        skip(context, job, begin, end, "lock held")
+        first = next_after(job, end)
+    if first <= last:
+        _skip_free(context, job, first, last, too_late=too_late)
+
+
+def _behind_the_lock(
+    context: Context, job: Job, first: str, last: str, *, too_late: bool
+) -> tuple[str, str] | None:
+    """Return the first and the last of some ticks for which a schedule was too late when its lock was free.
+
+    It was if the next tick had come by then; with ``too_late``, if its ``maxLate`` was over.
+    """
+    held = context.unit.lock_held(job.lane)
+    if held is None:
+        return None
+    since, until = held.since[:19], (held.until or context.now)[:19]
+    begin = first if since <= first else next_after(job, after_seconds(since, -1))
+    if begin > min(last, until):
+        return None
+    limit = after_seconds(until, -(job.options.max_late or 0)) if too_late else _latest(job, begin, until)
+    end = _before(job, begin, limit)
+    return None if end is None else (begin, min(end, last))
+
+
+def _skip_free(context: Context, job: Job, first: str, last: str, *, too_late: bool) -> None:
+    """Enter ticks for which no lock was in the way, apart by whether the server was there."""
+    if too_late:
+        skip(context, job, first, last, "too late")
         return
     for until, why in ((context.seen, "no worker"), (context.since, "server down")):
         end = _before(job, first, until) if until else None
@@ -200,7 +248,7 @@ def _skip_missed(context: Context, job: Job, first: str, last: str, reason: str)
 
 def _enter(context: Context, job: Job, last: TickRow | None, row: TickRow) -> None:
     """Write a row of the ledger behind the last one; neighbours with the same outcome share one."""
-    context.emit(TicksEntered(row.outcome, row.count, row.late))
+    context.emit(TicksEntered(row.outcome, row.count, row.late, row.reason))
     if (
         last is not None
         and (last.outcome, last.reason) == (row.outcome, row.reason)
@@ -215,7 +263,7 @@ def _enter(context: Context, job: Job, last: TickRow | None, row: TickRow) -> No
 
 def after_run(context: Context, job: Job) -> Job:
     """Return a schedule whose run is over, planned for the tick that comes next."""
-    tick = min(tick_of(job), job.last_run or context.now)
+    tick = min(tick_of(job), job.last_run or context.now, context.now)  # the clock may have been set back
     following = next_after(job, tick)
     if following <= context.now:
         backlog = job.options.catchup == "all" and following <= job.last_run

@@ -18,16 +18,16 @@ from functools import lru_cache
 from bedrockjobs.schedule.cron.cron_args import parse_cron_args, texts_of
 from bedrockjobs.schedule.cron.expression import parse_expression
 from bedrockjobs.schedule.cron.plan import Schedule
-from bedrockjobs.schedule.cron.problem import BadSchedule
+from bedrockjobs.schedule.cron.problem import AROUND, BadSchedule
 from bedrockjobs.schedule.cron.words import words_for
 from bedrockjobs.schedule.cron.zones import find_zone, next_moment
 
-__all__ = ["BadSchedule", "Schedule", "describe", "next_tick", "parse", "split_zone"]
+__all__ = ["AROUND", "BadSchedule", "Schedule", "describe", "next_tick", "parse", "split_zone"]
 
 PARSED_MAX = 16_384
 """Schedules kept read (about 1 kB each): more than one server is built for, so that none is read twice."""
 
-_PREFIX = re.compile(r"(?:CRON(?=\s|$)\s*)?(?:(?:CRON_)?TZ=(\S*)\s*)?", re.IGNORECASE)
+_PREFIX = re.compile(r"(?:CRON(?=[ \t]|$)[ \t]*)?(?:(?:CRON_)?TZ=([^ \t]*)[ \t]*)?", re.IGNORECASE)
 
 
 def next_tick(expression: str | Mapping[str, str], after: datetime, zone: str = "UTC") -> datetime | None:
@@ -63,7 +63,7 @@ def split_zone(text: str) -> tuple[str, str]:
 
     ``CRON`` may be missing, and the zone is then ``UTC``. Raises BadSchedule for a zone that does not exist.
     """
-    text = text.strip()
+    text = text.strip(AROUND)
     prefix = _PREFIX.match(text)
     assert prefix is not None
     zone = "UTC" if prefix[1] is None else prefix[1]
@@ -73,7 +73,7 @@ def split_zone(text: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=PARSED_MAX)
 def _parse_text(text: str) -> Schedule:
-    if text.lstrip().startswith("{"):
+    if text.lstrip(AROUND).startswith("{"):
         return _parse_json(text)
     return parse_expression(text)
 
@@ -82,6 +82,8 @@ def _parse_json(text: str) -> Schedule:
     """Read ``cron_args`` written as a JSON object, for what no expression says."""
     try:
         arguments = json.loads(text)
+    except RecursionError:
+        raise BadSchedule("cron_args", text, "a JSON object that is not nested so deep") from None
     except ValueError as error:
         raise BadSchedule("cron_args", text, f"a JSON object: {error}") from None
     if not isinstance(arguments, dict):

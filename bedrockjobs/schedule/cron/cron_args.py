@@ -37,6 +37,7 @@ _FIELDS = {
 
 _BELOW = {"month": "1", "day": "1", "hour": "0", "minute": "0", "second": "0"}
 _OTHERS = ("cronstring", "timezone", "start_date", "end_date", "jitter")
+_BLANKS = " \t"
 _TERM = re.compile(r"(\*|[^-/]+)(?:-([^-/]+))?(?:/([0-9]{1,4}))?")
 _DATE = re.compile(
     r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
@@ -89,7 +90,8 @@ def _schedule(arguments: Mapping[str, str], given: list[str]) -> Schedule:
     order = list(_FIELDS)
     below = order[order.index(given[-1]) + 1 :]
     text = {
-        name: arguments.get(name, _BELOW.get(name, "*") if name in below else "*").strip() for name in order
+        name: arguments.get(name, _BELOW.get(name, "*") if name in below else "*").strip(_BLANKS)
+        for name in order
     }
     sets = {name: _values(_FIELDS[name], text[name]) for name in order if name != "day"}
     weekdays = DayField(weekdays=sets["day_of_week"], every=text["day_of_week"] == "*")
@@ -122,7 +124,7 @@ def _days(text: str) -> DayField:
     field = _FIELDS["day"]
     days, places, last = 0, set(), False
     for term in re.split(" *, *", text):
-        place, *weekday = term.lower().split() or [""]
+        place, *weekday = re.split("[ \t]+", term.lower())
         if place == "last" and not weekday:
             last = True
         elif place in _PLACES and len(weekday) == 1:
@@ -156,7 +158,7 @@ def _date(name: str, text: str | None) -> datetime | None:
     if text is None:
         return None
     expected = "a date such as 2030-01-31 or 2030-01-31 09:00:00, perhaps with an offset such as +02:00"
-    if (parts := _DATE.fullmatch(text.strip())) is None:
+    if (parts := _DATE.fullmatch(text.strip(_BLANKS))) is None:
         raise BadSchedule(name, text, expected)
     *numbers, micro, offset = parts.groups()
     try:

@@ -11,7 +11,7 @@ from datetime import datetime
 from bedrockjobs.schedule.cron import fields
 from bedrockjobs.schedule.cron.days import DayField, DayRule
 from bedrockjobs.schedule.cron.plan import YEAR_MAX, YEAR_MIN, Schedule
-from bedrockjobs.schedule.cron.problem import BadSchedule
+from bedrockjobs.schedule.cron.problem import AROUND, BadSchedule
 
 EXPRESSION_MAX = 2000
 """Characters of an expression: room for a list in every field, and a bound on what reading one can cost."""
@@ -38,6 +38,8 @@ _INTERVALS = {
     "h": (fields.HOUR, "0 0 */{} * * *"),
 }
 _YEAR = re.compile(r"(?<![0-9/])[0-9]{4}")
+_NO_SEPARATOR = re.compile(r"[^\S \t]")
+"""Blanks of other kinds: ends of lines, no-break and ideographic spaces, what other programs paste."""
 _NO_DAYS = DayRule(DayField(), DayField(), either=False)
 
 
@@ -45,11 +47,11 @@ def parse_expression(text: str) -> Schedule:
     """Read an expression; raises BadSchedule that names the field, the value and what was expected."""
     if len(text) > EXPRESSION_MAX:
         raise BadSchedule("expression", text, f"at most {EXPRESSION_MAX} characters")
-    words = text.split()
+    words = fields_of(text)
     if len(words) == 1:
         if words[0].lower() == NEVER:
             return Schedule(1, 1, 1, _NO_DAYS, 0, 0, wild=False)
-        words = _written_out(words[0]).split()
+        words = fields_of(_written_out(words[0]))
     second, year = "0", "*"
     if len(words) == 7:
         second, *words, year = words
@@ -58,8 +60,16 @@ def parse_expression(text: str) -> Schedule:
     elif len(words) == 6:
         second, *words = words
     if len(words) != 5:
-        raise BadSchedule("expression", text.strip(), FORMS)
-    return _schedule(text.strip(), [second, *words, year])
+        raise BadSchedule("expression", text.strip(AROUND), FORMS)
+    return _schedule(text.strip(AROUND), [second, *words, year])
+
+
+def fields_of(text: str) -> list[str]:
+    """Return the fields of an expression; only blanks and tabs stand between them. Raises BadSchedule."""
+    inner = text.strip(AROUND)
+    if other := _NO_SEPARATOR.search(inner):
+        raise BadSchedule("expression", inner, f"blanks or tabs between fields, not U+{ord(other[0]):04X}")
+    return [field for field in re.split("[ \t]", inner) if field]
 
 
 def _written_out(word: str) -> str:

@@ -47,7 +47,7 @@ class Field(NamedTuple):
         if (named := self.names.get(text.lower())) is not None:
             return named
         if text == "?":
-            raise self.bad(term, "* where a field is left open; ? is not part of this dialect")
+            raise self.bad(term, "* where a field is left open; ? leaves open a day field of an expression")
         if not (text.isascii() and text.isdigit()):
             raise self.bad(term, f"a number in {self.range}{self.forms}")
         # A number of hundreds of digits is out of range without being converted.
@@ -67,6 +67,8 @@ WEEK_DAY = Field(
 YEAR = Field("year", YEAR_MIN, YEAR_MAX)
 
 _SUNDAY_AGAIN = 7
+_OPEN = "?"
+"""What leaves a day field open beside ``*``, in the manner of Quartz and gorhill."""
 
 
 def values_of(field: Field, text: str) -> int:
@@ -86,7 +88,7 @@ def years_of(text: str) -> int:
 def month_days_of(text: str) -> DayField:
     """Read a day-of-month field, with ``L``, ``LW`` and ``15W``."""
     days, nearest, last, last_workday = 0, set(), False, False
-    terms = _terms(MONTH_DAY, text)
+    terms = _day_terms(MONTH_DAY, text)
     for term in terms:
         upper = term.upper()
         if upper == "L":
@@ -104,7 +106,7 @@ def month_days_of(text: str) -> DayField:
 def week_days_of(text: str) -> DayField:
     """Read a day-of-week field (0 and 7 are Sunday), with ``5L`` and ``5#2``."""
     weekdays, places = 0, set()
-    terms = _terms(WEEK_DAY, text)
+    terms = _day_terms(WEEK_DAY, text)
     for term in terms:
         day, hash_, place = term.partition("#")
         if hash_:
@@ -132,6 +134,10 @@ def _terms(field: Field, text: str) -> list[str]:
     return terms
 
 
+def _day_terms(field: Field, text: str) -> list[str]:
+    return ["*"] if text == _OPEN else _terms(field, text)
+
+
 def _spread(field: Field, term: str) -> range:
     """Return the values of ``*``, ``x``, ``x-y``, each perhaps with ``/step``."""
     body, slash, step_text = term.partition("/")
@@ -147,6 +153,8 @@ def _spread(field: Field, term: str) -> range:
     first, last = field.number(first_text, term), field.number(last_text, term)
     if field is WEEK_DAY and not last and not last_text.isdigit():
         last = _SUNDAY_AGAIN if first else 0
+    if field is WEEK_DAY and first == _SUNDAY_AGAIN and last < first:
+        first = 0  # from Sunday on
     if last < first:
         raise field.bad(term, f"a range that goes up, within {field.range}")
     return range(first, last + 1, step)

@@ -5,6 +5,9 @@ It knows no grammar; the readers of the two dialects fill it in.
 
 from __future__ import annotations
 
+AROUND = " \t\r\n"
+"""What may stand before and behind a schedule without being part of it: also the end of a line of a file."""
+
 VALUE_SHOWN_MAX = 100
 """Characters of a bad value that a message repeats; more would bury the sentence."""
 

@@ -15,6 +15,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from bedrockjobs.schedule.cron.plan import YEAR_MAX, YEAR_MIN, Schedule
 from bedrockjobs.schedule.cron.problem import BadSchedule
 
+ZONE_CHARS_MAX = 100
+"""Characters of a zone's name: three times the longest there is. The search for one goes folder by folder."""
+
 _SECOND = timedelta(seconds=1)
 _INSTANT = timedelta(microseconds=1)
 _EARLIEST = datetime(YEAR_MIN - 1, 12, 30, tzinfo=UTC)
@@ -23,6 +26,8 @@ _EARLIEST = datetime(YEAR_MIN - 1, 12, 30, tzinfo=UTC)
 @lru_cache(maxsize=1024)
 def find_zone(name: str) -> tzinfo:
     """Return the zone of this IANA name; raises BadSchedule for one that does not exist."""
+    if len(name) > ZONE_CHARS_MAX:
+        raise BadSchedule("zone", name, f"at most {ZONE_CHARS_MAX} characters")
     if name.upper() in ("UTC", "ETC/UTC", "Z"):
         return UTC
     try:

@@ -1,0 +1,152 @@
+"""What an operator may set, each with its unit and its reason.
+
+It is set by an option of ``bedrockjobs serve`` or by an environment variable ``BEDROCKJOBS_<NAME>``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from bedrockjobs.base.config import DEFAULT_PORT
+
+Durability = Literal["full", "claims-lazy", "relaxed"]
+Compatibility = Literal["document", "current"]
+LogFormat = Literal["text", "json"]
+
+
+class Settings(BaseSettings):
+    """What an operator may set. Units are the last word of a name: ``_s`` seconds, ``_bytes`` bytes."""
+
+    model_config = SettingsConfigDict(env_prefix="BEDROCKJOBS_", extra="forbid", frozen=True)
+
+    host: str = Field("127.0.0.1", description="Address to listen on. The default also listens on ::1.")
+    port: int = Field(
+        DEFAULT_PORT, ge=0, le=65_535, description="Port of both protocols; 0 takes a free one."
+    )
+    unix: str = Field(
+        "", max_length=100, description="Unix socket to listen on as well, with mode 0660; none if empty."
+    )
+    root_path: str = Field(
+        "",
+        pattern=r"^(/[A-Za-z0-9._~-]+)*$",
+        description="Path below which a proxy has the server, such as /queue; links begin with it.",
+    )
+    public_hosts: str = Field(
+        "",
+        max_length=4_000,
+        pattern=r"^[A-Za-z0-9.:\[\], -]*$",
+        description="Names under which browsers reach the server through a proxy, a comma list of hosts.",
+    )
+    database: str = Field("jobs.db", description="SQLite file, as a path or as sqlite:///path.")
+    durability: Durability = Field(
+        "full",
+        description="full: every acknowledged command is on disk. claims-lazy: a power cut may forget a take"
+        " that would be repeated anyway. relaxed: it may lose all since the last checkpoint.",
+    )
+    compatibility: Compatibility = Field(
+        "document",
+        description="Which Bedrock to follow where they differ: its Jobs document or its current server.",
+    )
+    log_format: LogFormat = Field(
+        "text", description="Log lines for people, or one JSON object an event; never with a job's data."
+    )
+    standby: bool = Field(False, description="Wait for the database while another server owns it.")
+    test_clock: bool = Field(
+        False, description="Let the date stand still until AdvanceClock moves it: for tests of schedules."
+    )
+    accept_loss: bool = Field(
+        False,
+        description="Start although the database or its log is gone, or was cut to nothing, since the last"
+        " server ended. What was in it is lost.",
+    )
+    insecure: bool = Field(
+        False, description="Allow an address beyond loopback although nobody has to log in."
+    )
+
+    connections_max: int = Field(20_000, ge=1, description="Open connections; one more is refused with 503.")
+    connections_per_address_max: int = Field(
+        1_000, ge=1, description="Open connections of one address other than loopback."
+    )
+    pipelined_max: int = Field(
+        64, ge=1, description="Requests of one raw connection that may be under way; reading pauses beyond."
+    )
+    pending_max: int = Field(
+        100_000, ge=1, description="Commands waiting for the writer; beyond it a command is refused with 503."
+    )
+    batch_max: int = Field(
+        1_000, ge=1, description="Commands in one commit: bounds how long the first of them waits."
+    )
+    head_bytes_max: int = Field(16_384, ge=1_024, description="Head of one HTTP request.")
+    body_bytes_max: int = Field(
+        16 * 1024 * 1024,
+        ge=1_024,
+        description="Body of a request; also a raw request's head, which carries the data in its lines.",
+    )
+    headers_max: int = Field(100, ge=8, description="Header lines of one request.")
+    memory_bytes: int = Field(
+        256 * 1024 * 1024,
+        ge=16 * 1024 * 1024,
+        description="Memory for requests and answers of all connections together: beyond it those who do not"
+        " read their answers are closed, and what is sent is refused with 503.",
+    )
+    head_s: float = Field(10.0, gt=0, description="Time to send a whole head once it has begun.")
+    first_byte_s: float = Field(75.0, gt=0, description="Time a new connection may stay silent.")
+    body_s: float = Field(30.0, gt=0, description="Time to send a whole body.")
+    write_s: float = Field(30.0, gt=0, description="Time a client may leave an answer unread.")
+    idle_http_s: float = Field(
+        75.0, gt=0, description="Time an HTTP connection may stay idle between requests."
+    )
+    drain_s: float = Field(
+        5.0, gt=0, description="Time a stopping server gives its connections; it has ended 4 s later."
+    )
+
+    query_s: float = Field(1.0, gt=0, description="Time one Query may run.")
+    query_rows_max: int = Field(10_000, ge=1, description="Rows one Query may return.")
+    query_bytes_max: int = Field(1024 * 1024, ge=1_024, description="Size of one Query's answer.")
+    query_waiting_max: int = Field(64, ge=1, description="Queries that may run or wait; one more is refused.")
+    patterns_cached_max: int = Field(
+        128,
+        ge=1,
+        description="Name patterns whose next jobs the writer remembers, each of a list counted; the oldest"
+        " are forgotten. Each new name is matched with all of them.",
+    )
+    patterns_waiting_max: int = Field(
+        50,
+        ge=1,
+        description="Patterns other than `text*` that may be waited for at once, each of a list counted: a"
+        " job is matched with all of them. A GetJob with others is refused with 503.",
+    )
+    groups_remembered_max: int = Field(
+        500_000,
+        ge=1,
+        description="Names, times their priorities, remembered for all patterns together, 400 bytes each;"
+        " a pattern with more of them looks through the queue at each take.",
+    )
+    wal_bytes: int = Field(
+        8 * 1024 * 1024,
+        ge=0,
+        description="Size the write-ahead log is grown to at start, so that a commit need not extend it: a"
+        " commit then takes half as long.",
+    )
+    ballast_bytes: int = Field(
+        4 * 1024 * 1024,
+        ge=0,
+        description="Size of a file kept beside the database; on a full disk it is removed, so that runs can"
+        " still be ended.",
+    )
+    busy_s: float = Field(5.0, gt=0, description="Time the writer waits for another process's lock.")
+
+    def database_path(self) -> Path:
+        """Return the database as a file path; raises ValueError for a URL of another kind."""
+        text = self.database
+        if text.startswith("sqlite:///"):
+            text = text.removeprefix("sqlite:///")
+        elif "://" in text:
+            raise ValueError(f"database: expected a path or sqlite:///path, got {text!r}")
+        if not text:
+            raise ValueError("database: the path is empty")
+        return Path(text)

@@ -1,0 +1,49 @@
+"""What a clock that was ahead and is set back leaves behind: plans for a time that is far away.
+
+A schedule that ran in that time would be silent until it comes. It is planned anew from now.
+"""
+
+from __future__ import annotations
+
+from bedrockjobs.engine.handlers import ticks
+from bedrockjobs.engine.handlers.context import Context
+from bedrockjobs.engine.handlers.next_run import next_run_of
+from bedrockjobs.job.placement import placed
+from bedrockjobs.job.rows import Job
+
+
+def plan_anew(context: Context, job_id: int, before: str) -> None:
+    """Plan a queued job that repeats anew, if its plan was made by the clock that showed up to ``before``.
+
+    What somebody planned for later than that clock could have is left alone, and so is what neither ran nor
+    was created in that time. Raises CannotEvaluate.
+    """
+    job = context.unit.job(job_id)
+    if job is None or job.state != "QUEUED" or not job.repeat:
+        return
+    ran_ahead = max(job.last_run, job.created) > context.now_ms
+    if not ticks.is_schedule(job):
+        if ran_ahead and job.next_run > context.now_ms:
+            planned = next_run_of(context, job._replace(next_run=context.now, last_run=context.now))
+            if planned is not None:
+                context.save(planned._replace(last_run=job.last_run))
+        return
+    ran_ahead = ticks.forget_ticks_to_come(context, job) or ran_ahead
+    if not ran_ahead:
+        return
+    if ticks.stands_for_a_tick(job):
+        following = _sooner(context, job, ticks.tick_of(job), before)
+        if following is not None:
+            context.save(ticks.with_tick(job, following))
+    elif job.memory.trigger:  # its own next run, which comes after the one that somebody asked for
+        following = _sooner(context, job, job.memory.trigger[:19], before)
+        if following is not None:
+            context.save(job.noting(trigger=following))
+    elif job.next_run > context.now_ms:  # it tries again
+        context.save(placed(job._replace(next_run=context.now_ms)))
+
+
+def _sooner(context: Context, job: Job, tick: str, before: str) -> str | None:
+    """Return the next tick from now on, if ``tick`` is later and is what a clock at ``before`` plans."""
+    following = ticks.next_after(job, context.now_ms)
+    return following if following < tick <= ticks.next_after(job, before) else None

@@ -1,0 +1,127 @@
+"""``@Cron("...")`` in Kotlin: an annotation of a function, in any of the forms in which people write one."""
+
+from __future__ import annotations
+
+from bedrockjobs.imports.ftl_verb import NO_REQUEST, NO_VERB, Tokens, Verb, is_request, named, parts
+from bedrockjobs.imports.source import Token
+
+FULL_NAME = "xyz.block.ftl.Cron"
+
+_MODIFIERS = (
+    "public", "private", "internal", "protected", "open", "final", "override", "abstract", "suspend",
+    "inline", "external", "tailrec", "operator", "infix", "actual", "expect",
+)  # fmt: skip
+_TARGETS = ("file", "property", "field", "get", "set", "receiver", "param", "setparam", "delegate")
+_ARGUMENT = 'expected @Cron("0 0 * * *"), with one text'
+
+
+def read(tokens: list[Token]) -> tuple[str, list[Verb]]:
+    """Return the module, and each annotation with its function."""
+    reader = _Reader(Tokens([token for token in tokens if token.kind not in ("comment", "newline")]))
+    reader.read()
+    return reader.module, reader.found
+
+
+class _Reader:
+    def __init__(self, tokens: Tokens) -> None:
+        self.module = ""
+        self.found: list[Verb] = []
+        self._tokens = tokens
+        self._names = {FULL_NAME, "Cron"}
+        """What the annotation may be called in this file."""
+        self._pending: list[Verb] = []
+
+    def read(self) -> None:
+        tokens = self._tokens
+        while (token := tokens.ahead).kind != "end":
+            if tokens.took("@"):
+                self._annotations()
+            elif token.kind == "word" and token.first and token.text == "package":
+                tokens.next()
+                self.module = tokens.path().rpartition(".")[2]
+            elif token.kind == "word" and token.first and token.text == "import":
+                tokens.next()
+                self._import()
+            elif tokens.took("fun"):
+                self._function()
+            else:
+                if not (token.kind == "word" and token.text in _MODIFIERS):
+                    self._leave()
+                tokens.next()
+        self._leave()
+
+    def _import(self) -> None:
+        path = self._tokens.path()
+        name = self._tokens.next().text if self._tokens.took("as") else path.rpartition(".")[2]
+        if path == FULL_NAME:
+            self._names.add(name)
+        elif name == "Cron":
+            self._names.discard(name)
+
+    def _annotations(self) -> None:
+        """Read one annotation, or several in one pair of brackets, behind the ``@``."""
+        tokens = self._tokens
+        target = ""
+        if tokens.ahead.text in _TARGETS:
+            target = tokens.next().text
+            tokens.took(":")
+        if not tokens.took("["):
+            self._annotation(target)
+            return
+        while tokens.ahead.kind != "end" and not tokens.took("]"):
+            if not self._annotation(target):
+                tokens.next()
+
+    def _annotation(self, target: str) -> bool:
+        """Read one annotation; tell whether there was one."""
+        tokens = self._tokens
+        line = tokens.ahead.line
+        name = tokens.path()
+        tokens.angles()
+        arguments = tokens.group() if name and tokens.took("(") else None
+        if name in self._names:
+            said, refused = _expression(arguments)
+            self._pending.append(Verb(line, said, refused=refused or (NO_VERB if target else "")))
+        return bool(name)
+
+    def _leave(self) -> None:
+        """Give up the pending annotations: they belong to no function."""
+        self.found += [Verb(one.line, one.said, refused=one.refused or NO_VERB) for one in self._pending]
+        self._pending = []
+
+    def _function(self) -> None:
+        tokens = self._tokens
+        generic = tokens.angles()
+        name = tokens.path()
+        if not name:
+            return  # an anonymous function, or no Kotlin
+        parameters = parts(tokens.group()) if tokens.took("(") else None
+        result = tokens.path() if tokens.took(":") else "Unit"
+        more = tokens.ahead.kind == "mark" and tokens.ahead.text in "<?(" and not tokens.ahead.first
+        why = ""
+        if generic or "." in name or parameters is None:
+            why = "expected a function of its own name, not of a class and not a generic one"
+        elif is_request(parameters) or result not in ("Unit", "kotlin.Unit") or more:
+            why = NO_REQUEST
+        self.found += named(self._pending, name, why)
+        self._pending = []
+
+
+def _expression(arguments: list[Token] | None) -> tuple[str, str]:
+    """Return the expression that an annotation gives, and what is wrong with it."""
+    given = parts(arguments or [])
+    if not given:
+        return "", f"{_ARGUMENT}, not none"
+    if len(given) > 1:
+        return "", f"{_ARGUMENT}, not {len(given)} arguments"
+    (argument,) = given
+    if len(argument) > 2 and argument[0].kind == "word" and argument[1].text == "=":
+        argument = argument[2:]
+    if len(argument) == 1 and argument[0].kind == "text":
+        said = argument[0].text.strip()
+        return said, "" if said else f"{_ARGUMENT}, not an empty one"
+    if any(token.kind == "template" for token in argument):
+        return "", f"{_ARGUMENT}, not one with a value in it"
+    if any(token.kind == "mark" and token.text == "+" for token in argument):
+        return "", f"{_ARGUMENT}, not texts joined by +"
+    return "", f"{_ARGUMENT}, not {argument[0].text[:40]!r}"

@@ -1,0 +1,161 @@
+"""What a ``luci-scheduler.cfg`` may hold: its messages and their fields, and a check of a file against them.
+
+It knows types and names as protocol buffers do; what the values mean is for ``luci`` to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bedrockjobs.imports.found import shortened
+from bedrockjobs.imports.textproto import Message, Value, Word
+
+Scalar = Literal["text", "bool", "int32", "int64", "float"]
+
+_TRUE, _FALSE = ("true", "True", "t"), ("false", "False", "f")
+_BITS = {"int32": 31, "int64": 63}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The type of a field."""
+
+    scalar: Scalar | None = None
+    names: tuple[str, ...] = ()
+    """Of an enumeration."""
+    fields: Mapping[str, Kind] | None = None
+    """Of a message."""
+    repeated: bool = False
+    anything: bool = False
+    """Whether it is a message of which no more is known."""
+
+
+@dataclass
+class Block:
+    """A message that was checked."""
+
+    line: int
+    values: dict[str, Any] = field(default_factory=dict)
+    """By name: a scalar, a Block, or a list of them where the field may repeat."""
+    lines: dict[str, int] = field(default_factory=dict)
+    """Where each field stands for the first time."""
+
+
+class Mismatch(ValueError):
+    """A message is not of its type; the message says the line and what was expected."""
+
+
+TEXT, BOOL, INT32, INT64, FLOAT = (
+    Kind("text"),
+    Kind("bool"),
+    Kind("int32"),
+    Kind("int64"),
+    Kind("float"),
+)
+TEXTS = Kind("text", repeated=True)
+ANYTHING = Kind(anything=True)
+_ACLS = Kind(fields={"role": Kind(names=("READER", "OWNER", "TRIGGERER")), "granted_to": TEXT}, repeated=True)
+_POLICY = Kind(
+    fields={
+        "kind": Kind(names=("UNDEFINED", "GREEDY_BATCHING", "LOGARITHMIC_BATCHING", "NEWEST_FIRST")),
+        "max_concurrent_invocations": INT64,
+        "max_batch_size": INT64,
+        "log_base": FLOAT,
+        "pending_timeout": Kind(fields={"seconds": INT64, "nanos": INT32}),
+    }
+)
+_NOOP = Kind(fields={"sleep_ms": INT64, "triggers_count": INT64})
+_FETCH = Kind(fields={"method": TEXT, "url": TEXT, "timeout_sec": INT32})
+_BUILD = Kind(
+    fields={"server": TEXT, "bucket": TEXT, "builder": TEXT, "properties": TEXTS, "tags": TEXTS},
+)
+_GITILES = Kind(
+    fields={
+        "repo": TEXT, "refs": TEXTS, "path_regexps": TEXTS, "path_regexps_exclude": TEXTS, "paths": TEXTS,
+    }
+)  # fmt: skip
+_BOTH = {
+    "id": TEXT, "realm": TEXT, "schedule": TEXT, "disabled": BOOL, "acls": _ACLS, "acl_sets": TEXTS,
+    "triggering_policy": _POLICY, "noop": _NOOP,
+}  # fmt: skip
+TASKS = {
+    "noop": _NOOP, "url_fetch": _FETCH, "buildbucket": _BUILD, "gitiles": _GITILES, "swarming": ANYTHING,
+    "swarming_task": ANYTHING, "dm": ANYTHING,
+}  # fmt: skip
+"""What a job may do, also in old files; of these, Swarming and DM are known by name only."""
+
+JOB_TASKS = {name: kind for name, kind in TASKS.items() if name != "gitiles"}
+
+CONFIG = Kind(
+    fields={
+        "job": Kind(fields={**_BOTH, **JOB_TASKS, "task": Kind(fields=TASKS)}, repeated=True),
+        "trigger": Kind(fields={**_BOTH, "gitiles": _GITILES, "triggers": TEXTS}, repeated=True),
+        "acl_sets": Kind(fields={"name": TEXT, "acls": _ACLS}, repeated=True),
+    }
+)
+"""A whole file."""
+
+
+def checked(message: Message, kind: Kind, line: int) -> Block:
+    """Return a message by the names of its fields; raises Mismatch for the first that is not of its type."""
+    found = Block(line)
+    for name, value, at in message:
+        wanted = (kind.fields or {}).get(name)
+        if wanted is None:
+            if kind.anything:
+                continue
+            known = ", ".join(kind.fields or ())
+            raise Mismatch(f"line {at}: expected one of {known}, not {shortened(name)}")
+        read = _value(name, value, wanted, at)
+        if wanted.repeated:
+            found.values.setdefault(name, []).append(read)
+        elif name in found.values:
+            raise Mismatch(f"line {at}: {name}: expected it once; line {found.lines[name]} has it already")
+        else:
+            found.values[name] = read
+        found.lines.setdefault(name, at)
+    return found
+
+
+def _value(name: str, value: Value, kind: Kind, line: int) -> Any:
+    if kind.fields is not None or kind.anything:
+        if isinstance(value, list):
+            return checked(value, kind, line)
+        raise _expected(name, "a message in { }", value, line)
+    if isinstance(value, list):
+        raise _expected(name, "a value", value, line)
+    if kind.names:
+        return _name(name, value, kind.names, line)
+    if kind.scalar == "text":
+        if isinstance(value, str) and not isinstance(value, Word):
+            return value
+        raise _expected(name, "a text in quotes", value, line)
+    if kind.scalar == "bool":
+        if isinstance(value, (Word, int)) and value in (0, 1, *_TRUE, *_FALSE):
+            return value in (1, *_TRUE)
+        raise _expected(name, "true or false", value, line)
+    return _number(name, value, kind, line)
+
+
+def _name(name: str, value: Value, names: tuple[str, ...], line: int) -> str:
+    if isinstance(value, int) and 0 <= value < len(names):
+        return names[value]
+    if isinstance(value, Word) and value in names:
+        return str(value)
+    raise _expected(name, f"one of {', '.join(names)}", value, line)
+
+
+def _number(name: str, value: Value, kind: Kind, line: int) -> int | float:
+    if kind.scalar == "float" and isinstance(value, (int, float)):
+        return value
+    bits = _BITS.get(kind.scalar or "")
+    if bits and isinstance(value, int) and -(1 << bits) <= value < 1 << bits:
+        return value
+    raise _expected(name, "a number" if bits is None else "a whole number", value, line)
+
+
+def _expected(name: str, what: str, value: Value, line: int) -> Mismatch:
+    shown = "a message" if isinstance(value, list) else shortened(str(value)[:100])
+    return Mismatch(f"line {line}: {name}: expected {what}, not {shown}")

@@ -1,0 +1,146 @@
+"""Whether the event loop stands still, for how long, and in what: for the log and ``/metrics``.
+
+A thread looks at the loop's processor time. Where the loop computes, it is asked for a sign of life; while
+that is overdue, the thread looks at what the loop does at that moment. So requests cost nothing, and an idle
+server next to nothing. What a busy machine keeps waiting is not blamed on a command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import LOOP_STALL_S
+from bedrockjobs.commands import Command
+from bedrockjobs.observe.measurements import UNKNOWN, Measurements
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.03
+"""Time between two looks of the thread; a stop is measured to within that."""
+
+AT_WORK_S = LOOK_S / 10
+"""Processor time between two looks from which on the loop is asked for a sign of life."""
+
+TELL_AGAIN_S = 10.0
+"""Time between two lines in the log."""
+
+ROOMS = (
+    ("bedrockjobs.engine.maintenance", "maintenance"),
+    ("bedrockjobs.pages", "page"),
+    ("bedrockjobs.observe.prometheus", "metrics"),
+    ("bedrockjobs.views", "view"),
+    ("bedrockjobs.protocol", "request"),
+    ("aiohttp", "request"),
+    ("bedrockjobs.engine", "transaction"),
+)
+"""What the loop is doing where it does no command, by modules that are on the stack; the first that fits."""
+
+
+class LoopWatch:
+    """Watches the event loop of one server, in which it is started and stopped."""
+
+    def __init__(self, measurements: Measurements) -> None:
+        """Tell ``measurements`` how late the loop is."""
+        self._measurements = measurements
+        self._clock = SystemClock()
+        self._seen: Counter[tuple[str, str]] = Counter()
+        """What the thread saw since the last sign of life: acts and places."""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="loop watch", daemon=True)
+        self._asked: tuple[float, float] | None = None
+        """When the loop was asked for a sign of life, and what it had computed by then."""
+        self._tell_from = dict.fromkeys((logging.WARNING, logging.INFO), 0.0)
+        self._untold = Counter[int]()
+
+    def start(self) -> None:
+        """Watch the loop of this thread."""
+        self._loop = asyncio.get_running_loop()
+        self._watched = threading.get_ident()
+        self._cpu: Callable[[], float] = self._clock.thread_cpu()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._stopped.set()
+
+    # --- in the loop -------------------------------------------------------------------------------------
+
+    def _sign(self) -> None:
+        assert self._asked is not None
+        when, cpu = self._asked
+        late_s = self._clock.monotonic() - when
+        self._measurements.loop_late_s.add(late_s)
+        if late_s >= LOOP_STALL_S:
+            self._stood_still(late_s, min(self._cpu() - cpu, late_s), self._seen)
+        if self._seen:
+            self._seen = Counter()
+        self._asked = None
+
+    def _stood_still(self, late_s: float, computed_s: float, seen: Counter[tuple[str, str]]) -> None:
+        if computed_s < LOOP_STALL_S:
+            words = f"the event loop was kept waiting for {late_s:.3f} s, by a busy machine or a slow disk"
+            self._tell(logging.INFO, words)
+            return
+        (act, place), _ = seen.most_common(1)[0] if seen else ((UNKNOWN, ""), 1)
+        self._measurements.stood_still(act, late_s)
+        where = f"{act} at {place}" if place else act
+        words = f"the event loop stood still for {late_s:.3f} s, computing {computed_s:.3f} s, in {where}"
+        self._tell(logging.WARNING, words)
+
+    def _tell(self, level: int, words: str) -> None:
+        now = self._clock.monotonic()
+        if now < self._tell_from[level]:
+            self._untold[level] += 1
+            return
+        untold = self._untold.pop(level, 0)
+        more = f"; {untold} more since this was last told" if untold else ""
+        self._tell_from[level] = now + TELL_AGAIN_S
+        log.log(level, "%s%s", words, more)
+
+    # --- in the thread -----------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        before = 0.0
+        with suppress(OSError, RuntimeError):  # the loop is gone, or its thread
+            while not self._stopped.wait(LOOK_S):
+                now, cpu = self._clock.monotonic(), self._cpu()
+                if self._asked is None:
+                    if cpu - before >= AT_WORK_S:
+                        self._asked = now, cpu
+                        self._loop.call_soon_threadsafe(self._sign)
+                elif now - self._asked[0] > LOOP_STALL_S / 2:
+                    frame = sys._current_frames().get(self._watched)
+                    if frame is not None:
+                        self._seen[act_of(frame)] += 1
+                before = cpu
+
+
+def act_of(frame: FrameType | None) -> tuple[str, str]:
+    """Return what a thread does, and where: the command it is in, else the part of the server."""
+    command, place = "", ""
+    rooms: set[str] = set()
+    while frame is not None and not command:
+        module = frame.f_globals.get("__name__", "")
+        if not place and module.startswith("bedrockjobs."):
+            place = f"{module.removeprefix('bedrockjobs.')}.{frame.f_code.co_name}"
+        rooms.update(room for beginning, room in ROOMS if module.startswith(beginning))
+        command = next(filter(None, map(_name_of, list(frame.f_locals.values()))), "")
+        frame = frame.f_back
+    return command or next((room for _, room in ROOMS if room in rooms), UNKNOWN), place
+
+
+def _name_of(value: object) -> str:
+    """Return the name of a command or of its class, empty for anything else."""
+    if isinstance(value, Command):
+        return type(value).__name__
+    if isinstance(value, type) and issubclass(value, Command) and value is not Command:
+        return value.__name__
+    return ""

@@ -1,0 +1,93 @@
+"""Notices when somebody removes or replaces the files of an open database.
+
+SQLite goes on writing to files that have no name any more, and all of it would be lost. Only paths are looked
+at: opening a file of SQLite's and closing it would drop SQLite's own locks.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bedrockjobs.store.faults import StoreBroken
+from bedrockjobs.store.lock import lock_path
+
+LOOK_S = 1.0
+"""Time between two looks at all files; database and log are looked at after each sync as well."""
+
+
+class FileGone(StoreBroken):
+    """A file of the database is no longer where it was; the message says what happened and what to do."""
+
+    def __init__(self, words: str, *, only_log: bool) -> None:
+        """Hold the sentence; ``only_log`` says that the log was removed, and nothing stands in its place."""
+        super().__init__(words)
+        self.only_log = only_log
+
+
+class FileWatch:
+    """The files of one database that SQLite has open in write-ahead mode."""
+
+    def __init__(self, database: str) -> None:
+        """Note which files there are."""
+        self._database = database
+        self._log = f"{database}-wal"
+        self._lock = str(lock_path(Path(database)))
+        self._others = {
+            path: _identity(Path(path).stat())
+            for path in (f"{database}-shm", self._lock)
+            if Path(path).exists()
+        }
+        self._seen = _identity(Path(database).stat())
+        self._log_seen = _identity(Path(self._log).stat())
+        self._written_ns = 0
+        self.look()
+
+    def look(self) -> None:
+        """Look at all files; raises FileGone."""
+        self.look_after_sync()
+        for path, identity in self._others.items():
+            if _identity(self._stat(path)) != identity:
+                raise self._replaced(path)
+
+    def look_after_sync(self) -> None:
+        """Look whether what was just synced is where it will be sought; raises FileGone."""
+        found = self._stat(self._database)
+        if _identity(found) != self._seen:
+            raise self._replaced(self._database)
+        if not found.st_size:
+            raise FileGone(
+                f"{self._database} was cut to 0 bytes while the server used it. Restore a backup.",
+                only_log=False,
+            )
+        if _identity(self._stat(self._log)) != self._log_seen:
+            raise self._replaced(self._log)
+        if found.st_mtime_ns != self._written_ns:
+            self._note_written(found.st_mtime_ns)
+
+    def _stat(self, path: str) -> os.stat_result:
+        try:
+            return os.stat(path)  # noqa: PTH116 - asked after each sync, and twice as fast
+        except FileNotFoundError:
+            raise FileGone(
+                f"{path} was removed or moved while the server used it."
+                " Put it back, or restore a backup, before the next start.",
+                only_log=path == self._log,
+            ) from None
+
+    def _replaced(self, path: str) -> FileGone:
+        return FileGone(
+            f"{path} was replaced by another file while the server used it."
+            " Put the right one in its place before the next start.",
+            only_log=False,
+        )
+
+    def _note_written(self, written_ns: int) -> None:
+        """Let the lock file keep when the database itself was last written, for ``loss_of``."""
+        if self._lock in self._others:
+            os.utime(self._lock, ns=(written_ns, written_ns), follow_symlinks=False)
+        self._written_ns = written_ns
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

@@ -1,0 +1,59 @@
+"""Opens the files beside a database: plain files of one name, never what a link leads to.
+
+Whoever may write to the folder could plant a link there, and have the server write to a file of another.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+class PlantedFile(RuntimeError):
+    """Something else stands where a file of ours belongs; the message says what, and what to do."""
+
+
+def open_plain(path: Path) -> int:
+    """Open a file for reading and writing, made with mode 0600 where there is none; return its descriptor.
+
+    Raises PlantedFile for a link, for a file with another name elsewhere, and for what is no file.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        pass
+    try:
+        file = os.open(path, flags)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise PlantedFile(_words(path)) from None
+        raise
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(file)
+        raise PlantedFile(_words(path))
+    return file
+
+
+def make_plain(path: Path) -> int:
+    """Make a file anew, in place of a plain one of this name; return its descriptor. Raises PlantedFile."""
+    remove_plain(path)
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL, 0o600)
+
+
+def remove_plain(path: Path) -> None:
+    """Remove a file if it is there; raises PlantedFile."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        raise PlantedFile(_words(path))
+    path.unlink()
+
+
+def _words(path: Path) -> str:
+    return f"{path} is a link or no plain file: somebody put it there. Remove it."

@@ -1,0 +1,51 @@
+"""What the tests of the command line say often."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from live_server import BEDROCKJOBS, DEADLINE_S, clean_environment
+
+
+class Completed(NamedTuple):
+    """How a run of the program ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Program = Callable[..., Completed]
+
+
+def process_of(*arguments: str, **environment: str) -> Completed:
+    """Run `bedrockjobs` as a process of its own."""
+    done = subprocess.run(
+        [*BEDROCKJOBS, *arguments],
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=clean_environment(**environment),
+    )  # fmt: skip
+    return Completed(done.returncode, done.stdout, done.stderr)
+
+
+def made(bedrockjobs: Program, *arguments: str) -> str:
+    """Create a job and return its jobID."""
+    result = bedrockjobs("job", "create", *arguments, "-o", "name")
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def shown(bedrockjobs: Program, job_id: str) -> dict[str, Any]:
+    """Return what `job show` says of a job."""
+    result = bedrockjobs("job", "show", job_id, "-o", "json")
+    assert result.returncode == 0, result.stderr
+    return dict(json.loads(result.stdout))
+
+
+def asked(bedrockjobs: Program, *arguments: str) -> Any:
+    """Return what a command answers as JSON; it must end well."""
+    result = bedrockjobs(*arguments, "-o", "json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)

@@ -1,0 +1,62 @@
+"""A server of its own process, and how much processor time its event loop spends on a request.
+
+What other work on the machine takes does not count, so a bar on it is no race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cli.live_server import Running, start, stop
+from tests.protocol.talk import Reply, Talk
+
+LOOP_S_MAX = 0.25
+"""Processor time that the loop's thread may spend on one request: nobody else is served meanwhile."""
+ANSWERED_S = 60.0
+"""Time that a request may take on a busy machine."""
+
+
+class Spender:
+    """A server that is watched."""
+
+    def __init__(self, running: Running) -> None:
+        """Watch a server that listens."""
+        self._pid = running.process.pid
+        self.port = int(running.address.rpartition(":")[2])
+
+    def loop_s(self) -> float:
+        """Return the processor time that the loop's thread has spent since it began."""
+        spent = Path(f"/proc/{self._pid}/task/{self._pid}/schedstat").read_text().split()[0]
+        return int(spent) / 1e9
+
+    def memory_bytes(self) -> int:
+        """Return the memory that the process holds."""
+        pages = int(Path(f"/proc/{self._pid}/statm").read_text().split()[1])
+        return pages * 4096
+
+    async def ask(self, data: bytes) -> tuple[Reply, float]:
+        """Send a request; return the answer, and the processor time that the loop's thread spent on it."""
+        await self.settled()
+        before = self.loop_s()
+        async with await Talk.open(self.port) as talk:
+            talk.send(data)
+            reply = await talk.reply(ANSWERED_S)
+        await self.settled()
+        return reply, self.loop_s() - before
+
+    async def settled(self) -> None:
+        """Wait until the server has done all that it was asked before."""
+        async with await Talk.open(self.port) as talk:
+            assert (await talk.ask("QueryJob", jobID=0)).code == 404
+
+
+@contextmanager
+def watched(database: Path, *options: str) -> Iterator[Spender]:
+    """Start a server on a database, and stop it in the end."""
+    running = start(database, *options)
+    try:
+        yield Spender(running)
+    finally:
+        stop(running.process)

@@ -1,0 +1,65 @@
+"""Who may ask over HTTP: load balancers under any name, and pages of other sites for no command."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Live, Serve
+from tests.protocol.talk import Reply, Talk
+
+PROBES = ("/livez", "/readyz", "/status/handlingCommands")
+LOOKS = ("/QueryJob?jobID=1", "/ListJobs", "/Overview", "/events", "/runs/1/output")
+
+
+async def _get(live: Live, path: str, **headers: str) -> Reply:
+    async with await live.connect() as talk:
+        return await _got(talk, path, **headers)
+
+
+async def _got(talk: Talk, path: str, **headers: str) -> Reply:
+    lines = [
+        f"GET {path} HTTP/1.1",
+        *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items()),
+    ]
+    talk.send("\r\n".join((*lines, "", "")))
+    return await talk.reply()
+
+
+@pytest.mark.parametrize("path", PROBES)
+@pytest.mark.parametrize("host", ["evil.example", "10.0.0.7:8888", "[::1", "queue.internal"])
+async def test_a_load_balancer_names_the_server_as_it_likes(live: Live, path: str, host: str) -> None:
+    assert (await _get(live, path, Host=host)).code == 200
+    assert (await _get(live, "/ListJobs", Host=host)).code == 403
+
+
+async def test_probes_are_answered_below_the_root_path_too(serve: Serve) -> None:
+    live = await serve(root_path="/queue")
+    for path in PROBES:
+        assert (await _get(live, f"/queue{path}", Host="balancer.example")).code == 200
+
+
+async def test_bedrock_s_probe_has_bedrock_s_words(live: Live) -> None:
+    talk = await live.connect()
+    reply = await _got(talk, "/status/handlingCommands", Host="balancer.example")
+    assert (reply.status, reply.body) == ("HTTP/1.1 200 LEADING", "")
+    await live.server.service.drain()
+    reply = await _got(talk, "/status/handlingCommands", Host="balancer.example")
+    assert reply.code == 503
+
+
+@pytest.mark.parametrize("path", LOOKS)
+async def test_a_page_of_another_site_gets_no_answer_to_a_command(live: Live, path: str) -> None:
+    await live.ask("CreateJob", name="a")
+    refused = await _get(live, path, Host="localhost", Sec_Fetch_Site="cross-site")
+    assert refused.code == 403
+    assert refused.json["detail"] == "Sec-Fetch-Site: expected same-origin or none, not cross-site"
+    codes = {
+        (await _get(live, path, Host="localhost", Sec_Fetch_Site=site)).code
+        for site in ("same-origin", "none")
+    }
+    codes.add((await _get(live, path, Host="localhost")).code)
+    assert codes <= {200, 404}
+
+
+async def test_a_link_of_another_site_leads_to_the_pages(live: Live) -> None:
+    assert (await _get(live, "/docs", Host="localhost", Sec_Fetch_Site="cross-site")).code == 200

@@ -1,0 +1,229 @@
+"""What the largest and the worst requests within the limits cost: the event loop is soon back for others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bedrockjobs.base.config import (
+    CHUNKS_MAX,
+    DATA_CHARS_PER_COMMAND_MAX,
+    ESCAPES_MAX,
+    FORM_FIELDS_MAX,
+    GLOB_CHARS_MAX,
+    GLOB_STARS_MAX,
+    JOBS_PER_CREATE_MAX,
+    JSON_CONTAINERS_MAX,
+    JSON_HUGE_NUMBERS_MAX,
+    JSON_VALUES_MAX,
+    NAMES_KEPT_MAX,
+    OTHER_ESCAPES_MAX,
+    PATTERNS_MAX,
+    SCHEDULES_PER_SYNC_MAX,
+)
+from bedrockjobs.base.settings import Settings
+from tests.protocol.spent import LOOP_S_MAX, Spender, watched
+from tests.protocol.talk import Talk, post, request
+
+pytestmark = [pytest.mark.asyncio(loop_factories=["uvloop"]), pytest.mark.timeout(240)]
+
+MB = 1_000_000
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spender]:
+    """Return a server of its own process."""
+    with watched(tmp_path_factory.mktemp("spent") / "jobs.db") as spender:
+        yield spender
+
+
+def header(verb: str, name: str, value: str) -> bytes:
+    """Return a raw request with one line."""
+    return f"{verb}\r\n{name}: {value}\r\n\r\n".encode()
+
+
+def body(verb: str, text: str, media: str = "application/json") -> bytes:
+    """Return an HTTP request with a body as it is."""
+    head = f"POST /{verb} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media}\r\nContent-Length: {len(text)}"
+    return f"{head}\r\n\r\n{text}".encode()
+
+
+def array(item: str, count: int) -> str:
+    """Return a JSON array."""
+    return f"[{','.join([item] * count)}]"
+
+
+def data(text: str) -> str:
+    """Return the parameters of a CreateJob with data."""
+    return f'{{"name":"a","data":{{"a":{text}}}}}'
+
+
+KEYS = ",".join(f'"k{number}":1' for number in range(1_000))
+MANY_KEYS = "{" + ",".join(f'"k{number}":1' for number in range(1_200_000)) + "}"
+JOBS = JOBS_PER_CREATE_MAX
+
+WORST = {
+    "a form of percent signs": body("CreateJob", "name=" + "%" * (15 * MB), FORM),
+    "a form of escapes": body("CreateJob", "name=" + "%25" * (5 * MB), FORM),
+    "a form of 1.5 million fields": body("CreateJob", "a=&" * 1_500_000, FORM),
+    "a line of backslashes": header("CreateJob", "name", "\\" * (15 * MB)),
+    "a line of escaped quotes": header("CreateJob", "data", '\\"' * ESCAPES_MAX),
+    "a line of escaped backslashes": header("CreateJob", "data", "\\" * ESCAPES_MAX),
+    "a line of escaped characters": header("CreateJob", "data", "\\u00e9" * OTHER_ESCAPES_MAX),
+    "a line of escaped ends": header("CreateJob", "data", "\\n" * OTHER_ESCAPES_MAX),
+    "a line of needless backslashes": header("CreateJob", "data", "\\a" * OTHER_ESCAPES_MAX),
+    "a line of too many escapes": header("CreateJob", "data", "\\a" * (4 * MB)),
+    "chunks of one byte": b"CreateJob\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 2_500_000,
+    "blank lines": b"\r\n" * (7 * MB) + b"QueryJob\r\njobID: 0\r\n\r\n",
+    "a million unknown attributes": body("CreateJob", MANY_KEYS),
+    "a million unknown attributes in a raw body": (
+        b"CreateJob\r\nContent-Length: %d\r\n\r\n%b" % (len(MANY_KEYS), MANY_KEYS.encode())
+    ),
+    "data of many numbers": body("CreateJob", data(array("1", 1_900_000))),
+    "data of many texts": body("CreateJob", data(array('"a"', 900_000))),
+    "data of many objects": body("CreateJob", data(array("{}", JSON_CONTAINERS_MAX - 2))),
+    "data of too many objects": body("CreateJob", data(array("{}", 1_300_000))),
+    "data of deep arrays": body("CreateJob", data(array("[" * 60 + "]" * 60, 7_000))),
+    "data of huge numbers": body("CreateJob", data(array("1e307", JSON_HUGE_NUMBERS_MAX))),
+    "data of too many huge numbers": body("CreateJob", data(array("1e307", 600_000))),
+    "data of long numbers": body("CreateJob", data(array("9" * 300, 13_000))),
+    "data of one number": body("CreateJob", data("9" * (4 * MB))),
+    "data of brackets in a text": body("CreateJob", data('"' + "[{" * (2 * MB) + '"')),
+    "brackets": body("CreateJob", "[" * (16 * MB)),
+    "a list of texts": body("CreateJob", '{"name":"a","tags":' + array('"a"', 3 * MB) + "}"),
+    "a list of numbers": body("RequeueJobs", '{"jobIDs":' + array("1", 7 * MB) + "}"),
+    "a list of ids in a line": header("RequeueJobs", "jobIDs", ",".join(["1"] * (7 * MB))),
+    "a list of names in a line": header("GetJob", "names", array('"a"', 3 * MB)),
+    "a list of commas": header("CreateJob", "tags", "," * (15 * MB)),
+    "too many jobs": body("CreateJobs", '{"jobs":' + array("{}", 5 * MB) + "}"),
+    "too many jobs in a line": header("CreateJobs", "jobs", array('{"name":"a"}', 1 * MB)),
+    "fat jobs": body("CreateJobs", '{"jobs":' + array(f'{{"name":"a","data":{{{KEYS}}}}}', JOBS) + "}"),
+    "fat jobs in a line": header("CreateJobs", "jobs", array(f'{{"name":"a","data":{{{KEYS}}}}}', JOBS)),
+    "many small jobs": body("CreateJobs", '{"jobs":' + array('{"name":"a"}', JOBS) + "}"),
+    "many schedules": body(
+        "CreateJobs",
+        '{"jobs":' + array('{"name":"a","repeat":"CRON TZ=Europe/Berlin 0 0 29 2 1"}', JOBS) + "}",
+    ),
+    "many ends": body("FinishJobs", '{"jobs":' + array(f'{{"jobID":1,"data":{{{KEYS}}}}}', JOBS) + "}"),
+}
+"""Requests by what is bad about them; those that are refused must be refused soon too."""
+
+
+@pytest.mark.parametrize("kind", WORST)
+async def test_no_request_keeps_the_loop(server: Spender, kind: str) -> None:
+    reply, spent_s = await server.ask(WORST[kind])
+    print(f"{kind}: {spent_s * 1000:.0f} ms, {reply.status}")
+    assert spent_s < LOOP_S_MAX
+    assert reply.code != 500
+
+
+async def test_each_limit_is_named_where_it_is_passed(server: Spender) -> None:
+    async def refused(request: bytes) -> Any:
+        reply, _ = await server.ask(request)
+        return reply.headers.get("error") or json.loads(reply.body)["detail"]
+
+    assert f"at most {FORM_FIELDS_MAX} fields" in await refused(WORST["a form of 1.5 million fields"])
+    assert f"at most {ESCAPES_MAX} backslashes" in await refused(WORST["a line of backslashes"])
+    assert f"at most {OTHER_ESCAPES_MAX} backslashes" in await refused(WORST["a line of too many escapes"])
+    assert "behind each %" in await refused(WORST["a form of percent signs"])
+    assert f"at most {CHUNKS_MAX} chunks" in await refused(WORST["chunks of one byte"])
+    assert f"more than {JSON_CONTAINERS_MAX} objects" in await refused(WORST["data of too many objects"])
+    assert f"more than {JSON_HUGE_NUMBERS_MAX} numbers" in await refused(
+        WORST["data of too many huge numbers"]
+    )
+    assert f"more than {JSON_VALUES_MAX} values" in await refused(WORST["a list of texts"])
+
+
+def new_jobs(beginning: str) -> bytes:
+    """Return a CreateJobs of jobs with as many names."""
+    return post("CreateJobs", {"jobs": [{"name": f"{beginning}{number}"} for number in range(JOBS)]})
+
+
+def patterns(number: int, count: int = PATTERNS_MAX) -> list[str]:
+    """Return patterns that begin with a star, each with another one a number."""
+    return [f"*a*a{number}*a{each}?z*" for each in range(count)]
+
+
+async def test_patterns_that_were_asked_for_once_cost_little(server: Spender) -> None:
+    for number in range(NAMES_KEPT_MAX // 2):
+        reply, spent_s = await server.ask(request("GetJob", names=patterns(number)))
+        assert reply.code == 404
+    assert spent_s < LOOP_S_MAX
+    reply, spent_s = await server.ask(new_jobs("a" * 200))
+    print(f"new names after many patterns: {spent_s * 1000:.0f} ms")
+    assert reply.code == 200
+    assert spent_s < LOOP_S_MAX
+
+
+async def test_a_take_of_many_patterns_from_many_names_costs_little(server: Spender) -> None:
+    await server.ask(new_jobs("b/"))
+    reply, spent_s = await server.ask(request("GetJob", names=patterns(1_000)))
+    print(f"a take by {PATTERNS_MAX} patterns: {spent_s * 1000:.0f} ms")
+    assert reply.code == 404
+    assert spent_s < LOOP_S_MAX
+    beginning = "?*a" * GLOB_STARS_MAX
+    long = [f"{number:03}{beginning}".ljust(GLOB_CHARS_MAX, "?") for number in range(PATTERNS_MAX)]
+    reply, spent_s = await server.ask(request("GetJob", names=long))
+    print(f"a take by {PATTERNS_MAX} long patterns: {spent_s * 1000:.0f} ms")
+    assert reply.code == 404
+    assert spent_s < LOOP_S_MAX
+
+
+async def test_patterns_that_are_waited_for_cost_little(tmp_path: Path) -> None:
+    most = Settings().patterns_waiting_max
+    with watched(tmp_path / "jobs.db") as server:
+        async with AsyncExitStack() as stack:
+            waiters = [await stack.enter_async_context(await Talk.open(server.port)) for _ in range(8)]
+            for number, talk in enumerate(waiters[:5]):
+                talk.send(request("GetJob", names=patterns(number, most // 5), connection="wait"))
+            await server.settled()
+            reply = await waiters[5].ask("GetJob", names=patterns(9, 1), connection="wait")
+            assert reply.status == "503 Too many patterns are waited for"
+            for talk, names in zip(waiters[6:], (patterns(0, most // 5), ["c*", "d*"]), strict=True):
+                talk.send(request("GetJob", names=names, connection="wait"))  # the same ones, and simple ones
+            reply, spent_s = await server.ask(new_jobs("a" * 200))
+            print(f"new names beside {most} patterns: {spent_s * 1000:.0f} ms")
+            assert spent_s < LOOP_S_MAX
+            await server.ask(request("CreateJob", name="d1"))
+            assert (await waiters[7].reply()).json["name"] == "d1"
+
+
+async def test_a_list_of_jobs_of_much_data_is_not_read_whole(server: Spender) -> None:
+    fat = data('"' + "x" * (4 * MB) + '"')
+    made = [(await server.ask(body("CreateJob", fat)))[0].json["jobID"] for _ in range(3)]
+    asked = made * (JOBS // 3)
+    reply, spent_s = await server.ask(post("FinishJobs", {"jobs": [{"jobID": each} for each in asked]}))
+    codes = [result["code"] for result in reply.json["results"]]
+    assert codes[0] == 405
+    assert codes[-1] == 503
+    assert spent_s < LOOP_S_MAX
+    number = DATA_CHARS_PER_COMMAND_MAX // (4 * MB)
+    fats = [(await server.ask(body("CreateJob", fat)))[0].json["jobID"] for _ in range(number + 2)]
+    reply, _ = await server.ask(post("RequeueJobs", {"jobIDs": fats}))
+    assert (reply.code, reply.json["reason"]) == (503, "Too much data at once")
+    reply, _ = await server.ask(post("RequeueJobs", {"jobIDs": fats[:number]}))
+    assert reply.code == 200
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (body("CreateJob", "&".join(["name=a", *["tags="] * (FORM_FIELDS_MAX - 1)]), FORM), 200),
+        (b"CreateJob\r\nname: a\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * (CHUNKS_MAX - 1)
+         + b"0\r\n\r\n", 200),
+        (header("Ping", "x", "\\n" * ESCAPES_MAX), 200),
+        (post("CreateJob", data(array("{}", JSON_CONTAINERS_MAX - 2))), 200),
+        (post("CreateJob", data(array("1e307", JSON_HUGE_NUMBERS_MAX))), 200),
+        (post("SyncSchedules", {"source": "s", "schedules": [
+            {"name": f"s/{n}", "repeat": "CRON @daily"} for n in range(SCHEDULES_PER_SYNC_MAX)]}), 200),
+    ],
+)  # fmt: skip
+async def test_as_much_as_is_allowed_is_taken(server: Spender, request_: bytes, code: int) -> None:
+    reply, _ = await server.ask(request_)
+    assert reply.code == code, reply

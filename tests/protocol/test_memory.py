@@ -1,0 +1,93 @@
+"""What clients send and do not read shares one budget of memory, and is given back when they are gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX
+from tests.protocol.spent import Spender, watched
+from tests.protocol.talk import Talk, post, request
+
+pytestmark = [pytest.mark.asyncio(loop_factories=["uvloop"]), pytest.mark.timeout(120)]
+
+MIB = 1024 * 1024
+BUDGET = 48 * MIB
+LEFT_MAX = 64 * MIB
+"""What a storm may leave in the process."""
+COPIES = 6
+"""How often the answers of one transaction may be in memory beside the budget: as text, bytes, on the way."""
+SETTLED_S = 30.0
+"""Time after a storm within which its memory is given back."""
+
+HEAD = b"CreateJob\r\nname: x\r\ndata: " + b"a" * (15 * MIB)
+BODY = b"CreateJob\r\nname: x\r\nContent-Length: %d\r\n\r\n%b" % (16 * MIB, b"a" * (15 * MIB))
+HTTP_BODY = b"POST /CreateJob HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (
+    16 * MIB, b"a" * (15 * MIB),
+)  # fmt: skip
+CHUNKED = (
+    b"POST /CreateJob HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nf00000\r\n"
+    + b"a" * (14 * MIB)
+)
+LONG_HEADER = b"POST /Ping HTTP/1.1\r\nHost: localhost\r\nx: " + b"a" * (14 * MIB)
+LOOKS = request("QueryJob", jobID=1) * 64
+HTTP_LOOKS = b"GET /QueryJob?jobID=1 HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4
+
+STORMS = {
+    "unfinished heads": (24, HEAD),
+    "unfinished bodies": (24, BODY),
+    "unfinished bodies over HTTP": (24, HTTP_BODY),
+    "unfinished chunks over HTTP": (24, CHUNKED),
+    "overlong headers": (40, LONG_HEADER),
+    "pipelined looks at a large job": (8, LOOKS),
+    "answers over HTTP that nobody reads": (40, HTTP_LOOKS),
+}
+
+
+@asynccontextmanager
+async def crowd(server: Spender, size: int, sent: bytes) -> AsyncIterator[None]:
+    """Send the same from many connections that read nothing; they are dropped at the end."""
+    async with AsyncExitStack() as stack:
+        talks = []
+        for _ in range(size):
+            talk = await Talk.open(server.port)
+            stack.callback(talk.reset)
+            talk.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            talk.send(sent)
+            talks.append(talk)
+        yield
+
+
+async def until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait until a condition holds; return whether it did in time."""
+    ended = asyncio.get_running_loop().time() + seconds
+    while not condition():
+        if asyncio.get_running_loop().time() > ended:
+            return False
+        await asyncio.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("storm", STORMS)
+async def test_a_storm_stays_within_the_budget(tmp_path: Path, storm: str) -> None:
+    size, sent = STORMS[storm]
+    with watched(tmp_path / "jobs.db", "--memory-bytes", str(BUDGET)) as server:
+        await server.ask(post("CreateJob", {"name": "x", "data": {"a": "x" * 4_000_000}}))
+        before = server.memory_bytes()
+        most = before
+        async with crowd(server, size, sent):
+
+            def grew_no_more() -> bool:
+                nonlocal most
+                most = max(most, server.memory_bytes())
+                return False
+
+            await until(grew_no_more, 2.0)
+            await server.settled()  # others are served meanwhile
+        print(f"{storm}: {before // MIB} MiB, at most {most // MIB} MiB")
+        assert most - before < BUDGET + COPIES * BATCH_ANSWER_BYTES_MAX
+        assert await until(lambda: server.memory_bytes() - before < LEFT_MAX, SETTLED_S)
