@@ -32,6 +32,7 @@ from bedrockjobs.observe.stalls import LoopWatch
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.listener import Listener, is_loopback
+from bedrockjobs.protocol.memory import keep_large_apart
 from bedrockjobs.service import VERSION, Service
 from bedrockjobs.store import inspection
 from bedrockjobs.store.faults import StoreDamaged
@@ -86,6 +87,7 @@ class Server:
         self._lock: DatabaseLock | None = None
         self._sockets: list[socket.socket] = []
         """Sockets that systemd opened for the server; it then opens none."""
+        self._stopped = False
 
     async def start(self) -> None:
         """Own the database and listen; raises StartError."""
@@ -246,7 +248,10 @@ class Server:
         await self._reader.close()
 
     async def stop(self) -> None:
-        """Drain: answer who waits, finish what was begun, close the connections, close the file."""
+        """Drain: answer who waits, finish what was begun, close the connections, close the file; once."""
+        if self._stopped:
+            return
+        self._stopped = True
         self._listener.stop_accepting()
         self._reader.queries.refuse()
         await self.service.drain()
@@ -268,6 +273,7 @@ def run(settings: Settings) -> int:
     logging.captureWarnings(True)
     os.umask(0o077)
     _raise_file_limit(settings.connections_max + FILES_KEPT)
+    keep_large_apart()
     try:
         import uvloop
     except ImportError:

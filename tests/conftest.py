@@ -122,15 +122,10 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
                 Settings(port=0, database=path, **{"wal_bytes": 0, "ballast_bytes": 0, **settings}), clock
             )
             await begin(server)
-            stack.push_async_callback(_stop, server)
+            stack.push_async_callback(server.stop)
             return Live(server, stack)
 
         yield start
-
-
-async def _stop(server: Server) -> None:
-    if not server.service.draining:
-        await server.stop()
 
 
 @pytest.fixture

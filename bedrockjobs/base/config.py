@@ -66,8 +66,8 @@ FORM_FIELDS_MAX = 100
 CHUNKS_MAX = 65_536
 """Chunks of a raw request's body: each costs the same, however small it is."""
 
-ESCAPES_MAX = 5_000_000
-"""Backslashes in one line of a raw request: as many as a batch of 16 MB of PHP has, 25 ns each."""
+ESCAPES_MAX = 4_000_000
+"""Backslashes in one line of a raw request: more than a batch of 16 MB of PHP has, 40 ns each."""
 
 OTHER_ESCAPES_MAX = 1_000_000
 """Backslashes in a line, but for those before a quote or a backslash: no client writes them. 80 ns each."""
@@ -159,6 +159,13 @@ TRIM_BYTES = 16 * 1024 * 1024
 BATCH_ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Answers of one commit: beyond, the commands that are left share the next one, so that a thousand looks at
 large jobs are not in memory together."""
+
+LARGE_BYTES = 1024 * 1024
+"""Size of what is given memory of its own by the system, and gives it back as soon as it is freed: large
+requests and answers would else leave holes that nothing small fills."""
+
+SLEEP_S_MAX = 1.0
+"""The dispatcher's longest sleep: a change of the file by others, or of the system's clock, is seen then."""
 
 DURATION_S_MAX = 10 * 365 * 86_400
 """Seconds of any duration in a job's options: ten years."""

@@ -330,7 +330,7 @@ def name() -> Schema:
 
 
 _ONE_NAME = r"[^,\s][^,]*"
-_ONE_PATTERN = r"[^,*\s]?[^,*]*(?:\*[^,*]*){0,20}"
+_ONE_PATTERN = r"(?:[^,*\s]|\*)[^,*]*(?:\*[^,*]*){0,19}"
 
 
 def pattern() -> Schema:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.config import SLEEP_S_MAX
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
@@ -38,12 +39,6 @@ log = logging.getLogger(__name__)
 
 WAKE_LATE_S = 0.001
 """How much later than a job's nextRun the dispatcher wakes: stamps are cut to milliseconds."""
-
-SLEEP_S_MAX = 1.0
-"""The longest sleep: a change of the file by others, and of the system's clock, is noticed after that."""
-
-PUT_BACK_TRIES_MAX = 1_000
-"""How often it is tried to put a job back while the database refuses, ``busy_s`` apart."""
 
 BUSY_LOOK_S = 0.02
 """Time between two tries to begin while another process keeps the database locked."""
@@ -191,7 +186,10 @@ class Dispatcher:
             submissions = self._again.popleft()
         else:
             gathered = self._gathered
-            submissions = [gathered.popleft() for _ in range(min(len(gathered), self._settings.batch_max))]
+            count = min(len(gathered), self._settings.batch_max)
+            each = (gathered.popleft() for _ in range(count))
+            submissions = [one for one in each if not one.gone or one.matters]
+            self.pending -= count - len(submissions)
         if not submissions and not careful and not self._something_is_due():
             self._rest()
             return
@@ -319,14 +317,8 @@ class Dispatcher:
     def _refuse(self, submissions: list[Submission], error: Exception) -> None:
         """Tell who asked that nothing was done; what nobody asked for is tried again later."""
         for submission in submissions:
-            if not isinstance(submission, ReturnJobs):
-                continue
-            submission.tries += 1
-            if submission.tries < PUT_BACK_TRIES_MAX:
+            if isinstance(submission, ReturnJobs) and submission.may_try_again():
                 self._loop.call_later(self._settings.busy_s, self._send, submission)
-            else:
-                ids = ", ".join(str(taken.before.job_id) for taken in submission.taken)
-                log.error("jobs %s stay RUNNING: they could not be put back", ids)
         self._deliver([(submission, refusal_of(error)) for submission in submissions])
 
     def _give_up(self, error: Exception) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,12 @@ from bedrockjobs.engine.handlers.context import Answer, Taken
 from bedrockjobs.engine.waiting import Waiter
 from bedrockjobs.store.faults import StoreError
 
+log = logging.getLogger(__name__)
+
 Outcome = Answer | CommandError
+
+PUT_BACK_TRIES_MAX = 1_000
+"""How often it is tried to put a job back while the database refuses, ``busy_s`` apart."""
 
 
 class Submission:
@@ -27,6 +33,11 @@ class Submission:
         self.gone = False
         """Whether its client no longer waits."""
 
+    @property
+    def matters(self) -> bool:
+        """Tell whether it has to be done where its client is gone: a look need not."""
+        return self.command is None or not self.command.reads
+
 
 class ReturnJobs(Submission):
     """Jobs whose answer went nowhere, on their way back."""
@@ -38,6 +49,15 @@ class ReturnJobs(Submission):
         super().__init__(None, lambda _: True)
         self.taken = taken
         self.tries = 0
+
+    def may_try_again(self) -> bool:
+        """Count a try that failed; return whether there is to be another one."""
+        self.tries += 1
+        if self.tries < PUT_BACK_TRIES_MAX:
+            return True
+        ids = ", ".join(str(taken.before.job_id) for taken in self.taken)
+        log.error("jobs %s stay RUNNING: they could not be put back", ids)
+        return False
 
 
 class CancelWait(Submission):

@@ -343,7 +343,8 @@ class HTTPFront:
 
 def _response(body: str, media: str, status: int = 200) -> web.Response:
     headers = {"Content-Type": media, "Server": "bedrockjobs"}
-    return web.Response(body=body.encode(), status=status, headers=headers, zlib_executor_size=ASIDE_BYTES)
+    data = body.encode(errors="replace")  # it may quote a header that is not UTF-8
+    return web.Response(body=data, status=status, headers=headers, zlib_executor_size=ASIDE_BYTES)
 
 
 def _taken_back(request: web.Request) -> int:

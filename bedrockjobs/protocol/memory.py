@@ -11,8 +11,11 @@ import ctypes
 import gc
 from typing import Protocol
 
-from bedrockjobs.base.config import CONNECTION_BYTES_FREE, TRIM_BYTES
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE, LARGE_BYTES, TRIM_BYTES
 from bedrockjobs.base.errors import Unavailable
+
+_MMAP_THRESHOLD = -3
+"""What glibc's malloc.h calls M_MMAP_THRESHOLD."""
 
 
 def full() -> Unavailable:
@@ -108,9 +111,20 @@ class MemoryBudget:
             _return_to_system()
 
 
+def keep_large_apart() -> None:
+    """Let the system give large pieces of memory out one by one; without glibc this does nothing."""
+    allocator = _allocator()
+    if allocator is not None:
+        allocator.mallopt(_MMAP_THRESHOLD, LARGE_BYTES)
+
+
 def _return_to_system() -> None:
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError):  # no glibc: its allocator keeps what it likes
-        return
-    trim(0)
+    allocator = _allocator()
+    if allocator is not None:
+        allocator.malloc_trim(0)
+
+
+def _allocator() -> ctypes.CDLL | None:
+    """Return glibc; others keep what they like."""
+    allocator = ctypes.CDLL(None)
+    return allocator if hasattr(allocator, "malloc_trim") and hasattr(allocator, "mallopt") else None

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.fuzz import live
 from tests.fuzz.campaign import CORPUS, Campaign, grow, seeds_of
 from tests.fuzz.gates import Meter
 from tests.fuzz.targets import TARGETS
@@ -25,9 +26,15 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="where inputs are kept")
     parser.add_argument("--input", type=Path, help="one input to be read, instead")
     options = parser.parse_args()
-    names = options.targets or list(TARGETS)
+    try:
+        return 1 if _findings(options) else 0
+    finally:
+        live.close()
+
+
+def _findings(options: argparse.Namespace) -> int:
     found = 0
-    for name in names:
+    for name in options.targets or TARGETS:
         target = TARGETS[name]
         if options.input is not None:
             found += _one(Meter(target), options.input.read_bytes())
@@ -39,7 +46,7 @@ def main() -> int:
         for file in grow(target, report.fresh, report.findings, options.corpus):
             print(f"  wrote {file}", flush=True)
         found += len(report.findings)
-    return 1 if found else 0
+    return found
 
 
 def _one(meter: Meter, data: bytes) -> int:

@@ -7,7 +7,6 @@ after the end of the input, or says that it is at fault, is not.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
 import re
 import shutil
@@ -56,7 +55,6 @@ class _Site:
         self._runner = asyncio.Runner()
         self._server: Server | None = None
         self._inputs = 0
-        atexit.register(self.close)
 
     def send(self, data: bytes, *, raw: bool) -> None:
         """Send an input over a connection of its own, and look at what comes back."""
@@ -72,6 +70,7 @@ class _Site:
         if self._server is not None:
             self._runner.run(self._server.stop())
         self._runner.close()
+        logging.disable(logging.NOTSET)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _restart(self) -> None:
@@ -123,6 +122,12 @@ def _site() -> _Site:
     if not _sites:
         _sites.append(_Site())
     return _sites[0]
+
+
+def close() -> None:
+    """Stop the server, if one was started: it would keep the process alive, and nothing would be logged."""
+    while _sites:
+        _sites.pop().close()
 
 
 def _with_length(data: bytes) -> bytes:

@@ -32,6 +32,15 @@ async def test_a_load_balancer_names_the_server_as_it_likes(live: Live, path: st
     assert (await _get(live, "/ListJobs", Host=host)).code == 403
 
 
+@pytest.mark.parametrize("header", ["Host: local\x83", "Host: localhost\r\nOrigin: http://\x83"])
+async def test_a_header_that_is_not_utf_8_is_refused_like_others(live: Live, header: str) -> None:
+    async with await live.connect() as talk:
+        talk.send(f"POST /ListJobs HTTP/1.1\r\n{header}\r\nContent-Length: 0\r\n\r\n".encode("latin-1"))
+        reply = await talk.reply()
+    assert reply.code == 403
+    assert "?" in reply.json["detail"]
+
+
 async def test_probes_are_answered_below_the_root_path_too(serve: Serve) -> None:
     live = await serve(root_path="/queue")
     for path in PROBES:

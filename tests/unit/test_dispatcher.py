@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import SLEEP_S_MAX
 from bedrockjobs.base.errors import CommandError, NotFound, ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, CreateJob, GetJob, QueryJob
-from bedrockjobs.engine.dispatcher import SLEEP_S_MAX, Dispatcher
+from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, RunOpened
 from bedrockjobs.engine.handlers import failing
 from bedrockjobs.engine.handlers.context import Answer
@@ -185,6 +186,18 @@ async def test_a_failed_fsync_ends_the_server(bench: Bench, monkeypatch: pytest.
     assert not answer.done()
     with pytest.raises(Unavailable):
         bench.send(CreateJob(name="a"))
+
+
+async def test_a_look_whose_client_is_gone_is_not_done(bench: Bench) -> None:
+    def nobody(outcome: Outcome) -> bool:
+        raise AssertionError("it was answered")
+
+    look = bench.dispatcher.submit(QueryJob(job_id=1), nobody)
+    created = bench.dispatcher.submit(CreateJob(name="a"), lambda outcome: False)
+    bench.dispatcher.leave(look)
+    bench.dispatcher.leave(created)
+    assert '"name":"a"' in body(await bench.ask(QueryJob(job_id=1)))
+    assert bench.dispatcher.pending == 0
 
 
 async def test_a_job_that_reached_nobody_goes_back_as_it_was(bench: Bench) -> None:
