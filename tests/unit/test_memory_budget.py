@@ -79,7 +79,7 @@ def held() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 memory.keep_large_apart()
-b"x" * (32 * {MIB})  # freed: without what is tested, glibc takes pieces as large from its heap now
+b"x" * (30 * {MIB})  # freed: without what is tested, glibc takes pieces as large from its heap now
 before = held()
 many = [(b"x" * {LARGE_BYTES}, b"x" * 100_000) for _ in range(100)]
 small = [each for _, each in many]
