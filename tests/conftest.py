@@ -20,8 +20,8 @@ from tests.effort import PROFILE
 from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
 
 # The same examples in each run: a change is judged by what it changed. A nightly run looks for others.
-hypothesis_settings.register_profile("same", derandomize=True)
-hypothesis_settings.register_profile("random", derandomize=False)
+hypothesis_settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis_settings.register_profile("random", derandomize=False, deadline=None)
 hypothesis_settings.load_profile(PROFILE)
 
 # Tests may run as root, and the workers they start then do too, which a worker refuses unless it is told so.

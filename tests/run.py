@@ -34,6 +34,9 @@ FAST = [
 RELIABILITY = "tests/reliability"
 """Tests that load the machine themselves: nothing else runs beside them, and they write to the real disk."""
 
+STEP_S_MAX = 2400
+"""Time for one step, several times what it needs: each test has a limit of its own, the end of Python none."""
+
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2 << 30
 """Room there must be in memory for the files of all other tests, which are not about a disk."""
@@ -79,13 +82,23 @@ def run(commands: list[list[str]], environment: dict[str, str]) -> list[str]:
             subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
             for command, output in zip(commands, outputs, strict=True)
         ]
-        failed = [name for name, process in zip(names, running, strict=True) if process.wait()]
+        failed = [name for name, process in zip(names, running, strict=True) if status_of(process)]
         for name, output in zip(names, outputs, strict=True):
             if output is not None:
                 output.seek(0)
                 print(f"= {name}\n{output.read().decode(errors='replace')}", flush=True)
     print(f"= {time.monotonic() - began:.0f} s", flush=True)
     return failed
+
+
+def status_of(process: subprocess.Popen[bytes]) -> int:
+    """Return the exit status of a step; one that does not end is killed, which is a status as well."""
+    try:
+        return process.wait(STEP_S_MAX)
+    except subprocess.TimeoutExpired:
+        print(f"killed after {STEP_S_MAX} s", flush=True)
+        process.kill()
+        return process.wait()
 
 
 @contextmanager

@@ -34,9 +34,25 @@ PATTERNS = ("*", "*", "*", "[!u]*", "job/*", "job/a,job/b,job/c,child/x,parent/p
 class Load:
     """The clients of one test."""
 
-    def __init__(self, ledger: Ledger, seed: int, leaving: float = 0.0) -> None:
-        """Prepare; ``seed`` decides what each client does next, ``leaving`` how many takers do not wait."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        seed: int,
+        leaving: float = 0.0,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        connect: Callable[[int], Awaitable[Wire]] = Wire.connect,
+        leases: bool = True,
+    ) -> None:
+        """Prepare; ``seed`` decides what each client does next, ``leaving`` how many takers do not wait.
+
+        ``now`` and ``connect`` are of another world in a simulation; ``leases`` tells whether there are jobs
+        with a retryAfter.
+        """
         self.ledger = ledger
+        self.now = now
+        self.connect = connect
+        self._leases = leases
         self.leaving = leaving
         """Share of takers that are gone before their answer comes."""
         self._dice = random.Random(seed)
@@ -62,7 +78,7 @@ class Load:
     def server_is_gone(self) -> None:
         """Let the clients wait for another server."""
         self._up.clear()
-        self.ledger.killed(time.monotonic())
+        self.ledger.killed(self.now())
 
     def start(self, *, producers: int = CLIENTS, workers: int = CLIENTS) -> None:
         """Start clients."""
@@ -102,7 +118,7 @@ class Load:
         spec: dict[str, Any] = {"name": name, "data": {"token": self._token("j")}}
         if kind < 0.08:
             spec |= {"name": "parent/p", "data": {"token": self._token("p")}}
-        elif kind < 0.13:
+        elif kind < 0.13 and self._leases:
             spec |= {"name": "lease/l", "data": {"token": self._token("l")}, "retryAfter": "+1 SECONDS"}
         elif kind < 0.16:
             spec |= {"name": "again/r", "data": {"token": self._token("r")}, "repeat": "FINISHED, +1 SECONDS"}
@@ -246,17 +262,17 @@ class _Client:
 
     async def ask_all(self, requests: list[tuple[str, dict[str, Any]]]) -> list[Answer]:
         """Send requests at once, write down what becomes of each, and return the answers; raises Cut."""
-        wire, ledger = await self._connection(), self._load.ledger
+        wire, load = await self._connection(), self._load
         numbers = [self._send(wire, verb, asked) for verb, asked in requests]
         answers: list[Answer] = []
         try:
             async with asyncio.timeout(SILENCE_S):
                 for number in numbers:
                     answers.append(answer := await wire.receive())
-                    ledger.answered(number, time.monotonic(), answer.code, answer.reply)
+                    load.ledger.answered(number, load.now(), answer.code, answer.reply)
         except Cut:
             for number in numbers[len(answers) :]:
-                ledger.cut(number, time.monotonic())
+                load.ledger.cut(number, load.now())
             self._close()
             raise
         if answers[-1].closing:
@@ -268,10 +284,10 @@ class _Client:
         number = self._send(await self._connection(), verb, asked)
         await asyncio.sleep(seconds)
         self._close()
-        self._load.ledger.cut(number, time.monotonic())
+        self._load.ledger.cut(number, self._load.now())
 
     def _send(self, wire: Wire, verb: str, asked: dict[str, Any]) -> int:
-        number = self._load.ledger.sent(time.monotonic(), self.name, verb, dict(asked))
+        number = self._load.ledger.sent(self._load.now(), self.name, verb, dict(asked))
         wire.send(verb, asked)
         return number
 
@@ -279,7 +295,7 @@ class _Client:
         while self._wire is None:
             await self._load._up.wait()
             try:
-                self._wire = await Wire.connect(self._load.port)
+                self._wire = await self._load.connect(self._load.port)
             except OSError:
                 await asyncio.sleep(0.005)
         return self._wire

@@ -103,7 +103,7 @@ async def _work(wire: Wire, record: Path, trace: Trace, dice: random.Random) -> 
     wire.close()
 
 
-class _File:
+class DiskFile:
     """One file of the rebuilt disk: what is synced, and what was written since."""
 
     def __init__(self, content: bytes) -> None:
@@ -157,9 +157,9 @@ def _sectors(change: tuple[bytes, int, bytes]) -> Iterator[tuple[bytes, int, byt
 def disks(trace: Trace, states: int, seed: int) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield moments of a session, in order, and the two files as a cut at that moment may leave them."""
     dice = random.Random(seed)
-    records = list(_records(trace.record))
+    records = list(records_of(trace.record))
     cuts = sorted(dice.choices(range(len(records)), k=states))
-    files = (_File(trace.before), _File(b""))
+    files = (DiskFile(trace.before), DiskFile(b""))
     done = 0
     for cut in cuts:
         while done <= cut:
@@ -173,7 +173,7 @@ def disks(trace: Trace, states: int, seed: int) -> Iterator[tuple[int, bytes, by
         yield records[cut][4], files[0].after_a_cut(dice, how), files[1].after_a_cut(dice, how)
 
 
-def _records(record: bytes) -> Iterator[tuple[bytes, int, int, bytes, int]]:
+def records_of(record: bytes) -> Iterator[tuple[bytes, int, int, bytes, int]]:
     """Yield kind, file, offset and data of each record, and the size of the record up to its end."""
     at = 0
     while at + RECORD.size <= len(record):

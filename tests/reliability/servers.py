@@ -40,8 +40,15 @@ class Server:
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert self._process.stderr is not None
-        self._log = asyncio.create_task(self._process.stderr.read())
+        self._said: list[str] = []
+        self._news = asyncio.Event()
+        self._log = asyncio.create_task(self._listen(self._process.stderr))
         return self
+
+    async def _listen(self, log: asyncio.StreamReader) -> None:
+        async for line in log:
+            self._said.append(line.decode())
+            self._news.set()
 
     async def __aexit__(self, *_: object) -> None:
         """End the process if it still runs."""
@@ -59,6 +66,13 @@ class Server:
         assert found is not None, line
         return int(found[1])
 
+    async def says(self, words: str) -> None:
+        """Wait until it logs some words."""
+        async with asyncio.timeout(STARTED_S):
+            while not any(words in line for line in self._said):
+                self._news.clear()
+                await self._news.wait()
+
     @property
     def pid(self) -> int:
         """Return its pid."""
@@ -71,7 +85,8 @@ class Server:
     async def ended(self) -> tuple[int, str]:
         """Return its exit status, negative for a signal, and what it logged."""
         status = await asyncio.wait_for(self._process.wait(), STARTED_S)
-        return status, (await self._log).decode()
+        await self._log
+        return status, "".join(self._said)
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ must not begin anew in silence where something was lost.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -142,7 +143,8 @@ async def test_an_idle_server_notices_as_well(site: Site, suffix: str) -> None:
     await site.start()
     site.beside(suffix).unlink()
     assert await site.ended() == EXIT_DISK
-    assert f"{site.beside(suffix)} was removed" in site.log()
+    # A process of the server that opens the database just then makes some of these files anew.
+    assert re.search(f"{re.escape(str(site.beside(suffix)))} was (removed|replaced)", site.log())
 
 
 async def test_what_a_removed_log_held_is_not_lost(site: Site) -> None:

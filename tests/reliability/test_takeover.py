@@ -42,7 +42,7 @@ async def test_a_standby_that_is_told_to_go_ends(tmp_path: Path) -> None:
     async with Server(tmp_path / "jobs.db") as first:
         await first.listening()
         async with Server(tmp_path / "jobs.db", "--standby") as second:
-            await asyncio.sleep(1.0)
+            await second.says("Standing by")
             second.send(signal.SIGTERM)
             assert (await second.ended())[0] == 0
 

@@ -1,0 +1,79 @@
+"""Simulated histories: ``python -m tests.simulation --seeds 1-200000 --processes 2``.
+
+Prints each history that has a fault, with its number, and a line of counts; exits 1 where there was a fault.
+``--fault NAME`` plants one, to see that it is found; ``--show SEED`` lives through one history alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections import Counter
+
+from tests.reliability.faults import FAULTS
+from tests.reliability.shim import built
+
+
+def main() -> int:
+    """Run and return the exit status."""
+    parser = argparse.ArgumentParser("python -m tests.simulation")
+    parser.add_argument("--seeds", default="1-500", metavar="FROM-TO", help="which histories")
+    parser.add_argument("--processes", type=int, default=1, help="how many share them")
+    parser.add_argument("--fault", default="", choices=["", *FAULTS], help="a fault to plant")
+    parser.add_argument("--durability", default="full", help="as of the server")
+    parser.add_argument("--until-found", action="store_true", help="end at the first fault")
+    parser.add_argument("--show", type=int, metavar="SEED", help="one history, with its digest and counts")
+    parser.add_argument(
+        "--digests", action="store_true", help="print what each history can be known again by"
+    )
+    options = parser.parse_args()
+    if options.show is not None:
+        options.seeds, options.digests = f"{options.show}-{options.show}", True
+    first, _, last = options.seeds.partition("-")
+    if "SIMULATION_DISK" not in os.environ:
+        return _shared(int(first), int(last or first), options.processes)
+    return _simulated(range(int(first), int(last or first) + 1), options)
+
+
+def _shared(first: int, last: int, processes: int) -> int:
+    """Give each process its share, below a disk that can fail."""
+    environment = {**os.environ, "LD_PRELOAD": str(built()), "SIMULATION_DISK": "1", "PYTHONHASHSEED": "0"}
+    share = -(-(last - first + 1) // processes)
+    command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+    running = [
+        subprocess.Popen(
+            [*command, "--seeds", f"{begin}-{min(begin + share - 1, last)}"],
+            env=environment,
+        )
+        for begin in range(first, last + 1, share)
+    ]
+    return max(process.wait() for process in running)
+
+
+def _simulated(seeds: range, options: argparse.Namespace) -> int:
+    from tests.simulation.world import simulate
+
+    if options.fault:
+        FAULTS[options.fault](seeds[0])
+    counts: Counter[str] = Counter()
+    faulty = 0
+    for seed in seeds:
+        outcome = simulate(seed, durability=options.durability)
+        counts.update(outcome.report.counts)
+        if options.digests:
+            print(f"seed {seed}: digest {outcome.digest}", flush=True)
+        if outcome.report.faults:
+            faulty += 1
+            print(f"seed {seed}: {outcome.report}", flush=True)
+            if options.until_found:
+                break
+    print(
+        f"seeds {seeds[0]} to {seeds[-1]}: {faulty} with a fault; {dict(sorted(counts.items()))}", flush=True
+    )
+    return 1 if faulty else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""One life of a server: real engine, dispatcher and connections, simulated threads, sockets and disk."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from unittest.mock import patch
+
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.engine import dispatcher as engine_dispatcher
+from bedrockjobs.engine.dispatcher import Dispatcher
+from bedrockjobs.engine.events import Listeners
+from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.observe.stats import Stats
+from bedrockjobs.protocol.connection import RawConnection
+from bedrockjobs.protocol.connections import Connections
+from bedrockjobs.service import Service
+from bedrockjobs.store.sqlite import SQLiteEngine
+from tests.simulation.disk import POWER_GONE, Disk
+from tests.simulation.loop import LIFE, Mortal, VirtualClock, VirtualLoop
+
+COMMIT_S = 0.004
+"""The longest commit."""
+
+
+class Life(Mortal):
+    """A server from its start to its end, whichever that is."""
+
+    def __init__(self, loop: VirtualLoop, clock: VirtualClock, disk: Disk, settings: Settings) -> None:
+        """Prepare; ``start`` begins it."""
+        self._loop = loop
+        self._clock = clock
+        self._disk = disk
+        self._settings = settings
+        self.engine: SQLiteEngine | None = None
+        self.over: asyncio.Future[str] = loop.create_future()
+        """Gets why it is over, unless somebody else ends it: ``power`` or ``failure``."""
+
+    def start(self, dice: random.Random) -> None:
+        """Open the database; raises sqlite3.Error, or what else the disk lets happen."""
+        self._within(self._start, dice)
+
+    def _start(self, dice: random.Random) -> None:
+        clock, settings = self._clock, self._settings
+        self.engine = SQLiteEngine(self._disk.path, settings, clock)
+        # Short logs: they begin anew while the server runs, and what they hold is copied.
+        self.engine._execute(f"PRAGMA wal_autocheckpoint = {dice.choice((4, 30, 200))}")
+        notifier, workers, stats = Notifier(), WorkerRegistry(clock, clock), Stats()
+        with patch.object(engine_dispatcher, "CommitThread", lambda: _Commits(self._loop, dice)):
+            dispatcher = Dispatcher(
+                self.engine,
+                clock,
+                settings,
+                lambda error: self._ends("failure"),
+                workers=workers,
+                minutes=stats,
+                listeners=Listeners([workers, stats, notifier]),
+            )
+        nobody: Any = None  # no command of a simulation is done by a reader
+        self._service = Service(dispatcher, nobody, workers, notifier, clock, settings)
+        self._connections = Connections(self._service, clock, settings)
+        dispatcher.start()
+
+    def accept(self, link: asyncio.Transport) -> None:
+        """Take a new connection."""
+        protocol = RawConnection(self._connections, _no_http)
+        link.set_protocol(_Served(self, protocol))
+        self._within(protocol.connection_made, link)
+
+    def _within(self, call: Callable[..., object], *args: Any) -> None:
+        """Call something that belongs to this life."""
+        if not self.alive:
+            return
+        before = LIFE.set(self)
+        try:
+            call(*args)
+        finally:
+            LIFE.reset(before)
+        self.look()
+
+    def look(self) -> None:
+        """See whether the power is gone: then nothing follows."""
+        if self.alive and self._disk.happened & POWER_GONE:
+            self._ends("power")
+
+    def _ends(self, why: str) -> None:
+        self.alive = False
+        if not self.over.done():
+            self.over.set_result(why)
+
+    def die(self) -> None:
+        """End at once."""
+        self._ends("killed")
+
+    async def stop(self) -> None:
+        """End as on SIGTERM; to be awaited in a task of its own, which ends with this life."""
+        LIFE.set(self)
+        await self._service.drain()
+        await self._connections.close()
+
+    def close(self) -> None:
+        """Let go of the files; where the life is over this no longer changes any that count."""
+        self.alive = False
+        if self.engine is not None:
+            with suppress(sqlite3.Error, OSError):
+                self.engine.close()
+
+
+class _Served(asyncio.Protocol):
+    """The server's end of a connection, whose callbacks belong to its life."""
+
+    def __init__(self, life: Life, protocol: RawConnection) -> None:
+        self._life = life
+        self._protocol = protocol
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return object.__getattribute__(self, name)
+        call = getattr(self._protocol, name)
+        return lambda *args: self._life._within(call, *args)
+
+
+class _Commits:
+    """The thread that commits, without a thread."""
+
+    def __init__(self, loop: VirtualLoop, dice: random.Random) -> None:
+        self._loop = loop
+        self._dice = dice
+        self._left = 0
+        self.start = lambda: None
+        self.is_alive = lambda: True
+
+    def put(self, commit: Callable[[], None]) -> None:
+        """Commit in a moment."""
+        self._left += 1
+        self._loop.call_later(self._dice.random() * COMMIT_S, self._do, commit)
+
+    def _do(self, commit: Callable[[], None]) -> None:
+        self._left -= 1
+        commit()
+
+    async def end(self) -> None:
+        """Wait until all is committed."""
+        while self._left:
+            await asyncio.sleep(COMMIT_S)
+
+
+def _no_http() -> asyncio.Protocol:
+    raise AssertionError("clients of a simulation do not speak HTTP")

@@ -1,0 +1,64 @@
+"""Simulated histories: no answer that a server which keeps its promises could not have given.
+
+The nightly command, and how one history is lived through again, are in ``__main__.py``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.effort import examples
+from tests.reliability.faults import FAULTS
+from tests.reliability.shim import built
+
+SHARES = 4
+SEEDS = examples(500, night=20_000)
+"""Histories of one run; the nightly command goes through ten times as many as a night of these tests."""
+
+FOUND_WITHIN = 60
+"""Histories within which a planted fault must be found."""
+
+
+def simulated(*arguments: str) -> tuple[int, str]:
+    """Run the simulation; return its exit status and what it printed."""
+    built()  # which skips without a compiler
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.timeout(examples(240, night=7_200))
+def test_no_history_has_a_fault(share: int) -> None:
+    size = SEEDS // SHARES
+    first = share * size + 1
+    status, told = simulated("--seeds", f"{first}-{first + size - 1}")
+    assert status == 0, told
+    for kind in ("ended: failure", "ended: killed", "ended: power", "ended: stopped", "clock set",
+                 "changed by others", "hand-outs lost with their answer"):  # fmt: skip
+        assert f"'{kind}': " in told, "what the histories are about did not happen"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(fault: str) -> None:
+    status, told = simulated("--seeds", f"1-{FOUND_WITHIN}", "--fault", fault, "--until-found")
+    assert status == 1, told
+    assert "faults: " in told
+
+
+def test_what_a_power_cut_takes_is_found() -> None:
+    """The control of the disk: without a sync, acknowledged jobs are lost."""
+    status, told = simulated("--seeds", f"1-{FOUND_WITHIN}", "--durability", "relaxed", "--until-found")
+    assert status == 1, told
+    assert "lost" in told or "invented" in told or "reused" in told, told
+
+
+def test_a_number_is_always_the_same_history() -> None:
+    _, alone = simulated("--show", "7")
+    _, among_others = simulated("--seeds", "5-7", "--digests")
+    digest = alone.splitlines()[0]
+    assert digest.startswith("seed 7: digest ")
+    assert digest in among_others.splitlines()
