@@ -35,7 +35,7 @@ RELIABILITY = "tests/reliability"
 """Tests that load the machine themselves: nothing else runs beside them, and they write to the real disk."""
 
 STEP_S_MAX = 2400
-"""Time for one step, several times what it needs: each test has a limit of its own, the end of Python none."""
+"""Time for one step, several times what it needs: a test has a limit of its own, the end of Python none."""
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2 << 30

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -194,27 +194,30 @@ class Dispatcher:
             self._rest()
             return
         self._open = True
-        self._run(None, submissions, careful)
+        self._run(self._transaction(submissions, careful=careful), submissions, careful)
 
-    def _run(self, unit: Unit | None, submissions: list[Submission], careful: bool) -> None:
-        """Do a transaction; what its unit has to load comes first, a slice in each turn of the loop."""
+    def _run(self, transaction: Iterator[None], submissions: list[Submission], careful: bool) -> None:
+        """Do a transaction, or the next slice of one that is long: others have their turn in between."""
         try:
-            unit = unit or self._begin(submissions, careful=careful)
-            if unit is None:
-                return
-            if not unit.load():
-                self._loop.call_soon(self._run, unit, submissions, careful)
-                return
-            work = self._batch.run(unit, submissions, careful=careful)
-            self._gathered.extendleft(reversed(work.left))
-            if not unit.changed:
-                self._engine.commit()  # nothing to write: the disk is not asked
-                self._committed(submissions, work, None)
-                return
+            for _ in transaction:
+                self._loop.call_soon(self._run, transaction, submissions, careful)
+                break
         except Exception as error:
             self._failed(submissions, error, careful=careful)
+
+    def _transaction(self, submissions: list[Submission], *, careful: bool) -> Iterator[None]:
+        unit = self._begin(submissions, careful=careful)
+        if unit is None:
             return
-        self._commits.put(lambda: self._commit(submissions, work))
+        while not unit.load():
+            yield
+        work = yield from self._batch.run(unit, submissions, careful=careful)
+        self._gathered.extendleft(reversed(work.left))
+        if unit.changed:
+            self._commits.put(lambda: self._commit(submissions, work))
+        else:
+            self._engine.commit()  # nothing to write: the disk is not asked
+            self._committed(submissions, work, None)
 
     def _begin(self, submissions: list[Submission], *, careful: bool) -> Unit | None:
         """Begin a transaction; return None where another process has the database, to try again later."""

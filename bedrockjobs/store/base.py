@@ -7,7 +7,7 @@ another: an open transaction with the rows as it sees them. Handlers see nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
@@ -196,8 +196,8 @@ class Unit(Protocol):
         """Return the queued schedules on all hosts that are due and not paused, the oldest first."""
         ...
 
-    def repeating(self) -> list[Job]:
-        """Return all jobs with a repeat, by name, damaged ones as DamagedJobs."""
+    def repeating(self) -> Iterator[Job]:
+        """Yield all jobs with a repeat, by name, damaged ones as DamagedJobs; each is read when it comes."""
         ...
 
     def named(self, name: str, limit: int) -> list[Job]:

@@ -140,7 +140,7 @@ SELECT min(expires) FROM jobs WHERE expires <> '';
 
 -- name: repeating
 -- All that repeats.
-SELECT {columns} FROM jobs WHERE repeat <> '' ORDER BY name, jobID;
+SELECT jobID FROM jobs WHERE repeat <> '' ORDER BY name, jobID;
 
 -- name: named
 -- The first jobs of a name.

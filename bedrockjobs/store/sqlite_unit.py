@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -284,9 +285,10 @@ class SQLiteUnit:
         self._facts.look_for_expiry()  # anew, when these have been dealt with
         return self._jobs("expired", now, limit)
 
-    def repeating(self) -> list[Job]:
-        """Return all jobs with a repeat, by name."""
-        return self._jobs("repeating")
+    def repeating(self) -> Iterator[Job]:
+        """Yield all jobs with a repeat, by name."""
+        for (job_id,) in self._execute(SQL["repeating"]).fetchall():
+            yield from self._jobs("job_by_id", job_id)
 
     def named(self, name: str, limit: int) -> list[Job]:
         """Return the first jobs of a name, by jobID, whatever their state."""

@@ -25,6 +25,7 @@ from bedrockjobs.base.config import (
     OTHER_ESCAPES_MAX,
     PATTERNS_MAX,
     SCHEDULES_PER_SYNC_MAX,
+    SLICE,
 )
 from bedrockjobs.base.settings import Settings
 from tests.protocol.spent import LOOP_S_MAX, Spender, watched
@@ -121,6 +122,24 @@ async def test_no_request_keeps_the_loop(server: Spender, kind: str) -> None:
     print(f"{kind}: {spent_s * 1000:.0f} ms, {reply.status}")
     assert spent_s < LOOP_S_MAX
     assert reply.code != 500
+
+
+async def test_long_work_is_done_in_slices(tmp_path: Path) -> None:
+    most = Settings().patterns_waiting_max
+    names = [f"s/{number}" for number in range(SCHEDULES_PER_SYNC_MAX)]
+    assert len(names) > 10 * SLICE
+    with watched(tmp_path / "jobs.db") as server:
+        async with AsyncExitStack() as stack:
+            for number in range(5):
+                waiter = await stack.enter_async_context(await Talk.open(server.port))
+                waiter.send(request("GetJob", names=patterns(number, most // 5), connection="wait"))
+            for repeat in ("@daily", "@weekly", ""):
+                schedules = [{"name": name, "repeat": f"CRON {repeat}"} for name in names] if repeat else []
+                sync = post("SyncSchedules", {"source": "s", "schedules": schedules, "prune": True})
+                reply, longest_s = await server.longest(sync)
+                print(f"{len(schedules)} schedules {repeat}: {longest_s * 1000:.0f} ms in one piece")
+                assert reply.code == 200
+                assert longest_s < LOOP_S_MAX
 
 
 async def test_each_limit_is_named_where_it_is_passed(server: Spender) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Generator, Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import SLICE
 from bedrockjobs.base.errors import BadArguments, WrongState
 from bedrockjobs.commands import JobSpec, SyncSchedules
 from bedrockjobs.engine.handlers import families
@@ -17,49 +22,72 @@ from bedrockjobs.job.rows import Job
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.base import Plan
 
+T = TypeVar("T")
+
 
 @handles(SyncSchedules, plan=lambda _: Plan(everything=True))
-def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
+def sync_schedules(context: Context, command: SyncSchedules) -> Generator[None, None, Answer]:
     """Add, change and remove a source's schedules; answers their names."""
-    specs = _checked(context, command)
-    ours = {row.name: row for row in context.unit.repeating() if row.options.source == command.source}
-    for name in specs.keys() - ours.keys():
-        if context.unit.named(name, 1):
-            raise WrongState("Name is taken", f"schedules: a job {name} exists that is not of this source")
+    specs: dict[str, JobSpec] = {}
+    for some in _slices(enumerate(command.schedules)):
+        yield
+        for place, spec in some:
+            _check(context, place, spec, before=specs)
+            specs[spec.name] = spec
+    ours: dict[str, Job] = {}
+    for rows in _slices(context.unit.repeating()):
+        yield
+        ours.update((row.name, row) for row in rows if row.options.source == command.source)
     added = [name for name in specs if name not in ours]
+    for names in _slices(added):
+        yield
+        for name in names:
+            if context.unit.named(name, 1):
+                words = f"schedules: a job {name} exists that is not of this source"
+                raise WrongState("Name is taken", words)
     removed = [name for name in ours if name not in specs] if command.prune else []
-    changed = [name for name in specs if name in ours and _differs(ours[name], specs[name], command.source)]
+    changed: list[str] = []
+    for names in _slices(name for name in specs if name in ours):
+        yield
+        changed += [name for name in names if _differs(ours[name], specs[name], command.source)]
     if not command.dry_run:
-        for name in added:
-            create(context, specs[name], command.source)
-        for name in changed:
-            _change(context, ours[name], specs[name], command.source)
-        for name in removed:
-            _remove(context, ours[name])
+        for names in _slices((*added, *changed, *removed)):
+            yield
+            for name in names:
+                if name not in ours:
+                    create(context, specs[name], command.source)
+                elif name in specs:
+                    _change(context, ours[name], specs[name], command.source)
+                else:
+                    _remove(context, ours[name])
         if added or changed or removed:
             detail = f"{len(added)} added, {len(changed)} changed, {len(removed)} removed"
             context.note("synced", name=command.source, by=command.by, detail=detail)
-    unchanged = [name for name in specs if name in ours and name not in changed]
+    others = specs.keys() & ours.keys() - set(changed)
+    unchanged = [name for name in specs if name in others]
     return Answer(
         jsontext.dump({"added": added, "changed": changed, "removed": removed, "unchanged": unchanged})
     )
 
 
-def _checked(context: Context, command: SyncSchedules) -> dict[str, JobSpec]:
-    specs: dict[str, JobSpec] = {}
-    for place, spec in enumerate(command.schedules):
-        if spec.name in specs:
-            raise BadArguments("Malformed schedules", f"schedules.{place}.name: expected a name once")
-        if not repeats.is_cron(spec.repeat):
-            raise BadArguments("Malformed repeat", f"schedules.{place}.repeat: expected CRON ...")
-        if spec.unique or spec.parent_job_id or spec.mock_request or spec.retry_after:
-            raise BadArguments(
-                "Malformed schedules",
-                f"schedules.{place}: expected no unique, parentJobID, mockRequest or retryAfter",
-            )
-        check_repeat(context, spec.repeat)
-        specs[spec.name] = spec
-    return specs
+def _slices(items: Iterable[T]) -> Iterator[list[T]]:
+    """Yield so many items at a time as are dealt with before others have a turn."""
+    left = iter(items)
+    while some := list(islice(left, SLICE)):
+        yield some
+
+
+def _check(context: Context, place: int, spec: JobSpec, *, before: Container[str]) -> None:
+    if spec.name in before:
+        raise BadArguments("Malformed schedules", f"schedules.{place}.name: expected a name once")
+    if not repeats.is_cron(spec.repeat):
+        raise BadArguments("Malformed repeat", f"schedules.{place}.repeat: expected CRON ...")
+    if spec.unique or spec.parent_job_id or spec.mock_request or spec.retry_after:
+        raise BadArguments(
+            "Malformed schedules",
+            f"schedules.{place}: expected no unique, parentJobID, mockRequest or retryAfter",
+        )
+    check_repeat(context, spec.repeat)
 
 
 def _wanted(spec: JobSpec, source: str) -> dict[str, str]:
