@@ -45,6 +45,11 @@ class Malformed(ValueError):
     """The text is not in the grammar."""
 
 
+def is_cron(repeat: str) -> bool:
+    """Tell whether a repeat is a cron schedule."""
+    return repeat.lstrip(" \t\r\n")[:5].upper() in ("CRON ", "CRON\t")
+
+
 def modifiers(text: str, *, repeat: bool) -> list[str]:
     """Split a comma list of modifiers, in upper case; START OF HOUR counts only in a ``repeat``."""
     found = [part.strip() for part in text.upper().split(",")]
@@ -116,7 +121,7 @@ def next_run(text: str, mode: str, *, scheduled: str, started: str, now: datetim
 
     ``scheduled`` and ``started`` are stamps, ``started`` perhaps empty; ``now`` is the moment of the finish.
     """
-    if text.lstrip(" \t\r\n")[:5].upper() in ("CRON ", "CRON\t"):
+    if is_cron(text):
         return _next_tick(text, now)
     base, steps = split_repeat(text, mode)
     start = now

@@ -1,6 +1,6 @@
 """The rows of the reference model, and the rules that hold for every command: families, runs, moments.
 
-Knows nothing of commands; ``tests/model.py`` adds one method for each.
+Knows nothing of commands; ``model_runs.py`` and ``model.py`` add one method for each.
 """
 
 from __future__ import annotations

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import socket
-import sqlite3
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import (
     ANSWER_BYTES_MAX,
     CRASH_PATTERNS_MAX,
@@ -37,9 +32,8 @@ from bedrockjobs.base.config import (
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.protocol.connections import Connections
-from tests.conftest import Live, Serve
-from tests.protocol.talk import Reply, post, request
+from tests.conftest import Live
+from tests.protocol.talk import Reply
 
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 """What is refused does not depend on the event loop; one is enough."""
@@ -61,9 +55,6 @@ async def check(live: Live, verb: str, within: dict[str, Any], beyond: dict[str,
 
 def _header(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-# --- parts of the protocol -------------------------------------------------------------------------------
 
 
 async def test_name(live: Live) -> None:
@@ -251,6 +242,29 @@ async def test_sql_text(live: Live) -> None:
     await check(live, "Query", {"query": within}, {"query": within + ";"}, "402 Malformed query")
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO jobs (created) VALUES ('x');",
+        "DELETE FROM jobs;",
+        "ATTACH '/tmp/x.db' AS x;",
+        "PRAGMA journal_mode = DELETE;",
+        "VACUUM INTO '/tmp/x.db';",
+        "SELECT load_extension('x');",
+        "SELECT 1; SELECT 2;",
+        "CREATE TEMP TABLE t (a);",
+        "BEGIN IMMEDIATE;",
+        "DROP TABLE jobs;",
+        ";",
+    ],
+)
+async def test_queries_that_would_do_something(live: Live, sql: str) -> None:
+    await live.ask("CreateJob", name="kept")
+    assert (await live.ask("Query", query=sql)).code in (402, 502)
+    assert (await live.http("Query", {"query": sql})).code in (400, 500)
+    assert (await live.ask("GetJob", name="kept")).json["jobID"] == 1
+
+
 async def test_crash_patterns(live: Live) -> None:
     for start in range(0, CRASH_PATTERNS_MAX, PATTERNS_MAX):
         names = json.dumps([f"c{n}" for n in range(start, start + PATTERNS_MAX)])
@@ -277,191 +291,3 @@ async def test_jobs_that_one_take_fails_on_its_way(live: Live) -> None:
 async def test_the_port_of_bedrock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BEDROCKJOBS_PORT", raising=False)
     assert Settings().port == DEFAULT_PORT == 8888
-
-
-# --- settings --------------------------------------------------------------------------------------------
-
-
-async def test_connections(serve: Serve) -> None:
-    live = await serve(connections_max=3)
-    talks = [await live.connect() for _ in range(3)]
-    for talk in talks:
-        assert (await talk.ask("Ping")).code == 200
-    for data in (request("Ping"), post("Ping")):
-        refused = await live.connect()
-        refused.send(data)
-        reply = await refused.reply()
-        assert (reply.status, reply.headers["connection"]) == ("503 Too many connections", "close")
-        assert await refused.ended() == b""
-    assert (await talks[0].ask("Ping")).code == 200
-    await talks[1].close()
-    await live.connections(2)
-    assert (await live.ask("Ping")).code == 200
-    talks[2].send(request("GetJob", name="w", Connection="wait", timeout=60_000))
-    await live.waiting(1)
-    assert (await talks[0].ask("CreateJob", name="w")).code == 200
-    assert (await talks[2].reply()).code == 200
-
-
-async def test_connections_per_address(live: Live) -> None:
-    settings = Settings(connections_per_address_max=2)
-    connections = Connections(live.server.service, SystemClock(), settings)
-    made: list[Any] = [object() for _ in range(6)]
-    assert [connections.admit(each, "192.0.2.1") for each in made[:3]] == [True, True, False]
-    assert connections.admit(made[3], "192.0.2.2"), "another address has its own"
-    assert all(connections.admit(object(), "127.0.0.1") for _ in range(5)), "this machine has no limit"  # type: ignore[arg-type]
-    connections.dismiss(made[0], "192.0.2.1")
-    assert connections.admit(made[4], "192.0.2.1")
-    assert not connections.admit(made[5], "192.0.2.1")
-
-
-async def test_pending_commands(serve: Serve) -> None:
-    live = await serve(pending_max=5)
-    talk = await live.connect()
-    talk.send(b"".join(request("CreateJob", name="p") for _ in range(20)))
-    replies = [await talk.reply() for _ in range(20)]
-    refused = [reply for reply in replies if reply.code != 200]
-    assert {reply.status for reply in refused} == {"503 Too many commands are waiting"}
-    assert refused[0].headers["error"] == "try again in a moment"
-    rows = (await live.ask("Query", query="SELECT count(*) FROM jobs;")).json
-    assert rows == [[20 - len(refused)]], "nothing of a refused command was done"
-    assert (await live.ask("CreateJob", name="p")).code == 200
-
-
-async def test_waiting_commands_are_not_pending(serve: Serve) -> None:
-    live = await serve(pending_max=2)
-    for count in range(1, 6):
-        talk = await live.connect()
-        talk.send(request("GetJob", name="w", Connection="wait", timeout=60_000))
-        await live.waiting(count)
-    await live.until(lambda: live.server.dispatcher.pending == 0)
-    assert (await live.ask("CreateJob", name="w")).code == 200
-
-
-async def test_commands_of_one_commit(serve: Serve) -> None:
-    live = await serve(batch_max=10, pipelined_max=1000)
-    talk = await live.connect()
-    before = live.server.dispatcher.commits
-    talk.send(b"".join(request("CreateJob", name="b") for _ in range(500)))
-    for _ in range(500):
-        assert (await talk.reply()).code == 200
-    commits = live.server.dispatcher.commits - before
-    assert commits >= 50, "no commit has more than batch_max"
-    assert commits < 250, "but commands share commits"
-
-
-async def test_http_head(serve: Serve) -> None:
-    live = await serve(head_bytes_max=2_000)
-    assert (await live.http("Ping", None, X="y" * 1_900)).code == 200
-    reply = await live.http("Ping", None, X="y" * 2_100)
-    assert (reply.code, reply.json["code"]) == (400, 400)
-
-
-async def test_body(serve: Serve) -> None:
-    live = await serve(body_bytes_max=100_000)
-    room = 100_000 - len('{"name":"b","data":{"x":""}}')
-    body = '{"name":"b","data":{"x":"%s"}}'
-    assert (await live.http("CreateJob", body % ("y" * room))).code == 200
-    reply = await live.http("CreateJob", body % ("y" * (room + 1)))
-    assert (reply.code, reply.json["code"]) == (413, 413)
-    for data, code in ((body % ("y" * room), 200), (body % ("y" * (room + 1)), 413)):
-        talk = await live.connect()
-        talk.send(f"CreateJob\r\nContent-Length: {len(data)}\r\n\r\n{data}")
-        assert (await talk.reply()).code == code
-    for size, code in ((99_900, 200), (100_001, 413)):
-        talk = await live.connect()
-        talk.send(f"CreateJob\r\nname: h\r\nx: {'y' * (size - 22)}\r\n\r\n")
-        assert (await talk.reply()).code == code
-
-
-async def test_headers(serve: Serve) -> None:
-    live = await serve(headers_max=10)
-    for count, code in ((10, 200), (11, 400)):
-        talk = await live.connect()
-        talk.send("Ping\r\n" + "a: b\r\n" * count + "\r\n")
-        assert (await talk.reply()).code == code
-        talk = await live.connect()
-        talk.send(
-            "POST /Ping HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
-            + "a: b\r\n" * (count - 2)
-            + "\r\n"
-        )
-        assert (await talk.reply()).code == code
-
-
-async def test_query_time_and_rows_and_bytes(serve: Serve) -> None:
-    live = await serve(query_s=0.1, query_rows_max=10, query_bytes_max=1_024)
-    many = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c LIMIT %d) SELECT x FROM c;"
-    assert len((await live.ask("Query", query=many % 10)).json) == 10
-    assert (await live.ask("Query", query=many % 11)).status == "502 Too many rows"
-    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c) SELECT max(x) FROM c;"
-    assert (await live.ask("Query", query=endless)).status == "555 Timeout"
-    assert (await live.http("Query", {"query": endless})).code == 504
-    large = "SELECT hex(zeroblob(%d)) AS x;"
-    assert (await live.ask("Query", query=large % 500)).code == 200
-    assert (await live.ask("Query", query=large % 600)).status == "502 Answer too large"
-    assert (await live.ask("Query", query="SELECT zeroblob(1000000000);")).code == 502
-    assert (await live.ask("Query", query="SELECT 1;")).json == [[1]]
-
-
-async def test_queries_at_once(serve: Serve) -> None:
-    live = await serve(query_s=0.3, query_waiting_max=2)
-    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c) SELECT max(x) FROM c;"
-    asked = [live.ask("Query", query=endless) for _ in range(4)]
-    found = sorted(reply.status for reply in await asyncio.gather(*asked))
-    assert found == ["429 Too many queries", "429 Too many queries", "555 Timeout", "555 Timeout"]
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "INSERT INTO jobs (created) VALUES ('x');",
-        "DELETE FROM jobs;",
-        "ATTACH '/tmp/x.db' AS x;",
-        "PRAGMA journal_mode = DELETE;",
-        "VACUUM INTO '/tmp/x.db';",
-        "SELECT load_extension('x');",
-        "SELECT 1; SELECT 2;",
-        "CREATE TEMP TABLE t (a);",
-        "BEGIN IMMEDIATE;",
-        "DROP TABLE jobs;",
-        ";",
-    ],
-)
-async def test_queries_that_would_do_something(live: Live, sql: str) -> None:
-    await live.ask("CreateJob", name="kept")
-    assert (await live.ask("Query", query=sql)).code in (402, 502)
-    assert (await live.http("Query", {"query": sql})).code in (400, 500)
-    assert (await live.ask("GetJob", name="kept")).json["jobID"] == 1
-
-
-async def test_drain_time(serve: Serve) -> None:
-    """A client that reads nothing holds a stopping server up for drain_s, not longer."""
-    live = await serve(drain_s=0.3)
-    await live.ask("CreateJob", name="big", data='{"x":"' + "y" * 4_000_000 + '"}')
-    client = socket.socket()
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.connect(("127.0.0.1", live.port))
-    before = live.server.dispatcher.commands
-    client.sendall(request("QueryJob", jobID=1))
-    await live.until(lambda: live.server.dispatcher.commands > before)
-    async with asyncio.timeout(5):
-        await live.server.stop()
-    client.close()
-
-
-async def test_a_locked_database_is_busy_after_its_time(serve: Serve) -> None:
-    live = await serve(busy_s=0.2)
-    other = sqlite3.connect(live.server.settings.database, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    reply = await live.ask("CreateJob", name="b")
-    assert reply.status == "503 Database busy"
-    other.execute("ROLLBACK")
-    other.close()
-    assert (await live.ask("CreateJob", name="b")).json == {"jobID": 1}
-
-
-async def test_the_log_is_grown_at_start(serve: Serve) -> None:
-    live = await serve(wal_bytes=2 * 1024 * 1024)
-    assert Path(live.server.settings.database + "-wal").stat().st_size >= 2 * 1024 * 1024
-    assert (await live.ask("CreateJob", name="b")).json == {"jobID": 1}

@@ -233,4 +233,13 @@ def between(text: str, low: float, high: float, since: datetime) -> bool:
     return low - 0.001 <= (moment(text) - since).total_seconds() <= high + 0.001
 
 
-__all__ = ["LONG_MS", "START", "Site", "between", "moment", "stamp"]
+async def failed_once_more(site: Site, name: str = "a", **more: object) -> str:
+    """Wait until the job is due, take it and fail it; return its new nextRun."""
+    (row,) = await site.select(f"SELECT jobID, nextRun FROM jobs WHERE name = '{name}'")
+    if row["nextRun"] > site.now:
+        await site.until_time(row["nextRun"])
+    await site.fail(await site.take(name), **more)
+    return str((await site.row(row["jobID"]))["nextRun"])
+
+
+__all__ = ["LONG_MS", "START", "Site", "between", "failed_once_more", "moment", "stamp"]

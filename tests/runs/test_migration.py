@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from zlib import crc32
 
@@ -31,17 +32,20 @@ UPDATE meta SET value = 6 WHERE key IN ('nextJobID', 'nextRunID');
 """
 
 
+def database(path: Path, version: int, *scripts: str) -> Path:
+    """Make a database of a version by its scripts; return its path."""
+    with closing(sqlite3.connect(path)) as connection:
+        for script in scripts:
+            connection.executescript(script)
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.commit()
+    return path
+
+
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
     """Return a database of version 1 with a job of each kind."""
-    path = tmp_path / "old.db"
-    connection = sqlite3.connect(path)
-    connection.executescript(OLD)
-    connection.executescript(ROWS)
-    connection.execute("PRAGMA user_version = 1")
-    connection.commit()
-    connection.close()
-    return path
+    return database(tmp_path / "old.db", 1, OLD, ROWS)
 
 
 def described(path: Path) -> dict[str, object]:
@@ -104,18 +108,13 @@ async def test_its_schedules_go_on(old: Path, open_site: Open) -> None:
 VERSION_2 = Path(__file__).with_name("schema_2.sql").read_text()
 """A database as a server of version 2 left it, with jobs in every state; recorded, not written by hand."""
 
+NO_CLOCK_WAS_SET = "UPDATE meta SET value = '2026-11-21 03:29:56' WHERE key = 'seen';"
+
 
 @pytest.fixture
 def second(tmp_path: Path) -> Path:
     """Return a database of version 2."""
-    path = tmp_path / "second.db"
-    connection = sqlite3.connect(path)
-    connection.executescript(VERSION_2)
-    connection.execute("UPDATE meta SET value = '2026-11-21 03:29:56' WHERE key = 'seen'")  # no clock was set
-    connection.execute("PRAGMA user_version = 2")
-    connection.commit()
-    connection.close()
-    return path
+    return database(tmp_path / "second.db", 2, VERSION_2, NO_CLOCK_WAS_SET)
 
 
 async def test_version_2_equals_a_new_one_and_the_log_says_what_was_done(
@@ -192,14 +191,7 @@ UPDATE meta SET value = 5 WHERE key = 'nextJobID';
 @pytest.fixture
 def third(tmp_path: Path) -> Path:
     """Return a database of version 3, with a schedule."""
-    path = tmp_path / "third.db"
-    connection = sqlite3.connect(path)
-    connection.executescript(VERSION_3)
-    connection.executescript(CRONS)
-    connection.execute("PRAGMA user_version = 3")
-    connection.commit()
-    connection.close()
-    return path
+    return database(tmp_path / "third.db", 3, VERSION_3, CRONS)
 
 
 async def test_version_3_equals_a_new_one_with_checksums_and_a_view(

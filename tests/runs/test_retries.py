@@ -1,23 +1,10 @@
-"""retries and backoff, the dead letters, expireAfter."""
+"""retries and backoff, the dead letters, and runs that are put off."""
 
 from __future__ import annotations
 
-import asyncio
-
-import pytest
-
 from bedrockjobs.base.config import BACKOFF_S_DEFAULT, BACKOFF_S_MAX_DEFAULT
 from tests.runs.conftest import Open
-from tests.runs.rig import Site, between
-
-
-async def failed_once_more(site: Site, name: str = "a", **more: object) -> str:
-    """Wait until the job is due, take it and fail it; return its new nextRun."""
-    (row,) = await site.select(f"SELECT jobID, nextRun FROM jobs WHERE name = '{name}'")
-    if row["nextRun"] > site.now:
-        await site.until_time(row["nextRun"])
-    await site.fail(await site.take(name), **more)
-    return str((await site.row(row["jobID"]))["nextRun"])
+from tests.runs.rig import Site, between, failed_once_more
 
 
 async def test_no_retries_by_default(site: Site) -> None:
@@ -177,6 +164,17 @@ async def test_a_retry_that_succeeds_ends_the_tick(site: Site) -> None:
     assert (await site.memory(1)).get("failures", 0) == 0
 
 
+async def test_a_new_repeat_ends_the_retries_of_the_old_one(site: Site) -> None:
+    await site.create("s", repeat="CRON 0 * * * *", retries=3)
+    await site.until_time("2026-11-21 04:00:00")
+    await site.fail(await site.take("s"))
+    await site.ok("UpdateJob", jobID=1, repeat="CRON 30 * * * *")
+    await site.until_time("2026-11-21 04:30:00")
+    job = await site.take("s")
+    assert (await site.run(job["runID"]))["cause"] == "schedule"
+    assert (await site.ticks(1))[-1][1] == "2026-11-21 04:30:00"
+
+
 async def test_ticks_that_pass_while_a_retry_waits_are_each_accounted_for_once(site: Site) -> None:
     await site.create("s", repeat="CRON * * * * *", retries=1, backoff="5m")
     await site.until_time("2026-11-21 03:30:00")
@@ -201,177 +199,6 @@ async def test_counts_survive_a_restart(site: Site) -> None:
     await failed_once_more(site)
     assert await site.state(1) == "FAILED"
     assert [run["cause"] for run in await site.runs()] == ["retry", "schedule"]
-
-
-# --- families --------------------------------------------------------------------------------------------
-
-
-async def test_a_child_with_retries_keeps_its_parent_waiting_until_it_has_failed(site: Site) -> None:
-    await site.create("p")
-    parent = await site.take("p")
-    await site.create("a", parentJobID=1, retries=1, backoff=0)
-    await site.finish(parent)
-    await failed_once_more(site)
-    assert (await site.state(1), await site.state(2)) == ("PAUSED", "QUEUED")
-    await failed_once_more(site)
-    assert (await site.state(1), await site.state(2)) == ("QUEUED", "FAILED")
-
-
-# --- expireAfter -----------------------------------------------------------------------------------------
-
-
-async def test_a_job_that_is_not_taken_in_time_is_deleted_with_an_event(site: Site) -> None:
-    await site.create("a", expireAfter=60, firstRun="2026-11-21 03:30:00")
-    await site.until_time("2026-11-21 03:30:59")
-    assert await site.state(1) == "QUEUED"
-    await site.later(2)
-    assert await site.state(1) == "(deleted)"
-    (event,) = await site.events("expired")
-    assert (event["name"], event["jobID"]) == ("a", 1)
-
-
-async def test_one_that_was_taken_in_time_does_not_expire(site: Site) -> None:
-    await site.create("a", expireAfter=60)
-    await site.later(59)
-    job = await site.take("a")
-    await site.later(1000)
-    assert await site.state(1) == "RUNNING"
-    await site.finish(job)
-    assert await site.events("expired") == []
-
-
-async def test_an_expired_job_is_never_handed_out(site: Site) -> None:
-    await site.create("a", expireAfter=60)
-    site.clock.advance(61)
-    assert await site.nothing("a")
-    assert await site.state(1) == "(deleted)"
-
-
-async def test_a_retry_counts_from_its_own_time(site: Site) -> None:
-    await site.create("a", expireAfter=60, retries=2, backoff=100)
-    due = await failed_once_more(site)
-    await site.until_time(due)
-    await site.later(59)
-    assert await site.state(1) == "QUEUED"
-    await site.later(2)
-    assert await site.state(1) == "(deleted)"
-
-
-async def test_a_changed_nextrun_moves_the_end(site: Site) -> None:
-    await site.create("a", expireAfter=60)
-    await site.ok("UpdateJob", jobID=1, nextRun="2026-11-21 03:35:00")
-    await site.until_time("2026-11-21 03:35:59")
-    assert await site.state(1) == "QUEUED"
-    await site.later(2)
-    assert await site.state(1) == "(deleted)"
-
-
-async def test_a_schedule_skips_the_tick_as_too_late(site: Site) -> None:
-    await site.create("s", repeat="CRON */5 * * * *", expireAfter=60)
-    await site.until_time("2026-11-21 03:31:01")
-    assert await site.state(1) == "QUEUED"
-    assert await site.due(1) == "2026-11-21 03:35:00"
-    assert await site.ticks(1) == [("2026-11-21 03:30:00", "2026-11-21 03:30:00", 1, "skipped", "too late")]
-    assert await site.nothing("s")
-
-
-async def test_the_parent_of_an_expired_child_goes_on(site: Site) -> None:
-    await site.create("p")
-    parent = await site.take("p")
-    await site.create("c", parentJobID=1, expireAfter=60)
-    await site.later(10)
-    await site.finish(parent)
-    assert await site.state(1) == "PAUSED"
-    await site.later(200)
-    assert await site.state(1) == "QUEUED", "no job may wait for something that cannot happen"
-
-
-@pytest.mark.parametrize("how", ["restart", "crash"])
-async def test_it_expires_while_the_server_is_down(site: Site, how: str) -> None:
-    await site.create("a", expireAfter=60)
-    await site.create("b", expireAfter=600)
-    await getattr(site, how)(down=61)
-    assert (await site.state(1), await site.state(2)) == ("(deleted)", "QUEUED")
-    assert len(await site.events("expired")) == 1
-
-
-async def test_many_expire_at_once(site: Site) -> None:
-    jobs = [{"name": "a", "expireAfter": 60} for _ in range(1000)]
-    await asyncio.gather(*(site.ok("CreateJobs", jobs=jobs) for _ in range(3)))
-    await site.later(61)
-    for _ in range(50):
-        await site.settle()
-    assert await site.select("SELECT jobID FROM jobs LIMIT 10") == []
-    assert (await site.select("SELECT count(*) AS n FROM events WHERE kind = 'expired'"))[0]["n"] == 3000
-
-
-async def test_an_overwritten_job_that_runs_does_not_expire(site: Site) -> None:
-    await site.create("a", expireAfter=600, firstRun="2026-11-21 03:25:00")
-    job = await site.leased("a")
-    await site.ok("CreateJob", name="a", expireAfter=600, unique=True, overwrite=True, data={"x": 1})
-    assert (await site.row(1))["expires"] == ""
-    await site.later(700)
-    assert (await site.run(job["runID"]))["stop"] == ""
-    assert await site.state(1) == "RUNNING"
-
-
-async def test_a_schedule_with_jitter_expires_once(site: Site) -> None:
-    """RequeueJobs sets nextRun back before the tick that it brings, whose time is over too."""
-    await site.create("s", repeat="CRON 0 * * * *", jitter=300, expireAfter=30)
-    await site.later(100)
-    await site.ok("RequeueJobs", jobIDs=[1])
-    await site.later(31)
-    for _ in range(20):
-        await site.settle()
-    assert len(await site.events("expired")) == 1
-    assert (await site.due(1)) >= "2026-11-21 04:00:00"
-
-
-async def test_after_a_retry_that_expired_comes_a_fresh_tick(site: Site) -> None:
-    await site.create("s", repeat="CRON 0 * * * *", retries=3, expireAfter=60, backoff=10)
-    await site.until_time("2026-11-21 04:00:00")
-    await site.fail(await site.take("s"))
-    await site.later(200)
-    assert await site.due(1) == "2026-11-21 05:00:00"
-    assert not {"failures", "cause"} & set(await site.memory(1))
-    await site.until_time("2026-11-21 05:00:00")
-    job = await site.take("s")
-    assert (await site.run(job["runID"]))["cause"] == "schedule"
-    assert [tick[:2] for tick in await site.ticks(1)] == [("2026-11-21 04:00:00", "2026-11-21 05:00:00")]
-
-
-async def test_a_new_repeat_ends_the_retries_of_the_old_one(site: Site) -> None:
-    await site.create("s", repeat="CRON 0 * * * *", retries=3)
-    await site.until_time("2026-11-21 04:00:00")
-    await site.fail(await site.take("s"))
-    await site.ok("UpdateJob", jobID=1, repeat="CRON 30 * * * *")
-    await site.until_time("2026-11-21 04:30:00")
-    job = await site.take("s")
-    assert (await site.run(job["runID"]))["cause"] == "schedule"
-    assert (await site.ticks(1))[-1][1] == "2026-11-21 04:30:00"
-
-
-async def test_a_child_expires_from_when_its_parent_lets_it_run(site: Site) -> None:
-    parent = await site.create("p")
-    job = await site.take("p")
-    child = await site.create("c", parentJobID=parent, expireAfter=60)
-    await site.finish(job)
-    await site.later(59)
-    assert await site.state(child) == "QUEUED"
-    await site.later(2)
-    assert await site.state(child) == "(deleted)"
-    assert await site.state(parent) == "QUEUED", "its parent waits for it no more"
-
-
-async def test_a_parent_does_not_expire_after_its_children(site: Site) -> None:
-    """It was started in time; the rest of its run may wait."""
-    parent = await site.create("p", expireAfter=60)
-    job = await site.take("p")
-    await site.create("c", parentJobID=parent)
-    await site.finish(job)
-    await site.finish(await site.take("c"))
-    await site.later(600)
-    assert await site.state(parent) == "QUEUED"
 
 
 async def test_a_requeued_job_has_all_its_retries(site: Site) -> None:
@@ -403,6 +230,20 @@ async def test_a_retried_schedule_keeps_no_count_of_losses_in_its_data(site: Sit
     await site.ok("UpdateJob", jobID=job_id, data={"retryAfterCount": 9, "x": 1})
     await site.end("RetryJob", job)
     assert (await site.ok("QueryJob", jobID=job_id))["data"] == {"x": 1}
+
+
+# --- families --------------------------------------------------------------------------------------------
+
+
+async def test_a_child_with_retries_keeps_its_parent_waiting_until_it_has_failed(site: Site) -> None:
+    await site.create("p")
+    parent = await site.take("p")
+    await site.create("a", parentJobID=1, retries=1, backoff=0)
+    await site.finish(parent)
+    await failed_once_more(site)
+    assert (await site.state(1), await site.state(2)) == ("PAUSED", "QUEUED")
+    await failed_once_more(site)
+    assert (await site.state(1), await site.state(2)) == ("QUEUED", "FAILED")
 
 
 # --- put off ---------------------------------------------------------------------------------------------

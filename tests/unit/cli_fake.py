@@ -78,3 +78,8 @@ def run(*arguments: str, stdin: str | bytes | None = None, env: dict[str, str] |
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def sent(server: FakeServer, verb: str) -> list[dict[str, Any]]:
+    """Return what was sent with a verb."""
+    return [given for name, given in server.wired if name == verb]

@@ -6,20 +6,13 @@ import threading
 from typing import Any
 
 import pytest
-from cli_fake import FakeServer, fake_server
+from cli_fake import FakeServer
 from click.shell_completion import ShellComplete
 
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.cli import complete, main
 from bedrockjobs.client import Answer, ServerUnreachable
 from bedrockjobs.commands import Command
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """Put a fake in the server's place."""
-    monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
-    return fake_server(monkeypatch)
 
 
 def completed(*words: str) -> list[str]:

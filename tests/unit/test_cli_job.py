@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_fake import FakeServer, fake_server, run
+from cli_fake import FakeServer, run
 
 from bedrockjobs.base.errors import (
     BadArguments,
@@ -24,13 +24,6 @@ from bedrockjobs.client import Answer, ConnectionLost, ServerUnreachable
 from bedrockjobs.commands.options import JobOptions
 
 JOB = '{"created":"2026-11-21 03:29:56","data":{"value":1.0},"jobID":7,"name":"foo","state":"QUEUED"}'
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """Put a fake in the server's place."""
-    monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
-    return fake_server(monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from cli_fake import FakeServer, fake_server, run
+from cli_fake import FakeServer, run
 
 from bedrockjobs.base.errors import (
     NotFound,
@@ -16,13 +16,6 @@ from bedrockjobs.client import Answer
 from bedrockjobs.commands import Command
 
 JOB = '{"created":"2026-11-21 03:29:56","data":{"value":1.0},"jobID":7,"name":"foo","state":"QUEUED"}'
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """Put a fake in the server's place."""
-    monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
-    return fake_server(monkeypatch)
 
 
 # --- get ------------------------------------------------------------------------------------------------

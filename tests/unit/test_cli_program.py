@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_fake import FakeServer, fake_server, run
+from cli_fake import FakeServer, run
 
 from bedrockjobs.base.errors import BadQuery
 from bedrockjobs.base.wire import wire_name
@@ -17,13 +17,6 @@ from bedrockjobs.client import Answer, ServerUnreachable
 from bedrockjobs.commands import COMMANDS, Command
 
 ROWS = '{"headers":["jobID","name","data","name"],"rows":[[1,"foo",{"a":1.0},null],[2,"42",{},"x"]]}'
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """Put a fake in the server's place."""
-    monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
-    return fake_server(monkeypatch)
 
 
 # --- the program ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cli_fake import FakeServer, fake_server, run
+from cli_fake import FakeServer, run
 
 from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.cli import follow
@@ -20,13 +20,6 @@ RUN = {
     "worker": "w1", "host": "", "exitCode": 2, "error": "no luck", "progress": None,
     "output": ["a\tb", "\u001b[2J"],
 }  # fmt: skip
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """Put a fake in the server's place."""
-    monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
-    return fake_server(monkeypatch)
 
 
 @pytest.fixture

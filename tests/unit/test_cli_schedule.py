@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from cli_fake import FakeServer, fake_server, run
+from cli_fake import FakeServer, run
 
 from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.cli.pages import literal
@@ -27,11 +27,10 @@ INVALID = {"valid": False, "errors": ["minute '61': expected 0-59"], "warnings":
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """Put a fake in the server's place."""
-    monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
+def fake(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    """Tell times in UTC."""
     monkeypatch.setenv("TZ", "UTC")
-    return fake_server(monkeypatch)
+    return fake
 
 
 def sent(fake: FakeServer, verb: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 import pytest
-from cli_fake import FakeServer, fake_server, run
+from cli_fake import FakeServer, run
 from rich.console import Console
 
 from bedrockjobs.base.clock import ManualClock, SystemClock
@@ -38,13 +38,6 @@ RUNS = [
      "stop": "", "progress": {"percent": 40, "message": "copying"}},
 ]  # fmt: skip
 WORKERS = [{"name": "w1", "status": "active", "host": "h1", "slots": 4, "names": ["a*"], "runIDs": [3]}]
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """Put a fake in the server's place."""
-    monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
-    return fake_server(monkeypatch)
 
 
 def prepared(fake: FakeServer, times: int = 1) -> None:

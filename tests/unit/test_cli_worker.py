@@ -6,18 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from cli_fake import FakeServer, fake_server, run
+from cli_fake import FakeServer, run
 
 from bedrockjobs.base.clock import ManualClock, SystemClock
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.cli import worker
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """Put a fake in the server's place."""
-    monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
-    return fake_server(monkeypatch)
 
 
 @pytest.fixture

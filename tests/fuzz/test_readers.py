@@ -1,19 +1,18 @@
-"""Both protocols, with bytes that no client sends."""
+"""Each reader of text from outside, with inputs made up for a while and with inputs made to hurt."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.fuzz.checks import cases, check_hostile, check_made_up
+from tests.fuzz.targets import TARGETS
 
-NAMES = ("raw", "http")
 
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TARGETS)
 def test_inputs_made_up(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     check_made_up(name, capsys)
 
 
-@pytest.mark.parametrize(("name", "case"), cases(*NAMES))
+@pytest.mark.parametrize(("name", "case"), cases(*TARGETS))
 def test_inputs_made_to_hurt(name: str, case: str) -> None:
     check_hostile(name, case)

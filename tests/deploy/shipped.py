@@ -1,0 +1,20 @@
+"""The folder `deploy/`: how its YAML is read, and whether a program takes what is written there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+def yaml(name: str) -> list[Any]:
+    """Return the documents of a YAML file."""
+    return list(YAML(typ="safe").load_all(DEPLOY / name))
+
+
+def parse(command: Any, arguments: list[str]) -> None:
+    """Let a program read its arguments; raises where it would not take them."""
+    command.make_context("test", list(arguments))

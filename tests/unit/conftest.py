@@ -1,0 +1,42 @@
+"""What tests of the command line begin with: a server that is not there, a folder, a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_fake import FakeServer, fake_server
+from jobs_file import add_jobs
+
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.store.sqlite import SQLiteEngine
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    """Put a fake in the server's place."""
+    monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
+    return fake_server(monkeypatch)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, with a file of definitions."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BEDROCKJOBS_BY", "ada")
+    Path("jobs.toml").write_text(
+        '[[schedules]]\nname = "a"\nschedule = "5m"\ncmd = "make"\npaused = true\n'
+        '[[schedules]]\nname = "b"\nschedule = "@daily"\npaused = true\n'
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SQLiteEngine]:
+    """A database with 300 jobs, open for writing as a server has it."""
+    monkeypatch.setenv("BEDROCKJOBS_DATABASE", str(tmp_path / "jobs.db"))
+    store = SQLiteEngine(tmp_path / "jobs.db", Settings())
+    add_jobs(store, 300)
+    yield store
+    store.close()
