@@ -8,11 +8,11 @@ finds nothing answers ``404 No job found`` whatever it asked for. Runs are in ``
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.config import PRIORITIES, PRIORITY_DEFAULT
+from bedrockjobs.base.config import GRACE_S_DEFAULT, PRIORITIES, PRIORITY_DEFAULT
 from tests import model_repeat as times
 from tests.model_data import dump, keeping_mark, lost_runs, marked, merged
 from tests.model_repeat import is_cron
@@ -149,7 +149,7 @@ class Model(Runs):
     def _do_CancelJob(self, command: c.CancelJob) -> Outcome:
         row = self.job(command.job_id)
         if row.state in STARTED and row.leased:
-            row.cancelled = True
+            row.cancelled = row.cancelled or times.with_ms(self.now + timedelta(seconds=GRACE_S_DEFAULT))
             row.nextRun = times.NEVER if row.state == "RUNQUEUED" else row.nextRun
             return Outcome(200, "OK", {"runID": row.runID})
         if self.children(row):

@@ -95,7 +95,7 @@ class Runs(Table):
         row.lastRun = times.whole(self.now)
         row.attempt += 1
         row.runID = None
-        row.leased, row.cancelled = leased and worker is not None, False
+        row.leased, row.cancelled = leased and worker is not None, None
         if worker is not None:
             row.runID, self.next_run_id = self.next_run_id, self.next_run_id + 1
             answer |= {"attempt": row.attempt, "runID": row.runID}
@@ -133,6 +133,7 @@ class Runs(Table):
 
     def _queried(self, row: Row) -> dict[str, Any]:
         shown = self._shown(row) | {"state": row.state, "error": row.error, "exitCode": row.exitCode}
+        shown["expires"] = row.cancelled if row.state in STARTED else None
         return {key: value for key, value in shown.items() if value is not None}
 
     # --- ending a run ----------------------------------------------------------------------------------
@@ -264,7 +265,7 @@ class Runs(Table):
             following = self.next(row.repeat, row.scheduled, row.lastRun)
         self.cancel_unstarted_children(row)
         row.error = row.exitCode = row.runID = row.before = None
-        row.cancelled = row.retried = False
+        row.cancelled, row.retried = None, False
         if following:
             row.state, row.nextRun = "QUEUED", following
             for key in ("retryAfterCount", "originalNextRun") if row.retryAfter else ():

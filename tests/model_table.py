@@ -73,8 +73,8 @@ class Row:
     """nextRun, lastRun, attempt and data as the last take found them."""
     leased: bool = False
     """Whether its present run sends heartbeats."""
-    cancelled: bool = False
-    """Whether its present run was told to stop for good."""
+    cancelled: str | None = None
+    """When its present run, which was told to stop for good, is ended by force."""
     retried: bool = False
     """Whether the next run of a schedule is another try, which stands for no tick of its own."""
 
