@@ -206,9 +206,6 @@ class Command(Parameters, Generic[R_co]):
     """Whether `Connection: wait` lets it wait for something."""
     paging: ClassVar[Paging | None] = None
     """How the list that it answers goes on, if it answers one in pages."""
-    sliced: ClassVar[bool] = False
-    """Whether its handler is a generator, which stops to give others a turn; it is then undone
-    whole where it refuses."""
     all_or_nothing: ClassVar[bool] = False
     """Whether its handler may write before it refuses, so that it runs inside a savepoint."""
     asked_again: ClassVar[bool] = False

@@ -189,7 +189,6 @@ class SyncSchedules(Command[SyncReply]):
 
     group = "schedules"
     role = "operate"
-    sliced = True
     all_or_nothing = True
     example = Example(
         {"source": "reports", "schedules": [{"name": "report/day", "repeat": "CRON 0 6 * * *"}]},

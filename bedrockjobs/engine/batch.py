@@ -6,12 +6,12 @@ All of it is synchronous, and in memory or in the open transaction, so that it c
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
-from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
+from bedrockjobs.base.errors import ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
 from bedrockjobs.engine.events import DrainsChanged, Listeners
@@ -75,12 +75,8 @@ class Batch:
         self.may_wait = True
         """Whether a GetJob may begin to wait; not while the server stops."""
 
-    def run(
-        self, open_unit: Unit, submissions: list[Submission], *, careful: bool
-    ) -> Generator[None, None, Work]:
+    def run(self, open_unit: Unit, submissions: list[Submission], *, careful: bool) -> Work:
         """Do commands in the open transaction; raises where the whole of it has to be undone.
-
-        It stops where others should have a turn, with the transaction open.
 
         Those that are left over, since the answers are too large together, are taken out of ``submissions``.
         """
@@ -105,18 +101,15 @@ class Batch:
         for submission in submissions:
             command = submission.command
             if special or command is None:
-                yield from self._do(work, submission)
+                self._do(work, submission)
             else:  # nearly all of them
                 outcome = perform(context, command)
-                if not isinstance(outcome, (Answer, CommandError)):
-                    outcome = yield from outcome
-                if isinstance(outcome, CommandError):
-                    outcomes.append((submission, outcome))
-                elif outcome.waits_for is not None:
+                if isinstance(outcome, Answer) and outcome.waits_for is not None:
                     self._park(work, submission, outcome.waits_for)
                 else:
                     outcomes.append((submission, outcome))
-                    size += len(outcome.body)
+                    if isinstance(outcome, Answer):
+                        size += len(outcome.body)
             if waiting.count:
                 self._serve_ready(work)
             if size > BATCH_ANSWER_BYTES_MAX:
@@ -145,7 +138,7 @@ class Batch:
         """Undo in memory what the last run did to those who wait."""
         self._waiting.forget()
 
-    def _do(self, work: Work, submission: Submission) -> Iterator[None]:
+    def _do(self, work: Work, submission: Submission) -> None:
         command = submission.command
         if command is None:
             self._internal(work, submission)
@@ -154,8 +147,6 @@ class Batch:
         else:
             try:
                 outcome = perform(work.context, command, careful=work.careful)
-                if not isinstance(outcome, (Answer, CommandError)):
-                    outcome = yield from outcome
             except StoreError:
                 raise
             except Exception:

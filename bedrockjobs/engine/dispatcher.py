@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -19,6 +19,7 @@ from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import SLEEP_S_MAX
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.turns import Slices
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.batch import Batch, Work
@@ -194,36 +195,35 @@ class Dispatcher:
             self._rest()
             return
         self._open = True
-        self._run(self._transaction(submissions, careful=careful), submissions, careful)
+        self._run(Slices(lambda: self._transaction(submissions, careful=careful)))
 
-    def _run(self, transaction: Iterator[None], submissions: list[Submission], careful: bool) -> None:
+    def _run(self, transaction: Slices) -> None:
         """Do a transaction, or the next slice of one that is long: others have their turn in between."""
+        transaction.switch()
+        if not transaction.dead:
+            self._loop.call_soon(self._run, transaction)
+
+    def _transaction(self, submissions: list[Submission], *, careful: bool) -> None:
         try:
-            for _ in transaction:
-                self._loop.call_soon(self._run, transaction, submissions, careful)
-                break
+            unit = self._begin(submissions, careful=careful)
+            if unit is None:
+                return
+            work = self._batch.run(unit, submissions, careful=careful)
+            self._gathered.extendleft(reversed(work.left))
+            if not unit.changed:
+                self._engine.commit()  # nothing to write: the disk is not asked
+                self._committed(submissions, work, None)
+                return
         except Exception as error:
             self._failed(submissions, error, careful=careful)
-
-    def _transaction(self, submissions: list[Submission], *, careful: bool) -> Iterator[None]:
-        unit = self._begin(submissions, careful=careful)
-        if unit is None:
             return
-        while not unit.load():
-            yield
-        work = yield from self._batch.run(unit, submissions, careful=careful)
-        self._gathered.extendleft(reversed(work.left))
-        if unit.changed:
-            self._commits.put(lambda: self._commit(submissions, work))
-        else:
-            self._engine.commit()  # nothing to write: the disk is not asked
-            self._committed(submissions, work, None)
+        self._commits.put(lambda: self._commit(submissions, work))
 
     def _begin(self, submissions: list[Submission], *, careful: bool) -> Unit | None:
         """Begin a transaction; return None where another process has the database, to try again later."""
         try:
             plans = (plan_of(one.command) for one in submissions if one.command is not None)
-            unit = self._engine.begin(plans, loaded=False)
+            unit = self._engine.begin(plans)
         except StoreBusy as error:
             now = self._clock.monotonic()
             self._busy_since = now if self._busy_since is None else self._busy_since

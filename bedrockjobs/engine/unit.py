@@ -7,8 +7,7 @@ could not do (a StoreError) undoes the whole transaction, elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,20 +21,18 @@ from bedrockjobs.store.faults import RowDamaged, StoreError
 
 T = TypeVar("T")
 Outcome = Answer | CommandError
-Slices = Generator[None, None, Outcome]
 
 load(handlers)
 
 
-@contextmanager
-def whole(context: Context) -> Iterator[None]:
-    """Let what is done within happen whole or not at all; raises what it raises, or its StoreError."""
+def unit(context: Context, act: Callable[[], T]) -> T:
+    """Do one thing whole or not at all; raises what it raises, or the StoreError that this means."""
     parts = context.parts
     marks = [part.mark() for part in parts]
     savepoint: object = None
     try:
         savepoint = context.unit.savepoint()
-        yield
+        result = act()
         context.unit.release()
     except Exception as error:
         fault = context.unit.fault(error)
@@ -48,39 +45,17 @@ def whole(context: Context) -> Iterator[None]:
         for part, mark in zip(parts, marks, strict=True):
             part.undo(mark)
         raise
+    return result
 
 
-def unit(context: Context, act: Callable[[], T]) -> T:
-    """Do one thing whole or not at all; raises what it raises, or the StoreError that this means."""
-    with whole(context):
-        return act()
-
-
-def in_slices(context: Context, command: Command[Any], *, careful: bool = False) -> Slices:
-    """Do a command whose handler stops now and then, to let others have a turn; as ``perform`` else."""
-    try:
-        with whole(context):
-            outcome: Outcome = yield from HANDLERS[type(command)](context, command)
-    except CommandError as error:
-        return error
-    except RowDamaged as error:
-        if not careful:
-            raise
-        return unit(context, partial(set_aside, context, error.job))
-    return outcome
-
-
-def perform(context: Context, command: Command[Any], *, careful: bool = False) -> Outcome | Slices:
+def perform(context: Context, command: Command[Any], *, careful: bool = False) -> Outcome:
     """Do a command; a refusal comes back as the error. Raises what a handler raises that is no refusal.
 
-    Of a command that is done in slices nothing is done yet: they come back, see ``in_slices``.
     Most handlers write nothing before they refuse, so that nothing has to be undone: they are done without a
     savepoint, unless ``careful``. The tests hold them to it. A command that needs a damaged row is refused
     where it is done with care, and the row is set aside.
     """
     kind = type(command)
-    if kind.sliced:
-        return in_slices(context, command, careful=careful)
     outcome: Outcome
     try:
         if careful or kind.all_or_nothing:

@@ -94,10 +94,6 @@ class Unit(Protocol):
         """Tell whether somebody else changed the database before this unit, so that all is read anew."""
         ...
 
-    def load(self) -> bool:
-        """Read, for a few milliseconds, what must be known before anything is done; return whether it is."""
-        ...
-
     def fault(self, error: Exception) -> StoreError | None:
         """Return the fault that an exception of the engine's library means; None for any other exception."""
         ...
@@ -305,11 +301,8 @@ class Engine(Protocol):
     waits_for_disk: bool
     """Whether a commit waits long enough to be done by a thread of its own."""
 
-    def begin(self, plans: Iterable[Plan] = (), *, loaded: bool = True) -> Unit:
-        """Open a unit for commands with these plans; raises StoreBusy where another process writes.
-
-        One that is not to be ``loaded`` must be loaded before it is used.
-        """
+    def begin(self, plans: Iterable[Plan] = ()) -> Unit:
+        """Open a unit for commands with these plans; raises StoreBusy where another process writes."""
         ...
 
     def commit(self) -> None:

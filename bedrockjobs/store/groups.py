@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from bedrockjobs.base.config import PRIORITIES
+from bedrockjobs.base.config import PRIORITIES, SLICE
+from bedrockjobs.base.turns import give_turn
 from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
@@ -29,8 +30,11 @@ def groups(
     first = execute(SQL["first_two"], (lane, prefix)).fetchall()
     if len(first) < 2:  # so it is in most lanes with locks, of which there are very many
         return [group for group in first if names.match(group[0])]
-    group = first[0]
+    group, seeks = first[0], 0
     while group is not None and group[0].startswith(prefix):
+        seeks += 1
+        if not seeks % SLICE:
+            give_turn()
         name = group[0]
         if names.match(name):
             while group is not None:

@@ -160,6 +160,10 @@ class PatternIndex:
         tops = [heap[0][0] for heap in pattern.heaps.values() if heap and heap[0][0] > now]
         return min(tops, default=None)
 
+    def knows(self, names: Names, lane: str) -> bool:
+        """Tell whether anything is remembered of a pattern."""
+        return (names, lane) in self._patterns
+
     def is_wide(self, names: Names, lane: str) -> bool:
         """Tell whether a pattern has too many groups to remember."""
         return self._pattern(names, lane).wide

@@ -13,6 +13,7 @@ from itertools import islice
 
 from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE, Lane, found_in, is_narrow, parse_lane
 from bedrockjobs.job.rows import Job
@@ -28,6 +29,10 @@ from bedrockjobs.store.statements import STATEMENTS as SQL
 GROUPS_FREED_MAX = 100
 """Names and priorities under one lock that are looked at when it is free again; beyond, all who wait are."""
 
+
+GLANCE_ROWS = 20
+"""Due jobs that are looked at, in order, before anything is remembered of a pattern: often one of them
+matches, also where a pattern has a million names."""
 
 _DUE_BY_NAME = SQL["due_by_name"]
 
@@ -69,35 +74,21 @@ class ReadyQueue:
         """The locks that are held, by jobID."""
         self._all_hosts.load([])
         self._known = False
-        self._reading: Iterator[None] | None = None
 
-    def refresh(self, rows: int | None = None) -> bool:
-        """Read which lanes are in use, and who holds their locks, unless that is known; in an open unit.
-
-        With ``rows`` only so many of them are read, and the next call goes on in the same unit. Returns
-        whether all is known, before which nothing else may be asked.
-        """
+    def refresh(self) -> None:
+        """Read which lanes are in use, and who holds their locks, unless that is known; in an open unit."""
         if self._known:
-            return True
-        if self._reading is None:
-            self._clear()
-            self._reading = self._read()
-        for _ in islice(self._reading, rows):
-            pass
-        return self._known
-
-    def _read(self) -> Iterator[None]:
-        """Read row by row; ``_known`` is true at the end."""
-        for lane, job_id, since in self._execute(SQL["holding"]):
+            return
+        self._clear()
+        for lane, job_id, since in in_turns(self._execute(SQL["holding"])):
             if lock := parse_lane(lane).lock:
                 self._hold(lock, job_id, since)
-            yield
-        for (lane,) in self._execute(SQL["queued_lanes"]):
+        for (lane,) in in_turns(self._execute(SQL["queued_lanes"])):
             self._open_lane(lane)
-            yield
-        found = [self.job(job_id) for job_id, _ in self._execute(SQL["queued_in_lane"], (EVERY_LANE,))]
+        every = in_turns(self._execute(SQL["queued_in_lane"], (EVERY_LANE,)).fetchall())
+        found = [self.job(job_id) for job_id, _ in every]
         self._all_hosts.load([job for job in found if job is not None])
-        self._known, self._reading = True, None
+        self._known = True
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
@@ -110,12 +101,12 @@ class ReadyQueue:
         version, ready, self._wake_all = mark
         del self._newly_ready[ready:]
         if version != self._version:
-            self._known, self._reading = False, None
+            self._known = False
 
     def forget(self) -> None:
         """Read lanes and locks anew; what became ready is told when those who wait are served."""
         self._newly_ready = []
-        self._known, self._reading = False, None
+        self._known = False
 
     # --- what was written --------------------------------------------------------------------------------
 
@@ -296,10 +287,15 @@ class ReadyQueue:
                 return self._found("due_of_any", (lane, now))
             return self._found("due_of_any_of_priority", (lane, now, priority))
         priorities = PRIORITIES if priority is None else (priority,)
-        if parse_lane(lane).worker or self.patterns.is_wide(names, lane):
-            # Lanes of workers are many with few jobs each: nothing is remembered of them.
-            return self._look_through(names, lane, now, priorities, paused)
-        return self.patterns.first_due(names, lane, now, priorities)
+        due = self._due(names, lane, now, priorities, paused)
+        if not parse_lane(lane).worker:  # of these lanes nothing is remembered: many, with few jobs each
+            if not self.patterns.knows(names, lane):
+                for job in islice(due, GLANCE_ROWS):
+                    if job is not None:
+                        return job
+            if not self.patterns.is_wide(names, lane):
+                return self.patterns.first_due(names, lane, now, priorities)
+        return next((job for job in in_turns(due) if job is not None), None)
 
     def _first_unlocked(self, names: Names, lane: str, now: str, priorities: tuple[int, ...]) -> Job | None:
         """Return the first due job of all lanes with locks that are found in ``lane``."""
@@ -307,7 +303,8 @@ class ReadyQueue:
             return self.patterns.first_due(names, lane, now, priorities)
         free = [one for one in self._locked[lane] if not self.held_lock(one)]
         paused = bool(self._records.pauses()) and not lane.startswith("now")
-        found = [self._look_through(names, one, now, priorities, paused) for one in free]
+        due = (self._due(names, one, now, priorities, paused) for one in free)
+        found = (next((job for job in in_turns(each) if job is not None), None) for each in due)
         rows = [row for row in found if row is not None]
         return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
 
@@ -316,15 +313,14 @@ class ReadyQueue:
         found = self._execute(SQL[statement], parameters).fetchone()
         return None if found is None else self.job(found[0])
 
-    def _look_through(
+    def _due(
         self, names: Names, lane: str, now: str, priorities: tuple[int, ...], paused: bool
-    ) -> Job | None:
-        """Walk the due jobs in order; with very many matching names one is found soon."""
+    ) -> Iterator[Job | None]:
+        """Walk through the due jobs in order, and yield each, or None for one that does not match."""
         for priority in priorities:
             for job_id, name in self._execute(SQL["due_in_order"], (lane, now, priority)):
-                if names.match(name) and not (paused and self.is_paused(name)):
-                    return self.job(job_id)
-        return None
+                matches = names.match(name) and not (paused and self.is_paused(name))
+                yield self.job(job_id) if matches else None
 
     def soonest(self, request: TakeRequest, now: str) -> str | None:
         """Return a stamp before which no further matching job becomes due."""

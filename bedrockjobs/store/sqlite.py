@@ -94,11 +94,10 @@ class SQLiteEngine:
 
     # --- units -------------------------------------------------------------------------------------------
 
-    def begin(self, plans: Iterable[Plan] = (), *, loaded: bool = True) -> SQLiteUnit:
+    def begin(self, plans: Iterable[Plan] = ()) -> SQLiteUnit:
         """Open a unit; raises StoreBusy at once where another process writes. Plans are not needed here.
 
-        One that is not to be ``loaded`` must be loaded before it is used. Raises FileGone where somebody
-        removed or replaced the file.
+        Raises FileGone where somebody removed or replaced the file.
         """
         self._look_at_files()
         try:
@@ -113,8 +112,6 @@ class SQLiteEngine:
             self.unit.forget()
             self.unit.pauses_changed()
         self.unit.open(self._clock.now(), read_anew=changed)
-        while loaded and not self.unit.load():
-            pass
         return self.unit
 
     def _data_version(self) -> int:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.turns import in_turns
 from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, damaged, job_from
 from bedrockjobs.store.base import InMemory
 from bedrockjobs.store.facts import Facts
@@ -50,9 +51,6 @@ def fault_of(error: Exception) -> StoreError | None:
         return StoreBusy(words)
     return StoreError(words)
 
-
-ROWS_PER_LOAD = 1_000
-"""Rows read at a time of what must be known of the queue: about 5 ms."""
 
 REPLACED = "\ufffd"
 """What stands for bytes that are no text."""
@@ -105,16 +103,13 @@ class SQLiteUnit:
     fault = staticmethod(fault_of)
 
     def open(self, moment: datetime, *, read_anew: bool) -> None:
-        """Begin at a moment, in a transaction that the engine has begun; to be loaded before it is used."""
+        """Begin at a moment, in a transaction that the engine has begun."""
         self.moment = self.ready.moment = moment
         self.read_anew = read_anew
         self._must_sync = self.records.dirty = False
         self._stored = None
         self._changes_before = self._connection.total_changes
-
-    def load(self) -> bool:
-        """Read on what must be known of the queue; return whether all of it is."""
-        return self.ready.refresh(ROWS_PER_LOAD)
+        self.ready.refresh()
 
     @property
     def changed(self) -> bool:
@@ -287,7 +282,7 @@ class SQLiteUnit:
 
     def repeating(self) -> Iterator[Job]:
         """Yield all jobs with a repeat, by name."""
-        for (job_id,) in self._execute(SQL["repeating"]).fetchall():
+        for (job_id,) in in_turns(self._execute(SQL["repeating"]).fetchall()):
             yield from self._jobs("job_by_id", job_id)
 
     def named(self, name: str, limit: int) -> list[Job]:

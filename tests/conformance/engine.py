@@ -20,7 +20,7 @@ from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.take import nothing
 from bedrockjobs.engine.presence import Nobody
 from bedrockjobs.engine.render import render_with_state
-from bedrockjobs.engine.unit import Slices, perform
+from bedrockjobs.engine.unit import perform
 from bedrockjobs.job.rows import job_from
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.statements import STATEMENTS
@@ -86,7 +86,7 @@ class SQLiteQueue:
             return Outcome(200, "OK", {"jobs": [json.loads(render_with_state(row)) for row in rows]})
         context = Context(self.begin(), self.compatibility, Nobody(), moment=self.clock.now())
         written = self.store._db.total_changes
-        outcome = _whole(perform(context, command))
+        outcome = perform(context, command)
         if isinstance(outcome, CommandError) and not isinstance(outcome, NotFound):
             kind = type(command)
             assert kind.all_or_nothing or self.store._db.total_changes == written, (
@@ -102,17 +102,6 @@ class SQLiteQueue:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.clock.advance(seconds)
-
-
-def _whole(outcome: Answer | CommandError | Slices) -> Answer | CommandError:
-    """Return the outcome of a command, also of one that is done in slices."""
-    if isinstance(outcome, (Answer, CommandError)):
-        return outcome
-    while True:
-        try:
-            next(outcome)
-        except StopIteration as ended:
-            return ended.value  # type: ignore[no-any-return]
 
 
 @contextmanager

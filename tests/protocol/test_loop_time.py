@@ -142,6 +142,16 @@ async def test_long_work_is_done_in_slices(tmp_path: Path) -> None:
                 assert longest_s < LOOP_S_MAX
 
 
+async def test_a_new_pattern_is_matched_with_very_many_names_in_slices(tmp_path: Path) -> None:
+    with watched(tmp_path / "jobs.db", "--durability", "relaxed") as server:
+        for number in range(50):
+            await server.ask(new_jobs(f"n{number}/"))
+        for name in ("*x", "?*9*9*9*9*x", "n*"):
+            reply, longest_s = await server.longest(request("GetJob", name=name))
+            print(f"{name} among {50 * JOBS} names: {longest_s * 1000:.0f} ms in one piece, {reply.code}")
+            assert longest_s < LOOP_S_MAX / 2
+
+
 async def test_each_limit_is_named_where_it_is_passed(server: Spender) -> None:
     async def refused(request: bytes) -> Any:
         reply, _ = await server.ask(request)

@@ -31,7 +31,7 @@ def answer_before_commit(seed: int) -> None:
     begin, commit = SQLiteEngine.begin, SQLiteEngine.commit
     late: list[SQLiteEngine] = []
 
-    def begin_late(self: SQLiteEngine, plans: Iterable[Plan] = (), *, loaded: bool = True) -> SQLiteUnit:
+    def begin_late(self: SQLiteEngine, plans: Iterable[Plan] = ()) -> SQLiteUnit:
         if late:
             commit(late.pop())
         return begin(self, plans)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Iterable, Iterator
-from itertools import islice
-from typing import TypeVar
+from collections.abc import Container
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import SLICE
 from bedrockjobs.base.errors import BadArguments, WrongState
+from bedrockjobs.base.turns import in_turns
 from bedrockjobs.commands import JobSpec, SyncSchedules
 from bedrockjobs.engine.handlers import families
 from bedrockjobs.engine.handlers.change import mended
@@ -22,44 +20,29 @@ from bedrockjobs.job.rows import Job
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.base import Plan
 
-T = TypeVar("T")
-
 
 @handles(SyncSchedules, plan=lambda _: Plan(everything=True))
-def sync_schedules(context: Context, command: SyncSchedules) -> Generator[None, None, Answer]:
+def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     """Add, change and remove a source's schedules; answers their names."""
     specs: dict[str, JobSpec] = {}
-    for some in _slices(enumerate(command.schedules)):
-        yield
-        for place, spec in some:
-            _check(context, place, spec, before=specs)
-            specs[spec.name] = spec
-    ours: dict[str, Job] = {}
-    for rows in _slices(context.unit.repeating()):
-        yield
-        ours.update((row.name, row) for row in rows if row.options.source == command.source)
+    for place, spec in in_turns(enumerate(command.schedules)):
+        _check(context, place, spec, before=specs)
+        specs[spec.name] = spec
+    ours = {row.name: row for row in context.unit.repeating() if row.options.source == command.source}
     added = [name for name in specs if name not in ours]
-    for names in _slices(added):
-        yield
-        for name in names:
-            if context.unit.named(name, 1):
-                words = f"schedules: a job {name} exists that is not of this source"
-                raise WrongState("Name is taken", words)
+    for name in in_turns(added):
+        if context.unit.named(name, 1):
+            raise WrongState("Name is taken", f"schedules: a job {name} exists that is not of this source")
     removed = [name for name in ours if name not in specs] if command.prune else []
-    changed: list[str] = []
-    for names in _slices(name for name in specs if name in ours):
-        yield
-        changed += [name for name in names if _differs(ours[name], specs[name], command.source)]
+    known = in_turns(name for name in specs if name in ours)
+    changed = [name for name in known if _differs(ours[name], specs[name], command.source)]
     if not command.dry_run:
-        for names in _slices((*added, *changed, *removed)):
-            yield
-            for name in names:
-                if name not in ours:
-                    create(context, specs[name], command.source)
-                elif name in specs:
-                    _change(context, ours[name], specs[name], command.source)
-                else:
-                    _remove(context, ours[name])
+        for name in in_turns(added):
+            create(context, specs[name], command.source)
+        for name in in_turns(changed):
+            _change(context, ours[name], specs[name], command.source)
+        for name in in_turns(removed):
+            _remove(context, ours[name])
         if added or changed or removed:
             detail = f"{len(added)} added, {len(changed)} changed, {len(removed)} removed"
             context.note("synced", name=command.source, by=command.by, detail=detail)
@@ -68,13 +51,6 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Generator[None, 
     return Answer(
         jsontext.dump({"added": added, "changed": changed, "removed": removed, "unchanged": unchanged})
     )
-
-
-def _slices(items: Iterable[T]) -> Iterator[list[T]]:
-    """Yield so many items at a time as are dealt with before others have a turn."""
-    left = iter(items)
-    while some := list(islice(left, SLICE)):
-        yield some
 
 
 def _check(context: Context, place: int, spec: JobSpec, *, before: Container[str]) -> None:
