@@ -50,6 +50,10 @@ DATA_BYTES_MAX = 4 * 1024 * 1024
 JSON_DEPTH_MAX = 64
 """Levels of objects and arrays in data. A parser's stack is the reason: 100,000 levels end the original."""
 
+MERGE_BYTES_MAX = 32 * 1024 * 1024
+"""Size of the objects that one command merges into the data of jobs, each counted again at each level in
+which others are merged: up to 3 ns a byte. It is four levels of the largest data there may be."""
+
 JSON_CONTAINERS_MAX = 500_000
 """Objects and arrays in data: their levels are counted one by one, 30 ms for as many."""
 
@@ -79,8 +83,8 @@ JOBS_PER_GET_MAX = 1_000
 """Jobs that one GetJobs may take."""
 
 DATA_CHARS_PER_COMMAND_MAX = 64 * 1024 * 1024
-"""Characters of the data of jobs that one FinishJobs or RequeueJobs reads: 50 ms from memory. The jobs beyond
-are refused with 503."""
+"""Characters of the data of jobs that one FinishJobs, RequeueJobs or CreateJobs reads: 50 ms from memory. The
+jobs beyond are refused with 503, in CreateJobs all of them."""
 
 DELAY_S_MAX = 99_999_999
 """Seconds of a RetryJob's delay: eight digits, as in Bedrock's grammar."""

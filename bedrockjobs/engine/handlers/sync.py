@@ -31,7 +31,7 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     changed = [name for name in specs if name in ours and _differs(ours[name], specs[name], command.source)]
     if not command.dry_run:
         for name in added:
-            create(context, specs[name], command.source)
+            create(context, specs[name], jsontext.Merging(), command.source)
         for name in changed:
             _change(context, ours[name], specs[name], command.source)
         for name in removed:
