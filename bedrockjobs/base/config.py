@@ -273,10 +273,14 @@ SCHEDULE_FILE_CHARS_MAX = 2 * 1024 * 1024
 """Length of a file with schedules, ours or another system's: 10,000 of them, with 200 characters each."""
 
 IMPORT_TOKENS_MAX = 500_000
-"""Words, texts and marks in a file of another system: reading that many takes a second or two."""
+"""Words, texts and marks in a file of another system: reading that many takes half a second."""
 
 YAML_NODES_MAX = 50_000
 """Values in a YAML file, for reading one takes some 40 us: 7,000 schedules. TOML and JSON are faster."""
+
+YAML_VALUES_PER_CHAR_MAX = 4
+"""Values in a YAML file for each of its characters, what aliases stand for included: aliases of aliases, or
+merged ones, let a line mean millions. Without aliases there is at most one."""
 
 TOML_KEY_PARTS_MAX = 64
 """Parts of a dotted key in TOML, as deep as JSON may nest: reading a key of n parts costs n * n."""
