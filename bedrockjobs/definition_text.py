@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-import warnings
 from typing import Any, Literal, NamedTuple, get_args
 
 from bedrockjobs.base.config import (
     JSON_DEPTH_MAX,
     SCHEDULE_FILE_CHARS_MAX,
     TOML_KEY_PARTS_MAX,
-    YAML_NODES_MAX,
 )
 from bedrockjobs.imports import json_items
 
@@ -51,7 +49,9 @@ def parsed(text: str, form: Format) -> Parsed:
         return Parsed(tomllib.loads(text), lines)
     if form == "json":
         return Parsed(*json_items.document(text, SCHEDULES))
-    return _parsed_yaml(text)
+    from bedrockjobs.imports import yaml_items  # only YAML pays for loading its reader
+
+    return Parsed(*yaml_items.document(text, SCHEDULES))
 
 
 def _toml_lines(text: str) -> list[int]:
@@ -79,52 +79,3 @@ def _toml_lines(text: str) -> list[int]:
             if depth > JSON_DEPTH_MAX:
                 raise ValueError(f"line {line}: nested deeper than {JSON_DEPTH_MAX} levels")
     return entries or tables
-
-
-def _parsed_yaml(text: str) -> Parsed:
-    from ruamel.yaml import YAML, composer, nodes  # only YAML pays for loading it
-    from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
-
-    lines: list[int] = []
-
-    class Composer(composer.Composer):
-        """Composes no more than there may be, and notes where schedules begin."""
-
-        levels_open = values_seen = 0
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            self.levels_open += 1
-            self.values_seen += 1
-            deep = self.levels_open > JSON_DEPTH_MAX + 1  # the last one is a value
-            if deep or self.values_seen > YAML_NODES_MAX:
-                line = self.parser.peek_event().start_mark.line + 1
-                too_deep = f"nested deeper than {JSON_DEPTH_MAX} levels"
-                too_many = f"expected at most {YAML_NODES_MAX} values; TOML and JSON have no such limit"
-                raise ValueError(f"line {line}: {too_deep if deep else too_many}")
-            found = super().compose_node(parent, index)
-            self.levels_open -= 1
-            return found
-
-        def get_single_node(self) -> Any:
-            root = top = super().get_single_node()
-            if isinstance(root, nodes.MappingNode):
-                top = next((value for key, value in root.value if key.value == SCHEDULES), None)
-            if isinstance(top, nodes.SequenceNode):
-                lines.extend(item.start_mark.line + 1 for item in top.value)
-            elif isinstance(top, nodes.MappingNode):
-                lines.extend(key.start_mark.line + 1 for key, _ in top.value)
-            return root
-
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Composer = Composer
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML allows it: the last one counts
-            return Parsed(yaml.load(text), lines)
-    except MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        alias = "alias" in f"{error.context} {error.problem}"
-        hint = "; a value that begins with * needs quotes" if alias else ""
-        raise ValueError(f"{line}{error.problem}{hint}") from None
-    except YAMLError as error:
-        raise ValueError(str(error)) from None

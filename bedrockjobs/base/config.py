@@ -50,6 +50,10 @@ DATA_BYTES_MAX = 4 * 1024 * 1024
 JSON_DEPTH_MAX = 64
 """Levels of objects and arrays in data. A parser's stack is the reason: 100,000 levels end the original."""
 
+MERGE_BYTES_MAX = 32 * 1024 * 1024
+"""Size of the objects that one command merges into the data of jobs, each counted again at each level in
+which others are merged: up to 3 ns a byte. It is four levels of the largest data there may be."""
+
 JSON_CONTAINERS_MAX = 500_000
 """Objects and arrays in data: their levels are counted one by one, 30 ms for as many."""
 
@@ -79,8 +83,8 @@ JOBS_PER_GET_MAX = 1_000
 """Jobs that one GetJobs may take."""
 
 DATA_CHARS_PER_COMMAND_MAX = 64 * 1024 * 1024
-"""Characters of the data of jobs that one FinishJobs or RequeueJobs reads: 50 ms from memory. The jobs beyond
-are refused with 503."""
+"""Characters of the data of jobs that one FinishJobs, RequeueJobs or CreateJobs reads: 50 ms from memory. The
+jobs beyond are refused with 503, in CreateJobs all of them."""
 
 DELAY_S_MAX = 99_999_999
 """Seconds of a RetryJob's delay: eight digits, as in Bedrock's grammar."""
@@ -279,10 +283,14 @@ SCHEDULE_FILE_CHARS_MAX = 2 * 1024 * 1024
 """Length of a file with schedules, ours or another system's: 10,000 of them, with 200 characters each."""
 
 IMPORT_TOKENS_MAX = 500_000
-"""Words, texts and marks in a file of another system: reading that many takes a second or two."""
+"""Words, texts and marks in a file of another system: reading that many takes half a second."""
 
 YAML_NODES_MAX = 50_000
 """Values in a YAML file, for reading one takes some 40 us: 7,000 schedules. TOML and JSON are faster."""
+
+YAML_VALUES_PER_CHAR_MAX = 4
+"""Values in a YAML file for each of its characters, what aliases stand for included: aliases of aliases, or
+merged ones, let a line mean millions. Without aliases there is at most one."""
 
 TOML_KEY_PARTS_MAX = 64
 """Parts of a dotted key in TOML, as deep as JSON may nest: reading a key of n parts costs n * n."""

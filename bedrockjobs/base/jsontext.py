@@ -16,13 +16,14 @@ import msgspec
 from pydantic_core import from_json
 
 from bedrockjobs.base import json_limits
-from bedrockjobs.base.config import JSON_DEPTH_MAX
+from bedrockjobs.base.config import JSON_DEPTH_MAX, MERGE_BYTES_MAX
 
 quoted: Callable[[str], str] = encode_basestring
 """Return a string as JSON text, with non-ASCII characters as they are."""
 
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+_NOTHING = msgspec.Raw(b"{}")
 _BLANKS = " \t\r\n"
 _NESTING = re.compile(r'[\[{\]}]|"(?:[^"\\]|\\.)*+"?|\n+', re.DOTALL)
 
@@ -142,14 +143,48 @@ def with_members(text: str, changes: dict[str, str | None]) -> str:
 
 
 def merge_patch(target: str, patch: str) -> str:
-    """Return ``target`` with the JSON merge patch ``patch`` applied (RFC 7396); both are objects."""
-    parts = members(target)
-    for key, value in members(patch).items():
-        if value == "null":
-            parts.pop(key, None)
-        elif value.startswith("{"):
-            below = parts.get(key, "{}")
-            parts[key] = merge_patch(below if below.startswith("{") else "{}", value)
-        else:
-            parts[key] = value
-    return join(parts)
+    """Return ``target`` with the JSON merge patch ``patch`` applied (RFC 7396); both are objects.
+
+    Raises ValueError where they are too large for how deep they are merged.
+    """
+    return Merging().patched(target, patch)
+
+
+class Merging:
+    """The merges of one command: what is in an object is read again at each level that is merged."""
+
+    def __init__(self) -> None:
+        """Begin with all that may be read."""
+        self._left = MERGE_BYTES_MAX
+
+    def patched(self, target: str, patch: str) -> str:
+        """Return what ``merge_patch`` does; raises ValueError where all was too much."""
+        self._count(len(target) + len(patch))
+        return self._merged(_decoded(_MEMBERS, target, "object"), _decoded(_MEMBERS, patch, "object"))
+
+    def _merged(self, target: dict[str, msgspec.Raw], patch: dict[str, msgspec.Raw]) -> str:
+        parts: dict[str, msgspec.Raw | str] = {**target}
+        for key, raw in patch.items():
+            beginning = _beginning(raw)
+            if beginning == b"null":
+                parts.pop(key, None)
+            elif beginning[:1] == b"{":
+                below = target.get(key, _NOTHING)
+                below = below if _beginning(below)[:1] == b"{" else _NOTHING
+                parts[key] = self._merged(self._opened(below), self._opened(raw))
+            else:
+                parts[key] = raw
+        return join({key: it if isinstance(it, str) else str(it, "utf-8") for key, it in parts.items()})
+
+    def _opened(self, raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
+        self._count(memoryview(raw).nbytes)
+        return _MEMBERS.decode(raw)
+
+    def _count(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise ValueError(f"objects are merged in objects of more than {MERGE_BYTES_MAX} bytes together")
+
+
+def _beginning(raw: msgspec.Raw) -> bytes:
+    return bytes(memoryview(raw)[:4])

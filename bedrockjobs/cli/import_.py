@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -213,7 +213,7 @@ def _checked(found: list[Found]) -> list[Found]:
             try:
                 definition_of({**entry_of(entry), "schedule": entry.expression or "@never"}, entry.place)
             except BadDefinitions as error:
-                entry = replace(entry, refused=str(error).removeprefix(f"{entry.place}: "))
+                entry = entry._replace(refused=str(error).removeprefix(f"{entry.place}: "))
         judged.append(entry)
     return judged
 

@@ -6,7 +6,6 @@ What its ``list`` prints is not enough: it has no schedules.
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -106,7 +105,7 @@ def _job(job: _Job, zone: str) -> Found:
     unnamed = Found(f"job-{job.number}", job.place, "", zone=zone)
     for key, value in job.given.items():
         if key.lower() in given:
-            return replace(unnamed, refused=f"{key}: it is given twice, in two spellings")
+            return unnamed._replace(refused=f"{key}: it is given twice, in two spellings")
         given[key.lower()] = value
     name, command, said = (given.get(key) for key in ("name", "cmd", "schedule"))
     arguments = given.get("args") or []
@@ -114,18 +113,18 @@ def _job(job: _Job, zone: str) -> Found:
     if not (
         isinstance(name, str) and name and isinstance(command, str) and command and isinstance(said, str)
     ):
-        return replace(found, refused="expected Name, Cmd, Args and Schedule")
+        return found._replace(refused="expected Name, Cmd, Args and Schedule")
     if not isinstance(arguments, list) or not all(isinstance(item, str) for item in arguments):
-        return replace(found, refused="Args: expected a list of strings")
+        return found._replace(refused="Args: expected a list of strings")
     if given.get("haserror"):
-        return replace(
-            found, refused="HasError is set: castle-cron does not run it (a bad schedule, or deleted)"
+        return found._replace(
+            refused="HasError is set: castle-cron does not run it (a bad schedule, or deleted)"
         )
     try:
         old, expression = gorhill.read(said)
     except cron.BadSchedule as error:
-        return replace(found, refused=str(error))
-    found = replace(found, old=old, expression=expression, options={"argv": [command, *arguments]})
+        return found._replace(refused=str(error))
+    found = found._replace(old=old, expression=expression, options={"argv": [command, *arguments]})
     if len(said.split()) == 6:
         found = found.with_warning(
             "6 fields: the minute comes first and a year last, as castle-cron reads them"

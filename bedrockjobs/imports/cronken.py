@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal
 
@@ -69,12 +68,12 @@ def _job(found: Found, given: Any, zone: str, weekday_0: FirstDay) -> Found:
         definition = _object(
             "the definition", json_items.value_of(given) if isinstance(given, str) else given
         )
-        found = replace(found, said=_said(definition.get("cron_args")))
+        found = found._replace(said=_said(definition.get("cron_args")))
         return _read_job(found, definition, zone, weekday_0)
     except (_Refused, cron.BadSchedule) as error:
-        return replace(found, refused=str(error))
+        return found._replace(refused=str(error))
     except ValueError as error:
-        return replace(found, refused=f"expected a JSON object: {error}")
+        return found._replace(refused=f"expected a JSON object: {error}")
 
 
 def _said(arguments: Any) -> str:
@@ -98,16 +97,16 @@ def _read_job(found: Found, definition: dict[str, Any], zone: str, weekday_0: Fi
         raise _Refused("cron_args: expected an object")
     job = _object("job_args", definition.get("job_args"), _JOB_ARGS)
     state = _object("job_state", definition.get("job_state") or {}, ("paused",))
-    found = replace(found, zone=str(arguments.get("timezone") or zone), paused=bool(state.get("paused")))
+    found = found._replace(zone=str(arguments.get("timezone") or zone), paused=bool(state.get("paused")))
     find_zone(found.zone)
     found = _with_command(found, job)
     if jitter := arguments.get("jitter"):
-        found.options["jitter"] = jitter
+        found = found._replace(options={**found.options, "jitter": jitter})
     if "cronstring" in arguments:
         found = _with_cronstring(found, arguments, weekday_0)
     else:
         old = cron.parse(arguments)
-        found = replace(found, old=old, expression=_expression(old, arguments))
+        found = found._replace(old=old, expression=_expression(old, arguments))
     if found.paused:
         found = found.with_warning("it is paused there, and is added paused")
     return found
@@ -116,7 +115,7 @@ def _read_job(found: Found, definition: dict[str, Any], zone: str, weekday_0: Fi
 def _with_cronstring(found: Found, arguments: Mapping[str, Any], weekday_0: FirstDay) -> Found:
     text = str(arguments["cronstring"]).strip()
     if text.lower() == "@never":
-        return replace(found, old=cron.parse(text), expression="@never")
+        return found._replace(old=cron.parse(text), expression="@never")
     others = {
         key: value for key, value in arguments.items() if key not in ("cronstring", "jitter", "timezone")
     }
@@ -137,9 +136,9 @@ def _with_cronstring(found: Found, arguments: Mapping[str, Any], weekday_0: Firs
         if old is None:
             raise _Refused(problem)
         fields = dict(zip(_CRONSTRING, words, strict=True))
-        return replace(found, old=old, expression=_expression(old, fields, text))
+        return found._replace(old=old, expression=_expression(old, fields, text))
     cron.parse(text)
-    found = replace(found, old=old, expression=text)
+    found = found._replace(old=old, expression=text)
     if old is None:
         return found.with_warning(f"Cronken cannot read it ({problem}); read as crontab(5) does")
     if found.differs:
@@ -172,7 +171,7 @@ def _with_command(found: Found, job: Mapping[str, Any]) -> Found:
         options["lock"] = lock
     if ttl > LEASE_S:
         options["lease"] = ttl
-    found = replace(found, options=options)
+    found = found._replace(options=options)
     if not lock:  # every server of Cronken runs it
         options["hosts"] = "all"
     return found

@@ -62,7 +62,7 @@ def read(text: str, *, zone: str = "UTC", system: bool = False) -> list[Found]:
             found.append(_entry(line, f"line {number}", variables, system))
         check_count(found, f"line {number}")
     names = distinct(entry.name for entry in found)
-    return [replace(entry, name=name) for entry, name in zip(found, names, strict=True)]
+    return [entry._replace(name=name) for entry, name in zip(found, names, strict=True)]
 
 
 def _unquoted(value: str) -> str:
@@ -114,15 +114,15 @@ def _entry(line: str, place: str, variables: _Variables, system: bool) -> Found:
     found = Found(_name(command, place), place, said, zone=variables.zone)
     if said.lower() == "@reboot":
         why = "@reboot has no time: start it with the worker, by systemd or the like"
-        return replace(found, refused=why)
+        return found._replace(refused=why)
     try:
         old = meaning(said)
     except cron.BadSchedule as error:
-        return replace(found, refused=str(error))
+        return found._replace(refused=str(error))
     try:
         expression = kept_or_rewritten(said, old)
     except NoExpression as error:
-        return replace(found, old=old, refused=f"no expression of ours has {error}")
+        return found._replace(old=old, refused=f"no expression of ours has {error}")
     warnings = []
     if expression != said:
         warnings.append("cron wants both day fields to hold where one begins with *; written so that they do")
@@ -133,8 +133,8 @@ def _entry(line: str, place: str, variables: _Variables, system: bool) -> Found:
     if variables.mail:
         warnings.append(f"cron mails output to {variables.mail}; here it is kept with the run")
         variables.mail = ""
-    return replace(
-        found, old=old, expression=expression, options=_options(command, variables), warnings=tuple(warnings)
+    return found._replace(
+        old=old, expression=expression, options=_options(command, variables), warnings=tuple(warnings)
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from bedrockjobs.base.config import SCHEDULE_FILE_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports.rewrite import same_schedule
@@ -24,8 +24,7 @@ class Unreadable(ValueError):
     """The whole text cannot be read; the message says where and what was expected."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """One definition of another system and what it becomes here."""
 
     name: str
@@ -40,7 +39,7 @@ class Found:
     """Its schedule as the other system understands it, in ``zone``; None where it has no ticks there."""
     repeat_after: str = ""
     """In place of ``expression``: a repeat that counts from the end of a run, ``FINISHED, +10 SECONDS``."""
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = MappingProxyType({})
     """Options of ours by their names in a definitions file."""
     paused: bool = False
     warnings: tuple[str, ...] = ()
@@ -73,7 +72,7 @@ class Found:
 
     def with_warning(self, warning: str) -> Found:
         """Return it with one more warning."""
-        return replace(self, warnings=(*self.warnings, warning))
+        return self._replace(warnings=(*self.warnings, warning))
 
 
 def _times(schedule: Schedule | None, zone: str, after: datetime, count: int) -> list[datetime]:
@@ -112,7 +111,7 @@ def once(found: list[Found]) -> list[Found]:
     for entry in found:
         places.setdefault(entry.name, []).append(entry.place)
     return [
-        entry if len(places[entry.name]) == 1 else replace(entry, refused=_twice(places[entry.name]))
+        entry if len(places[entry.name]) == 1 else entry._replace(refused=_twice(places[entry.name]))
         for entry in found
     ]
 

@@ -6,8 +6,6 @@ to be done by a worker that asks for the job's name.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from bedrockjobs.imports import ftl_go, ftl_kotlin, source
 from bedrockjobs.imports.found import Found, check_count, once
 from bedrockjobs.imports.ftl_verb import Verb
@@ -33,9 +31,9 @@ def _found(module: str, verb: Verb) -> Found:
     name = f"{module}.{verb.name}".lstrip(".") if verb.name else f"line-{verb.line}"
     found = Found(name, f"line {verb.line}", verb.said)
     if verb.refused:
-        return replace(found, refused=verb.refused)
+        return found._replace(refused=verb.refused)
     try:
         old = cron.parse(verb.said)
     except cron.BadSchedule as error:
-        return replace(found, refused=str(error))
-    return replace(found, old=old, expression=" ".join(verb.said.split()), options=dict(OPTIONS))
+        return found._replace(refused=str(error))
+    return found._replace(old=old, expression=" ".join(verb.said.split()), options=dict(OPTIONS))

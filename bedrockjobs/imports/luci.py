@@ -7,7 +7,6 @@ Bedrock's does. What LUCI's own validation would refuse is refused here too, wit
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
@@ -88,7 +87,7 @@ def _block(kind: str, line: int, fields: Message, known: set[str]) -> Found:
         _check_task(task, place, block)
         return _taken(found, block, task, place)
     except (Mismatch, _Refused) as error:
-        return replace(found, refused=str(error), expression="", repeat_after="")
+        return found._replace(refused=str(error), expression="", repeat_after="")
 
 
 # --- what LUCI's validation refuses ------------------------------------------------------------------------
@@ -205,7 +204,7 @@ def _absolute(url: str) -> bool:
 def _with_schedule(found: Found, line: int) -> Found:
     said = found.said
     if said == "triggered":
-        return replace(found, old=cron.parse("@never"), expression="@never")
+        return found._replace(old=cron.parse("@never"), expression="@never")
     relative = _INTERVAL.fullmatch(said)
     if relative or said == "continuously":
         seconds = _seconds(relative[1]) if relative else 0
@@ -214,13 +213,13 @@ def _with_schedule(found: Found, line: int) -> Found:
             raise _refuse(line, "with ... interval", expected, said)
         if seconds != int(seconds):
             found = found.with_warning("an interval has whole seconds here")
-        found = replace(found, repeat_after=f"FINISHED, +{max(1, round(seconds)) if seconds else 0} SECONDS")
+        found = found._replace(repeat_after=f"FINISHED, +{max(1, round(seconds)) if seconds else 0} SECONDS")
         return found.with_warning("a run that fails ends the loop here: RetryJob with revive starts it again")
     try:
         old, expression = gorhill.read(said)
     except cron.BadSchedule as error:
         raise _Refused(f"line {line}: schedule: {error}") from None
-    return replace(found, old=old, expression=expression)
+    return found._replace(old=old, expression=expression)
 
 
 def _seconds(text: str) -> float | None:
@@ -237,12 +236,12 @@ def _taken(found: Found, block: Block, task: str, given: Block) -> Found:
     if task == "gitiles":
         raise _Refused(f"line {given.line}: nothing here watches a repository (gitiles)")
     if task == "noop":
-        found = replace(found, options={"argv": ["true"]})
+        found = found._replace(options={"argv": ["true"]})
         for name in ("sleep_ms", "triggers_count"):
             if given.values.get(name):
                 found = found.with_warning(f"noop.{name} is left out")
     elif task == "url_fetch":
-        found = replace(found, options=_fetch(given.values))
+        found = found._replace(options=_fetch(given.values))
     else:
         found = found.with_warning(f"a {task} task is not known here: a worker has to take jobs of this name")
     for name, what in (("triggers", "starts other jobs"), ("triggering_policy", "has a triggering policy")):

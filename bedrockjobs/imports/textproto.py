@@ -7,7 +7,6 @@ or a boolean), a number or a message.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from bedrockjobs.base.config import IMPORT_TOKENS_MAX
@@ -34,50 +33,40 @@ class Field(NamedTuple):
 Message = list[Field]
 Value = str | int | float | list[Field]
 
-_TOKEN = re.compile(
-    r"""(?P<blank>(?:[ \t\r\n]+|\#[^\n]*)+)
-    |(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
-    |(?P<word>\[[A-Za-z][\w./-]*\]|-?[A-Za-z_][\w.]*)
-    |(?P<number>[-+]?(?:0[xX][0-9a-fA-F]+|(?:[0-9]|\.[0-9])[0-9.]*(?:[eE][-+]?[0-9]+)?[fF]?)(?![\w.]))
-    |(?P<mark>[:{}<>\[\],;])""",
-    re.VERBOSE,
+_WORD = re.compile(
+    r"""[ \t\r]*(?:(
+    [:{}<>\],;]
+    |\[[A-Za-z][\w./-]*\]|-?[A-Za-z_][\w.]*
+    |"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*'
+    |[-+]?(?:0[xX][0-9a-fA-F]+|(?:[0-9]|\.[0-9])[0-9.]*(?:[eE][-+]?[0-9]+)?[fF]?)(?![\w.])
+    |(?:[ \t\r\n]|\#[^\n]*)+
+    |\[
+    )|.+)""",
+    re.VERBOSE | re.DOTALL,
 )
+"""One word behind blanks. What is none takes all the rest, so that nothing is searched twice."""
+_KINDS = {
+    **dict.fromkeys(" \t\r\n#", "blank"),
+    **dict.fromkeys(":{}<>],;", "mark"),
+    **dict.fromkeys("\"'", "text"),
+    **dict.fromkeys("0123456789+.", "number"),
+    **dict.fromkeys("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_", "word"),
+    **dict.fromkeys("[-", "either"),
+}
+"""What a word is, by its first character."""
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "a": "\a", "b": "\b", "f": "\f", "v": "\v",
             "\\": "\\", "'": "'", '"': '"', "?": "?"}  # fmt: skip
 _CLOSING = {"{": "}", "<": ">"}
+_DIGITS = frozenset("0123456789.")
+_PLAIN_DIGITS = 18
 _OCTAL = re.compile(r"[-+]?0[0-7]+")
-
-
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    line: int
 
 
 def parse(text: str) -> Message:
     """Return the fields of the whole text; raises Unreadable with the line."""
     check_size(text)
-    return _Reader(_tokens(text)).message("", 0)
-
-
-def _tokens(text: str) -> Iterator[_Token]:
-    at, line, count = 0, 1, 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            found = shortened(text[at : at + 20])
-            raise Unreadable(f"line {line}: expected text-format protocol buffers, not {found}")
-        kind = match.lastgroup or ""
-        if kind == "blank":
-            line += match[0].count("\n")
-        else:
-            count += 1
-            if count > IMPORT_TOKENS_MAX:
-                raise Unreadable(f"line {line}: expected at most {IMPORT_TOKENS_MAX} words and marks")
-            yield _Token(kind, match[0], line)
-        at = match.end()
-    yield _Token("end", "", line)
+    return _Reader(text).message("", 0)
 
 
 def _bytes_of(literal: str, line: int) -> bytes:
@@ -109,98 +98,121 @@ def _escaped(code: str, line: int) -> bytes:
 
 
 class _Reader:
-    """Goes through the tokens once, one ahead."""
+    """Goes through a text once and looks at one word of it. There may be one for each character."""
 
-    def __init__(self, tokens: Iterator[_Token]) -> None:
-        self._tokens = tokens
-        self._ahead = next(tokens)
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._words = iter(_WORD.findall(text))
+        self._left = IMPORT_TOKENS_MAX
+        self._kind = self._word = ""
+        self._line = 1
+        self._next()
+
+    def _next(self) -> None:
+        """Look at the next word; the last one is the end."""
+        for word in self._words:
+            kind = _KINDS.get(word[:1], "")
+            if kind == "blank":
+                self._line += word.count("\n")
+                continue
+            if kind == "either":
+                kind = "number" if word[1:2] in _DIGITS else "word"
+                kind = "mark" if word == "[" else kind
+            elif not kind:
+                raise self._wrong()
+            if not self._left:
+                raise Unreadable(f"line {self._line}: expected at most {IMPORT_TOKENS_MAX} words and marks")
+            self._left -= 1
+            self._kind, self._word = kind, word
+            return
+        self._kind, self._word = "end", ""
+
+    def _wrong(self) -> Unreadable:
+        rest = next(match[0] for match in _WORD.finditer(self._text) if not match[1])
+        found = shortened(rest.lstrip(" \t\r")[:20])
+        return Unreadable(f"line {self._line}: expected text-format protocol buffers, not {found}")
 
     def message(self, closing: str, depth: int) -> Message:
         """Read fields up to ``closing``, or to the end where that is empty."""
         fields: Message = []
         if depth > DEPTH_MAX:
             raise self._unexpected(f"at most {DEPTH_MAX} messages inside one another")
-        while not self._ends(closing):
-            name = self._next()
-            if name.kind != "word":
-                raise self._unexpected("the name of a field", name)
-            colon = self._took(":")
-            for value in self._values(depth, colon):
-                fields.append(Field(name.text, value, name.line))
-            if not self._took(","):
-                self._took(";")
+        while self._kind != "end":
+            name, line = self._word, self._line
+            if name == closing:
+                self._next()
+                return fields
+            if self._kind != "word":
+                raise self._unexpected("the name of a field")
+            self._next()
+            colon = self._word == ":"
+            if colon:
+                self._next()
+            if self._word == "[":
+                fields += [Field(name, value, line) for value in self._list(depth, colon)]
+            else:
+                fields.append(Field(name, self._value(depth, colon), line))
+            if self._word == "," or self._word == ";":
+                self._next()
+        if closing:
+            raise self._unexpected(closing)
         return fields
 
-    def _ends(self, closing: str) -> bool:
-        token = self._ahead
-        if token.kind == "end":
-            if closing:
-                raise self._unexpected(closing)
-            return True
-        if closing and token.kind == "mark" and token.text == closing:
-            self._next()
-            return True
-        return False
-
-    def _next(self) -> _Token:
-        token = self._ahead
-        self._ahead = next(self._tokens, token)
-        return token
-
-    def _took(self, mark: str) -> bool:
-        if self._ahead.kind == "mark" and self._ahead.text == mark:
-            self._next()
-            return True
-        return False
-
-    def _values(self, depth: int, colon: bool) -> list[Value]:
-        if not self._took("["):
-            return [self._value(depth, colon)]
+    def _list(self, depth: int, colon: bool) -> list[Value]:
         found: list[Value] = []
-        if self._took("]"):
+        self._next()
+        if self._word == "]":
+            self._next()
             return found
         while True:
             found.append(self._value(depth, colon))
-            if self._took("]"):
+            if self._word == "]":
+                self._next()
                 return found
-            if not self._took(","):
+            if self._word != ",":
                 raise self._unexpected("a comma or ]")
+            self._next()
 
     def _value(self, depth: int, colon: bool) -> Value:
-        token = self._next()
-        if token.kind == "mark" and token.text in _CLOSING:
-            return self.message(_CLOSING[token.text], depth + 1)
+        kind, word = self._kind, self._word
+        if word in _CLOSING:
+            self._next()
+            return self.message(_CLOSING[word], depth + 1)
         if not colon:
-            raise self._unexpected(": and a value, or a message in { }", token)
-        if token.kind == "text":
-            return self._text(token)
-        if token.kind == "word":
-            return Word(token.text)
-        if token.kind == "number":
-            return self._number(token)
-        raise self._unexpected("a value", token)
+            raise self._unexpected(": and a value, or a message in { }")
+        if kind == "number":
+            number = self._number(word)
+            self._next()
+            return number
+        if kind == "text":
+            return self._texts()
+        if kind == "word":
+            self._next()
+            return Word(word)
+        raise self._unexpected("a value")
 
-    def _text(self, token: _Token) -> str:
+    def _texts(self) -> str:
         """Return a text with those that follow it at once, which belong to it."""
-        parts = [_bytes_of(token.text, token.line)]
-        while self._ahead.kind == "text":
-            following = self._next()
-            parts.append(_bytes_of(following.text, following.line))
+        line, parts = self._line, []
+        while self._kind == "text":
+            parts.append(_bytes_of(self._word, self._line))
+            self._next()
         try:
             return b"".join(parts).decode()
         except UnicodeDecodeError:
-            raise Unreadable(f"line {token.line}: expected a text that is UTF-8") from None
+            raise Unreadable(f"line {line}: expected a text that is UTF-8") from None
 
-    def _number(self, token: _Token) -> int | float:
+    def _number(self, word: str) -> int | float:
+        if len(word) <= _PLAIN_DIGITS and word.isdecimal() and word[0] != "0":
+            return int(word)
         try:
-            return int(token.text, 8 if _OCTAL.fullmatch(token.text) else 0)
+            return int(word, 8 if _OCTAL.fullmatch(word) else 0)
         except ValueError:
             pass
         try:
-            return float(token.text.rstrip("fF"))
+            return float(word.rstrip("fF"))
         except ValueError:
-            raise self._unexpected("a number", token) from None
+            raise self._unexpected("a number") from None
 
-    def _unexpected(self, expected: str, token: _Token | None = None) -> Unreadable:
-        token = token or self._ahead
-        return Unreadable(f"line {token.line}: expected {expected}, not {shortened(token.text or 'the end')}")
+    def _unexpected(self, expected: str) -> Unreadable:
+        return Unreadable(f"line {self._line}: expected {expected}, not {shortened(self._word or 'the end')}")

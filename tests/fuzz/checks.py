@@ -41,5 +41,8 @@ def check_hostile(name: str, case: str) -> None:
     meter = Meter(target)
     for seed in seeds_of(target)[:3]:  # all that is loaded when it is needed first
         meter.check(seed)
-    _, finding = meter.check(HOSTILE[name][case]())
-    assert finding is None, finding
+    data = HOSTILE[name][case]()
+    _, slow = meter.check(data)
+    assert slow is None, slow
+    _, heavy = meter.memory(data)
+    assert heavy is None, heavy

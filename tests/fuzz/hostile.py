@@ -72,6 +72,7 @@ HOSTILE: dict[str, dict[str, Callable[[], bytes]]] = {
         "a number of a million digits": lambda: b"[" + b"9" * MIB + b"]",
         "an exponent of a million digits": lambda: b"[1e" + b"9" * MIB + b"]",
         "one key 50,000 times": lambda: b"{" + b'"a":1,' * 50_000 + b'"a":1}',
+        "many objects in each other": lambda: b"{" + _many(b'"%d":' + _nested(60, b"1"), b",", 130) + b"}",
         "a million escapes": lambda: b'{"a":"' + b"\\u00e9" * MIB + b'"}',
         "blanks": lambda: b"{" + b" " * 4 * MIB + b"}",
     },
@@ -110,6 +111,10 @@ HOSTILE: dict[str, dict[str, Callable[[], bytes]]] = {
     "definitions-toml": {
         "nested deep": lambda: b"a = " + b"[" * 20_000,
         "a key of many parts": lambda: b".".join([b"a"] * 300) + b" = 1",
+        "a list of digits": lambda: b"a = [" + b"1," * 32_000 + b"1]",
+        "lists as deep as may be": lambda: b"a = [" + (b"[" * 60 + b"]" * 60 + b",") * 540 + b"1]",
+        "tables as deep as may be": lambda: b"a = [" + (b"{a=" * 60 + b"1" + b"}" * 60 + b",") * 270 + b"1]",
+        "long keys": lambda: _many(b".".join([b"a"] * 60) + b".b%d = 1", b"\n", 500),
         "many tables": lambda: b"[[schedules]]\nname = 'a'\nschedule = '@daily'\n" * 500,
     },
     "definitions-yaml": {
@@ -119,11 +124,24 @@ HOSTILE: dict[str, dict[str, Callable[[], bytes]]] = {
             + b"".join(b"%c: &%c [%b]\n" % (n, n, b",".join([b"*%c" % (n - 1)] * 9)) for n in range(98, 107))
         ),
         "an alias of itself": lambda: b"&a [*a]",
+        "merges of merges": lambda: (
+            b"a: &a {x: 1, y: 2}\n"
+            + b"".join(
+                b"%c: &%c {<<: [%b]}\n" % (n, n, b",".join([b"*%c" % (n - 1)] * 9)) for n in range(98, 107)
+            )
+        ),
+        "as many aliases as may be": lambda: b"[&a [1,1,1,1,1,1,1,1]," + b"*a," * 1_300 + b"1]",
+        "digits as deep as may be": lambda: b"[" * 63 + b"1," * 450 + b"1" + b"]" * 63,
+        "lists as deep as may be": lambda: b"[" + (b"[" * 60 + b"]" * 60 + b",") * 33 + b"1]",
+        "keys without a value": lambda: (b"? " * 60 + b"a\n") * 33,
+        "an ordered map with one key twice": lambda: b"!!omap [a: 1, a: 1]",
     },
     "textproto": {
         "nested deep": lambda: b"a {" * 30_000,
         "a text in many parts": lambda: b"a: " + b'"b" ' * 15_000,
         "a list of many": lambda: b"a: [" + b"1," * 20_000 + b"1]",
+        "many small jobs": lambda: _many(b"job{id:'%d'}", b"", 4_500),
+        "jobs of one name": lambda: b"job{id:'a' noop{}}" * 3_600,
         "ends of lines": lambda: b"\n" * 60_000 + b"job { id: 'a' schedule: '@daily' noop {} }",
     },
 }

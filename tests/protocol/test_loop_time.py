@@ -241,6 +241,36 @@ async def test_a_list_of_jobs_of_much_data_is_not_read_whole(server: Spender) ->
 
 
 @pytest.mark.parametrize(
+    "inner", ['"' + "x" * (4 * MB) + '"', array("1", 2 * MB - 500)], ids=["text", "numbers"]
+)
+async def test_a_merge_of_deep_data_is_refused_soon(server: Spender, inner: str) -> None:
+    deep = '{"a":' * 60 + inner + "}" * 60
+    wanted = body("CreateJob", f'{{"name":"deep{len(inner)}","unique":true,"data":{deep}}}')
+    reply, _ = await server.ask(wanted)
+    assert reply.code == 200
+    reply, spent_s = await server.ask(wanted)
+    print(f"a merge of deep data: {spent_s * 1000:.0f} ms")
+    assert reply.json["detail"].startswith("data: objects are merged in objects of more than")
+    assert spent_s < LOOP_S_MAX
+
+
+@pytest.mark.parametrize(
+    ("overwrite", "code"),
+    [("true", 400), ("false", 503)],
+)
+async def test_one_job_of_much_data_is_not_read_again_and_again(
+    server: Spender, overwrite: str, code: int
+) -> None:
+    fat = f'{{"name":"fat","unique":true,"data":{{"a":"{"x" * (4 * MB)}"}}}}'
+    assert (await server.ask(body("CreateJob", fat)))[0].code == 200
+    again = array(f'{{"name":"fat","unique":true,"overwrite":{overwrite}}}', JOBS)
+    reply, spent_s = await server.ask(body("CreateJobs", f'{{"jobs":{again}}}'))
+    print(f"one job of much data, {JOBS} times: {spent_s * 1000:.0f} ms")
+    assert reply.code == code
+    assert spent_s < LOOP_S_MAX
+
+
+@pytest.mark.parametrize(
     ("request_", "code"),
     [
         (body("CreateJob", "&".join(["name=a", *["tags="] * (FORM_FIELDS_MAX - 1)]), FORM), 200),

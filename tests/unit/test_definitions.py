@@ -188,7 +188,11 @@ def test_what_is_wrong_is_said_with_file_schedule_and_key(change: dict[str, Any]
         ("a: [", "yaml", "line 1"),
         ("- {name: a, schedule: 5m, data: {1: x}}", "yaml", r"data: the key 1: expected a text"),
         ("- {name: a, schedule: 5m, data: {x: 2026-01-01}}", "yaml", r"data\.x: .*date in quotes"),
-        ("&a [*a]", "yaml", "nested deeper than 64 levels"),
+        ("&a [*a]", "yaml", "line 1: an alias stands inside of what it stands for"),
+        ("\n&a {<<: *a}", "yaml", "line 2: an alias stands inside of what it stands for"),
+        ("a: " + "[" * 66 + "]" * 66 + "\nb: [", "yaml", "line 1: nested deeper than 64 levels"),
+        ("- a\n- !!omap [a: 1, a: 1]", "yaml", "line 2: expected what JSON has too, not omap"),
+        ("!!set {a, b}", "yaml", "line 1: expected what JSON has too, not set"),
         ("!!python/object/apply:os.getcwd []", "yaml", "could not determine a constructor"),
     ],
     ids=lambda value: value[:30],
@@ -199,11 +203,19 @@ def test_files_that_cannot_be_read(text: str, form: Format, why: str) -> None:
     assert re.search(why, message), message
 
 
-def test_aliases_of_aliases_end() -> None:
-    """A small file that means a billion values is refused before it is done."""
-    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    assert refused("\n".join(lines), "yaml") == f"more than {definitions.VALUES_MAX} values"
+@pytest.mark.parametrize("entry", ["[{}]", "{{<<: [{}]}}"])
+def test_aliases_of_aliases_end(entry: str) -> None:
+    """A small file that means a billion values, or merges as many, is refused before it is done."""
+    lines = ["a0: &a0 {x: 1, y: 2}"]
+    lines += [f"a{n}: &a{n} {entry.format(', '.join([f'*a{n - 1}'] * 10))}" for n in range(1, 9)]
+    text = "\n".join(lines)
+    assert refused(text, "yaml").startswith("line 4: expected aliases that stand for at most 4 values")
+
+
+def test_a_file_in_which_all_is_shared_is_read() -> None:
+    text = "- &d {name: a, schedule: 5m, tags: [a, b], retries: 3, data: {x: 1, y: [2, 3]}}\n"
+    text += "".join(f"- {{<<: *d, name: a{n}}}\n" for n in range(500))
+    assert len(read(text, "yaml", "f").schedules) == 501
 
 
 @pytest.mark.parametrize("word", ["on", "off", "yes", "no", "y", "0o9", "1:30", "09:30"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from bedrockjobs.imports.found import Unreadable
         ("a: \"x\" 'y'", [("a", "xy")]),
         (r'a: "\"\n\x41\101\u00e9"', [("a", '"\nAAé')]),
         ("a: 5 b: -0x10 c: 1.5f d: 1e3", [("a", 5), ("b", -16), ("c", 1.5), ("d", 1000.0)]),
+        (f"a: 1{'0' * 18} b: 017 c: {'9' * 5000}", [("a", 10**18), ("b", 15), ("c", math.inf)]),
         ("a: 010 b: .5", [("a", 8), ("b", 0.5)]),
         (r'a: "\303\251\xc3\xa9\u00e9\U000000e9é"', [("a", "ééééé")]),
         ("a: true, b: false; c: NAME", [("a", "true"), ("b", "false"), ("c", "NAME")]),

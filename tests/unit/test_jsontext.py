@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import JSON_DEPTH_MAX
+from bedrockjobs.base.config import JSON_DEPTH_MAX, MERGE_BYTES_MAX
 from tests.effort import examples
 
 scalars = st.one_of(
@@ -84,6 +84,16 @@ def test_merge_patch_keeps_spellings() -> None:
         jsontext.merge_patch(target, '{"o":{"x":null,"z":1E5},"n":[1.10]}')
         == '{"a":2.50,"big":12345678901234567890,"o":{"y":-0.0,"z":1E5},"n":[1.10]}'
     )
+
+
+def test_what_a_command_merges_is_bounded_by_how_deep_it_is() -> None:
+    """All that is in an object is read again at each level: deep and large would cost its square."""
+    text = '{"a":' * 30 + f'"{"x" * (MERGE_BYTES_MAX // 80)}"' + "}" * 30
+    merging = jsontext.Merging()
+    assert merging.patched(text, text) == text
+    with pytest.raises(ValueError, match=f"more than {MERGE_BYTES_MAX} bytes"):
+        merging.patched(text, text)
+    assert jsontext.merge_patch("{}", text) == text
 
 
 def test_members_can_be_set_and_removed() -> None:

@@ -19,12 +19,13 @@ from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.create import (
     changed_options,
+    check_amount,
     check_combination,
     check_options,
     check_repeat,
     keep_mark,
 )
-from bedrockjobs.engine.handlers.end import check_amount, check_run, existing
+from bedrockjobs.engine.handlers.end import check_run, existing
 from bedrockjobs.engine.handlers.next_run import next_run_of
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.take import with_due_before

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import DATA_BYTES_MAX, KEYS_KEPT_S
-from bedrockjobs.base.errors import BadArguments, NotFound, WrongState
+from bedrockjobs.base.config import DATA_BYTES_MAX, DATA_CHARS_PER_COMMAND_MAX, KEYS_KEPT_S
+from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, WrongState
 from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
 from bedrockjobs.commands.options import JobOptions
@@ -26,7 +26,7 @@ _OPTION_FIELDS = frozenset(JobOptions.model_fields)
 @handles(CreateJob, plan=plan_create)
 def create_job(context: Context, command: CreateJob) -> Answer:
     """Create a job; answers its jobID."""
-    job_id = _create(context, command)
+    job_id = _create(context, command, jsontext.Merging())
     context.emit(JOB_CREATED)
     return Answer(f'{{"jobID":{job_id}}}')
 
@@ -34,23 +34,33 @@ def create_job(context: Context, command: CreateJob) -> Answer:
 @handles(CreateJobs, plan=lambda command: merged(map(plan_create, command.jobs)))
 def create_jobs(context: Context, command: CreateJobs) -> Answer:
     """Create all jobs or none; answers their jobIDs in order."""
-    created = [str(_create(context, spec)) for spec in command.jobs]
+    merging, created = jsontext.Merging(), []
+    until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
+    for spec in command.jobs:
+        check_amount(context, until)
+        created.append(str(_create(context, spec, merging)))
     context.emit(JobsCreated(len(created)))
     return Answer(f'{{"jobIDs":[{",".join(created)}]}}')
 
 
-def _create(context: Context, spec: JobSpec) -> int:
+def check_amount(context: Context, until: int) -> None:
+    """Refuse to go on with a list of jobs where ``unit.chars_read`` has come to some number."""
+    if context.unit.chars_read >= until:
+        raise Unavailable("Too much data at once", "jobs: expected fewer jobs of so much data in one request")
+
+
+def _create(context: Context, spec: JobSpec, merging: jsontext.Merging) -> int:
     if spec.idempotency_key is None:
-        return create(context, spec)
+        return create(context, spec, merging)
     since = after_seconds(context.now_ms, -KEYS_KEPT_S)
     known = context.unit.records.job_of_key(spec.idempotency_key, since)
     if known is None:
-        known = create(context, spec)
+        known = create(context, spec, merging)
         context.unit.records.put_key(spec.idempotency_key, known, context.now_ms)
     return known
 
 
-def create(context: Context, spec: JobSpec, source: str = "") -> int:
+def create(context: Context, spec: JobSpec, merging: jsontext.Merging, source: str = "") -> int:
     """Create a job, or update the one of its name; returns the jobID."""
     priority = spec.wanted_priority
     if spec.repeat:
@@ -63,7 +73,7 @@ def create(context: Context, spec: JobSpec, source: str = "") -> int:
     if spec.unique:
         existing = context.unit.first_of_name(spec.name, mocked=mocked)
         if existing is not None:
-            _update_unique(context, spec, existing, priority, data, repeat)
+            _update_unique(context, spec, existing, priority, data, repeat, merging)
             return existing.job_id
     state = _state_of_child(spec, parent) if spec.parent_job_id else lifecycle.QUICK_CREATE[2]
     chosen = bool(source) or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set)
@@ -155,7 +165,13 @@ def _refuse_repeating_child() -> None:
 
 
 def _update_unique(
-    context: Context, spec: JobSpec, existing: Job, priority: int, given: str, repeat: str
+    context: Context,
+    spec: JobSpec,
+    existing: Job,
+    priority: int,
+    given: str,
+    repeat: str,
+    merging: jsontext.Merging,
 ) -> None:
     """Give the existing job what the new one asks for; its nextRun stays."""
     if existing.parent_job_id != spec.parent_job_id:
@@ -170,7 +186,10 @@ def _update_unique(
         return
     if spec.repeat:
         check_combination(context, spec.repeat, existing)
-    data = jsontext.merge_patch(existing.data, given)
+    try:
+        data = merging.patched(existing.data, given)
+    except ValueError as error:
+        raise BadArguments("Data is not a valid JSON Object", f"data: {error}") from None
     if len(data.encode()) > DATA_BYTES_MAX:
         raise BadArguments(
             "Data is not a valid JSON Object", f"data: merged it is over {DATA_BYTES_MAX} bytes"

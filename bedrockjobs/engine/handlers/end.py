@@ -6,13 +6,13 @@ from typing import Literal
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_CHARS_PER_COMMAND_MAX, ERROR_CHARS_MAX
-from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, Unavailable, WrongState
+from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.engine.events import JOB_FAILED, JOB_FINISHED, JOB_RETRIED, JobsFinished
 from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.create import is_mock_data, keep_mark
+from bedrockjobs.engine.handlers.create import check_amount, is_mock_data, keep_mark
 from bedrockjobs.engine.handlers.failing import after_failure, break_off, stopped
 from bedrockjobs.engine.handlers.next_run import next_run_of
 from bedrockjobs.engine.handlers.plans import plan_ending
@@ -257,12 +257,6 @@ def existing(context: Context, job_id: int) -> Job:
     if job is None:
         raise NotFound("No job with this jobID", f"jobID: there is no job {job_id}")
     return job
-
-
-def check_amount(context: Context, until: int) -> None:
-    """Refuse to go on with a list of jobs where ``unit.chars_read`` has come to some number."""
-    if context.unit.chars_read >= until:
-        raise Unavailable("Too much data at once", "jobs: expected fewer jobs of so much data in one request")
 
 
 def check_run(job: Job, run_id: int | None) -> None:

@@ -38,7 +38,7 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     changed = [name for name in known if _differs(ours[name], specs[name], command.source)]
     if not command.dry_run:
         for name in in_turns(added):
-            create(context, specs[name], command.source)
+            create(context, specs[name], jsontext.Merging(), command.source)
         for name in in_turns(changed):
             _change(context, ours[name], specs[name], command.source)
         for name in in_turns(removed):
