@@ -126,6 +126,8 @@ class HTTPConnection(RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Answer what is no HTTP; aiohttp would write a traceback to the log for it."""
+        if isinstance(exc, UnicodeEncodeError):  # by what aiohttp quotes of a header
+            status, message = HTTPStatus.BAD_REQUEST, "expected headers in UTF-8"
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return super().handle_error(request, status, exc, message)
         words = (message or "").strip().splitlines()

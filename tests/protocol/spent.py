@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cli.live_server import Running, start, stop
-from tests.protocol.talk import Reply, Talk
+from tests.protocol.talk import Reply, Talk, request
 
 LOOP_S_MAX = 0.25
 """Processor time that the loop's thread may spend on one request: nobody else is served meanwhile."""
@@ -63,7 +63,8 @@ class Spender:
     async def settled(self) -> None:
         """Wait until the server has done all that it was asked before."""
         async with await Talk.open(self.port) as talk:
-            assert (await talk.ask("QueryJob", jobID=0)).code == 404
+            talk.send(request("QueryJob", jobID=0))
+            assert (await talk.reply(ANSWERED_S)).code == 404
 
 
 @contextmanager

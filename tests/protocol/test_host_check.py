@@ -41,6 +41,12 @@ async def test_a_header_that_is_not_utf_8_is_refused_like_others(live: Live, hea
     assert "?" in reply.json["detail"]
 
 
+async def test_an_expectation_that_is_not_utf_8_is_the_clients_fault(live: Live) -> None:
+    async with await live.connect() as talk:
+        talk.send(b"POST /Ping HTTP/1.1\r\nHost: localhost\r\nExpect: \x83\r\nContent-Length: 0\r\n\r\n")
+        assert (await talk.reply()).code == 400
+
+
 async def test_probes_are_answered_below_the_root_path_too(serve: Serve) -> None:
     live = await serve(root_path="/queue")
     for path in PROBES:
