@@ -20,7 +20,7 @@ class FileGone(StoreBroken):
     """A file of the database is no longer where it was; the message says what happened and what to do."""
 
     def __init__(self, words: str, *, only_log: bool) -> None:
-        """Hold the sentence; ``only_log`` says that the log was removed, and nothing stands in its place."""
+        """Hold the sentence; ``only_log`` says that the log was removed, and nothing is in its place."""
         super().__init__(words)
         self.only_log = only_log
 
@@ -60,7 +60,10 @@ class FileWatch:
                 f"{self._database} was cut to 0 bytes while the server used it. Restore a backup.",
                 only_log=False,
             )
-        if _identity(self._stat(self._log)) != self._log_seen:
+        beside = self._stat(self._log)
+        if _identity(beside) != self._log_seen:
+            if not beside.st_size:  # whoever opened the database since made a new one, to read only
+                raise self._removed(self._log)
             raise self._replaced(self._log)
         if found.st_mtime_ns != self._written_ns:
             self._note_written(found.st_mtime_ns)
@@ -69,11 +72,14 @@ class FileWatch:
         try:
             return os.stat(path)  # noqa: PTH116 - asked after each sync, and twice as fast
         except FileNotFoundError:
-            raise FileGone(
-                f"{path} was removed or moved while the server used it."
-                " Put it back, or restore a backup, before the next start.",
-                only_log=path == self._log,
-            ) from None
+            raise self._removed(path) from None
+
+    def _removed(self, path: str) -> FileGone:
+        return FileGone(
+            f"{path} was removed or moved while the server used it."
+            " Put it back, or restore a backup, before the next start.",
+            only_log=path == self._log,
+        )
 
     def _replaced(self, path: str) -> FileGone:
         return FileGone(

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX
+from tests.conftest import Serve
 from tests.protocol.spent import Spender, watched
-from tests.protocol.talk import Talk, post, request
+from tests.protocol.talk import Reply, Talk, post, request
 
 pytestmark = [pytest.mark.asyncio(loop_factories=["uvloop"]), pytest.mark.timeout(120)]
 
@@ -91,3 +92,33 @@ async def test_a_storm_stays_within_the_budget(tmp_path: Path, storm: str) -> No
         print(f"{storm}: {before // MIB} MiB, at most {most // MIB} MiB")
         assert most - before < BUDGET + COPIES * BATCH_ANSWER_BYTES_MAX
         assert await until(lambda: server.memory_bytes() - before < LEFT_MAX, SETTLED_S)
+
+
+async def test_what_waits_holds_the_memory_of_its_request(serve: Serve) -> None:
+    live = await serve(memory_bytes=16 * MIB)
+    size = 4 * MIB
+    wanted = b"GetJob\r\nname: none\r\nConnection: wait\r\nContent-Length: %d\r\n\r\n" % size
+    replies: list[asyncio.Future[Reply]] = []
+    while not any(reply.done() for reply in replies):
+        assert len(replies) < 5
+        talk = await live.connect()
+        talk.send(wanted + b"{}".ljust(size))
+        replies.append(asyncio.ensure_future(talk.reply()))
+        await live.until(lambda: replies[-1].done() or live.server.dispatcher.waiting == len(replies))
+    assert len(replies) > 1
+    assert replies.pop().result().status == "503 Too much is under way"
+    for reply in replies:
+        reply.cancel()
+
+
+async def test_who_does_not_read_over_http_makes_room(serve: Serve) -> None:
+    """His answer is large; who comes after him is refused once at most, for he is closed."""
+    live = await serve(memory_bytes=16 * MIB)
+    await live.ask("CreateJob", name="x", data={"a": "x" * 4_000_000})
+    slow = await live.connect()
+    slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    slow.send(b"GET /QueryJob?jobID=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    large = "{}" + " " * 11 * MIB
+    async with asyncio.timeout(10):
+        while (await live.http("Ping", large)).code != 200:
+            pass

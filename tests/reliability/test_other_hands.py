@@ -6,13 +6,14 @@ must not begin anew in silence where something was lost.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
 import signal
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,14 @@ class Site:
         """Start a server and connect to it."""
         self._launcher.forget()
         self.pid, port = await self._launcher.start({"database": str(self.database), **settings})
+        while not all(map(_has_a_database, self._helpers())):
+            await asyncio.sleep(0.01)  # opening it, they would make a log anew where it was removed
         return await Wire.connect(port)
+
+    def _helpers(self) -> list[Path]:
+        """Return the processes of Query of the last server."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [Path("/proc", pid) for pid in children]
 
     async def refused(self, **settings: Any) -> int:
         """Start a server that ends by itself; return its exit status."""
@@ -62,8 +70,11 @@ class Site:
         return await self._launcher.ended(self.pid)
 
     async def kill(self) -> None:
-        """Kill the server."""
+        """Kill the server, and wait until nobody has its files open."""
+        helpers = self._helpers()
         await self._launcher.kill(self.pid)
+        while any(map(_has_a_database, helpers)):
+            await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
         """Stop the server well."""
@@ -75,6 +86,12 @@ class Site:
         for number in range(BEFORE):
             assert (await wire.ask("CreateJob", name=f"job/{number}")).code == 200
         return wire
+
+
+def _has_a_database(process: Path) -> bool:
+    with suppress(OSError):
+        return any(str(file.readlink()).endswith(".db") for file in (process / "fd").iterdir())
+    return False
 
 
 @pytest.fixture
@@ -109,6 +126,11 @@ def _replace(path: Path) -> None:
     path.with_name("another").rename(path)
 
 
+def _empty(path: Path) -> None:
+    path.unlink()
+    path.touch()
+
+
 def _cut(path: Path) -> None:
     os.truncate(path, 0)
 
@@ -124,6 +146,7 @@ def _cut(path: Path) -> None:
         ("", _replace, "was replaced by another file"),
         ("", _cut, "was cut to 0 bytes"),
         ("-wal", _remove, "All that it held was copied"),
+        ("-wal", _empty, "All that it held was copied"),
         ("-wal", _replace, "was replaced by another file"),
     ],
 )
@@ -147,9 +170,11 @@ async def test_an_idle_server_notices_as_well(site: Site, suffix: str) -> None:
     assert re.search(f"{re.escape(str(site.beside(suffix)))} was (removed|replaced)", site.log())
 
 
-async def test_what_a_removed_log_held_is_not_lost(site: Site) -> None:
+@pytest.mark.parametrize("harm", [_remove, _empty])
+async def test_what_a_removed_log_held_is_not_lost(site: Site, harm: Callable[[Path], None]) -> None:
+    """Also where a reader that came later made an empty one."""
     await site.filled()
-    site.beside("-wal").unlink()
+    harm(site.beside("-wal"))
     assert await site.ended() == EXIT_DISK
     assert await names(await site.start()) == BEFORE
 
@@ -234,8 +259,29 @@ async def test_a_database_that_was_cut_after_a_kill_keeps_its_log(site: Site) ->
     assert site.beside("-wal").exists(), "SQLite would have removed it"
 
 
-async def test_a_log_that_is_gone_after_a_kill_is_not_passed_over(site: Site) -> None:
+@pytest.mark.parametrize("harm", [_cut, _remove])
+async def test_a_log_without_its_database_is_not_thrown_away(
+    site: Site, harm: Callable[[Path], None]
+) -> None:
+    """Also where nobody can tell any more who had it open."""
     await site.filled()
+    await site.kill()
+    harm(site.database)
+    site.beside("-lock").unlink()
+    assert await site.refused() == EXIT_DISK
+    assert "-wal holds " in site.log()
+    assert site.beside("-wal").exists()
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+async def test_a_log_that_is_gone_after_a_kill_is_not_passed_over(site: Site, checkpoint: bool) -> None:
+    """Also where the server itself copied what the log held into the database, and then went on."""
+    wire = await site.filled()
+    if checkpoint:
+        before = site.database.stat().st_mtime_ns
+        while site.database.stat().st_mtime_ns == before:
+            assert (await wire.ask("CreateJob", name="large", data={"x": "x" * 1_000_000})).code == 200
+        assert (await wire.ask("CreateJob", name="last")).code == 200
     await site.kill()
     site.beside("-wal").unlink()
     assert await site.refused() == EXIT_DISK

@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from bedrockjobs import definitions
-from bedrockjobs.base.config import SCHEDULE_FILE_CHARS_MAX, TOML_KEY_PARTS_MAX, YAML_NODES_MAX
+from bedrockjobs.base.config import (
+    SCHEDULE_FILE_CHARS_MAX,
+    TOML_KEY_PARTS_MAX,
+    YAML_NODES_MAX,
+    YAML_VALUES_PER_CHAR_MAX,
+)
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import SyncSchedules
 from bedrockjobs.commands.options import JobOptions
@@ -209,7 +214,9 @@ def test_aliases_of_aliases_end(entry: str) -> None:
     lines = ["a0: &a0 {x: 1, y: 2}"]
     lines += [f"a{n}: &a{n} {entry.format(', '.join([f'*a{n - 1}'] * 10))}" for n in range(1, 9)]
     text = "\n".join(lines)
-    assert refused(text, "yaml").startswith("line 4: expected aliases that stand for at most 4 values")
+    assert refused(text, "yaml").startswith(
+        f"line 4: expected aliases that stand for at most {YAML_VALUES_PER_CHAR_MAX} values"
+    )
 
 
 def test_a_file_in_which_all_is_shared_is_read() -> None:

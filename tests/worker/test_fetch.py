@@ -237,6 +237,15 @@ async def test_as_a_process(site: Site) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"HTTP 200 OK\nhello\n", b"")
 
 
+async def test_as_a_process_it_is_strict_unless_told_otherwise(site: Site) -> None:
+    job = json.dumps({"jobID": 1, "url": {"url": site.url}}).encode()
+    done = await asyncio.to_thread(
+        subprocess.run, FETCH_URL, input=job, capture_output=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (100, b"")
+    assert b"expected a public address, got 127.0.0.1" in done.stderr
+
+
 async def test_as_a_process_it_takes_no_module_from_the_current_folder(site: Site, tmp_path: Path) -> None:
     for planted in ("json", "aiohttp", "bedrockjobs"):
         (tmp_path / f"{planted}.py").write_text("raise SystemExit('planted')\n")
@@ -262,6 +271,7 @@ async def strict(url: str, **more: Any) -> int:
         "100.64.0.1", "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "fe80::1%lo", "fc00::1",
         "ff02::1",
         "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "2001:db8::1",
+        "2001:0:5db8:d822::1",
     ],
 )  # fmt: skip
 def test_addresses_that_are_not_public(host: str) -> None:

@@ -10,11 +10,20 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from bedrock_worker.report.outcome import result_of
+from bedrock_worker.pull.job import Job
+from bedrock_worker.report.outcome import (
+    CompletedCommand,
+    could_not_start,
+    refused,
+    report_of,
+    result_of,
+    try_again,
+)
 from bedrock_worker.run.process import PROGRAM_CHARS_MAX, ChildProcess
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import DATA_BYTES_MAX, ERROR_CHARS_MAX
+from bedrockjobs.base.config import DATA_BYTES_MAX, DELAY_S_MAX, DURATION_S_MAX, ERROR_CHARS_MAX
+from bedrockjobs.commands import JobReply
 from tests.worker.conftest import ended, gone
 from tests.worker.fake_server import DEADLINE_S
 
@@ -111,6 +120,27 @@ def test_result_over_the_limit_is_refused(tmp_path):
     path.write_text(f'{{"a":"{"x" * (padding + 1)}"}}')
     with pytest.raises(ValueError, match="larger than 4194304 bytes"):
         result_of(path)
+    os.truncate(path, 1 << 40)  # more than any memory: no more is read than is needed
+    with pytest.raises(ValueError, match="larger than 4194304 bytes"):
+        result_of(path)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        lambda job, words: report_of(job, CompletedCommand(3, [words]), Path("/nowhere")),
+        lambda job, words: refused(job, ValueError(words)),
+        could_not_start,
+    ],
+)
+def test_errors_are_cut_to_what_a_job_keeps(report):
+    job = Job("", JobReply.model_construct(job_id=1, run_id=101))
+    assert len(report(job, "x" * 2 * ERROR_CHARS_MAX).error) == ERROR_CHARS_MAX
+
+
+def test_a_delay_is_cut_to_what_a_job_can_have():
+    job = Job("", JobReply.model_construct(job_id=1, run_id=101, backoff=DURATION_S_MAX))
+    assert try_again(job).delay == DELAY_S_MAX < DURATION_S_MAX
 
 
 HOSTILE = [
@@ -335,6 +365,15 @@ async def test_name_that_no_environment_can_hold_fails_the_job(server, working):
         report = await server.report()
     assert report.verb == "FailJob"
     assert report.given["error"].startswith("cannot start the command: ")
+
+
+async def test_the_watchdog_runs_no_modules_of_the_current_folder(once, tmp_path, monkeypatch):
+    for name in ("json", "select", "shutil", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert (await once("exit 0")).verb == "FinishJob"
+    assert not (tmp_path / "ran").exists()
 
 
 async def test_child_is_in_a_session_of_its_own(watchdog, tmp_path):

@@ -7,6 +7,7 @@ from collections import deque
 
 import pytest
 from bedrock_worker.report.line_splitter import CUT
+from bedrock_worker.report.output import BATCH_BYTES_MAX
 from bedrock_worker.report.progress import progress_of
 
 from bedrockjobs.base.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
@@ -40,6 +41,13 @@ async def test_all_output_comes_before_the_report_in_bounded_batches(once, serve
     assert server.output[101] == [("out", str(number)) for number in range(1, 2501)]
     assert max(size for _, size in appended(server)) <= OUTPUT_LINES_PER_APPEND_MAX
     assert server.requests.index(report) > server.requests.index(server.of("AppendOutput")[-1])
+
+
+async def test_batches_of_long_lines_are_bounded_in_bytes_too(once, server):
+    await once("yes | tr -d '\\n' | fold -w 4000 | head -n 400")
+    sizes = [sum(map(len, batch.given["lines"])) for batch in server.of("AppendOutput")]
+    assert sum(sizes) == 400 * 4_000
+    assert max(sizes) <= BATCH_BYTES_MAX + 4_000
 
 
 async def test_run_that_prints_nothing_sends_nothing(once, server):
@@ -183,11 +191,14 @@ async def test_latest_progress_is_sent_once_a_second_and_before_the_report(once,
 
 async def test_progress_pauses(server, working, tmp_path, monkeypatch):
     monkeypatch.setattr("bedrock_worker.report.progress.PAUSE_S", 1_000.0)
-    script = f"echo ::progress 1::; {WAIT}; echo ::progress 2::; echo ::progress 3::"
+    last = WAIT.replace("/go", "/end")
+    script = f"echo ::progress 1::; {WAIT}; echo ::progress 2::; echo said; {last}; echo ::progress 3::"
     async with working("sh", "-c", script, str(tmp_path), jobs_max=1) as worker:
         await server.add()
         await server.until(lambda: server.of("UpdateJob"))
         (tmp_path / "go").touch()
+        await server.until(lambda: server.of("AppendOutput"))
+        (tmp_path / "end").touch()
         assert await worker.ended() == 0
     assert [update.given["progress"]["percent"] for update in server.of("UpdateJob")] == [1, 3]
 

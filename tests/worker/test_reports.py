@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from bedrock_worker.pull.server_status import FAULTS_MAX
 from bedrock_worker.report.kept import FILES_MAX, KeptReports
-from bedrock_worker.report.reporter import LATER_TRIES_MAX
+from bedrock_worker.report.reporter import LATER_TRIES_MAX, RESULT_SHOWN_CHARS
 
 from bedrockjobs.base.config import DATA_BYTES_MAX
 from bedrockjobs.commands import FinishJob
@@ -72,6 +73,20 @@ async def test_tries_have_a_limit_and_the_report_is_kept(
     (file,) = files(spool)
     assert messages(caplog, "report not delivered")[0].endswith(f"kept={file}")
     assert '"data":{"n":2.50}' in file.read_text()
+
+
+async def test_the_log_keeps_the_beginning_of_a_large_result(
+    server: Any, working: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = """printf '{"a":"%0999999d"}' 7 > "$BEDROCK_RESULT" """
+    server.refusals["FinishJob"] = deque([FAULT] * 10_000)
+    await server.add()
+    async with working("sh", "-c", script) as worker:
+        await until(lambda: len(server.of("FinishJob")) >= FAULTS_MAX)
+        worker.agent.stop()
+        assert await worker.ended() == 69
+    (line,) = messages(caplog, "report not delivered")
+    assert RESULT_SHOWN_CHARS < len(line) < RESULT_SHOWN_CHARS + 200
 
 
 async def test_run_that_is_anothers_by_now_is_no_longer_leased(server: Any, working: Any) -> None:
@@ -231,6 +246,34 @@ def test_a_link_is_not_followed(spool: Path, tmp_path: Path) -> None:
     assert kept_by("first", "a:1", spool).earlier() == []
 
 
+def test_a_pipe_is_neither_waited_for_nor_read(spool: Path) -> None:
+    path = kept_by("first", "a:1", spool).keep(REPORT)
+    assert path is not None
+    text = path.read_bytes()
+    path.unlink()
+    os.mkfifo(path)
+    assert kept_by("first", "a:1", spool).earlier() == []
+    pipe = os.open(path, os.O_RDWR)
+    os.write(pipe, text)
+    assert kept_by("first", "a:1", spool).earlier() == []
+    os.close(pipe)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_report_of_another_user_is_not_read(spool: Path) -> None:
+    path = kept_by("first", "a:1", spool).keep(REPORT)
+    assert path is not None
+    os.chown(path, 65534, 65534)
+    assert kept_by("first", "a:1", spool).earlier() == []
+
+
+def test_of_a_large_file_no_more_is_read_than_a_report_can_have(spool: Path) -> None:
+    path = kept_by("first", "a:1", spool).keep(REPORT)
+    assert path is not None
+    os.truncate(path, 1 << 40)
+    assert kept_by("first", "a:1", spool).earlier() == []
+
+
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     assert kept_by("first", "a:1", tmp_path / "file" / "kept").keep(REPORT) is None
@@ -244,6 +287,9 @@ def test_files_have_a_limit(spool: Path, monkeypatch: Any) -> None:
     kept = kept_by("first", "a:1", spool)
     found = [kept.keep(REPORT.model_copy(update={"run_id": number})) for number in (1, 2, 3)]
     assert [path is not None for path in found] == [True, True, False]
+    assert len(kept.earlier()) == 2
+    monkeypatch.setattr("bedrock_worker.report.kept.FILES_MAX", 1)
+    assert len(kept.earlier()) == 1
 
 
 def test_a_run_that_nothing_fences_is_not_kept(spool: Path) -> None:

@@ -118,7 +118,7 @@ def is_public(host: str) -> bool:
     """Tell whether an address, and one that it carries inside, belongs to the public internet."""
     found = ip_address(host.partition("%")[0])
     if isinstance(found, IPv6Address):
-        inside = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
+        inside = [found.ipv4_mapped, found.sixtofour]  # Teredo's addresses are not public themselves
         if found in NAT64:
             inside.append(IPv4Address(int(found) & 0xFFFFFFFF))
         if not all(is_public(str(one)) for one in inside if one is not None):
