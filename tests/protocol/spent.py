@@ -54,7 +54,9 @@ class Spender:
             before, longest = self.loop_s(), 0.0
             talk.send(data)
             reply = asyncio.ensure_future(talk.reply(ANSWERED_S))
-            while not reply.done():
+            ended = False
+            while not ended:
+                ended = reply.done()
                 assert (await others.ask("Ping")).code == 200
                 now = self.loop_s()
                 before, longest = now, max(longest, now - before)

@@ -118,8 +118,8 @@ WORST = {
 
 @pytest.mark.parametrize("kind", WORST)
 async def test_no_request_keeps_the_loop(server: Spender, kind: str) -> None:
-    reply, spent_s = await server.ask(WORST[kind])
-    print(f"{kind}: {spent_s * 1000:.0f} ms, {reply.status}")
+    reply, spent_s = await server.longest(WORST[kind])
+    print(f"{kind}: {spent_s * 1000:.0f} ms in one piece, {reply.status}")
     assert spent_s < LOOP_S_MAX
     assert reply.code != 500
 

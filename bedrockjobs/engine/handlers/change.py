@@ -5,6 +5,7 @@ from __future__ import annotations
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import CRASH_PATTERNS_MAX, DATA_CHARS_PER_COMMAND_MAX, GRACE_S_DEFAULT
 from bedrockjobs.base.errors import BadArguments, Changed, NotFound, TooMany, WrongState
+from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.commands import (
     CancelJob,
@@ -193,7 +194,7 @@ def delete_job(context: Context, command: DeleteJob) -> Answer:
 def requeue_jobs(context: Context, command: RequeueJobs) -> Answer:
     """Queue jobs of any state again, as when they were created; unknown ids are ignored."""
     until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
-    for job_id in dict.fromkeys(command.job_ids):
+    for job_id in in_turns(dict.fromkeys(command.job_ids)):
         check_amount(context, until)
         row = context.unit.job(job_id)
         if row is None:

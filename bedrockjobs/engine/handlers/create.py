@@ -5,6 +5,7 @@ from __future__ import annotations
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, DATA_CHARS_PER_COMMAND_MAX, KEYS_KEPT_S
 from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, WrongState
+from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
 from bedrockjobs.commands.options import JobOptions
@@ -36,7 +37,7 @@ def create_jobs(context: Context, command: CreateJobs) -> Answer:
     """Create all jobs or none; answers their jobIDs in order."""
     merging, created = jsontext.Merging(), []
     until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
-    for spec in command.jobs:
+    for spec in in_turns(command.jobs):
         check_amount(context, until)
         created.append(str(_create(context, spec, merging)))
     context.emit(JobsCreated(len(created)))

@@ -8,6 +8,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_CHARS_PER_COMMAND_MAX, ERROR_CHARS_MAX
 from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState
 from bedrockjobs.base.jsontext import quoted
+from bedrockjobs.base.turns import in_turns
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.engine.events import JOB_FAILED, JOB_FINISHED, JOB_RETRIED, JobsFinished
 from bedrockjobs.engine.handlers import families, runs, ticks
@@ -45,7 +46,7 @@ def finish_jobs(context: Context, command: FinishJobs) -> Answer:
     """Finish each job for itself; answers what became of each."""
     results = []
     until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
-    for spec in command.jobs:
+    for spec in in_turns(command.jobs):
         code, reason = 200, "OK"
         try:
             check_amount(context, until)
