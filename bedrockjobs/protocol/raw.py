@@ -17,7 +17,7 @@ from bedrockjobs.base.wire import Escaped
 from bedrockjobs.protocol.request_cache import Request, RequestCache
 
 _HEAD_END = re.compile(rb"\n\r?\n")
-_NEEDLESS = re.compile(r"\\(?![bfnrt]|u[0-9a-fA-F]{4})")
+_NEEDLESS = re.compile(r'\\(?![bfnrt"]|u[0-9a-fA-F]{4})')
 """A backslash before a character that stands for itself."""
 _UNUSED = range(0xE000, 0xF900)
 """Characters that mean nothing: one that a text does not have may mark a place in it."""
@@ -224,13 +224,19 @@ def _unescape(value: str) -> str:
     mark = next((chr(code) for code in _UNUSED if chr(code) not in value), "")
     if not mark:
         raise BadRequest("Malformed request", "expected fewer characters of private use beside backslashes")
-    text = value.replace("\\\\", mark).replace('\\"', '"')
+    text = value.replace("\\\\", mark)
+    escaped = text.count('\\"')
+    if text.count('"') > escaped:  # quotes may stand without a backslash: each gets one
+        text = (text.replace('\\"', '"') if escaped else text).replace('"', '\\"')
     last = "\\" if text.endswith("\\") else ""  # nothing follows it: it stands for itself
-    if text.count("\\") > OTHER_ESCAPES_MAX:
+    others = text.count("\\") - text.count('\\"')
+    if others > OTHER_ESCAPES_MAX:
         words = "backslashes in a line before other characters than a quote or a backslash"
         raise TooLarge("Request too large", f"expected at most {OTHER_ESCAPES_MAX} {words}")
-    text = _NEEDLESS.sub("", text.removesuffix(last))
-    text, _ = scanstring(text.replace('"', '\\"') + '"', 0, False)
+    text = text.removesuffix(last)
+    if others:
+        text = _NEEDLESS.sub("", text)
+    text, _ = scanstring(text + '"', 0, False)
     text = text.replace(mark, "\\") + last
     if not text.isascii():  # two halves of one character may have been escaped apart
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,4 +58,10 @@ def test_the_example_of_each_has_a_plan_that_says_something(kind: type[c.Command
     ],
 )
 def test_a_plan_names_what_is_touched(kind: type[c.Command[Any]], given: dict[str, Any], plan: Plan) -> None:
-    assert plan_of(kind.read(given)) == plan
+    assert _shown(plan_of(kind.read(given))) == _shown(plan)
+
+
+def _shown(plan: Plan) -> tuple[Plan, list[Any]]:
+    """Return a plan without what it takes, and that: names are one object only while they are remembered."""
+    takes = [(names.exact, names.patterns, count) for names, count in plan.takes]
+    return replace(plan, takes=()), takes
