@@ -20,6 +20,9 @@ DEADLINE_S = 15.0
 
 ENDINGS = ("FinishJob", "RetryJob", "FailJob")
 
+TAKING = ("thenGet", "worker", "heartbeat", "host", "pid", "accepts", "getMockedJobs")
+"""Parameters of the end of a run that say which job is to come next."""
+
 
 @dataclass
 class Request:
@@ -30,8 +33,15 @@ class Request:
 
     @property
     def given(self) -> dict[str, object]:
-        """Return the parameters."""
-        return json.loads(self.text)
+        """Return the parameters, without those of a take that is asked for beside."""
+        found = json.loads(self.text)
+        return {key: found[key] for key in found if self.verb not in ENDINGS or key not in TAKING}
+
+    @property
+    def then_get(self) -> dict[str, object]:
+        """Return the parameters of the take that is asked for with the end of a run."""
+        found = json.loads(self.text)
+        return {key: found[key] for key in found if key in TAKING}
 
     def raw(self, name: str) -> str:
         """Return one parameter as it was spelled."""
@@ -306,7 +316,10 @@ class FakeServer:
         if given.get("runID") != run_id:
             return b"405 Run is over\r\nContent-Length: 0\r\n\r\n"
         del self._running[int(str(given["jobID"]))]
-        return _ok("")
+        if "thenGet" not in request.then_get:
+            return _ok("")
+        listed = str(request.then_get["thenGet"]).split(",")
+        return _ok(f'{{"job":{"".join(self._take({"names": listed, "numResults": 1})) or "null"}}}')
 
 
 def _ok(body: str) -> bytes:

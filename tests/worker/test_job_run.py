@@ -377,9 +377,8 @@ async def test_the_watchdog_runs_no_modules_of_the_current_folder(once, tmp_path
 
 
 async def test_child_is_in_a_session_of_its_own(watchdog, tmp_path):
-    (tmp_path / "in").touch()
-    given = {"cwd": None, "stdin": tmp_path / "in", "listener": lambda *_: None, "watchdog": watchdog}
-    child = ChildProcess(["sleep", "1000"], env={}, **given)
+    given = {"cwd": None, "folder": tmp_path / "run", "data": "", "watchdog": watchdog}
+    child = ChildProcess(["sleep", "1000"], env={}, listener=lambda *_: None, **given)
     assert child.pid == 0
     assert await child.started() == child.pid
     assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid

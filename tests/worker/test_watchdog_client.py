@@ -165,11 +165,9 @@ async def test_a_control_group_for_each_run_where_there_can_be(server, once, tmp
 @pytest.fixture
 async def child(watchdog, tmp_path):
     """Yield a running command under watch."""
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "in").touch()
     found = ChildProcess(
         ["sh", "-c", "sleep 1000 & wait"], env={"PATH": os.environ["PATH"]}, cwd=None,
-        stdin=tmp_path / "run" / "in", listener=lambda *_: None, watchdog=watchdog,
+        folder=tmp_path / "run", data="", listener=lambda *_: None, watchdog=watchdog,
     )  # fmt: skip
     await found.started()
     yield found
@@ -201,10 +199,8 @@ async def test_supervisors_signals_end_neither_watchdog_nor_guard(child):
 
 
 async def test_signal_that_comes_too_late_is_told(watchdog, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "in").touch()
     child = ChildProcess(
-        ["true"], env={"PATH": os.environ["PATH"]}, cwd=None, stdin=tmp_path / "run" / "in",
+        ["true"], env={"PATH": os.environ["PATH"]}, cwd=None, folder=tmp_path / "run", data="",
         listener=lambda *_: None, watchdog=watchdog,
     )  # fmt: skip
     pid = await child.started()
@@ -221,12 +217,10 @@ async def test_folder_of_a_worker_that_lets_go_is_removed(child, tmp_path):
 
 
 async def test_orphans_are_reaped_while_the_command_runs(watchdog, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "in").touch()
     heard = []
     child = ChildProcess(
-        ["sh", "-c", "for i in 1 2 3 4 5; do (sleep 0 & echo $!); done; read -r _ < $0; sleep 1000", "in"],
-        env={"PATH": os.environ["PATH"]}, cwd=tmp_path / "run", stdin=tmp_path / "run" / "in",
+        ["sh", "-c", "for i in 1 2 3 4 5; do (sleep 0 & echo $!); done; sleep 1000"],
+        env={"PATH": os.environ["PATH"]}, cwd=tmp_path / "run", folder=tmp_path / "run", data="",
         listener=lambda _, line: heard.append(line), watchdog=watchdog,
     )  # fmt: skip
     await child.started()
@@ -243,10 +237,8 @@ async def test_a_command_gets_no_other_handles(once, tmp_path):
 
 
 async def test_command_that_cannot_start_says_why(watchdog, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "in").touch()
     child = ChildProcess(
-        [str(tmp_path / "none")], env={}, cwd=None, stdin=tmp_path / "run" / "in",
+        [str(tmp_path / "none")], env={}, cwd=None, folder=tmp_path / "run", data="",
         listener=lambda *_: None, watchdog=watchdog,
     )  # fmt: skip
     with pytest.raises(CannotStart, match="No such file or directory"):

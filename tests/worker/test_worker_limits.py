@@ -32,11 +32,10 @@ def ran(watchdog: WatchdogClient, tmp_path: Path) -> Callable[..., Awaitable[tup
 
     async def run(code: str, limits: ResourceLimits) -> tuple[int, list[str]]:
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
-        (folder / "in").touch()
         heard: list[str] = []
         child = ChildProcess(
-            [sys.executable, "-c", code], env={}, cwd=folder, stdin=folder / "in", watchdog=watchdog,
-            listener=lambda _, line: heard.append(line), limits=limits,
+            [sys.executable, "-c", code], env={}, cwd=folder, folder=folder / "run", data="",
+            watchdog=watchdog, listener=lambda _, line: heard.append(line), limits=limits,
         )  # fmt: skip
         await child.started()
         async with asyncio.timeout(DEADLINE_S):

@@ -19,6 +19,7 @@ from bedrock_worker.pull.heartbeat import Heartbeats
 from bedrock_worker.pull.job import Job
 from bedrock_worker.pull.puller import Puller
 from bedrock_worker.pull.server_status import ServerStatus, send_until_answered
+from bedrock_worker.pull.then_get import ThenGet
 from bedrock_worker.pull.throttle import Throttle
 from bedrock_worker.report.channel import Channel
 from bedrock_worker.report.kept import KeptReports
@@ -88,7 +89,10 @@ class Agent:
         self._later: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._taken = 0
+        self._thens: set[ThenGet] = set()
+        self._pulling = 0
         self._signals = 0
+        self._winding_down = False
         self._quiet = False
         self._undelivered = False
         self._drained = False
@@ -196,8 +200,7 @@ class Agent:
         burst = self._options.burst
         while not self._signals and not self._outdated:
             self._changed.clear()
-            left = self._options.jobs_max
-            left = self._options.concurrency if left is None else left - self._taken
+            left = self._left()
             if left <= 0:
                 break
             free = min(left, self._slots() - len(self._tasks))
@@ -207,7 +210,9 @@ class Agent:
                 await self._pause(self._throttle.next_s() if self._throttle is not None else None)
                 continue
             idle = not self._tasks  # before the question: a run that ends meanwhile may make a job ready
+            self._pulling = free
             jobs = await self._puller.pull(free)
+            self._pulling = 0
             taken_at = asyncio.get_running_loop().time()
             for job in jobs:
                 self._begin(job, taken_at)
@@ -220,6 +225,17 @@ class Agent:
                     await self._changed.wait()
         return OK
 
+    def _left(self) -> int:
+        """Return how many jobs may still be taken, as far as that matters."""
+        taken_max = self._options.jobs_max
+        return self._options.concurrency if taken_max is None else taken_max - self._taken
+
+    def _wants_another(self) -> bool:
+        """Tell whether a slot that ends a job is to take the next one with its report."""
+        held = self._signals or self._outdated or self._quiet or self._drained
+        asking = self._pulling + sum(then.asking for then in self._thens)
+        return not held and asking < self._left() and len(self._tasks) <= self._slots()
+
     def _slots(self) -> int:
         """Return how many jobs may run at once at the moment."""
         return self._options.concurrency if self._throttle is None else self._throttle.slots()
@@ -228,7 +244,6 @@ class Agent:
         await self._until(self._changed.is_set, seconds)
 
     def _begin(self, job: Job, taken_at: float) -> None:
-        self._taken += 1
         task = asyncio.get_running_loop().create_task(self._work(job, taken_at))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -238,12 +253,22 @@ class Agent:
         self._changed.set()
 
     async def _work(self, job: Job, taken_at: float) -> None:
-        """See one job through."""
+        """See one job through, and those that come with the reports into the same slot."""
+        following: Job | None = job
+        while following is not None:
+            self._taken += 1
+            following = await self._see_through(following, taken_at)
+            taken_at = asyncio.get_running_loop().time()
+
+    async def _see_through(self, job: Job, taken_at: float) -> Job | None:
+        """See one job to its end; return the one that came with its report."""
         if self._signals:  # it came with the answer that ended the last wait
             await self._reporter.deliver(hand_back(job))
-            return
+            return None
         channel = Channel(self._client, self._server, job)
+        then = ThenGet(self._options, lambda: self._selector.names, self._wants_another)
         self._channels.add(channel)
+        self._thens.add(then)
         put_off = False
         run = JobRun(job, self._options, self._selector, watchdog=self._watchdog, hear=channel.hear)
         self._heartbeats.add(run, taken_at)
@@ -251,13 +276,15 @@ class Agent:
             report = await self._performed(run)
             if report is None or is_hand_back(report):
                 channel.abandon()
-            left = None if report is None else await self._reporter.deliver(report, after=channel.end)
+            left = None if report is None else await self._reporter.deliver(report, then, after=channel.end)
             put_off = left is not None and await self._put_off(left, run)
         finally:
             channel.abandon()
             self._channels.discard(channel)
+            self._thens.discard(then)
             if not put_off:
                 self._heartbeats.discard(run)
+        return then.job
 
     async def _put_off(self, report: Report, run: JobRun) -> bool:
         """Go on beside the slot with a report that the server fails at, and with the lease of its run.
@@ -294,13 +321,15 @@ class Agent:
             return try_again(run.job)
         finally:
             self._runs.discard(run)
-            self._changed.set()
+            if self._winding_down:
+                self._changed.set()
 
     async def _wind_down(self) -> int:
         """Wait for what runs and for its reports; return the exit status.
 
         After a signal that takes no longer than the grace and some seconds, even if no server takes a report.
         """
+        self._winding_down = True
         await self._until(lambda: not self._tasks or self._signals > 0)
         loop = asyncio.get_running_loop()
         last_reports_at = loop.time() + self._options.grace_s - LAST_REPORTS_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +14,10 @@ import click
 from bedrock_worker import log
 from bedrock_worker.agent import Agent
 from bedrock_worker.options import (
+    FORK,
     GRACE_S,
+    PROCESS_JOBS_MAX,
+    SPAWN,
     Options,
     check_command,
     default_spool,
@@ -131,6 +135,16 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
     "--module", metavar="MODULE", help="Python module whose @job and @cron functions run, like app.jobs."
 )
 @_option(
+    "--start-method", type=click.Choice([SPAWN, FORK]), default=SPAWN, show_default=True,
+    help="How a function of --module gets its process: a new Python that imports the module (spawn), or a"
+    " fork of one that has imported it (fork).",
+)  # fmt: skip
+@_option(
+    "--max-jobs-per-process", "process_jobs_max", type=click.IntRange(1, PROCESS_JOBS_MAX), default=1,
+    show_default=True, metavar="N",
+    help="With --start-method fork: how many jobs a process runs before it is replaced.",
+)  # fmt: skip
+@_option(
     "--allow-cmd", multiple=True, metavar="GLOB", callback=_checked(name_patterns),
     help="Jobs that may bring their own argv, by name; repeatable.",
 )  # fmt: skip
@@ -210,6 +224,12 @@ def _check(options: Options) -> None:
         raise click.UsageError(
             "Missing argument '-- COMMAND', or --rules, --module, --allow-cmd, --allow-shell or --allow-url."
         )
+    if options.start_method == FORK and options.module is None:
+        raise click.UsageError("--start-method fork is for --module.")
+    if options.start_method == FORK and options.daemons:
+        raise click.UsageError("--start-method fork: expected none with --allow-daemons.")
+    if options.process_jobs_max > 1 and options.start_method != FORK:
+        raise click.UsageError("--max-jobs-per-process: expected 1, or --start-method fork with it.")
     try:
         check_command(options)
     except ValueError as error:
@@ -217,6 +237,7 @@ def _check(options: Options) -> None:
 
 
 async def _work(options: Options, selector: ProgramSelector) -> int:
+    gc.freeze()  # what was imported stays: no collection need look at it again
     agent, loop = Agent(options, selector, alone=True), asyncio.get_running_loop()
     for number, act in (
         (signal.SIGTERM, agent.stop),

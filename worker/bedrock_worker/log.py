@@ -17,6 +17,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2
 
 def begin() -> None:
     """Write the log to stderr from now on."""
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line says them
+    logging._srcfile = None  # nor where in the code it is from
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     LOG.addHandler(handler)
@@ -36,5 +38,7 @@ def event(level: int, what: str, **keys: object) -> None:
 
 
 def _value(value: object) -> str:
+    if isinstance(value, int) or (isinstance(value, str) and value.isalnum()):
+        return str(value)
     text = printable(str(value))
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)

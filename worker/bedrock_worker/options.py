@@ -11,10 +11,13 @@ import shutil
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from bedrockjobs.base.config import PATTERN_CHARS_MAX, PATTERNS_MAX, WORKER_CHARS_MAX
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.client import AnyAddress
 from bedrockjobs.commands import GetJobs
 
@@ -23,6 +26,12 @@ PULL_WAIT_MS = 60_000
 
 GRACE_S = 25.0
 """Time that running commands get at the end; with what follows it is under a supervisor's usual 30 s."""
+
+SPAWN, FORK = "spawn", "fork"
+"""How the process of a Python function begins, in the words of ``multiprocessing``."""
+
+PROCESS_JOBS_MAX = 1_000_000
+"""The most jobs that one process may be used for: what leaks a little in each is given back at last."""
 
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TZ")
 """What a command gets of the worker's own environment. TMPDIR is the folder of its job."""
@@ -78,6 +87,10 @@ class Options:
     rules_file: Path | None = None
     module: str | None = None
     """Python module whose functions run jobs."""
+    start_method: str = SPAWN
+    """How a function gets its process: ``SPAWN``, a new interpreter, or ``FORK``, of one that imported."""
+    process_jobs_max: int = 1
+    """How many functions a forked process runs before it is replaced."""
     load_max: float | None = None
     """Load per processor above which fewer jobs are taken."""
     version_watch: Path | None = None
@@ -93,19 +106,31 @@ class Options:
         found = {"argv": self.allow_cmd or self.allow_shell, "cmd": self.allow_shell, "url": self.allow_url}
         return [kind for kind, patterns in found.items() if patterns]
 
-    def take(self, free: int, names: Sequence[str]) -> GetJobs:
-        """Return the question for as many jobs as there are free slots; raises CommandError."""
-        given: dict[str, object] = {
-            "names": list(names), "numResults": free, "worker": self.worker, "heartbeat": True,
-            "host": self.host, "pid": self.pid,
+    @cached_property
+    def taker(self) -> Mapping[str, Any]:
+        """Return who takes jobs, and of which kinds, as the commands that take some have it."""
+        found: dict[str, Any] = {
+            "worker": self.worker, "heartbeat": True, "host": self.host, "pid": self.pid,
         }  # fmt: skip
         if self.accepts:
-            given["accepts"] = self.accepts
+            found["accepts"] = tuple(self.accepts)
         if self.mocked:
-            given["getMockedJobs"] = True
+            found["get_mocked_jobs"] = True
+        return found
+
+    def take(self, free: int, names: Sequence[str]) -> GetJobs:
+        """Return the question for as many jobs as there are free slots; raises CommandError."""
+        given = {wire_name(key): value for key, value in self.taker.items()}
+        given |= {"names": list(names), "numResults": free}
         if not self.burst:
             given |= {"connection": "wait", "timeout": PULL_WAIT_MS}
         return GetJobs.read(given)
+
+    @cached_property
+    def base_environment(self) -> Mapping[str, str]:
+        """Return the environment that every command gets, whatever its job."""
+        kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        return {"PATH": os.defpath, **kept, **self.env, "BEDROCK_SERVER": ",".join(map(str, self.servers))}
 
 
 def default_spool() -> Path:
@@ -162,12 +187,6 @@ def variables_of(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def base_environment(options: Options) -> dict[str, str]:
-    """Return the environment that every command gets, whatever its job."""
-    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    return {"PATH": os.defpath, **kept, **options.env}
-
-
 def check_command(options: Options) -> None:
     """Raise ValueError where the command, if there is one, could not be started for any job."""
     if not options.argv:
@@ -177,6 +196,6 @@ def check_command(options: Options) -> None:
         path = folder / program
         good = path.is_file() and os.access(path, os.X_OK)
     else:
-        good = shutil.which(program, path=base_environment(options)["PATH"]) is not None
+        good = shutil.which(program, path=options.base_environment["PATH"]) is not None
     if not good:
         raise ValueError(f"expected a program that can be run, got {program!r}")

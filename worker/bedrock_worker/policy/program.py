@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bedrock_worker.options import Options
+from bedrock_worker.options import FORK, Options
 from bedrock_worker.policy.python_module import Function, PythonModule, load
 from bedrock_worker.policy.resource_limits import ResourceLimits
 from bedrock_worker.policy.rules import NO_RULE, Refused, Rule, Rules
@@ -45,6 +45,8 @@ class Program:
     limits: ResourceLimits | None = None
     secrets: tuple[str, ...] = ()
     """What is to be masked in what it prints and returns."""
+    function: Function | None = None
+    """The Python function that it is, where a process that imported its module may be forked for it."""
 
 
 class ProgramSelector:
@@ -115,8 +117,9 @@ class ProgramSelector:
 
     def _call(self, module: PythonModule, function: Function) -> Program:
         return Program(
-            function.argv, env=module.environment, cwd=self._options.cwd, timeout_s=function.timeout_s
-        )
+            function.argv, env=module.environment, cwd=self._options.cwd, timeout_s=function.timeout_s,
+            function=function if self._options.start_method == FORK else None,
+        )  # fmt: skip
 
     def _fill(self, rule: Rule, job: Job) -> Program:
         secrets = rule.read_secrets()

@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,19 @@ class Function:
     folder: str
     """Where the worker began, and the module may be."""
     timeout_s: float | None = None
+    declared_by: str = ""
+    """The module that the worker was given, which imports that of the function."""
 
     @property
     def argv(self) -> tuple[str, ...]:
         """Return the command that runs it, for a job on stdin or in ``BEDROCK_DATA_FILE``."""
         runner = "bedrock_worker.run.run_function"
         return (sys.executable, "-P", "-m", runner, self.module, self.name, self.folder)
+
+    @property
+    def template(self) -> tuple[str, ...]:
+        """Return the command that imports what declares it, and forks processes that run it."""
+        return (sys.executable, "-P", "-m", "bedrock_worker.run.template", self.declared_by, self.folder)
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,7 @@ def load(name: str) -> PythonModule:
         function = declared.function
         where = f"{declared.module}.{getattr(function, '__qualname__', '?')}"
         try:
-            functions.append(_function(declared, folder))
+            functions.append(replace(_function(declared, folder), declared_by=name))
             if declared.expression is not None:
                 schedules.append(_schedule(declared))
         except (ValueError, CommandError) as error:

@@ -36,3 +36,15 @@ def jobs_of(body: bytes) -> list[Job]:
         return [Job(text, JobReply.model_validate_json(text)) for text in texts]
     except (ValidationError, LookupError, StopIteration, TypeError) as error:
         raise ValueError(f"not an answer to GetJobs: {error}") from error
+
+
+def job_after(body: bytes) -> Job | None:
+    """Return the job in an answer to ``thenGet``, None where there is none; raises ValueError for no answer.
+
+    An older server answers without a body.
+    """
+    try:
+        text = jsontext.members(body.decode()).get("job", "null") if body else "null"
+        return None if text == "null" else Job(text, JobReply.model_validate_json(text))
+    except (ValidationError, StopIteration, TypeError) as error:
+        raise ValueError(f"not an answer to thenGet: {error}") from error

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ class CompletedCommand:
 
     status: int
     """Exit status, negative for the signal that ended it."""
-    tail: Sequence[str] = ()
+    tail: Iterable[str] = ()
     """The last lines of its output."""
     timed_out_s: float | None = None
     """The timeout that it ran into."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from bedrock_worker.log import event
 from bedrock_worker.pull.server_status import FAULTS_MAX, ServerStatus, is_fault, is_final
+from bedrock_worker.pull.then_get import ThenGet
 from bedrock_worker.report.kept import Kept, KeptReports
 from bedrock_worker.report.outcome import Report
 from bedrockjobs.base.config import ERROR_CHARS_MAX
@@ -42,18 +43,23 @@ class Reporter:
         self._client, self._server, self._kept = client, server, kept
 
     async def deliver(
-        self, report: Report, *, after: Callable[[], Awaitable[None]] | None = None
+        self,
+        report: Report,
+        then: ThenGet | None = None,
+        *,
+        after: Callable[[], Awaitable[None]] | None = None,
     ) -> Report | None:
         """Send a report, once ``after`` is over, until the server has it; its runID makes that safe.
 
-        A report that the server refuses for good becomes a failure of the run that says why. Return what is
-        left for ``deliver_later`` where the server fails at it, else None. Where this is cancelled, the log
-        keeps what was not delivered.
+        With ``then`` it asks for the next job, which ``then`` has afterwards. A report that the server
+        refuses for good becomes a failure of the run that says why. Return what is left for
+        ``deliver_later`` where the server fails at it, else None. Where this is cancelled, the log keeps what
+        was not delivered.
         """
         try:
             if after is not None:
                 await after()
-            return await self._judged(report, FAULTS_MAX)
+            return await self._judged(report, FAULTS_MAX, then)
         except asyncio.CancelledError:
             self._not_delivered(report)
             raise
@@ -114,11 +120,11 @@ class Reporter:
         result = None if report.data is None else report.data[:RESULT_SHOWN_CHARS]
         _log(logging.ERROR, "report not delivered", report, result=result, kept=self._kept.keep(report))
 
-    async def _judged(self, report: Report, faults_max: int) -> Report | None:
+    async def _judged(self, report: Report, faults_max: int, then: ThenGet | None = None) -> Report | None:
         """Send a report, and what comes in its place if it is refused; return what the server fails at."""
         while True:
             try:
-                refusal = await self._sent(report, faults_max)
+                refusal = await self._sent(report, faults_max, then)
             except StillFailing:
                 return report
             if refusal is not None:
@@ -128,7 +134,7 @@ class Reporter:
                 return None
             report = failure_instead(report, refusal)
 
-    async def _sent(self, report: Report, faults_max: int) -> CommandError | None:
+    async def _sent(self, report: Report, faults_max: int, then: ThenGet | None) -> CommandError | None:
         """Send a report, again and again while the server is away; return why it was refused, if it was.
 
         Raises StillFailing after so many answers in a row that the server failed at it.
@@ -137,7 +143,7 @@ class Reporter:
         perhaps_done = False
         while True:
             try:
-                await self._client.exchange(report)
+                await self._exchange(report, then)
             except (NotFound, WrongState) as error:
                 # Either an earlier try had arrived, or the run is no longer ours: nothing is left to say.
                 level = logging.INFO if perhaps_done else logging.WARNING
@@ -165,6 +171,19 @@ class Reporter:
                 _log(logging.INFO, "reported", report)
             self._server.up()
             return None
+
+    async def _exchange(self, report: Report, then: ThenGet | None) -> None:
+        """Send a report once, and take the job that comes with the answer."""
+        if then is None:
+            await self._client.exchange(report)
+            return
+        try:
+            answer = await self._client.exchange(then.added_to(report))
+            then.answered(answer.body)
+        except ValueError as error:  # the report is done; the job goes to another when its lease is over
+            _log(logging.ERROR, "no job can be read", report, error=error)
+        finally:
+            then.unanswered()
 
 
 def failure_instead(report: Report, refusal: CommandError) -> FailJob:

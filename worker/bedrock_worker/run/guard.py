@@ -1,4 +1,4 @@
-"""The guard of one command: starts it, tells the worker how it ended, and kills all that it started.
+"""A guard: starts one command after the other, tells how each ended, and kills all that it started.
 
 The kernel gives a guard the orphans below it, also those that went into a session of their own. It ends them
 too when the worker is dead, or when the lease is over. Knows nothing of jobs.
@@ -6,77 +6,87 @@ too when the worker is dead, or when the lease is over. Knows nothing of jobs.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import resource
 import select
-import shutil
 import signal
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
-from bedrock_worker.run import kernel
+from bedrock_worker.run import kernel, packet
+from bedrock_worker.run.begin import FAULT, become
 from bedrock_worker.run.kernel import ControlGroup
+from bedrock_worker.run.warm import Functions
 
-READ_BYTES = 65_536
-"""Size of one read of what the worker says."""
+READ_BYTES = 4_096
+"""Size of one read of what tells that children have ended."""
+
+HANDLES = 2
+"""Handles that come with a run at the most: its stdout and its stderr."""
 
 NEVER = float("inf")
 
 IDLE_S = 3_600.0
 """The longest wait between two looks at the time."""
 
-CANNOT_KILL, FAULT = 128 + int(signal.SIGKILL), 70
-"""Exit statuses nobody reads: of a command whose guard is dead, and of a fault of ours (EX_SOFTWARE)."""
+DATA_FILE = "job.json"
+"""The file in the folder of a run that holds its job, which is its stdin too."""
 
-DEFAULT_AGAIN = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that the watchdog or Python ignores, and that mean to a command what they mean everywhere."""
+__all__ = ["DATA_FILE", "FAULT", "Guard"]
 
 
 class Guard:
-    """The process above one command; it lives until the worker lets go of it."""
+    """The process above the commands of one slot; it lives until the worker lets go of it."""
 
-    def __init__(self, control: int, request: Mapping[str, Any], parent_group: str | None) -> None:
-        """Guard what is asked for on behalf of the worker at the other end of ``control``."""
-        self._control, self._request, self._parent_group = control, request, parent_group
-        self._pid = 0
-        self._until = NEVER if request["until"] is None else float(request["until"])
-        self._rest = b""
+    def __init__(self, control: socket.socket, parent_group: str | None, *, daemons: bool) -> None:
+        """Guard what is asked for by the worker at the other end of ``control``."""
+        self._control, self._parent_group, self._daemons = control, parent_group, daemons
+        self._pid = self._end = self._late = 0
+        self._serving = False
+        self._until = NEVER
+        self._folder = ""
         self._signalled = self._let_go = False
         self._group: ControlGroup | None = None
+        self._functions = Functions(self)
+        self._next: tuple[bytes, list[int]] | None = None
+        self._output: list[int] = []
 
-    def run(self, stdio: Sequence[int]) -> None:
-        """Start the command, see it to its end and to that of all it started; then wait to be let go."""
-        if not self._request["daemons"]:
+    def run(self) -> None:
+        """See each command to its end and to that of all it started, until the worker lets go."""
+        if not self._daemons:
             kernel.adopt()
             self._make_group()
-        started = self._start(stdio)
-        for handle in stdio:
-            os.close(handle)
-        if not self._pid:
-            self._tell(started)
-        else:
-            self._tell({"started": self._pid, "guard": os.getpid()})
-            status = self._wait()
-            self._tell({"ended": status, "signalled": self._signalled, "left": self._end_rest()})
+        self._orphans, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            while self._next is None and not self._let_go:
+                self._hear()
+            if self._next is None or self._let_go:
+                break
+            (request, handles), self._next = self._next, None
+            self._serve(request, handles)
+        self._functions.end()
+        self._end_rest()
         if self._group is not None:
             self._group.remove()
-        while not self._let_go:  # the folder is the worker's to remove, and ours if it dies
-            self._hear()
-        shutil.rmtree(self._request["folder"], ignore_errors=True)
+        if self._folder and os.path.lexists(self._folder):  # the worker's to remove, and ours if it dies
+            import shutil  # here, as it would make each guard larger, and each fork slower
 
-    def _make_group(self) -> None:
-        if self._parent_group is not None:
-            group = ControlGroup(self._parent_group, os.getpid())
-            with suppress(OSError):
-                group.make()
-                self._group = group
+            shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start(self, stdio: Sequence[int]) -> dict[str, object]:
-        """Start the command; return why it could not be started, where ``_pid`` stays 0."""
+    @property
+    def group_path(self) -> str:
+        """Return the folder of the control group, empty where there is none."""
+        return "" if self._group is None else self._group.path
+
+    def start(
+        self, given: Mapping[str, Any], stdio: Sequence[int], *, grouped: bool = False
+    ) -> dict[str, object]:
+        """Start a program; return its ``pid``, or why it could not be started."""
         ours = os.getpid()
         reads, writes = os.pipe()
         try:
@@ -86,134 +96,173 @@ class Guard:
             os.close(writes)
             return {"error": error.errno, "in": ""}
         if pid == 0:
-            _become(self._request, stdio, writes, ours, self._group)
+            become(given, stdio, writes, ours, self._group if grouped else None)
         os.close(writes)
         with os.fdopen(reads, "rb") as pipe:
             why = pipe.read()
         if not why:
-            self._pid = pid
-            return {}
+            return {"pid": pid}
         os.waitpid(pid, 0)
         found: dict[str, object] = json.loads(why)
         return found
 
-    def _wait(self) -> int:
-        """Obey the worker until the command has ended; return how, without its group having been reaped."""
-        ended = os.pidfd_open(self._pid)
-        orphans, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        poll = select.poll()
-        for handle in (self._control, ended, orphans):
+    def begun(self, pid: int) -> None:
+        """Tell the worker which process its run is in."""
+        self._tell({"started": pid, "guard": os.getpid()})
+
+    def watch(self, pid: int, end: int) -> None:
+        """Let the worker's signals go to the group of a process, until its end can be read."""
+        self._pid, self._end = pid, end
+        if self._late:
+            self._late = self._signal(self._late)
+
+    def obey(self, *handles: int) -> set[int]:
+        """Do what the worker says until some handles can be read; return which."""
+        control, poll = self._control.fileno(), select.poll()
+        for handle in (self._orphans, *handles, *(() if self._let_go else (control,))):
             poll.register(handle, select.POLLIN)
         while True:
-            kernel.reap(self._pid)
+            kernel.reap(self._functions.template_pid or self._pid)
             left = min(self._until - time.monotonic(), IDLE_S)
             if left <= 0:
                 self._until = NEVER
                 self._kill()
                 continue
             ready = {handle for handle, _ in poll.poll(left * 1_000)}
-            if ended in ready:
-                break
-            if orphans in ready:
-                os.read(orphans, READ_BYTES)
-            if self._control in ready:
+            if found := ready.intersection(handles):
+                return found
+            if self._orphans in ready:
+                os.read(self._orphans, READ_BYTES)
+            if control in ready:
                 self._hear()
                 if self._let_go:
-                    poll.unregister(self._control)
+                    poll.unregister(control)
                     self._kill()
-        os.close(ended)
-        self._send(signal.SIGKILL)  # its group: it is reaped last, so the group's id is surely its own
-        _, status = os.waitpid(self._pid, 0)
-        self._pid = 0
-        return os.waitstatus_to_exitcode(status)
+
+    def end_group(self, pid: int) -> None:
+        """Kill a group whose leader has not been reaped, so that its id is surely its own."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+
+    def _make_group(self) -> None:
+        if self._parent_group is not None:
+            group = ControlGroup(self._parent_group, os.getpid())
+            with suppress(OSError):
+                group.make()
+                self._group = group
+
+    def _serve(self, request: bytes, output: list[int]) -> None:
+        """Do one run, and tell what there is to tell."""
+        head, template, data = request.split(b"\n", 2)
+        given = json.loads(head)
+        self._until = NEVER if given["until"] is None else float(given["until"])
+        self._signalled, self._folder, self._serving = False, "", True
+        try:
+            stdin = self._make_folder(given["folder"], data)
+        except OSError as error:
+            found: dict[str, object] = {"folder": error.errno}
+        else:
+            if not template:
+                self._functions.end()
+                found = self._run_command(given, (stdin, *output))
+            else:
+                self._output, output = output or self._output, []
+                found = self._functions.run(head, given["runs_max"], template, self._output)
+            os.close(stdin)
+        for handle in output:
+            os.close(handle)
+        self._pid = self._late = 0
+        self._serving = False
+        if "ended" in found:
+            found |= {"signalled": self._signalled, "left": self._end_rest()}
+        self._tell({**found, "files": bool(self._folder) and self._clear_folder()})
+
+    def _run_command(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
+        """Run a command; return how it ended, or why it could not be started."""
+        started = self.start(given, stdio, grouped=True)
+        pid = started.get("pid")
+        if not isinstance(pid, int):
+            return started
+        end = os.pidfd_open(pid)
+        self.watch(pid, end)
+        self.begun(pid)
+        self.obey(end)
+        os.close(end)
+        self.end_group(pid)
+        _, status = os.waitpid(pid, 0)
+        return {"ended": os.waitstatus_to_exitcode(status)}
+
+    def _make_folder(self, folder: str, data: bytes) -> int:
+        """Make the folder of a run with its job in it, and return a handle to read the job from."""
+        os.mkdir(folder, 0o700)  # noqa: PTH102  light: this runs for each command
+        self._folder = folder
+        path = f"{folder}/{DATA_FILE}"
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+        finally:
+            os.close(handle)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _clear_folder(self) -> bool:
+        """Remove the folder of a run where nothing but its job is in it; tell whether it is still there."""
+        try:
+            names = os.listdir(self._folder)  # noqa: PTH208
+            if names not in ([], [DATA_FILE]):
+                return True
+            for name in names:
+                os.unlink(f"{self._folder}/{name}")  # noqa: PTH108
+            os.rmdir(self._folder)  # noqa: PTH106
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
 
     def _end_rest(self) -> int:
-        if self._request["daemons"]:
+        """Kill what the run left; return how many are still there."""
+        if self._daemons:
             return 0
-        if self._group is not None:
+        if self._group is not None and not self._functions.has_process:
             self._group.kill()
-        return kernel.end_children()
+        template = self._functions.living_template()
+        if template and kernel.only_child(template):
+            return 0
+        return kernel.end_children({template})
 
     def _hear(self) -> None:
         """Do what the worker says; note where it is gone."""
-        try:
-            data = os.read(self._control, READ_BYTES)
-        except ConnectionResetError:
-            data = b""
-        if not data:
+        word, value, handles = packet.receive(self._control, HANDLES)
+        if not word:
             self._let_go = True
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            word, value = line.split()
-            if word == b"until":
-                self._until = float(value)
-            elif self._pid and os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                self._signalled = True
-                self._send(int(value))
+        elif word == b"run":
+            self._next = value, handles
+        elif not self._serving:
+            return  # it came too late: what it was meant for has ended
+        elif word == b"until":
+            self._until = float(value)
+        elif self._pid:
+            self._signal(int(value))
+        else:
+            self._late = int(value)
+
+    def _signal(self, number: int) -> int:
+        """Send a signal to the group of the run, if it has not ended; return 0."""
+        if not select.select([self._end], [], [], 0)[0]:
+            self._signalled = True
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, number)
+        return 0
 
     def _kill(self) -> None:
         if self._group is not None:
             self._group.kill()
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: int) -> None:
-        if self._pid:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._pid, number)
+        self._functions.kill()
+        if self._pid and not select.select([self._end], [], [], 0)[0]:
+            self.end_group(self._pid)
 
     def _tell(self, what: Mapping[str, object]) -> None:
         with suppress(OSError):  # the worker is gone
-            os.write(self._control, json.dumps(what).encode() + b"\n")
-
-
-def _become(
-    request: Mapping[str, Any], stdio: Sequence[int], report: int, guard: int, group: ControlGroup | None
-) -> NoReturn:
-    """Become the command, in a process of its own; tell why not on ``report``, which exec closes."""
-    where = ""
-    try:
-        os.setsid()
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != guard:  # it died before we asked
-            os._exit(CANNOT_KILL)
-        for number in DEFAULT_AGAIN:
-            signal.signal(number, signal.SIG_DFL)
-        for at, handle in enumerate(stdio):
-            os.dup2(handle, at)
-        if group is not None:
-            with suppress(OSError):
-                group.join()
-        where = request["cwd"]
-        os.chdir(where)
-        where = ""
-        env, argv = request["env"], request["argv"]
-        paths = [argv[0]]
-        if "/" not in argv[0]:
-            paths = [os.path.join(folder, argv[0]) for folder in os.get_exec_path(env)]  # noqa: PTH118
-        if not request["privileges"]:
-            kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        if request["nice"]:
-            os.nice(request["nice"])
-        for kind, soft, hard in request["limits"]:
-            resource.setrlimit(kind, (soft, hard))
-        _exec(paths, argv, env)
-    except OSError as error:
-        os.write(report, json.dumps({"error": error.errno, "in": where}).encode())
-    except BaseException as error:
-        os.write(report, json.dumps({"fault": f"{type(error).__name__}: {error}"}).encode())
-    finally:
-        os._exit(FAULT)
-
-
-def _exec(paths: Sequence[str], argv: list[str], env: Mapping[str, str]) -> None:
-    """Try one path after the other; raise what says most where none can be run."""
-    why: OSError | None = None
-    for path in paths:
-        try:
-            os.execve(path, argv, env)  # noqa: S606  what the operator allowed, without a shell
-        except OSError as error:
-            if why is None or why.errno in (errno.ENOENT, errno.ENOTDIR):
-                why = error
-    raise why or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            self._control.send(json.dumps(what).encode())

@@ -9,20 +9,20 @@ import shutil
 import signal
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 from bedrock_worker.log import LOG, event, printable
-from bedrock_worker.options import Options, base_environment
+from bedrock_worker.options import Options
 from bedrock_worker.policy.program import Program, ProgramSelector
 from bedrock_worker.policy.rules import Refused
 from bedrock_worker.pull.job import Job
 from bedrock_worker.report import outcome
+from bedrock_worker.run.guard import DATA_FILE
 from bedrock_worker.run.lease import Lease
 from bedrock_worker.run.mask import Mask
-from bedrock_worker.run.process import NEVER, CannotStart, ChildProcess
+from bedrock_worker.run.process import NEVER, CannotStart, ChildProcess, Warm
 from bedrock_worker.run.watchdog_client import WatchdogClient
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import GRACE_S_DEFAULT
@@ -37,7 +37,10 @@ TAIL_LINE_CHARS = 800
 NEAR_S = 1.0
 """Time before its timeout in which a run is left to it: the server counts from the take, and asks earlier."""
 
-DATA_FILE, RESULT_FILE = "job.json", "result.json"
+RESULT_FILE = "result.json"
+
+FOLDER_BYTES = 8
+"""Random bytes in the name of a run's folder: nobody makes it before us."""
 
 Hear = Callable[[str, str], bool]
 """Takes a stream's name and a line; tells whether it is output, and no message to the server."""
@@ -68,10 +71,10 @@ class JobRun:
         A command that cannot be started at the moment is tried again later; one that never can be fails.
         """
         job = self.job
+        folder = Path(f"{tempfile.gettempdir()}/bedrock-job-{job.job_id}-{os.urandom(FOLDER_BYTES).hex()}")
         try:
-            with _folder(f"bedrock-job-{job.job_id}-") as folder:
-                ended = await self._run(folder)
-                report = outcome.report_of(job, ended, folder / RESULT_FILE)
+            ended = await self._run(folder)
+            report = outcome.report_of(job, ended, folder / RESULT_FILE)
         except Refused as error:
             event(logging.ERROR, "refused", job=job.job_id, run=job.run_id, error=error)
             return outcome.refused(job, error)
@@ -86,6 +89,8 @@ class JobRun:
             return outcome.could_not_start(job, f"cannot start the command: {error}")
         finally:
             if self._child is not None:
+                if self._child.folder_left:
+                    _remove(folder)
                 self._child.close()
         assert self._child is not None
         event(logging.INFO, "ended", job=job.job_id, run=job.run_id, how=ended.words)
@@ -153,7 +158,7 @@ class JobRun:
 
     def _live_until(self, moment: float) -> None:
         self._kill_at = moment
-        if self._child is not None:
+        if self._child is not None and self._child.running:
             self._child.until(moment)
 
     def _signal(self, number: signal.Signals) -> bool:
@@ -168,35 +173,45 @@ class JobRun:
         program = self._selector.program_for(job)
         self._mask = Mask(program.secrets)
         term_s, kill_s = self._limits(program)
-        (folder / DATA_FILE).touch(mode=0o600)
-        (folder / DATA_FILE).write_text(job.text, encoding="utf-8")
         self._child = child = ChildProcess(
             program.argv,
             env=self._environment(folder, program, term_s),
             cwd=program.cwd,
-            stdin=folder / DATA_FILE,
+            folder=folder,
+            data=job.text,
             listener=self._hear,
             watchdog=self._watchdog,
             until=self._kill_at,
             limits=program.limits,
             new_privileges=self._options.new_privileges,
+            warm=self._warm(program),
         )
         pid = await child.started()
         event(
             logging.INFO, "started", job=job.job_id, run=job.run_id, attempt=job.reply.attempt,
             name=job.reply.name, pid=pid,
         )  # fmt: skip
+        if term_s is None or kill_s is None:
+            return outcome.CompletedCommand(await child.wait(), self._tail)
         end = asyncio.ensure_future(child.wait())
         timed_out_s = None
-        self._term_at = NEVER if term_s is None else asyncio.get_running_loop().time() + term_s
+        self._term_at = asyncio.get_running_loop().time() + term_s
         if not await _within(end, term_s):
-            assert term_s is not None
-            assert kill_s is not None
             timed_out_s = term_s
             child.signal(signal.SIGTERM)
             if not await _within(end, kill_s - term_s):
                 child.signal(signal.SIGKILL)
-        return outcome.CompletedCommand(await end, list(self._tail), timed_out_s)
+        return outcome.CompletedCommand(await end, self._tail, timed_out_s)
+
+    def _warm(self, program: Program) -> Warm | None:
+        """Return how a process of a function is forked; None where each has an interpreter of its own."""
+        function = program.function
+        if function is None:
+            return None
+        return Warm(
+            function.template, env={**self._options.base_environment, **program.env},
+            function=(function.module, function.name), runs_max=self._options.process_jobs_max,
+        )  # fmt: skip
 
     def _limits(self, program: Program) -> tuple[float | None, float | None]:
         """Return the seconds until TERM and until KILL: of several limits the smaller, None where none is."""
@@ -213,14 +228,13 @@ class JobRun:
         options, reply = self._options, self.job.reply
         own = {
             "TMPDIR": str(folder),
-            **base_environment(options),
+            **options.base_environment,
             **program.env,
             "BEDROCK_DATA_FILE": str(folder / DATA_FILE),
             "BEDROCK_RESULT": str(folder / RESULT_FILE),
             "BEDROCK_JOB_ID": str(reply.job_id),
             "BEDROCK_NAME": reply.name,
             "BEDROCK_SCHEDULED_FOR": reply.next_run,
-            "BEDROCK_SERVER": ",".join(map(str, options.servers)),
         }
         if reply.run_id is not None:
             own["BEDROCK_RUN_ID"] = str(reply.run_id)
@@ -240,18 +254,13 @@ class JobRun:
             self._tail.append(shown[:TAIL_LINE_CHARS])
 
 
-@contextmanager
-def _folder(prefix: str) -> Iterator[Path]:
-    """Make a folder, and remove it at the end with all that is in it; if we die, the command's guard does."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if os.path.lexists(folder):
-            event(logging.WARNING, "folder not removed", folder=folder)
+def _remove(folder: Path) -> None:
+    """Remove the folder of a run with all that is in it; if we die, the command's guard does."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.lexists(folder):
+        event(logging.WARNING, "folder not removed", folder=folder)
 
 
-async def _within(end: asyncio.Future[int], seconds: float | None) -> bool:
+async def _within(end: asyncio.Future[int], seconds: float) -> bool:
     done, _ = await asyncio.wait((end,), timeout=seconds)
     return bool(done)

@@ -63,6 +63,18 @@ def reap(but: int) -> bool:
     return True
 
 
+def only_child(pid: int) -> bool:
+    """Tell whether one child that lives is the only one; reaps those that have ended."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # noqa: PTH123
+            found = [int(child) for child in file.read().split()]
+    except OSError:  # not in every kernel
+        reap(0)
+        found = _children()
+    # The list may lack somebody where another child ended meanwhile; that one has then to be reaped.
+    return found == [pid] and os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
 def _children() -> list[int]:
     """Return our children; the kernel's own list of them is not in every kernel."""
     ours, found = str(os.getpid()).encode(), []
@@ -80,6 +92,12 @@ class ControlGroup:
     def __init__(self, parent: str, guard: int) -> None:
         """Belong to a guard, below a folder of the kernel's; nothing is made yet."""
         self.path = f"{parent}/bedrock-run-{guard}"
+
+    @classmethod
+    def at(cls, path: str) -> ControlGroup:
+        """Return the one with this folder."""
+        parent, _, name = path.rpartition("/")
+        return cls(parent, int(name.rpartition("-")[2]))
 
     def make(self) -> None:
         """Make it; raises OSError."""

@@ -25,17 +25,30 @@ from bedrock_worker.functions import Fail, Job, Retry, declared_in, look_in
 DONE, RAISED, USAGE, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE = 0, 1, 2, 75, 100, 101
 """Exit statuses; what the last three mean is decided in ``outcome``."""
 
+NOT_FLUSHED = 120
+"""Exit status, as Python's own, where the last output could not be written."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run a function and return the exit status."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what is printed is to be seen while the function runs
+    print_line_by_line()
     if not 2 <= len(arguments) <= 3:
         print("usage: python -P -m bedrock_worker.run.run_function MODULE FUNCTION [FOLDER]", file=sys.stderr)
         return USAGE
     module, function, *folders = arguments
     for folder in folders:
         look_in(folder)
+    return run(module, function)
+
+
+def print_line_by_line() -> None:
+    """Let what is printed be seen while the function runs."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+
+
+def run(module: str, function: str) -> int:
+    """Run one function for the job that is given, and return the exit status."""
     try:
         return _write(_call(module, function))
     except Retry as request:

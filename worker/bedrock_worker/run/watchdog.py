@@ -1,4 +1,4 @@
-"""A process beside the worker that forks the guard of each command, and ends what a killed guard leaves.
+"""A process beside the worker that forks its guards, and ends what a killed guard leaves.
 
 It ends after the worker and after the last guard. Run by an isolated interpreter, it imports the standard
 library, ``guard`` and ``kernel``, and nothing else of this package.
@@ -17,8 +17,8 @@ from typing import NoReturn
 from bedrock_worker.run import kernel
 from bedrock_worker.run.guard import FAULT, Guard
 
-HANDLES = 5
-"""Handles that come with a command: the way to the worker, what to start, its stdin, stdout and stderr."""
+HANDLES = 1
+"""Handles that come with the wish for a guard: its way to the worker."""
 
 ROUND_S = 0.5
 """Time that the watchdog spends on what a killed guard left: others wait for it meanwhile."""
@@ -66,22 +66,20 @@ class Watchdog:
         kernel.reap(0)
 
     def _serve(self) -> bool:
-        """Fork the guard of one command; tell whether the worker is still there."""
+        """Fork a guard; tell whether the worker is still there."""
         try:
-            word, handles, _, _ = socket.recv_fds(self._worker, len(b"run"), HANDLES)
+            word, handles, _, _ = socket.recv_fds(self._worker, len(b"guard"), HANDLES)
         except ConnectionResetError:
             return False
         if not word:
             return False
         for handle in handles:
             os.set_inheritable(handle, False)
-        for handle in handles:
-            os.set_inheritable(handle, False)
         if len(handles) == HANDLES:
             try:
                 pid = os.fork()
             except OSError as error:
-                os.write(handles[0], json.dumps({"error": error.errno, "in": ""}).encode() + b"\n")
+                os.write(handles[0], json.dumps({"error": error.errno, "in": "", "files": False}).encode())
             else:
                 if pid == 0:
                     self._guard(*handles)
@@ -92,18 +90,16 @@ class Watchdog:
             os.close(handle)
         return True
 
-    def _guard(self, control: int, request: int, *stdio: int) -> NoReturn:
-        """Be the guard of a command, in a process of its own."""
+    def _guard(self, control: int) -> NoReturn:
+        """Be a guard, in a process of its own."""
         try:
             self._worker.close()
             for guard in self._guards:
                 os.close(guard)
-            with os.fdopen(request, "rb") as file:
-                given = json.load(file)
-            Guard(control, given, self._parent_group).run(stdio)
+            Guard(socket.socket(fileno=control), self._parent_group, daemons=not self._adopts).run()
         except BaseException as error:
             with suppress(OSError):
-                os.write(control, json.dumps({"fault": f"{type(error).__name__}: {error}"}).encode() + b"\n")
+                os.write(control, json.dumps({"fault": f"{type(error).__name__}: {error}"}).encode())
         finally:
             os._exit(0)
 

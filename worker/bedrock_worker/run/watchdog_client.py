@@ -1,6 +1,6 @@
-"""The worker's end of its watchdog: starts it, again where somebody ended it, and gives it commands to start.
+"""The worker's end of its watchdog: starts it, again where somebody ended it, and has guards made by it.
 
-What the watchdog does is in ``watchdog``. There is one for all commands of a worker.
+What the watchdog does is in ``watchdog``. There is one for all guards of a worker, and a guard for each slot.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import bedrock_worker
 from bedrock_worker.log import event
 from bedrock_worker.run import kernel
+from bedrock_worker.run.guard_link import GuardLink
 from bedrock_worker.run.watchdog import ROUND_S
 
 END_S = 5.0
@@ -41,7 +41,7 @@ REPLACED_MAX = 3
 """Watchdogs in a row that did not stay and are replaced at once; then the next command starts another."""
 
 STARTS_MAX = 2
-"""Watchdogs that one command tries: the first may have been killed just now."""
+"""Watchdogs that one guard is asked of: the first may have been killed just now."""
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """Signals that a supervisor sends to all processes of a service: the worker decides what they mean."""
@@ -69,45 +69,64 @@ class WatchdogClient:
         self._started_at = 0.0
         self._short_lived = 0
         self._guards: set[int] = set()
+        self._idle: list[GuardLink] = []
 
-    def start(self, request: bytes, handles: Sequence[int]) -> None:
-        """Have a command started, as the request says in JSON; its guard answers on the first of the handles.
+    def take(self) -> GuardLink:
+        """Return a guard without a command: the one that had the last, or a new one.
 
-        The others are its stdin, stdout and stderr. Raises OSError where no watchdog can be started.
+        Raises OSError where no watchdog can be started.
         """
-        given = os.memfd_create("bedrock-request", os.MFD_CLOEXEC)
+        while self._idle:
+            found = self._idle.pop()
+            if found.alive:
+                return found
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            os.write(given, request)
-            os.lseek(given, 0, os.SEEK_SET)
-            self._send([handles[0], given, *handles[1:]])
-        finally:
-            os.close(given)
+            with theirs:
+                self._ask_for_guard(theirs.fileno())
+            return GuardLink(ours, lambda _: None)
+        except BaseException:
+            ours.close()
+            raise
 
     def begun(self, guard: int) -> None:
-        """Know the guard of a command."""
+        """Know a guard."""
         self._guards.add(guard)
 
-    def over(self, guard: int, *, killed: bool) -> None:
-        """Forget a guard; where it was killed, end what it left to us."""
-        self._guards.discard(guard)
+    def give_back(self, guard: GuardLink) -> None:
+        """Keep a guard, whose command has ended with all that it started, for the next one."""
+        guard.rest()
+        self._idle.append(guard)
+
+    def over(self, guard: GuardLink, *, killed: bool) -> None:
+        """Let go of a guard; where it was killed, end what it left to us."""
+        guard.close()
+        if not guard.pid:
+            return
+        self._guards.discard(guard.pid)
         with suppress(ChildProcessError):  # our child only if its watchdog is dead
-            os.waitpid(guard, os.WNOHANG)
+            os.waitpid(guard.pid, os.WNOHANG)
         if killed and self._adopts:
             ours = {*self._guards} | ({self._process.pid} if self._process is not None else set())
             kernel.end_children(ours, ROUND_S)
 
     def close(self) -> None:
-        """End the watchdog."""
+        """End the guards without a command, and the watchdog."""
+        while self._idle:
+            self.over(self._idle.pop(), killed=False)
+        self._end()
+
+    def _end(self) -> None:
         if self._process is not None:
             self._leave(self._process)
 
-    def _send(self, handles: Sequence[int]) -> None:
+    def _ask_for_guard(self, way: int) -> None:
         for _ in range(STARTS_MAX):
             if self._way is None:
                 self._start()
             assert self._way is not None
             try:
-                socket.send_fds(self._way, [b"run"], handles)
+                socket.send_fds(self._way, [b"guard"], [way])
             except (BrokenPipeError, ConnectionResetError):
                 self._replace()
             else:
@@ -146,7 +165,7 @@ class WatchdogClient:
         """Start another one in place of one that was ended; what runs has its guards."""
         stayed = asyncio.get_running_loop().time() - self._started_at >= LIVED_S
         self._short_lived = 0 if stayed else self._short_lived + 1
-        self.close()
+        self._end()
         again = self._short_lived <= REPLACED_MAX
         event(logging.WARNING, "watchdog was ended", again="at once" if again else "with the next command")
         if again:

@@ -1,0 +1,121 @@
+"""Guards are kept for the next command, and replaced where they are not there any more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from bedrock_worker.run.process import GUARDS_MAX, CannotStart, ChildProcess
+
+from tests.worker.conftest import ended, gone, until
+from tests.worker.fake_server import DEADLINE_S
+
+
+@pytest.fixture
+def begin(watchdog, tmp_path):
+    """Return what begins a command; it may say more of how."""
+    numbers = iter(range(1_000))
+
+    def begun(*argv, heard=None, **more):
+        return ChildProcess(
+            argv, env={"PATH": os.environ["PATH"]}, cwd=None, folder=tmp_path / f"run{next(numbers)}",
+            data="{}", watchdog=watchdog, **more,
+            listener=lambda _, line: None if heard is None else heard.append(line),
+        )  # fmt: skip
+
+    return begun
+
+
+async def end_of(child):
+    async with asyncio.timeout(DEADLINE_S):
+        return await child.wait()
+
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+async def guard_of(child):
+    return parent(await child.started())
+
+
+async def test_the_next_command_has_the_guard_of_the_last(begin, tmp_path):
+    found = []
+    for number in range(3):
+        child = begin("sh", "-c", "cat > /dev/null; exec sleep 1000", heard=[])
+        found.append(await guard_of(child))
+        child.signal(signal.SIGKILL)
+        await end_of(child)
+        assert not child.folder_left
+        assert not (tmp_path / f"run{number}").exists()
+        child.close()
+    assert len(set(found)) == 1
+
+
+async def test_commands_at_once_have_guards_of_their_own(begin):
+    first, second = begin("sleep", "1000"), begin("sleep", "1000")
+    assert await guard_of(first) != await guard_of(second)
+    for child in (first, second):
+        child.close()
+        await until(lambda child=child: gone(child.pid))
+
+
+async def test_what_was_said_of_a_command_that_has_ended_does_not_hurt_the_next(begin):
+    first = begin("true")
+    await end_of(first)
+    first.signal(signal.SIGKILL)
+    first.until(0.0)
+    first.close()
+    second = begin("sh", "-c", "exit 3")
+    assert await end_of(second) == 3
+    second.close()
+
+
+async def test_a_guard_that_is_killed_while_it_has_nothing_to_do_is_replaced(begin):
+    first = begin("true")
+    await first.started()
+    guard = first._guard.pid
+    await end_of(first)
+    first.close()
+    os.kill(guard, signal.SIGKILL)
+    assert ended(guard)  # and nothing was heard of its death by now
+    second = begin("sh", "-c", "exit 3")
+    assert await end_of(second) == 3
+    assert second._guard.pid != guard
+    second.close()
+    assert GUARDS_MAX == 8
+
+
+async def test_a_command_that_cannot_start_costs_no_guard(begin, tmp_path):
+    found = begin(str(tmp_path / "none"))
+    with pytest.raises(CannotStart):
+        await found.started()
+    guard = found._guard
+    found.close()
+    second = begin("true")
+    assert second._guard is guard
+    assert await end_of(second) == 0
+    second.close()
+
+
+async def test_a_folder_that_is_there_already_is_nobodys(begin, tmp_path):
+    (tmp_path / "run0").mkdir()
+    (tmp_path / "run0" / "kept").touch()
+    child = begin("true")
+    with pytest.raises(FileExistsError):
+        await child.started()
+    assert not child.folder_left
+    child.close()
+    assert (tmp_path / "run0" / "kept").exists()
+
+
+async def test_each_run_has_its_own_output_to_the_last_line(begin):
+    heard = []
+    for number in range(3):
+        child = begin("sh", "-c", f"printf 'a{number}\\nb{number}'", heard=heard)
+        assert await end_of(child) == 0
+        child.close()
+    assert heard == ["a0", "b0", "a1", "b1", "a2", "b2"]

@@ -1,0 +1,75 @@
+"""How a process that was just forked becomes a command: its group, its handles, its limits, its program.
+
+It knows the standard library and ``kernel``, and nothing of jobs or of the worker.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from bedrock_worker.run import kernel
+from bedrock_worker.run.kernel import ControlGroup
+
+CANNOT_KILL, FAULT = 128 + int(signal.SIGKILL), 70
+"""Exit statuses nobody reads: of a command whose guard is dead, and of a fault of ours (EX_SOFTWARE)."""
+
+DEFAULT_AGAIN = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that the watchdog or Python ignores, and that mean to a command what they mean everywhere."""
+
+
+def become(
+    given: Mapping[str, Any], stdio: Sequence[int], report: int, guard: int, group: ControlGroup | None
+) -> NoReturn:
+    """Become the command, in a process of its own; tell why not on ``report``, which exec closes."""
+    where = ""
+    try:
+        os.setsid()
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != guard:  # it died before we asked
+            os._exit(CANNOT_KILL)
+        for number in DEFAULT_AGAIN:
+            signal.signal(number, signal.SIG_DFL)
+        for at, handle in enumerate(stdio):
+            os.dup2(handle, at)
+        if group is not None:
+            with suppress(OSError):
+                group.join()
+        where = given["cwd"]
+        os.chdir(where)
+        where = ""
+        env, argv = given["env"], given["argv"]
+        paths = [argv[0]]
+        if "/" not in argv[0]:
+            paths = [os.path.join(folder, argv[0]) for folder in os.get_exec_path(env)]  # noqa: PTH118
+        if not given["privileges"]:
+            kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        if given["nice"]:
+            os.nice(given["nice"])
+        for kind, soft, hard in given["limits"]:
+            resource.setrlimit(kind, (soft, hard))
+        _exec(paths, argv, env)
+    except OSError as error:
+        os.write(report, json.dumps({"error": error.errno, "in": where}).encode())
+    except BaseException as error:
+        os.write(report, json.dumps({"fault": f"{type(error).__name__}: {error}"}).encode())
+    finally:
+        os._exit(FAULT)
+
+
+def _exec(paths: Sequence[str], argv: list[str], env: Mapping[str, str]) -> None:
+    """Try one path after the other; raise what says most where none can be run."""
+    why: OSError | None = None
+    for path in paths:
+        try:
+            os.execve(path, argv, env)  # noqa: S606  what the operator allowed, without a shell
+        except OSError as error:
+            if why is None or why.errno in (errno.ENOENT, errno.ENOTDIR):
+                why = error
+    raise why or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))

@@ -1,0 +1,227 @@
+"""The processes for Python functions below a guard: a template that imported the module, and what it forked.
+
+A process that has ended as it meant to is used again, as often as it may be. What a template does is in
+``template``. Knows the standard library, and the guard by what it does.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from bedrock_worker.run import packet
+
+WORD_BYTES = 4_096
+"""Size of one read of what they say: each word is much shorter."""
+
+PROCESSES_MAX = 3
+"""Processes that one run tries: one that waits for its next run may have been killed just now."""
+
+
+class GuardOfFunctions(Protocol):
+    """What is needed of a guard."""
+
+    def start(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
+        """Start a program; return its ``pid``, or why it could not be started."""
+
+    def begun(self, pid: int) -> None:
+        """Tell the worker which process its run is in."""
+
+    def watch(self, pid: int, end: int) -> None:
+        """Let the worker's signals go to the group of a process, until its end can be read."""
+
+    def obey(self, *handles: int) -> set[int]:
+        """Do what the worker says until some handles can be read; return which."""
+
+    def end_group(self, pid: int) -> None:
+        """Kill a group whose leader has not been reaped."""
+
+    @property
+    def group_path(self) -> str:
+        """Return the folder of the control group, empty where there is none."""
+
+
+class Peer:
+    """A process at the other end of a socket; its end can be waited for."""
+
+    def __init__(self, pid: int, way: socket.socket) -> None:
+        """Know a process of which nobody has reaped it by now."""
+        self.pid, self.way = pid, way
+        self.end = os.pidfd_open(pid)
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether it has not ended, so that its id is surely its own."""
+        return not select.select([self.end], [], [], 0)[0]
+
+    def tell(self, word: bytes, text: bytes = b"", handles: Sequence[int] = ()) -> bool:
+        """Say something; tell whether there is somebody to hear it."""
+        try:
+            packet.send(self.way, word, text, handles)
+        except OSError:
+            return False
+        return True
+
+    def heard(self) -> dict[str, Any]:
+        """Return what it said; nothing where it is gone."""
+        return heard(self.way)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.way.close()
+        with suppress(OSError):
+            os.close(self.end)
+
+
+def heard(way: socket.socket) -> dict[str, Any]:
+    """Return what was said; nothing where nobody is there any more."""
+    try:
+        word = way.recv(WORD_BYTES)
+    except OSError:
+        word = b""
+    found: dict[str, Any] = json.loads(word) if word else {}
+    return found
+
+
+class Functions:
+    """The template of one slot and its process."""
+
+    def __init__(self, guard: GuardOfFunctions) -> None:
+        """Start nothing yet."""
+        self._guard = guard
+        self._kind = b""
+        self._template: Peer | None = None
+        self._process: Peer | None = None
+        self._runs = 0
+
+    @property
+    def template_pid(self) -> int:
+        """Return the template's process id, 0 where there is none."""
+        return 0 if self._template is None else self._template.pid
+
+    def living_template(self) -> int:
+        """Return the template's process id; where it is dead, forget it and return 0."""
+        if self._template is not None and not self._template.alive:
+            self.end()
+        return self.template_pid
+
+    @property
+    def has_process(self) -> bool:
+        """Tell whether there is a process that waits for its next run."""
+        return self._process is not None
+
+    def run(self, head: bytes, runs_max: int, kind: bytes, output: Sequence[int]) -> dict[str, object]:
+        """Do one run, as its head says; return how it ended, or why it did not begin.
+
+        ``kind`` says in JSON how its template is started, ``runs_max`` how many runs a process may serve.
+        """
+        for _ in range(PROCESSES_MAX):
+            self.living_template()  # a process dies with it, perhaps only in a moment
+            fresh = self._process is None
+            if fresh and (why := self._make_process(kind, output)):
+                return why
+            assert self._process is not None
+            again = self._runs + 1 < runs_max
+            if self._process.tell(b"again" if again else b"last", head, output if fresh else ()):
+                self._runs += 1
+                return {"ended": self._ended(self._process)}
+            self._reaped()
+        return {"error": errno.EAGAIN, "in": ""}
+
+    def kill(self) -> None:
+        """Kill template and process; whoever waits for them sees their end."""
+        for peer in (self._process, self._template):
+            if peer is not None and peer.alive:
+                self._guard.end_group(peer.pid)
+
+    def end(self) -> None:
+        """Kill template and process, and forget them."""
+        self.kill()
+        for peer in (self._process, self._template):
+            if peer is not None:
+                peer.close()
+        self._template = self._process = None
+
+    def _ended(self, process: Peer) -> int:
+        self._guard.watch(process.pid, process.end)
+        self._guard.begun(process.pid)
+        ready = self._guard.obey(process.way.fileno(), process.end)
+        found = process.heard() if process.way.fileno() in ready else {}
+        if "done" in found:
+            return int(found["done"])
+        self._guard.obey(process.end)
+        return self._reaped()
+
+    def _reaped(self) -> int:
+        """Have the template reap the process, once its group is dead; return its exit status."""
+        assert self._process is not None
+        assert self._template is not None
+        process, template = self._process, self._template
+        self._guard.end_group(process.pid)
+        found: dict[str, Any] = {}
+        if template.tell(b"reap", b"%d" % process.pid):
+            ready = self._guard.obey(template.way.fileno(), template.end)
+            found = template.heard() if template.way.fileno() in ready else {}
+        process.close()
+        self._process = None
+        if "status" not in found:
+            self.end()
+        return int(found.get("status", -signal.SIGKILL))
+
+    def _make_process(self, kind: bytes, output: Sequence[int]) -> dict[str, object]:
+        """Have the template fork a process; return how the run ended before it began, if it did."""
+        if self.living_template() and self._kind != kind:
+            self.end()
+        if self._template is None and (why := self._make_template(kind, output)):
+            return why
+        assert self._template is not None
+        template = self._template
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            there = template.tell(b"fork", os.fsencode(self._guard.group_path), [theirs.fileno()])
+        found: dict[str, Any] = {}
+        if there:
+            self._guard.watch(template.pid, template.end)
+            ready = self._guard.obey(ours.fileno(), template.way.fileno(), template.end)
+            if ours.fileno() in ready:
+                found = heard(ours)
+            elif template.way.fileno() in ready:
+                found = template.heard()
+        if "pid" in found:
+            with suppress(ProcessLookupError):
+                self._process, self._runs = Peer(found["pid"], ours), 0
+                return {}
+        ours.close()
+        if "error" not in found:
+            self.end()
+        return {"error": found.get("error", errno.EAGAIN), "in": ""}
+
+    def _make_template(self, kind: bytes, output: Sequence[int]) -> dict[str, object]:
+        """Start a template and wait for what it imports; return how the run ended by that, if it did."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            started = self._guard.start(json.loads(kind), (theirs.fileno(), *output))
+        pid = started.get("pid")
+        if not isinstance(pid, int):
+            ours.close()
+            return started
+        template = self._template = Peer(pid, ours)
+        self._kind = kind
+        self._guard.watch(pid, template.end)
+        self._guard.begun(pid)
+        ready = self._guard.obey(ours.fileno(), template.end)
+        if ours.fileno() in ready and "ready" in template.heard():
+            return {}
+        self._guard.obey(template.end)
+        self._guard.end_group(pid)
+        _, status = os.waitpid(pid, 0)
+        template.close()
+        self._template = None
+        return {"ended": os.waitstatus_to_exitcode(status)}
