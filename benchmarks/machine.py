@@ -10,6 +10,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -81,6 +82,33 @@ def describe(directory: Path) -> list[tuple[str, str]]:
             f"median {statistics.median(took):.0f} µs, p99 {took[len(took) * 99 // 100]:.0f} µs",
         ),
     ]
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # one that has ended meanwhile
+            children.setdefault(int(_stat(path)[1]), []).append(int(path.parent.name))
+    found = [pid]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
+def _stat(path: Path) -> list[str]:
+    """Return the fields of a process from its state on; its name before them may hold anything."""
+    return path.read_text().rpartition(") ")[2].split()
+
+
+def cpu_s(pids: list[int]) -> float:
+    """Return the seconds of processor time of these processes, and of the ended children of the first."""
+    used = sum(map(int, _stat(Path(f"/proc/{pids[0]}/stat"))[13:15])) / os.sysconf("SC_CLK_TCK")
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with suppress(OSError):
+                used += int(task.read_text().split()[0]) / 1e9
+    return used
 
 
 def moment() -> str:

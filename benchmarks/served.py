@@ -22,6 +22,16 @@ STOP_S = 20.0
 """Time a server may take to stop; it gives its connections ten seconds."""
 
 
+def stop(process: subprocess.Popen[str], how: int = signal.SIGTERM) -> None:
+    """Tell a process to end and wait until it has; after a while, end it."""
+    process.send_signal(how)
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class Served:
     """One running server; use it with ``with``."""
 
@@ -74,12 +84,7 @@ class Served:
         self._end()
 
     def _end(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        stop(self._process)
         assert self._process.stdout is not None
         self._process.stdout.close()
         shutil.rmtree(self._folder)
