@@ -316,7 +316,9 @@ async def _serve(settings: Settings) -> int:
     if not start.done():  # a standby that is told to go, or a check that takes long
         faulthandler.dump_traceback_later(STOP_MORE_S, exit=True)
         start.cancel()
-        return EXIT_OK
+        await asyncio.wait({start}, timeout=STOP_MORE_S)
+        logging.shutdown()
+        os._exit(EXIT_OK)  # nobody was answered yet; threads that were begun would keep the process alive
     start.result()
     _tame_collector()
     words = (

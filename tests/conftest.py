@@ -16,19 +16,30 @@ from hypothesis import settings as hypothesis_settings
 from bedrockjobs.base.clock import Clock, ManualClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
-from tests.effort import PROFILE
+from bedrockjobs.store import queries
+from tests.effort import LONG, PROFILE
 from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
 
 # The same examples in each run: a change is judged by what it changed. A nightly run looks for others.
 hypothesis_settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis_settings.register_profile("random", derandomize=False, deadline=None)
+hypothesis_settings.register_profile("fast", derandomize=True, deadline=None, max_examples=10)
 hypothesis_settings.load_profile(PROFILE)
 
 # Tests may run as root, and the workers they start then do too, which a worker refuses unless it is told so.
 os.environ.setdefault("BEDROCKJOBS_WORKER_AS_ROOT", "1")
 
+# A process takes more to start than a server, and hardly a test has two Queries at once.
+queries.QUERY_PROCESSES = 1
+
 START = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
 """Where a ManualClock of these tests stands at first: the moment of the recording."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; the others stay in their order."""
+    places = {file: place for place, file in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
 
 
 class Live:

@@ -279,13 +279,14 @@ class _Judge:
         self.report.counts["takes without an answer"] = sum(map(len, self._blanks.values()))
 
     def _explain_with_lost_answers(self, family: Family, ops: list[Op], needy: list[list[int]]) -> Verdict:
-        """Let clients have taken jobs without learning of it: in one life of the server, else in several."""
+        """Let clients have taken jobs without learning of it: once; else in several lives, twice in each."""
         blanks = self._blank_takes(family.slots, ops)
         eras = [era for era, takes in blanks.items() if not explain(family, ops + takes).fault]
         if eras:
             needy.append(eras)
             return Verdict()
-        verdict = explain(family, ops + [op for takes in blanks.values() for op in takes])
+        twice = [op for takes in blanks.values() for op in takes] * 2
+        verdict = explain(family, ops + twice)
         needy += [[self._era(op.ended)] for op in verdict.unanswered_takes]
         return verdict
 

@@ -154,6 +154,9 @@ in the same words again."""
 HEAD_REMEMBERED_BYTES_MAX = 1_024
 """Size of such a request, which bounds their memory to a few MiB."""
 
+HOSTS_REMEMBERED_MAX = 100
+"""Values of ``Host`` of which it is remembered that they are let in: more names than a server has."""
+
 CONNECTION_BYTES_FREE = 16 * 1024
 """What a connection may hold without being counted in the budget of memory: a head, or a small answer."""
 
@@ -167,6 +170,23 @@ large jobs are not in memory together."""
 LARGE_BYTES = 1024 * 1024
 """Size of what is given memory of its own by the system, and gives it back as soon as it is freed: large
 requests and answers would else leave holes that nothing small fills."""
+
+PAGE_BYTES = 4_096
+"""Size of a page of the database, as SQLite chooses it."""
+
+CHECKPOINT_PAGES_MIN = 1_000
+"""Pages in the write-ahead log at which a commit copies it into the database at the earliest: it does when
+four fifths of ``wal_bytes`` are full. The more often, the more commits take ten times as long as others."""
+
+QUICK_COMMIT_S = 0.002
+"""Seconds of a commit that does not keep the event loop noticeably: a handful of requests takes as long."""
+
+QUICK_COMMITS = 100
+"""Commits in a row that have to be quick before the loop does one itself; a slow one counts them anew."""
+
+QUICK_COMMANDS_MAX = 16
+"""Commands of a commit that the loop does itself: with more of them many clients are there, and the loop can
+read what they send next while a thread waits for the disk."""
 
 SLEEP_S_MAX = 1.0
 """The dispatcher's longest sleep: a change of the file by others, or of the system's clock, is seen then."""
@@ -185,6 +205,10 @@ TAGS_MAX = 20
 
 TAG_CHARS_MAX = 100
 """Length of one tag."""
+
+ID_BLOCK = 100
+"""Numbers of jobs, and of runs, reserved at a time: to store the next one costs a small commit 6 us. A server
+that is killed leaves out as many at most."""
 
 JOB_ID_MAX = 2**63 - 1
 """The largest jobID: that of SQLite."""

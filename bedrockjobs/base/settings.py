@@ -127,16 +127,16 @@ class Settings(BaseSettings):
         " a pattern with more of them looks through the queue at each take.",
     )
     wal_bytes: int = Field(
-        8 * 1024 * 1024,
+        20 * 1024 * 1024,
         ge=0,
         description="Size the write-ahead log is grown to at start, so that a commit need not extend it: a"
         " commit then takes half as long.",
     )
     ballast_bytes: int = Field(
-        4 * 1024 * 1024,
+        16 * 1024 * 1024,
         ge=0,
         description="Size of a file kept beside the database; on a full disk it is removed, so that runs can"
-        " still be ended.",
+        " still be ended. It has room for what the write-ahead log holds.",
     )
     busy_s: float = Field(5.0, gt=0, description="Time the writer waits for another process's lock.")
 

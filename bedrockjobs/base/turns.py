@@ -8,7 +8,7 @@ heard, and answered where they do not need the writer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 from greenlet import getcurrent, greenlet
 
@@ -17,19 +17,50 @@ from bedrockjobs.base.config import SLICE
 T = TypeVar("T")
 
 
-class Slices(greenlet):
-    """Work that may be stopped; ``switch`` begins it, or goes on with it, until it stops or is ``dead``."""
+class Slices(Generic[T]):
+    """Does one piece of work after another, each of which may stop before it is done.
 
-    def __init__(self, work: Callable[[], Any]) -> None:
-        """Prepare some work, which sees the context variables of who prepares it."""
-        super().__init__(work)
-        self.gr_context = getcurrent().gr_context
+    All of them share one stack: to make a new one takes 9 us, which most transactions do not need.
+    """
+
+    def __init__(self) -> None:
+        """Begin without work."""
+        self._stack = _Stack(self._do)
+        self._work: Callable[[], T] | None = None
+        self._result: T | None = None
+
+    def begin(self, work: Callable[[], T]) -> T | None:
+        """Do some work; return its result, None where it stopped. Raises what the work raises.
+
+        The work sees the context variables of who begins it.
+        """
+        if self._stack.dead:  # some work raised
+            self._stack = _Stack(self._do)
+        self._work = work
+        self._stack.gr_context = getcurrent().gr_context
+        return self.go_on()
+
+    def go_on(self) -> T | None:
+        """Go on with the work that stopped; return its result, None where it stopped again."""
+        self._stack.switch()
+        result, self._result = self._result, None
+        return result
+
+    def _do(self) -> None:
+        while self._work is not None:
+            self._result = self._work()
+            self._work = None
+            give_turn()
+
+
+class _Stack(greenlet):
+    """A stack of calls that may be left and come back to."""
 
 
 def give_turn() -> None:
     """Let others have a turn, where this is called within work that may be stopped; else do nothing."""
     current = getcurrent()
-    if isinstance(current, Slices) and current.parent is not None:
+    if isinstance(current, _Stack) and current.parent is not None:
         current.parent.switch()
 
 

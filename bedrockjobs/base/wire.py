@@ -32,6 +32,7 @@ from bedrockjobs.base.errors import BY_CODE, BadArguments, CommandError
 from bedrockjobs.base.shapes import Shape
 
 
+@lru_cache(maxsize=1_024)  # more than there are fields; it is asked for each field that is sent
 def wire_name(name: str) -> str:
     """Return the wire name of a field: ``parent_job_id`` -> ``parentJobID``."""
     return re.sub(r"Id(?=s?(?:[A-Z]|$))", "ID", to_camel(name))
@@ -78,9 +79,13 @@ class Escaped(str):
 # --- moments -------------------------------------------------------------------------------------------
 
 
+SECONDS = len("2026-11-21 03:29:56")
+"""How much of a stamp are whole seconds."""
+
+
 def stamp(moment: datetime) -> str:
     """Return a moment as the database and the wire have it: ``2026-11-21 03:29:56``."""
-    return moment.isoformat(" ", "seconds")[:19]
+    return moment.isoformat(" ", "seconds")[:SECONDS]
 
 
 def stamp_ms(moment: datetime) -> str:

@@ -1,7 +1,7 @@
 """Commands go in one queue; all that is there goes into one transaction; answers follow its commit.
 
-The event loop does the statements, which take microseconds and stay in memory. A thread of its own does the
-commit, which waits for the disk: meanwhile the loop reads the requests of the next one. It knows no SQL.
+The event loop does the statements, which take microseconds and stay in memory. A large commit, or one on a
+slow disk, is done by a thread: meanwhile the loop reads the requests of the next one. It knows no SQL.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bedrockjobs.base.turns import Slices
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.batch import Batch, Work
-from bedrockjobs.engine.commit_thread import CommitThread
+from bedrockjobs.engine.commits import Commits
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Taken
@@ -33,10 +33,13 @@ from bedrockjobs.engine.maintenance import Maintenance, Minutes
 from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.waiting import Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.store.base import Engine, Unit
+from bedrockjobs.store.base import Engine
 from bedrockjobs.store.faults import RowDamaged, StoreBroken, StoreBusy, StoreError, StoreFull
 
 log = logging.getLogger(__name__)
+
+Step = Callable[[], object]
+"""What follows a transaction."""
 
 WAKE_LATE_S = 0.001
 """How much later than a job's nextRun the dispatcher wakes: stamps are cut to milliseconds."""
@@ -85,7 +88,8 @@ class Dispatcher:
         self._busy_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0  # when it wakes, in the loop's seconds
-        self._commits = CommitThread()
+        self._commits = Commits(self._loop, clock, waits_for_disk=engine.waits_for_disk)
+        self._slices = Slices[Step]()
         self.health = Health(engine, clock)
         """Whether the database can be written."""
         self.pending = 0
@@ -96,7 +100,7 @@ class Dispatcher:
         """Transactions with commands committed since the start."""
 
     def start(self) -> None:
-        """Start the thread that commits."""
+        """Start to work."""
         self._commits.start()
         self._schedule()
 
@@ -156,7 +160,7 @@ class Dispatcher:
         await self._commits.end()
         if not self._broken:
             with suppress(StoreError):  # without it, ticks since the last write count as passed unserved
-                self._engine.begin().set_seen(stamp(self._clock.now()))
+                self._engine.begin().sign_off(stamp(self._clock.now()))
                 self._engine.commit()
 
     async def _until_idle(self) -> None:
@@ -188,73 +192,70 @@ class Dispatcher:
         else:
             gathered = self._gathered
             count = min(len(gathered), self._settings.batch_max)
-            each = (gathered.popleft() for _ in range(count))
-            submissions = [one for one in each if not one.gone or one.matters]
+            submissions = [gathered.popleft() for _ in range(count)]
+            if any([one.gone for one in submissions]):  # noqa: C419 - a generator takes three times as long
+                submissions = [one for one in submissions if not one.gone or one.matters]
             self.pending -= count - len(submissions)
         if not submissions and not careful and not self._something_is_due():
             self._rest()
             return
         self._open = True
-        self._run(Slices(lambda: self._transaction(submissions, careful=careful)))
+        self._follow(self._slices.begin(partial(self._transaction, submissions, careful=careful)))
 
-    def _run(self, transaction: Slices) -> None:
-        """Do a transaction, or the next slice of one that is long: others have their turn in between."""
-        transaction.switch()
-        if not transaction.dead:
-            self._loop.call_soon(self._run, transaction)
+    def _follow(self, step: Step | None) -> None:
+        """Do what follows a transaction; one that is long goes on after others have had their turn."""
+        if step is None:
+            self._loop.call_soon(lambda: self._follow(self._slices.go_on()))
+        else:
+            step()
 
-    def _transaction(self, submissions: list[Submission], *, careful: bool) -> None:
-        try:
-            unit = self._begin(submissions, careful=careful)
-            if unit is None:
-                return
-            work = self._batch.run(unit, submissions, careful=careful)
-            self._gathered.extendleft(reversed(work.left))
-            if not unit.changed:
-                self._engine.commit()  # nothing to write: the disk is not asked
-                self._committed(submissions, work, None)
-                return
-        except Exception as error:
-            self._failed(submissions, error, careful=careful)
-            return
-        self._commits.put(lambda: self._commit(submissions, work))
-
-    def _begin(self, submissions: list[Submission], *, careful: bool) -> Unit | None:
-        """Begin a transaction; return None where another process has the database, to try again later."""
+    def _transaction(self, submissions: list[Submission], *, careful: bool) -> Step:
+        """Do all of a transaction but its commit; return what follows."""
         try:
             plans = (plan_of(one.command) for one in submissions if one.command is not None)
-            unit = self._engine.begin(plans)
-        except StoreBusy as error:
-            now = self._clock.monotonic()
-            self._busy_since = now if self._busy_since is None else self._busy_since
-            self._open = False
-            if now - self._busy_since >= self._settings.busy_s:
-                self._busy_since = None
-                self.health.failed(error)
-                self._refuse(submissions, error)
-            elif careful:
-                self._again.appendleft(submissions)
-            else:
-                self._gathered.extendleft(reversed(submissions))
-            self._scheduled = True
-            self._loop.call_later(BUSY_LOOK_S, self._next)
-            return None
-        self._busy_since = None
-        return unit
-
-    def _commit(self, submissions: list[Submission], work: Work) -> None:
-        failure: Exception | None = None
-        begun = self._clock.monotonic()
-        try:
-            self._engine.commit()
+            try:
+                unit = self._engine.begin(plans)
+            except StoreBusy as error:
+                return partial(self._busy, submissions, error, careful=careful)
+            self._busy_since = None
+            work = self._batch.run(unit, submissions, careful=careful)
+            self._gathered.extendleft(reversed(work.left))
+            if unit.changed:
+                ended = partial(self._ended, submissions, work)
+                return partial(self._commits.do, self._engine.commit, ended, commands=len(submissions))
+            self._engine.commit()  # nothing to write: the disk is not asked
         except Exception as error:
-            failure = error
-        took_s = self._clock.monotonic() - begun
-        if failure is None:
-            self._loop.call_soon_threadsafe(self._committed, submissions, work, took_s)
+            return partial(self._failed, submissions, error, careful=careful)
+        return partial(self._committed, submissions, work, None)
+
+    def _busy(self, submissions: list[Submission], error: StoreBusy, *, careful: bool) -> None:
+        """Try again later, as another process has the database."""
+        now = self._clock.monotonic()
+        self._busy_since = now if self._busy_since is None else self._busy_since
+        self._open = False
+        if now - self._busy_since >= self._settings.busy_s:
+            self._busy_since = None
+            self.health.failed(error)
+            self._refuse(submissions, error)
+        elif careful:
+            self._again.appendleft(submissions)
         else:
-            # No care of single acts helps where the commit itself failed.
-            self._loop.call_soon_threadsafe(partial(self._failed, submissions, failure, careful=True))
+            self._gathered.extendleft(reversed(submissions))
+        self._scheduled = True
+        self._loop.call_later(BUSY_LOOK_S, self._next)
+
+    def _ended(
+        self, submissions: list[Submission], work: Work, took_s: float, failure: Exception | None
+    ) -> None:
+        if failure is None:
+            try:
+                self._engine.confirm()
+            except Exception as error:
+                failure = error
+        if failure is None:
+            self._committed(submissions, work, took_s)
+        else:  # no care of single acts helps where the commit itself failed
+            self._failed(submissions, failure, careful=True)
 
     def _committed(self, submissions: list[Submission], work: Work, took_s: float | None) -> None:
         """Go on after a commit; ``took_s`` is how long it waited for the disk, None where it did not."""
@@ -350,6 +351,7 @@ class Dispatcher:
 
     def _wake(self) -> None:
         self._timer_at = 0.0  # a loop may fire a little early: this timer is gone and cannot be kept
+        self._maintenance.look_anew()
         self._look_outside = True
         if not self._open:  # else its commit may fail, and undo that somebody began to wait
             self._answer_overdue()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from math import inf
 from typing import Protocol
 
 from bedrockjobs.base.clock import Clock
@@ -114,6 +115,8 @@ class Maintenance:
         self._not_before: dict[Hashable, float] = {}
         """When something that failed, and that no table postpones, is tried again, in monotonic seconds."""
         self._started = False
+        self._quiet_until = -inf
+        """Until when there is nothing to do, in monotonic seconds, as long as nothing is written."""
         self._ahead_s = clock.ahead_s()
         self._before, self._to_plan = "", list[int]()
         """What the clock showed before it was set back, and the jobs that are still to be planned anew."""
@@ -126,7 +129,21 @@ class Maintenance:
 
     def sleep_s(self) -> float:
         """Return the seconds until there is something to do."""
-        if not self._started or self._workers.news or self._to_plan or self._clock_moved_s():
+        if not self._started or self._workers.news or self._to_plan:
+            return 0.0
+        quiet_s = self._quiet_until - self._clock.monotonic()
+        if quiet_s > 0:
+            return quiet_s
+        sleep = self._sleep_s()
+        self._quiet_until = self._clock.monotonic() + sleep
+        return sleep
+
+    def look_anew(self) -> None:
+        """Remember no more how long there is nothing to do: what time asks for may have changed."""
+        self._quiet_until = -inf
+
+    def _sleep_s(self) -> float:
+        if self._clock_moved_s():
             return 0.0
         now = self._clock.monotonic()
         sleep = min(self._workers.sleep_s(), self._until_cleaning_s(now))
@@ -321,6 +338,7 @@ class Maintenance:
 
     def committed(self, done: Done) -> None:
         """Note that what was done is on disk."""
+        self.look_anew()
         if done.started:
             self._started = True
         if done.news:

@@ -29,6 +29,7 @@ class RawConnection(asyncio.Protocol):
         "_address",
         "_awaited",
         "_connections",
+        "_counted",
         "_first_line",
         "_http",
         "_in_turn",
@@ -52,6 +53,8 @@ class RawConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._address = ""
         self._reading = True
+        self._counted = False
+        """Whether what it holds counts in the budget of memory."""
         self._scheduled = self._in_turn = False
         self._awaited = ""
         """The part of a request that has a deadline."""
@@ -170,13 +173,14 @@ class RawConnection(asyncio.Protocol):
     def _account(self) -> None:
         """Count what the connection holds; close it where that is too much."""
         transport, pipeline, memory = self._transport, self._pipeline, self._connections.memory
-        if transport is None:
+        if transport is None or not (pipeline.holds_bytes or pipeline.paused or self._counted):
             return
         held = pipeline.request_bytes + pipeline.answers_bytes
         if pipeline.paused:
             held += transport.get_write_buffer_size()
-        if held <= CONNECTION_BYTES_FREE and not memory.holds(self):
+        if held <= CONNECTION_BYTES_FREE and not self._counted:
             return
+        self._counted = held > CONNECTION_BYTES_FREE
         if not memory.hold(self, held) and not transport.is_closing():
             if pipeline.paused:
                 transport.abort()
@@ -229,13 +233,14 @@ class RawConnection(asyncio.Protocol):
     def _submit(self, exchange: Exchange) -> None:
         service, command, memory = self._service, exchange.command, self._connections.memory
         assert command is not None
-        if not memory.borrow(exchange.size):
+        if exchange.size and not memory.borrow(exchange.size):
             self._pipeline.answer(exchange, full())
             return
         try:
             submission = service.submit(command, partial(self._answered, exchange))
         except CommandError as error:
-            memory.give_back(exchange.size)
+            if exchange.size:
+                memory.give_back(exchange.size)
             self._pipeline.answer(exchange, error)
             return
         exchange.submission = submission
@@ -244,7 +249,8 @@ class RawConnection(asyncio.Protocol):
 
     def _answered(self, exchange: Exchange, outcome: Outcome) -> bool:
         """Take the outcome of a command; return False if its client cannot get it."""
-        self._connections.memory.give_back(exchange.size)
+        if exchange.size:
+            self._connections.memory.give_back(exchange.size)
         waited = False
         submission = exchange.submission
         if submission is not None:

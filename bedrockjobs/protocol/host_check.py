@@ -30,20 +30,23 @@ class Origins:
 
     def check(self, request: web.Request) -> None:
         """Raise Forbidden for a request that a page of another site may have sent."""
-        host = _hostname(f"//{request.headers.get('Host', '')}")
-        if (
-            self._local_only
-            and host is not None
-            and host not in _LOCAL_NAMES | self._names
-            and not _over_unix(request)  # which no browser opens
-        ):
+        given = request.headers.get("Host", "")
+        if not self.is_known(given) and not _over_unix(request):  # which no browser opens
             known = " or ".join(sorted(self._names)) or "localhost; see --public-hosts"
+            host = _hostname(f"//{given}") or ""
             raise Forbidden("Foreign host", f"Host: expected {known}, not {host[:100]}")
         origin = request.headers.get("Origin")
         if not origin or request.method in _SAFE_METHODS or origin.partition("://")[2] == request.host:
             return
         if _hostname(origin) not in self._names:
             raise Forbidden("Foreign origin", f"Origin: expected {request.host}, not {origin[:100]}")
+
+    def is_known(self, host: str) -> bool:
+        """Tell whether the server may be asked under a ``Host``."""
+        if not self._local_only:
+            return True
+        name = _hostname(f"//{host}")
+        return name is None or name in _LOCAL_NAMES | self._names
 
     def check_site(self, request: web.Request) -> None:
         """Raise Forbidden for a command that a browser asks for because a page of another site says so."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from aiohttp import web
@@ -34,28 +34,22 @@ from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.render import entity_tag
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.protocol import cronken, sse
-from bedrockjobs.protocol.compression import ASIDE_BYTES, compress
+from bedrockjobs.protocol.compression import compress
 from bedrockjobs.protocol.docs_page import POLICY, DocsPage
+from bedrockjobs.protocol.fast_path import FastPath, HandedOver, text_of
 from bedrockjobs.protocol.host_check import Origins
+from bedrockjobs.protocol.http_answers import problem, text_response
+from bedrockjobs.protocol.http_connection import HTTPConnection
 from bedrockjobs.protocol.memory import MemoryBudget, full
 from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.protocol.paging import next_page
 from bedrockjobs.service import VERSION, Service
-
-HTTP_STATUS = {
-    400: 400, 401: 400, 402: 400, 403: 403, 404: 404, 405: 409, 412: 412, 413: 413, 429: 429, 430: 404,
-    500: 500, 502: 400, 503: 503, 555: 504,
-}  # fmt: skip
-"""The HTTP status of each Bedrock code."""
 
 _BORROWED = web.RequestKey("borrowed", int)
 """Where a request keeps how much of the budget of memory it has."""
 
 CHUNKED_STEP_BYTES = 1024 * 1024
 """How much is taken out of it at once for a body of unknown length."""
-
-RETRY_AFTER_S = 1
-"""What a client is told that should come again."""
 
 _CONDITIONS = {
     header: " and ".join(kind.__name__ for kind in COMMANDS.values() if header in kind.headers)
@@ -75,6 +69,13 @@ TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """A W3C trace context of today's version."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@lru_cache(maxsize=4)
+def _documents(root_path: str, _: tuple[tuple[str, type[Command[Any]]], ...]) -> tuple[str, DocsPage]:
+    """Write what describes the commands, for programs and for people: once for all servers of a process."""
+    description = describe(VERSION, root_path)
+    return jsontext.dump(description), DocsPage(description, root_path)
 
 
 class HTTPFront:
@@ -101,10 +102,10 @@ class HTTPFront:
         self._origins = Origins(local_only=local_only, names=settings.public_hosts)
         self._root_path = root_path
         self._more = more
-        description = describe(VERSION, root_path)
-        self._description = jsontext.dump(description)
-        self._docs = DocsPage(description, root_path)
+        self._description, self._docs = _documents(root_path, tuple(COMMANDS.items()))
         self._memory = memory or MemoryBudget(settings.memory_bytes)
+        self.fast_path = FastPath(self._origins, root_path)
+        """Which requests need nothing of this."""
 
     def application(self) -> web.Application:
         """Return the aiohttp application."""
@@ -181,11 +182,14 @@ class HTTPFront:
         return guard
 
     async def _command(self, kind: type[Command[Any]], request: web.Request) -> web.StreamResponse:
-        command = await self._read(request, kind)
+        handed = _handed_over(request)
+        command = await self._read(request, kind) if handed is None else handed.command
         if command.connection is not None and command.connection.lower() == "forget":
             self._service.submit(command, partial(self._forgotten, _taken_back(request)))
-            return _response("{}", "application/json", 202)
-        answer = await self._service.call(command)
+            return text_response("{}", "application/json", 202)
+        answer = None if handed is None else handed.answer
+        if answer is None:
+            answer = await self._service.call(command)
         large = len(answer.body) > CONNECTION_BYTES_FREE
         if large:
             try:
@@ -193,7 +197,7 @@ class HTTPFront:
             except CommandError:
                 self._service.undelivered(answer)
                 raise
-        response = _response(answer.body or "{}", answer.media)
+        response = text_response(answer.body or "{}", answer.media)
         if not answer.taken:
             if kind.tagged:
                 response.headers["ETag"] = entity_tag(answer.body)
@@ -226,7 +230,7 @@ class HTTPFront:
         text = await self._text(request)
         events = cronken.Events(self._service, request.query.get("weekday_0", "sunday"))
         try:
-            return _response(await events.do(text), "application/json")
+            return text_response(await events.do(text), "application/json")
         except ValidationError as error:  # a name or a number that the command it stands for does not take
             raise command_error(error) from None
 
@@ -281,10 +285,7 @@ class HTTPFront:
                 body = await self._body(request)
         except TimeoutError:
             raise TimedOut(detail=f"the body took longer than {self._settings.body_s:g} s") from None
-        try:
-            return body.decode()
-        except UnicodeDecodeError:
-            raise BadArguments("Malformed body", "body: expected UTF-8") from None
+        return text_of(body)
 
     async def _body(self, request: web.Request) -> bytes:
         """Read a body; before it comes, its room is taken out of the budget of memory."""
@@ -332,19 +333,18 @@ class HTTPFront:
         return web.Response(reason="LEADING")
 
     async def _openapi(self, _: web.Request) -> web.Response:
-        return _response(self._description, "application/json")
+        return text_response(self._description, "application/json")
 
     async def _docs_page(self, request: web.Request) -> web.Response:
-        response = _response(self._docs.html(request.host), "text/html; charset=utf-8")
+        response = text_response(self._docs.html(request.host), "text/html; charset=utf-8")
         response.headers["Content-Security-Policy"] = POLICY
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
 
 
-def _response(body: str, media: str, status: int = 200) -> web.Response:
-    headers = {"Content-Type": media, "Server": "bedrockjobs"}
-    data = body.encode(errors="replace")  # it may quote a header that is not UTF-8
-    return web.Response(body=data, status=status, headers=headers, zlib_executor_size=ASIDE_BYTES)
+def _handed_over(request: web.Request) -> HandedOver | None:
+    """Return what the fast path knows of a request already."""
+    return request.protocol.hand_over() if isinstance(request.protocol, HTTPConnection) else None
 
 
 def _taken_back(request: web.Request) -> int:
@@ -353,20 +353,3 @@ def _taken_back(request: web.Request) -> int:
     if borrowed:
         request[_BORROWED] = 0
     return borrowed
-
-
-def problem(error: CommandError, status: int | None = None) -> web.Response:
-    """Return a refusal as ``application/problem+json``."""
-    status = status or HTTP_STATUS[error.code]
-    body = {
-        "type": "about:blank",
-        "title": error.reason,
-        "status": status,
-        "detail": error.detail or error.reason,
-        "code": error.code,
-        "reason": error.reason,
-    }
-    response = _response(jsontext.dump(body), "application/problem+json", status)
-    if status in (429, 503):
-        response.headers["Retry-After"] = str(RETRY_AFTER_S)
-    return response

@@ -1,4 +1,4 @@
-"""The sockets: one port, two protocols, and the deadlines of HTTP connections."""
+"""The sockets: one port, two protocols."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ import os
 import socket
 import stat
 from collections.abc import Sequence
-from http import HTTPStatus
 from pathlib import Path
-from typing import Any, cast
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
 
-from bedrockjobs.base.errors import BadRequest
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.connection import RawConnection
 from bedrockjobs.protocol.connections import Connections
-from bedrockjobs.protocol.http import HTTPFront, problem
+from bedrockjobs.protocol.http import HTTPFront
+from bedrockjobs.protocol.http_connection import HTTPConnection
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +28,6 @@ BACKLOG = 4_096
 LINGER_S = 1.0
 """Time an HTTP client may go on sending a body that was refused."""
 
-
 KEEPALIVE = (("TCP_KEEPIDLE", 45), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """When the kernel asks a silent peer whether it is there, how often, and how many times: 75 s in all. An idle
 raw connection has no other deadline."""
@@ -39,107 +35,6 @@ raw connection has no other deadline."""
 
 UNIX_MASK = 0o117
 """The umask while the unix socket is made, so that its mode is 0660: its owner and its group may connect."""
-
-
-class HTTPConnection(RequestHandler):
-    """aiohttp's protocol, with a deadline for heads, which it lacks."""
-
-    __slots__ = ("_address", "_connections", "deadline")
-
-    def __init__(self, connections: Connections, server: web.Server, **options: Any) -> None:
-        """Belong to ``connections``; the rest is aiohttp's."""
-        super().__init__(server, loop=asyncio.get_running_loop(), **options)
-        self._connections = connections
-        self._address = ""
-        self.deadline = 0.0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection."""
-        peer = transport.get_extra_info("peername")
-        self._address = peer[0] if isinstance(peer, tuple) else ""
-        if not self._connections.admit(self, self._address):
-            cast(asyncio.Transport, transport).abort()
-            return
-        super().connection_made(transport)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget the connection."""
-        if self in self._connections.open:
-            self._connections.dismiss(self, self._address)
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes; a head that has begun must be complete in time."""
-        super().data_received(data)
-        if self._messages:
-            self._end_on_a_fault()
-        if self._messages or self._current_request is not None:
-            self._connections.expect_nothing(self)
-        elif not self._connections.expects(self):
-            self._connections.expect(self, self._connections.settings.head_s)
-
-    def _end_on_a_fault(self) -> None:
-        """Read nothing more behind what is no HTTP."""
-        fault = getattr(self._messages[-1][0], "exc", None)
-        if fault is not None:
-            fault.__traceback__ = None  # it holds all that was sent, in a circle
-            if self.transport is not None:
-                self.transport.pause_reading()
-
-    @property
-    def unread_bytes(self) -> int:
-        """Return how many bytes of its answers its client leaves unread."""
-        if not self._paused or self.transport is None:
-            return 0
-        return self.transport.get_write_buffer_size()
-
-    def shed(self) -> None:
-        """Close at once: others need the memory."""
-        if self.transport is not None:
-            self.transport.abort()
-
-    def pause_writing(self) -> None:
-        """Give the client its time to read what was answered."""
-        super().pause_writing()
-        if not self._connections.memory.hold(self, self.unread_bytes):
-            self.shed()
-        self._connections.expect(self, self._connections.settings.write_s)
-
-    def resume_writing(self) -> None:
-        """Go on: all that was written has been sent."""
-        super().resume_writing()
-        self._connections.memory.hold(self, 0)
-        self._connections.expect_nothing(self)
-
-    def expire(self) -> None:
-        """Close: the head took too long, or the answer is not read."""
-        if self._paused and self.transport is not None:
-            self.transport.abort()
-        else:
-            self.force_close()
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answer what is no HTTP; aiohttp would write a traceback to the log for it."""
-        if isinstance(exc, UnicodeEncodeError):  # by what aiohttp quotes of a header
-            status, message = HTTPStatus.BAD_REQUEST, "expected headers in UTF-8"
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return super().handle_error(request, status, exc, message)
-        words = (message or "").strip().splitlines()
-        response = problem(BadRequest(detail=words[0][:200] if words else "expected HTTP/1.1"), status)
-        response.force_close()
-        return response
-
-    def finish(self) -> None:
-        """Close when the present request is answered."""
-        self.close()
-        if self._current_request is None:
-            self.force_close()
 
 
 class Listener:
@@ -179,6 +74,7 @@ class Listener:
             more=self._more,
             memory=self._connections.memory,
         )
+        self._fast_path = front.fast_path
         self._runner = web.AppRunner(
             front.application(), handle_signals=False, access_log=None, handler_cancellation=True
         )
@@ -227,6 +123,7 @@ class Listener:
         return HTTPConnection(
             self._connections,
             server,
+            self._fast_path,
             access_log=None,
             keepalive_timeout=self._settings.idle_http_s,
             lingering_time=LINGER_S,

@@ -80,10 +80,6 @@ class MemoryBudget:
         self._add(size - before)
         return size < before or self._used <= self._bytes_max or self._made_room(0)
 
-    def holds(self, holder: Holder) -> bool:
-        """Tell whether a connection is counted."""
-        return holder in self._held
-
     def _add(self, size: int) -> None:
         self._used += size
         self._most = max(self._most, self._used)

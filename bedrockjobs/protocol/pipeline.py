@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE
 from bedrockjobs.base.errors import CommandError, NotFound, TimedOut, UnknownCommand
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, command_named
@@ -32,7 +33,7 @@ class Exchange:
         """Begin without a command; ``closes`` says whether the connection ends after the answer."""
         self.closes = closes
         self.size = 0
-        """The bytes of the request."""
+        """The bytes of the request, 0 where they are too few to be counted."""
         self.waits = False
         """Whether the command may wait."""
         self.held = False
@@ -134,7 +135,8 @@ class Pipeline:
             return None
         wish = request.headers.get("connection", "").lower()
         exchange = Exchange(wish in ("close", "forget"))
-        exchange.size = self._parser.size
+        if self._parser.size > CONNECTION_BYTES_FREE:
+            exchange.size = self._parser.size
         exchanges.append(exchange)
         if exchange.closes:
             self._blocker = exchange
@@ -265,6 +267,11 @@ class Pipeline:
     def paused(self) -> bool:
         """Tell whether the client does not read what was written."""
         return self._paused
+
+    @property
+    def holds_bytes(self) -> bool:
+        """Tell whether a request holds bytes that is not whole, or an answer that is not written."""
+        return bool(self._buffer or self.answers_bytes or self._parser.partial is not None)
 
     @property
     def request_bytes(self) -> int:

@@ -236,6 +236,10 @@ class Unit(Protocol):
         """Note that a server is alive."""
         ...
 
+    def sign_off(self, now: str) -> None:
+        """Note that a server ends well, and give back what it has reserved."""
+        ...
+
 
 # --- reads beside the units ------------------------------------------------------------------------------
 
@@ -306,7 +310,14 @@ class Engine(Protocol):
         ...
 
     def commit(self) -> None:
-        """Write the open unit to disk; raises StoreError, after which the unit has to be rolled back."""
+        """Write the open unit to disk; raises StoreError, after which the unit has to be rolled back.
+
+        It may be called in a thread, while nothing else uses the unit.
+        """
+        ...
+
+    def confirm(self) -> None:
+        """Make sure, after a commit that wrote, that what was written will be found; raises StoreError."""
         ...
 
     def rollback(self) -> None:

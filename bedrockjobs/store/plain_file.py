@@ -10,6 +10,9 @@ import os
 import stat
 from pathlib import Path
 
+FILLED_AT_ONCE = 1024 * 1024
+"""Bytes of one write of zeros."""
+
 
 class PlantedFile(RuntimeError):
     """Something else stands where a file of ours belongs; the message says what, and what to do."""
@@ -42,6 +45,25 @@ def make_plain(path: Path) -> int:
     """Make a file anew, in place of a plain one of this name; return its descriptor. Raises PlantedFile."""
     remove_plain(path)
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL, 0o600)
+
+
+def fill(path: Path, size: int) -> None:
+    """Make a file ``size`` bytes long, with zeros behind what it holds; one that is longer stays as it is.
+
+    Raises OSError where there is no room, with the file as it was, and PlantedFile.
+    """
+    file = open_plain(path)
+    try:
+        before = length = os.fstat(file).st_size
+        try:
+            while length < size:
+                length += os.pwrite(file, bytes(min(size - length, FILLED_AT_ONCE)), length)
+            os.fsync(file)
+        except OSError:
+            os.ftruncate(file, before)
+            raise
+    finally:
+        os.close(file)
 
 
 def remove_plain(path: Path) -> None:

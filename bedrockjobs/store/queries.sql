@@ -179,7 +179,3 @@ SELECT value FROM meta WHERE key = ?;
 -- name: set_meta
 -- Remember one.
 INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
-
--- name: forget_meta
--- Forget one.
-DELETE FROM meta WHERE key = ?;

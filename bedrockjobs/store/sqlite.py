@@ -14,12 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from bedrockjobs.base.clock import Clock, SystemClock
+from bedrockjobs.base.config import CHECKPOINT_PAGES_MIN, PAGE_BYTES
 from bedrockjobs.base.settings import Durability, Settings
 from bedrockjobs.store import schema
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.faults import StoreBroken, StoreError
 from bedrockjobs.store.file_watch import LOOK_S, FileGone, FileWatch
-from bedrockjobs.store.plain_file import PlantedFile
+from bedrockjobs.store.plain_file import PlantedFile, fill
 from bedrockjobs.store.reserve import Reserve
 from bedrockjobs.store.sqlite_unit import SQLiteUnit, fault_of
 from bedrockjobs.store.statements import STATEMENTS as SQL
@@ -73,6 +74,7 @@ class SQLiteEngine:
         self._execute("PRAGMA journal_mode = WAL")
         self._execute("PRAGMA synchronous = FULL")
         self._execute("PRAGMA cache_size = -65536")
+        self._execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages(settings.wal_bytes)}")
         self._execute("PRAGMA temp_store = MEMORY")
         for line in schema.apply(self._db).told:
             log.info("%s", line)
@@ -82,15 +84,19 @@ class SQLiteEngine:
             self._execute("PRAGMA synchronous = NORMAL")
 
     def _grow_log(self, size: int) -> None:
-        """Make the write-ahead log ``size`` bytes long once: commits then overwrite, not extend it."""
+        """Make the write-ahead log ``size`` bytes long once: commits then overwrite, not extend it.
+
+        A log ends where its frames are no longer valid, and zeros are not.
+        """
         if size == 0 or self.path == ":memory:":
             return
-        wal = Path(f"{self.path}-wal")
-        if wal.exists() and wal.stat().st_size >= size:
-            return
-        self._execute(SQL["set_meta"], ("padding", bytes(size)))
-        self._execute(SQL["forget_meta"], ("padding",))
-        self._execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        self._execute("BEGIN IMMEDIATE")  # nobody else may append to it meanwhile
+        try:
+            fill(Path(f"{self.path}-wal"), size)
+        except OSError as error:
+            log.warning("the write-ahead log stays short: %s", error)
+        finally:
+            self._execute("ROLLBACK")
 
     # --- units -------------------------------------------------------------------------------------------
 
@@ -127,8 +133,7 @@ class SQLiteEngine:
             return True
 
     def commit(self) -> None:
-        """Write the open unit to disk, to the file that is still there by its name; raises StoreError."""
-        changed = self.unit.changed
+        """Write the open unit to disk; raises StoreError."""
         try:
             self.unit.identifiers.save()
             self._execute("COMMIT")
@@ -136,9 +141,12 @@ class SQLiteEngine:
                 os.fdatasync(self._log)
         except (sqlite3.Error, OSError) as error:
             raise self.fault(error) or error from error
-        if changed and self._watch is not None:
-            self._looked(self._watch.look_after_sync)
         self.unit.identifiers.saved()
+
+    def confirm(self) -> None:
+        """Look whether the files that a commit wrote to are still there by their names; raises FileGone."""
+        if self._watch is not None:
+            self._looked(self._watch.look_after_sync)
 
     def _look_at_files(self) -> None:
         """Look, each second, whether the files are where they were."""
@@ -230,3 +238,8 @@ class SQLiteEngine:
     def soonest_of_all(self, now: str) -> str | None:
         """Return when the next job of any lane becomes due."""
         return self.unit.ready.soonest_of_all(now)
+
+
+def checkpoint_pages(wal_bytes: int) -> int:
+    """Return at how many pages in the log a commit copies it into the database: before it has to grow."""
+    return max(CHECKPOINT_PAGES_MIN, wal_bytes * 4 // 5 // PAGE_BYTES)

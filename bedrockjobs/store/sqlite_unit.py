@@ -321,3 +321,8 @@ class SQLiteUnit:
     def set_seen(self, now: str) -> None:
         """Note that a server is alive."""
         self._execute(SQL["set_meta"], ("seen", now))
+
+    def sign_off(self, now: str) -> None:
+        """Note that a server ends well, and give back what it has reserved."""
+        self.set_seen(now)
+        self.identifiers.give_back()

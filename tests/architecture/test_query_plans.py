@@ -55,7 +55,6 @@ NO_SEEK = {
     "has_families",
     "get_meta",
     "set_meta",
-    "forget_meta",
     "holding",
     "repeating",
 }

@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 import uvloop
 
+from tests.effort import PROFILE
+
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run each asynchronous test of this folder on both loops."""
+    """Run each asynchronous test of this folder on both loops, or on the usual one where it must be fast."""
+    if PROFILE == "fast":
+        return {"uvloop": uvloop.new_event_loop}
     return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 
 

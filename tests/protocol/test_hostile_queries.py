@@ -44,6 +44,11 @@ async def test_there_are_many_texts_and_the_bound_is_that_of_the_defaults() -> N
     assert Settings().query_s + 2 * QUERY_OVERTIME_S <= BOUND_S
 
 
+@pytest.fixture(autouse=True)
+def _as_many_as_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bedrockjobs.store.queries.QUERY_PROCESSES", QUERY_PROCESSES)
+
+
 def processes() -> set[int]:
     """Return the pids of the processes of Query that this process has."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()

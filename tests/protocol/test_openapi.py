@@ -13,7 +13,7 @@ from bedrockjobs.base import shapes
 from bedrockjobs.base.config import JOBS_PER_CREATE_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.errors import ERRORS, CommandError
 from bedrockjobs.commands import COMMANDS
-from bedrockjobs.protocol.http import HTTP_STATUS
+from bedrockjobs.protocol.http_answers import HTTP_STATUS
 from bedrockjobs.protocol.openapi import PROBLEMS, describe
 from tests.conftest import Live
 

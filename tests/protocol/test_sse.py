@@ -22,7 +22,7 @@ from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol import sse
-from bedrockjobs.protocol.http import problem
+from bedrockjobs.protocol.http_answers import problem
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.views import EVENTS, Views, output_topic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import subprocess
 from functools import cache
@@ -19,11 +20,13 @@ CLOCK = Path(__file__).with_name("clock.c")
 
 @cache
 def built(source: Path = SOURCE) -> Path:
-    """Return a shim as a library to preload; skips the test without a compiler."""
+    """Return a shim as a library to preload, gone with this process; skips the test without a compiler."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler")
-    library = Path(mkdtemp(prefix="bedrockjobs-shim-")) / "shim.so"
+    folder = Path(mkdtemp(prefix="bedrockjobs-shim-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    library = folder / "shim.so"
     subprocess.run(
         [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-o", str(library), str(source), "-ldl"], check=True
     )

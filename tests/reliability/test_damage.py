@@ -21,8 +21,8 @@ ADVICE = "Restore a backup"
 
 
 async def filled(database: Path, end: signal.Signals) -> None:
-    """Make a database of a few megabytes, and end its server."""
-    async with Server(database) as server:
+    """Make a database of a few megabytes, most of which is not in the log alone, and end its server."""
+    async with Server(database, "--wal-bytes", "0") as server:
         wire = await Wire.connect(await server.listening())
         for _ in range(4):
             assert (await wire.ask("CreateJobs", jobs=JOBS)).code == 200

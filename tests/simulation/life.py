@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine import dispatcher as engine_dispatcher
+from bedrockjobs.engine.commits import Then
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.notifier import Notifier
@@ -26,6 +27,9 @@ from tests.simulation.loop import LIFE, Mortal, VirtualClock, VirtualLoop
 
 COMMIT_S = 0.004
 """The longest commit."""
+
+QUICK = 0.5
+"""Share of the commits that the loop does itself."""
 
 
 class Life(Mortal):
@@ -51,7 +55,7 @@ class Life(Mortal):
         # Short logs: they begin anew while the server runs, and what they hold is copied.
         self.engine._execute(f"PRAGMA wal_autocheckpoint = {dice.choice((4, 30, 200))}")
         notifier, workers, stats = Notifier(), WorkerRegistry(clock, clock), Stats()
-        with patch.object(engine_dispatcher, "CommitThread", lambda: _Commits(self._loop, dice)):
+        with patch.object(engine_dispatcher, "Commits", lambda *_, **__: _Commits(self._loop, dice)):
             dispatcher = Dispatcher(
                 self.engine,
                 clock,
@@ -126,7 +130,7 @@ class _Served(asyncio.Protocol):
 
 
 class _Commits:
-    """The thread that commits, without a thread."""
+    """Commits without a thread: some at once, as in the loop, some in a moment, as by the thread."""
 
     def __init__(self, loop: VirtualLoop, dice: random.Random) -> None:
         self._loop = loop
@@ -135,14 +139,26 @@ class _Commits:
         self.start = lambda: None
         self.is_alive = lambda: True
 
-    def put(self, commit: Callable[[], None]) -> None:
-        """Commit in a moment."""
+    def do(self, commit: Callable[[], None], then: Then, *, commands: int) -> None:
+        """Commit, and tell ``then``."""
         self._left += 1
-        self._loop.call_later(self._dice.random() * COMMIT_S, self._do, commit)
+        if self._dice.random() < QUICK:
+            self._do(commit, then)
+        else:
+            self._loop.call_later(self._dice.random() * COMMIT_S, self._do, commit, then)
 
-    def _do(self, commit: Callable[[], None]) -> None:
+    def _do(self, commit: Callable[[], None], then: Then) -> None:
         self._left -= 1
-        commit()
+        failure: Exception | None = None
+        try:
+            commit()
+        except Exception as error:
+            failure = error
+        life = LIFE.get()
+        if life is not None:
+            life.look()
+        if life is None or life.alive:
+            then(0.0, failure)
 
     async def end(self) -> None:
         """Wait until all is committed."""

@@ -298,7 +298,7 @@ ZONE = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/L
 MOMENT = st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300, night=900), deadline=None)
 @given(EXPRESSION, ZONE, MOMENT)
 def test_ticks_increase_and_none_is_left_out(text: str, zone: str, after: datetime) -> None:
     tick = next_tick(text, after, zone)
@@ -314,7 +314,7 @@ def test_ticks_increase_and_none_is_left_out(text: str, zone: str, after: dateti
     assert later > tick
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300, night=900), deadline=None)
 @given(EXPRESSION, MOMENT)
 def test_a_tick_matches_its_own_expression(text: str, after: datetime) -> None:
     tick = next_tick(text, after)

@@ -17,7 +17,7 @@ from scraped import DUE, OLD, Site, scraped
 
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.observe.prometheus import routes
-from bedrockjobs.protocol.http import problem
+from bedrockjobs.protocol.http_answers import problem
 
 
 @pytest.fixture

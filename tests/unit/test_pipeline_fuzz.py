@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
+from tests.effort import examples
 from tests.unit.test_pipeline import BLOCKS, CLOSES, ELSEWHERE, REFUSED, REQUESTS, SMALL
 
 OFTEN = [*REQUESTS, *3 * ["write", "body", "take", "take", "wait", "read", "presence", "at once"]]
@@ -259,7 +260,7 @@ ends = st.tuples(st.sampled_from([*ENDS, *LIFE]), st.integers(0, 200), st.boolea
 
 
 @given(st.lists(steps, min_size=8, max_size=40), st.lists(ends, max_size=12))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600, night=1_800), deadline=None)
 def test_every_taken_job_is_sent_or_goes_back(
     life: list[tuple[str, int, bool, bool]], end: list[tuple[str, int, bool, bool]]
 ) -> None:

@@ -10,6 +10,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, CreateJob, FinishJob, GetJob
 from bedrockjobs.protocol.pipeline import Pipeline
 from bedrockjobs.protocol.request_cache import RequestCache
+from tests.effort import examples
 
 LINES = [
     b"name: a", b"Name:b ", b"name:", b"name: \xc3\xa9\\u00e9", b"name: \xff", b"name: a\x01",
@@ -50,7 +51,7 @@ def command_of(head: bytes, requests: RequestCache) -> Command[object]:
     return command
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=examples(1_000, night=3_000))
 @given(st.lists(heads, min_size=2, max_size=8))
 def test_nothing_is_remembered_wrongly(asked: list[bytes]) -> None:
     requests = RequestCache()
@@ -58,7 +59,7 @@ def test_nothing_is_remembered_wrongly(asked: list[bytes]) -> None:
         assert meaning(head, requests) == meaning(head, RequestCache()), head
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=examples(1_000, night=3_000))
 @given(heads, st.sampled_from(LINES), st.sampled_from(LINES))
 @example(b"Ping", b"connection: wait", b"connection: close")
 def test_neither_are_requests_that_differ_in_their_last_line(

@@ -14,13 +14,27 @@ WHO: ContextVar[str] = ContextVar("who", default="nobody")
 
 def test_it_stops_after_each_slice_and_goes_on_where_it_was() -> None:
     done: list[int] = []
-    work = Slices(lambda: done.extend(in_turns(range(2 * SLICE + 1))) or done.append(-1))
-    stops = []
-    while not work.dead:
-        work.switch()
-        stops.append(len(done))
-    assert len(stops) == 3
-    assert done == [*range(2 * SLICE + 1), -1]
+
+    def walk() -> str:
+        done.extend(in_turns(range(2 * SLICE + 1)))
+        return "done"
+
+    slices = Slices[str]()
+    results = [slices.begin(walk), slices.go_on(), slices.go_on()]
+    assert results == [None, None, "done"]
+    assert done == [*range(2 * SLICE + 1)]
+
+
+def test_one_work_follows_another() -> None:
+    def stop() -> str:
+        give_turn()
+        return "two"
+
+    slices = Slices[str]()
+    assert slices.begin(lambda: "one") == "one"
+    assert slices.begin(stop) is None
+    assert slices.go_on() == "two"
+    assert slices.begin(lambda: "three") == "three"
 
 
 def test_outside_of_such_work_nothing_stops() -> None:
@@ -29,30 +43,28 @@ def test_outside_of_such_work_nothing_stops() -> None:
 
 
 def test_what_it_raises_comes_to_whoever_goes_on_with_it() -> None:
-    def fail() -> None:
+    def fail() -> str:
         give_turn()
         raise ZeroDivisionError
 
-    work = Slices(fail)
-    work.switch()
+    slices = Slices[str]()
+    assert slices.begin(fail) is None
     with pytest.raises(ZeroDivisionError):
-        work.switch()
-    assert work.dead
+        slices.go_on()
+    assert slices.begin(lambda: "the next one is not hurt")
 
 
-def test_it_sees_the_context_of_who_prepared_it() -> None:
-    seen = []
-
-    def look() -> None:
-        seen.append(WHO.get())
+def test_it_sees_the_context_of_who_began_it() -> None:
+    def look() -> list[str]:
+        seen = [WHO.get()]
         give_turn()
-        seen.append(WHO.get())
+        return [*seen, WHO.get()]
 
+    slices = Slices[list[str]]()
+    assert slices.begin(lambda: [WHO.get()]) == ["nobody"]
     before = WHO.set("me")
     try:
-        work = Slices(look)
-        work.switch()
-        work.switch()
+        assert slices.begin(look) is None
+        assert slices.go_on() == ["me", "me"]
     finally:
         WHO.reset(before)
-    assert seen == ["me", "me"]

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from bedrockjobs.base.settings import Compatibility
-from bedrockjobs.base.wire import stamp, stamp_ms
+from bedrockjobs.base.wire import SECONDS, stamp_ms
 from bedrockjobs.engine.events import Event, Noted
 from bedrockjobs.engine.presence import Presence
 from bedrockjobs.job.lifecycle import GONE
@@ -49,8 +49,8 @@ class Context:
         """Work in ``unit``; the server runs since ``since``, and its forerunner was ``seen`` last."""
         self.unit = unit
         self.moment = unit.moment if moment is None else moment
-        self.now = stamp(self.moment)
         self.now_ms = stamp_ms(self.moment)
+        self.now = self.now_ms[:SECONDS]
         self.compatibility = compatibility
         self.presence = presence
         """Who works on what; it hears of events, and is never told from within a transaction."""

@@ -1,0 +1,42 @@
+"""A server that is told to end before it has started ends, whatever it has begun by then."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DEADLINE_S = 30
+
+HANGING = """
+import asyncio, sys
+from bedrockjobs import server
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.store.reader import SQLiteReader
+
+class Hanging(SQLiteReader):
+    async def open(self):
+        if sys.argv[2] == "opened":
+            await super().open()
+        print("begun", flush=True)
+        await asyncio.Event().wait()
+
+server.SQLiteReader = Hanging
+sys.exit(server.run(Settings(port=0, database=sys.argv[1], wal_bytes=0, ballast_bytes=0)))
+"""
+
+
+@pytest.mark.parametrize("how_far", ["opening", "opened"])
+def test_it_ends_though_threads_were_begun(tmp_path: Path, how_far: str) -> None:
+    command = [sys.executable, "-c", HANGING, str(tmp_path / "jobs.db"), how_far]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "begun\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(DEADLINE_S) == 0
+        finally:
+            process.kill()
