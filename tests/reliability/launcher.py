@@ -73,12 +73,18 @@ def _say(line: str) -> None:
 
 
 def _fork(order: dict[str, Any]) -> int:
+    told, go = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid:
+        os.close(told)
         _say(f"forked {pid}")
+        os.close(go)
         return pid
     status = 70
     try:
+        os.close(go)
+        os.read(told, 1)  # nothing it says may come before "forked", however late the launcher gets its turn
+        os.close(told)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDONLY)

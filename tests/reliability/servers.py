@@ -136,16 +136,20 @@ class Launcher:
         """Fork a server and return its pid; it may not listen yet, or never."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"settings": settings, **order}).encode() + b"\n")
-        return int(await self._line(r"forked (\d+)"))
+        return int(await self._line(r"forked (\d+)") or 0)
 
     async def start(self, settings: dict[str, Any], **order: Any) -> tuple[int, int]:
         """Fork a server and return its pid and port once it listens."""
         pid = await self.order(settings, **order)
-        return pid, await self.listening()
+        return pid, await self.listening(pid)
 
-    async def listening(self) -> int:
-        """Return the port of the next server that begins to listen."""
-        return int(await self._line(r"listens on 127\.0\.0\.1:(\d+)"))
+    async def listening(self, pid: int = 0) -> int:
+        """Return the port of the next server that begins to listen; raise if the one with ``pid`` ends instead."""
+        port = await self._line(rf"listens on 127\.0\.0\.1:(\d+)|ended {pid} ")
+        if port is None:
+            status = await self.ended(pid)
+            raise AssertionError(f"the server ended with {status}: {self._log.read_text()[-2_000:]}")
+        return int(port)
 
     def forget(self) -> None:
         """Forget what was said so far: of a server that is no more."""
@@ -167,7 +171,7 @@ class Launcher:
             os.kill(pid, signal.SIGTERM)
         return await self.ended(pid)
 
-    async def _line(self, pattern: str) -> str:
+    async def _line(self, pattern: str) -> str | None:
         async with asyncio.timeout(STARTED_S):
             while True:
                 line = await self._lines.get()
