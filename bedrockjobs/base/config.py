@@ -36,7 +36,7 @@ GLOB_STARS_MAX = 20
 """Stars in one name pattern: each is another search in every name."""
 
 NAMES_KEPT_MAX = 512
-"""What GetJobs asked for that is kept as read: up to 26 kB each."""
+"""What GetJobs asked for that is kept as read: up to 26 kB each, in two caches."""
 
 REPEAT_CHARS_MAX = 1_000
 """Length of a repeat expression."""

@@ -91,3 +91,9 @@ class TakeRequest:
     def _may_take(self, lane: str) -> bool:
         parts = parse_lane(lane)
         return lane != EVERY_LANE and parts.own in ("", *self.accepts) and parts.worker in ("", self.worker)
+
+
+@lru_cache(maxsize=NAMES_KEPT_MAX)
+def anonymous(names: Names, priority: int | None, limit: int, shape: str, *, mocked: bool) -> TakeRequest:
+    """Return what somebody asks for who does not say who it is: most ask for the same again and again."""
+    return TakeRequest(names, mocked, priority, None, limit, shape)

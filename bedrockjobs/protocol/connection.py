@@ -216,7 +216,7 @@ class RawConnection(asyncio.Protocol):
         self._in_turn = pipeline.wants_turn = False
         if not left:
             self._schedule_turn()
-        elif pipeline.finished:
+        elif pipeline.closing and pipeline.finished:
             self._close_when_finished()
             return
         self._watch()

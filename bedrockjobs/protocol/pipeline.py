@@ -59,7 +59,6 @@ class Pipeline:
         "_exchanges",
         "_lost",
         "_parser",
-        "_paused",
         "_pipelined_max",
         "_requests",
         "_unsent",
@@ -67,6 +66,7 @@ class Pipeline:
         "closing",
         "draining",
         "feed",
+        "paused",
         "wants_turn",
         "writable",
     )
@@ -84,7 +84,9 @@ class Pipeline:
         self._blocker: Exchange | None = None
         """The exchange behind which nothing begins."""
         self._unsent: list[Answer] = []
-        self._paused = self._ended = self._lost = False
+        self._ended = self._lost = False
+        self.paused = False
+        """Whether the client does not read what was written."""
         self.answers_bytes = 0
         """Size of the answers that are known and not yet taken by ``next_bytes``."""
         self.closing = False
@@ -119,11 +121,11 @@ class Pipeline:
         exchanges = self._exchanges
         blocker = self._blocker
         if blocker is not None:
-            if not blocker.held or self._paused or exchanges[0] is not blocker:
+            if not blocker.held or self.paused or exchanges[0] is not blocker:
                 return None
             blocker.held = False
             return blocker
-        if self._paused or self.closing or len(exchanges) >= self._pipelined_max:
+        if self.paused or self.closing or len(exchanges) >= self._pipelined_max:
             return None
         try:
             request = self._parser.next_request() if self._buffer else None
@@ -216,7 +218,7 @@ class Pipeline:
         """
         self._lost = self.closing = True
         begun = [exchange for exchange in self._exchanges if exchange.data is None and not exchange.held]
-        unsent = self._unsent if self._paused else []
+        unsent = self._unsent if self.paused else []
         unsent += [exchange.outcome for exchange in self._exchanges if exchange.outcome is not None]
         self._unsent = []
         self._exchanges.clear()
@@ -231,7 +233,7 @@ class Pipeline:
 
         It counts as sent when the next one is asked for, unless ``pause`` is called before ``resume``.
         """
-        if self._unsent and not self._paused:
+        if self._unsent and not self.paused:
             self._unsent.clear()
         exchanges = self._exchanges
         full = len(exchanges) >= self._pipelined_max
@@ -256,17 +258,12 @@ class Pipeline:
 
     def pause(self) -> None:
         """Take note that the last answer is not yet sent whole: nothing begins until ``resume``."""
-        self._paused = True
+        self.paused = True
 
     def resume(self) -> None:
         """Take note that all answers so far are sent."""
-        self._paused = False
+        self.paused = False
         self._unsent.clear()
-
-    @property
-    def paused(self) -> bool:
-        """Tell whether the client does not read what was written."""
-        return self._paused
 
     @property
     def holds_bytes(self) -> bool:
@@ -281,7 +278,7 @@ class Pipeline:
     @property
     def awaits(self) -> raw.Part:
         """Return the part of a request that the client must now send in time; ask ``begin`` before."""
-        if self._exchanges or self._paused:
+        if self._exchanges or self.paused:
             return ""
         return self._parser.awaits
 
@@ -289,7 +286,7 @@ class Pipeline:
     def ahead(self) -> bool:
         """Tell whether the client is so far ahead that no more should be read of it."""
         return (
-            self._paused
+            self.paused
             or len(self._exchanges) >= self._pipelined_max
             or len(self._buffer) > self._ahead_bytes_max
         )

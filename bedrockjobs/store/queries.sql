@@ -41,6 +41,11 @@ DELETE FROM jobs WHERE jobID = ?;
 DELETE FROM jobs WHERE jobID = ? AND state = 'RUNNING' AND repeat = '' AND parentJobID = 0 AND lane = ''
     AND runID = 0 AND memory = '{}';
 
+-- name: head_of_name
+-- The first queued job of one name in the order of takes, due or not: one seek.
+SELECT nextRun, jobID FROM jobs WHERE lane = ?1 AND name = ?2 AND {queued}
+    ORDER BY priority DESC, nextRun, jobID LIMIT 1;
+
 -- name: due_by_name
 -- The next due job of one name, class by class: six seeks at the most, and the first hit ends them.
 SELECT * FROM (
@@ -52,6 +57,10 @@ SELECT * FROM (
 -- The next due job of one name and priority.
 SELECT jobID FROM jobs WHERE lane = ?1 AND name = ?2 AND priority = ?4 AND nextRun <= ?3 AND {queued}
     ORDER BY nextRun, jobID LIMIT 1;
+
+-- name: head_of_any
+-- The first queued job of any name in the order of takes, due or not: one seek.
+SELECT nextRun, jobID FROM jobs WHERE lane = ?1 AND {queued} ORDER BY priority DESC, nextRun, jobID LIMIT 1;
 
 -- name: due_of_any
 -- The next due job of any name, class by class.

@@ -34,7 +34,8 @@ GLANCE_ROWS = 20
 """Due jobs that are looked at, in order, before anything is remembered of a pattern: often one of them
 matches, also where a pattern has a million names."""
 
-_DUE_BY_NAME = SQL["due_by_name"]
+_HEAD_OF_NAME, _DUE_BY_NAME = SQL["head_of_name"], SQL["due_by_name"]
+_HEAD_OF_ANY, _DUE_OF_ANY = SQL["head_of_any"], SQL["due_of_any"]
 
 
 class ReadyQueue:
@@ -238,8 +239,7 @@ class ReadyQueue:
         names, priority = request.names, request.priority
         if not request.mocked and not self._special and not self._locked and not self._bound:
             if priority is None and names.single is not None and not self._records.pauses():
-                found = self._execute(_DUE_BY_NAME, (OPEN_LANE, names.single, now)).fetchone()
-                return None if found is None else self.job(found[0])  # most takes, at once
+                return self._first(_HEAD_OF_NAME, _DUE_BY_NAME, now, OPEN_LANE, names.single)  # most takes
             return self._first_due(names, OPEN_LANE, now, priority)
         firsts = [self._first_due(names, lane, now, priority) for lane in self._lanes(request)]
         rows = [row for row in firsts if row is not None]
@@ -280,12 +280,12 @@ class ReadyQueue:
             return self._first_unlocked(names, lane, now, PRIORITIES if priority is None else (priority,))
         if names.single is not None:
             if priority is None:
-                return self._found("due_by_name", (lane, names.single, now))
-            return self._found("due_by_name_of_priority", (lane, names.single, now, priority))
+                return self._first(_HEAD_OF_NAME, _DUE_BY_NAME, now, lane, names.single)
+            return self._found(SQL["due_by_name_of_priority"], (lane, names.single, now, priority))
         if names.everything and not paused:
             if priority is None:
-                return self._found("due_of_any", (lane, now))
-            return self._found("due_of_any_of_priority", (lane, now, priority))
+                return self._first(_HEAD_OF_ANY, _DUE_OF_ANY, now, lane)
+            return self._found(SQL["due_of_any_of_priority"], (lane, now, priority))
         priorities = PRIORITIES if priority is None else (priority,)
         due = self._due(names, lane, now, priorities, paused)
         if not parse_lane(lane).worker:  # of these lanes nothing is remembered: many, with few jobs each
@@ -308,9 +308,16 @@ class ReadyQueue:
         rows = [row for row in found if row is not None]
         return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
 
+    def _first(self, head: str, due: str, now: str, *where: str) -> Job | None:
+        """Return the first due job: nearly always the head, else the head of a lower priority."""
+        found = self._execute(head, where).fetchone()
+        if found is None or found[0] <= now:
+            return None if found is None else self.job(found[1])
+        return self._found(due, (*where, now))
+
     def _found(self, statement: str, parameters: tuple[str | int, ...]) -> Job | None:
         """Return the job that a statement finds the jobID of."""
-        found = self._execute(SQL[statement], parameters).fetchone()
+        found = self._execute(statement, parameters).fetchone()
         return None if found is None else self.job(found[0])
 
     def _due(

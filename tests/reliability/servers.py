@@ -144,7 +144,7 @@ class Launcher:
         return pid, await self.listening(pid)
 
     async def listening(self, pid: int = 0) -> int:
-        """Return the port of the next server that begins to listen; raise if the one with ``pid`` ends instead."""
+        """Return the port of the next server to listen; raises if the one with ``pid`` ends instead."""
         port = await self._line(rf"listens on 127\.0\.0\.1:(\d+)|ended {pid} ")
         if port is None:
             status = await self.ended(pid)

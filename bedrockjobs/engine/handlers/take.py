@@ -32,7 +32,7 @@ from bedrockjobs.job import lifecycle
 from bedrockjobs.job.memory import RETRY_AFTER_KEYS, BeforeTake
 from bedrockjobs.job.placement import placed
 from bedrockjobs.job.rows import DamagedJob, Job
-from bedrockjobs.job.take_request import Names, TakeRequest, names_from
+from bedrockjobs.job.take_request import Names, TakeRequest, anonymous, names_from
 from bedrockjobs.schedule import repeat as repeats
 
 UNCOUNTED_PREFIX = "manual"
@@ -60,7 +60,7 @@ def _request(command: GetJob | GetJobs, limit: int, shape: str) -> TakeRequest:
 
 def _asked(command: TakeOptions, names: Names, priority: int | None, limit: int, shape: str) -> TakeRequest:
     if command.worker is None and not command.accepts:
-        return TakeRequest(names, command.wants_mocked, priority, None, limit, shape)
+        return anonymous(names, priority, limit, shape, mocked=command.wants_mocked)
     return TakeRequest(
         names, command.wants_mocked, priority, command.worker, limit, shape,
         tuple(sorted(command.accepts)), command.heartbeat, command.host, command.pid,
