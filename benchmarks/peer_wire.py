@@ -124,15 +124,14 @@ class Ours:
 
     answers = 1
 
-    def __init__(self, protocol: str, *, retry: bool = False) -> None:
-        """Speak ``protocol``; with ``retry`` a job that was taken and not ended is given out again."""
+    def __init__(self, protocol: str) -> None:
+        """Speak ``protocol``."""
         self._encode: Encode = ENCODERS[protocol]
-        self._more = {"retryAfter": b'"+60 SECONDS"'} if retry else {}
         self._take = self._encode("GetJob", name=b'"queue"', connection=b'"wait"', timeout=b"600000")
 
     def create(self, data: bytes) -> bytes:
         """Return the request that creates a job."""
-        return self._encode("CreateJob", name=b'"queue"', **self._more, data=data)
+        return self._encode("CreateJob", name=b'"queue"', data=data)
 
     def take(self, _number: int) -> bytes:
         """Return the request by which a consumer waits for a job."""
@@ -167,6 +166,5 @@ WIRES: dict[str, Wire] = {
     "redis": Redis(),
     "beanstalkd": Beanstalkd(),
     "raw": Ours("raw"),
-    "raw-retry": Ours("raw", retry=True),
     "http": Ours("http"),
 }

@@ -37,7 +37,6 @@ ONE_WRITE = "finish and next take in one write"
 GATHERED = "takes 10 at a time, gathers finishes"
 ALL = "all"
 NO_TAKE = "create and finish; a take is in memory only, the job may run again"
-LAZY = "create and finish; a power cut may forget a take, the job then runs again"
 LATE_FINISH = "create and take; a finish at most 0.1 s or 10 jobs later"
 
 
@@ -64,7 +63,6 @@ ROWS = (
     Row("pgqueuer", "pgqueuer", "pgqueuer", GATHERED, LATE_FINISH),
     Row("raw", "full", "raw", STEPS, ALL),
     Row("raw-then", "full", "raw", "`thenGet`", ALL, together=True),
-    Row("lazy-then", "lazy", "raw-retry", "`thenGet`, `retryAfter`", LAZY, together=True),
     Row("http", "full", "http", STEPS, ALL),
 )
 NAMES = {
@@ -72,9 +70,8 @@ NAMES = {
     "beanstalkd": "beanstalkd `-f 0`",
     "pgqueuer": "pgqueuer, `synchronous_commit=on`",
     "full": "ours",
-    "lazy": "ours, `--durability claims-lazy`",
 }
-PROTOCOLS = {"raw": ", raw", "raw-retry": ", raw", "http": ", HTTP"}
+PROTOCOLS = {"raw": ", raw", "http": ", HTTP"}
 
 
 class Running(Protocol):
@@ -143,7 +140,6 @@ class Comparison:
 
 STEP_PEERS = ("redis", "beanstalkd", "pgqueuer")
 ALL_PEERS = (*STEP_PEERS, "redis-one-write", "beanstalkd-one-write")
-BEANSTALKD = ("beanstalkd", "beanstalkd-one-write")
 TOP = (1.0, 1.3, 0.8, 1.0, 0.9, 1.3)
 LEAST = (0.6, 0.6, 0.6, 0.6, 0.6, 1 / 0.6)
 
@@ -151,8 +147,6 @@ COMPARISONS = (
     Comparison("raw, one request a step / peers without one write", "raw", STEP_PEERS, LEAST),
     Comparison("raw, `thenGet` / peers without one write", "raw-then", STEP_PEERS, TOP),
     Comparison("raw, `thenGet` / all peers", "raw-then", ALL_PEERS, TOP),
-    Comparison("`claims-lazy`, `thenGet` / all peers", "lazy-then", ALL_PEERS, TOP),
-    Comparison("`claims-lazy`, `thenGet` / beanstalkd, its equal", "lazy-then", BEANSTALKD),
     Comparison("HTTP, one request a step / peers without one write", "http", STEP_PEERS),
 )
 
@@ -248,13 +242,12 @@ def start(stack: ExitStack, directory: Path, wanted: set[str]) -> Started:
         "beanstalkd": BeanstalkdServer,
         "pgqueuer": PostgresServer,
     }
-    ours = {"full": "full", "lazy": "claims-lazy"}
     running: dict[str, Running] = {}
     versions, left_out = {}, []
     for key in (each for each in NAMES if each in wanted):
         print(f"  starting {key}", flush=True)
-        if key in ours:
-            running[key] = stack.enter_context(Served(directory, "--durability", ours[key]))
+        if key == "full":
+            running[key] = stack.enter_context(Served(directory))
             versions[key] = f"bedrockjobs {version('bedrockjobs')}"
             continue
         try:

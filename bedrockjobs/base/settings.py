@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bedrockjobs.base.config import DEFAULT_PORT
 
-Durability = Literal["full", "claims-lazy", "relaxed"]
+Durability = Literal["full", "relaxed"]
 Compatibility = Literal["document", "current"]
 LogFormat = Literal["text", "json"]
 
@@ -44,8 +44,8 @@ class Settings(BaseSettings):
     database: str = Field("jobs.db", description="SQLite file, as a path or as sqlite:///path.")
     durability: Durability = Field(
         "full",
-        description="full: every acknowledged command is on disk. claims-lazy: a power cut may forget a take"
-        " that would be repeated anyway. relaxed: it may lose all since the last checkpoint.",
+        description="full: every acknowledged command is on disk. relaxed: a power cut may lose all since the"
+        " last checkpoint.",
     )
     compatibility: Compatibility = Field(
         "document",

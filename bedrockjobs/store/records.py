@@ -44,18 +44,12 @@ class SQLiteRecords:
         """Use the writer's connection."""
         self._execute = connection.execute
         self._connection = connection
-        self.dirty = False
-        """Whether something was written since the flag was last cleared."""
         self._ended: dict[tuple[str, bool], int] = {}
         self._entered: dict[int, int] = {}
         self._cleaned = (0, 0)
         """The ledger and the run with output that ``drop_old`` looked at last; 0: it begins anew."""
         self._pauses: tuple[PauseRow, ...] | None = None
         self._drains: frozenset[str] | None = None
-
-    def _write(self, sql: str, parameters: Sequence[object]) -> None:
-        self.dirty = True
-        self._execute(sql, parameters)
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
@@ -75,7 +69,7 @@ class SQLiteRecords:
 
     def open_run(self, run: RunRow) -> None:
         """Add a run in progress."""
-        self._write(
+        self._execute(
             SQL["insert_run"],
             (
                 run.run_id, run.job_id, run.name, run.attempt, run.cause, run.scheduled_for, run.started,
@@ -90,7 +84,7 @@ class SQLiteRecords:
 
     def end_run(self, run: RunRow, *, keep_success: int, keep_fail: int) -> None:
         """Write the end of a run, and forget the oldest of its name beyond what is to be kept."""
-        self._write(
+        self._execute(
             SQL["end_run"],
             (run.status, run.ended, run.exit_code, run.error, run.result, run.output, run.run_id),
         )
@@ -99,7 +93,7 @@ class SQLiteRecords:
         most = keep + keep // TRIM_EVERY
         count = self._ended.get((run.name, good), most) + 1  # one that is not known is trimmed
         if count > most:
-            self._write(SQL["trim_successes" if good else "trim_failures"], (run.name, keep))
+            self._execute(SQL["trim_successes" if good else "trim_failures"], (run.name, keep))
             count = keep
         if len(self._ended) >= COUNTED_MAX:
             self._ended.clear()
@@ -107,15 +101,15 @@ class SQLiteRecords:
 
     def stop_run(self, run_id: int, stop: str) -> None:
         """Note what a run's worker is to be told."""
-        self._write(SQL["stop_run"], (stop, run_id))
+        self._execute(SQL["stop_run"], (stop, run_id))
 
     def set_progress(self, run_id: int, progress: str) -> None:
         """Note how far a run is, as JSON text."""
-        self._write(SQL["progress_of_run"], (progress, run_id))
+        self._execute(SQL["progress_of_run"], (progress, run_id))
 
     def delete_run(self, run_id: int) -> None:
         """Forget a run that never began."""
-        self._write(SQL["delete_run"], (run_id,))
+        self._execute(SQL["delete_run"], (run_id,))
 
     def open_runs(self) -> list[tuple[int, int, str, int, str]]:
         """Return runID, jobID, worker, lease and stop of each run in progress."""
@@ -129,7 +123,6 @@ class SQLiteRecords:
 
     def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
         """Add lines: number, moment, stream, text."""
-        self.dirty = True
         self._connection.executemany(SQL["append_line"], [(run_id, *line) for line in lines])
 
     def last_lines(self, run_id: int, count: int) -> str:
@@ -148,11 +141,11 @@ class SQLiteRecords:
 
     def put_tick(self, row: TickRow) -> None:
         """Write a row of the ledger, and now and then forget the oldest ones."""
-        self._write(SQL["put_tick"], row)
+        self._execute(SQL["put_tick"], row)
         most = TICK_ROWS_MAX // TRIM_EVERY
         count = self._entered.get(row.job_id, most) + 1
         if count > most:
-            self._write(SQL["trim_ticks"], (row.job_id, TICK_ROWS_MAX))
+            self._execute(SQL["trim_ticks"], (row.job_id, TICK_ROWS_MAX))
             count = 0
         if len(self._entered) >= COUNTED_MAX:
             self._entered.clear()
@@ -160,11 +153,11 @@ class SQLiteRecords:
 
     def delete_tick(self, row: TickRow) -> None:
         """Take a row out of the ledger."""
-        self._write(SQL["delete_tick"], (row.job_id, row.tick))
+        self._execute(SQL["delete_tick"], (row.job_id, row.tick))
 
     def delete_ticks(self, job_id: int) -> None:
         """Forget a schedule's ledger."""
-        self._write(SQL["delete_ticks"], (job_id,))
+        self._execute(SQL["delete_ticks"], (job_id,))
 
     # --- keys --------------------------------------------------------------------------------------------
 
@@ -175,7 +168,7 @@ class SQLiteRecords:
 
     def put_key(self, key: str, job_id: int, now: str) -> None:
         """Remember a key."""
-        self._write(SQL["put_key"], (key, job_id, now))
+        self._execute(SQL["put_key"], (key, job_id, now))
 
     # --- pauses and drains -------------------------------------------------------------------------------
 
@@ -191,12 +184,12 @@ class SQLiteRecords:
 
     def put_pause(self, pause: PauseRow) -> None:
         """Pause a pattern."""
-        self._write(SQL["put_pause"], pause)
+        self._execute(SQL["put_pause"], pause)
         self._pauses = None
 
     def delete_pause(self, pattern: str) -> None:
         """Resume a pattern."""
-        self._write(SQL["delete_pause"], (pattern,))
+        self._execute(SQL["delete_pause"], (pattern,))
         self._pauses = None
 
     def drains(self) -> frozenset[str]:
@@ -207,35 +200,35 @@ class SQLiteRecords:
 
     def put_drain(self, worker: str, by: str, now: str) -> None:
         """Drain a worker."""
-        self._write(SQL["put_drain"], (worker, by, now))
+        self._execute(SQL["put_drain"], (worker, by, now))
         self._drains = None
 
     def delete_drain(self, worker: str) -> None:
         """Let a worker take jobs again."""
-        self._write(SQL["delete_drain"], (worker,))
+        self._execute(SQL["delete_drain"], (worker,))
         self._drains = None
 
     # --- minutes -----------------------------------------------------------------------------------------
 
     def add_minute(self, minute: str, counts: Sequence[int]) -> None:
         """Write what was done in a minute, in the order of the table."""
-        self._write(SQL["add_minute"], (minute, *counts))
+        self._execute(SQL["add_minute"], (minute, *counts))
 
     # --- events ------------------------------------------------------------------------------------------
 
     def add_event(self, at: str, event: EventRow) -> None:
         """Tell what happened at a stamp."""
-        self._write(SQL["add_event"], (at, *event))
+        self._execute(SQL["add_event"], (at, *event))
 
     # --- what is too old ---------------------------------------------------------------------------------
 
     def drop_old(self, moment: datetime) -> bool:
         """Forget some of what is too old at a moment; return whether there is more of it."""
         now = stamp_ms(moment)
-        self._write(SQL["trim_keys"], (after_seconds(now, -KEYS_KEPT_S), CLEANED_MAX))
-        self._write(SQL["trim_runs"], (RUNS_KEPT_MAX, CLEANED_MAX))
-        self._write(SQL["trim_events"], (EVENTS_KEPT_MAX,))
-        self._write(SQL["trim_minutes"], (after_seconds(stamp(moment), -STATS_KEPT_S),))
+        self._execute(SQL["trim_keys"], (after_seconds(now, -KEYS_KEPT_S), CLEANED_MAX))
+        self._execute(SQL["trim_runs"], (RUNS_KEPT_MAX, CLEANED_MAX))
+        self._execute(SQL["trim_events"], (EVENTS_KEPT_MAX,))
+        self._execute(SQL["trim_minutes"], (after_seconds(stamp(moment), -STATS_KEPT_S),))
         self._cleaned = (self._drop_ledgers(self._cleaned[0]), self._drop_output(self._cleaned[1], now))
         return any(self._cleaned)
 
@@ -249,7 +242,7 @@ class SQLiteRecords:
             after = found[0]
             run = self.run(after)
             if run is None or (run.ended and run.ended <= ended_before):
-                self._write(SQL["delete_output"], (after,))
+                self._execute(SQL["delete_output"], (after,))
         return after
 
     def _drop_ledgers(self, after: int) -> int:

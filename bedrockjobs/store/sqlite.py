@@ -7,7 +7,6 @@ else changed the file: then all that lives in memory is forgotten. It knows noth
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -18,7 +17,7 @@ from bedrockjobs.base.config import CHECKPOINT_PAGES_MIN, PAGE_BYTES
 from bedrockjobs.base.settings import Durability, Settings
 from bedrockjobs.store import schema
 from bedrockjobs.store.base import Plan
-from bedrockjobs.store.faults import StoreBroken, StoreError
+from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.file_watch import LOOK_S, FileGone, FileWatch
 from bedrockjobs.store.plain_file import PlantedFile, fill
 from bedrockjobs.store.reserve import Reserve
@@ -50,7 +49,6 @@ class SQLiteEngine:
         self._execute = self._db.execute
         self.tight = False
         """Whether the disk is full: only commands that free room are done."""
-        self._log: int | None = None
         self._watch: FileWatch | None = None
         self._look_at = 0.0
         self._reserve = Reserve(self.path, settings.ballast_bytes)
@@ -63,8 +61,6 @@ class SQLiteEngine:
         except BaseException:
             self._db.close()
             raise
-        if self.durability == "claims-lazy" and self.path != ":memory:":
-            self._log = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         self.unit = SQLiteUnit(self._db, settings)
         """What is open, or was open last."""
         self._version = self._data_version()
@@ -80,7 +76,6 @@ class SQLiteEngine:
             log.info("%s", line)
         self._grow_log(settings.wal_bytes)
         if self.durability != "full":
-            # claims-lazy syncs the log itself after each commit that must be on disk.
             self._execute("PRAGMA synchronous = NORMAL")
 
     def _grow_log(self, size: int) -> None:
@@ -137,9 +132,7 @@ class SQLiteEngine:
         try:
             self.unit.identifiers.save()
             self._execute("COMMIT")
-            if self._log is not None and self.unit.must_sync:
-                os.fdatasync(self._log)
-        except (sqlite3.Error, OSError) as error:
+        except sqlite3.Error as error:
             raise self.fault(error) or error from error
         self.unit.identifiers.saved()
 
@@ -178,14 +171,11 @@ class SQLiteEngine:
         self.unit.forget()
 
     def fault(self, error: Exception) -> StoreError | None:
-        """Return the fault that an error of SQLite, or of the sync of its log, means."""
-        return StoreBroken(str(error)) if isinstance(error, OSError) else fault_of(error)
+        """Return the fault that an error of SQLite means."""
+        return fault_of(error)
 
     def close(self) -> None:
         """Close the file; an open unit is rolled back."""
-        if self._log is not None:
-            os.close(self._log)
-            self._log = None
         self._db.close()
         with suppress(PlantedFile):
             self._reserve.give_up()

@@ -95,7 +95,6 @@ class SQLiteUnit:
         self.crash_patterns, self.next_expiry = self._facts.crash_patterns, self._facts.next_expiry
         self._stored: Job | None = None
         """The row that was read or written last, as it is in the open transaction."""
-        self._must_sync = False
         self._changes_before = 0
 
     # --- the transaction ---------------------------------------------------------------------------------
@@ -106,7 +105,6 @@ class SQLiteUnit:
         """Begin at a moment, in a transaction that the engine has begun."""
         self.moment = self.ready.moment = moment
         self.read_anew = read_anew
-        self._must_sync = self.records.dirty = False
         self._stored = None
         self._changes_before = self._connection.total_changes
         self.ready.refresh()
@@ -115,11 +113,6 @@ class SQLiteUnit:
     def changed(self) -> bool:
         """Tell whether the open transaction has written anything."""
         return self._connection.total_changes != self._changes_before
-
-    @property
-    def must_sync(self) -> bool:
-        """Tell whether it wrote anything that must not be lost in a power cut (``claims-lazy``)."""
-        return self._must_sync or self.records.dirty
 
     def savepoint(self) -> list[Any]:
         """Begin a part that can be undone by itself; return its mark."""
@@ -159,7 +152,6 @@ class SQLiteUnit:
 
     def insert(self, job: Job) -> None:
         """Add a job."""
-        self._must_sync = True
         if job[_REST:] == _PLAIN and not (job.last_run or job.repeat):
             plain = (
                 job.created, job.job_id, job.state, job.name, job.next_run, job.data, job.priority,
@@ -200,8 +192,6 @@ class SQLiteUnit:
         """Write what can change in a job; raises RowDamaged for a DamagedJob."""
         if type(job) is DamagedJob:
             raise RowDamaged(job)
-        # A lost take of a RUNQUEUED job is repeated after retryAfter, as a lost delivery is.
-        self._must_sync = self._must_sync or job.state != "RUNQUEUED"
         written = (
             job.state, job.name, job.next_run, job.last_run, job.repeat, job.priority, job.retry_after,
             job.attempt, job.run_id, job.expires, job.lane, job.options_json, job.memory_json,
@@ -219,7 +209,6 @@ class SQLiteUnit:
 
     def claim(self, job: Job) -> None:
         """Write lastRun, attempt and runID of a plain job that becomes RUNNING."""
-        self._must_sync = True
         self._execute(_CLAIM_JOB, (job.last_run, job.attempt, job.run_id, job.job_id))
         self._rows.keep(job)
         if job.lane:
@@ -227,7 +216,6 @@ class SQLiteUnit:
 
     def delete(self, job_id: int) -> None:
         """Remove a job."""
-        self._must_sync = True
         self._execute(SQL["delete_job"], (job_id,))
         self._rows.drop(job_id)
         self.ready.drop(job_id)
@@ -238,7 +226,6 @@ class SQLiteUnit:
             return False
         found = self._execute(SQL["delete_plain_job"], (job_id,)).rowcount == 1
         if found:
-            self._must_sync = True
             self._rows.drop(job_id)
         return found
 
@@ -314,7 +301,6 @@ class SQLiteUnit:
 
     def set_crash_patterns(self, patterns: tuple[str, ...]) -> None:
         """Replace the GLOB patterns of CrashBedrockJob."""
-        self._must_sync = True
         self._execute(SQL["set_meta"], ("crashPatterns", json.dumps(patterns)))
         self._facts.forget()
 

@@ -30,9 +30,3 @@ async def test_relaxed_durability_is_found_out(tmp_path: Path, capsys: pytest.Ca
         print(f"\npower cuts, relaxed: {dict(found)}")
     assert found["lost"] > 0, "a cut must lose something here, or the test cannot see it"
     assert found["damaged"] == 0, "what is left is sound all the same"
-
-
-async def test_claims_lazy_keeps_all_but_takes(tmp_path: Path) -> None:
-    trace = await recorded_session(tmp_path, "claims-lazy", seed=1)
-    found = check(trace, STATES, 1, tmp_path)
-    assert not any(found[kind] for kind in ("damaged", *BROKEN)), found
