@@ -36,9 +36,8 @@ class SystemClock:
         """Return the present moment in UTC."""
         return datetime.now(UTC)
 
-    def monotonic(self) -> float:
-        """Return the machine's monotonic seconds."""
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
+    """Return the machine's monotonic seconds, without a function around it: a commit asks six times."""
 
     def thread_cpu(self) -> Callable[[], float]:
         """Return what tells, in any thread, the seconds of processor time that this thread has used.

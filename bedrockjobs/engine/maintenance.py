@@ -116,7 +116,11 @@ class Maintenance:
         """When something that failed, and that no table postpones, is tried again, in monotonic seconds."""
         self._started = False
         self._quiet_until = -inf
-        """Until when there is nothing to do, in monotonic seconds, as long as nothing is written."""
+        """Until when there is nothing to do, in monotonic seconds, as long as ``_asked_for`` is the same."""
+        self._asked_before: tuple[object, ...] = ()
+        """What was asked for when that was found out."""
+        self._written = False
+        """Whether something was written since."""
         self._ahead_s = clock.ahead_s()
         self._before, self._to_plan = "", list[int]()
         """What the clock showed before it was set back, and the jobs that are still to be planned anew."""
@@ -131,9 +135,14 @@ class Maintenance:
         """Return the seconds until there is something to do."""
         if not self._started or self._workers.news or self._to_plan:
             return 0.0
+        if self._written:
+            self._written = False
+            if self._asked_for() != self._asked_before:
+                self.look_anew()
         quiet_s = self._quiet_until - self._clock.monotonic()
         if quiet_s > 0:
             return quiet_s
+        self._asked_before = self._asked_for()
         sleep = self._sleep_s()
         self._quiet_until = self._clock.monotonic() + sleep
         return sleep
@@ -141,6 +150,11 @@ class Maintenance:
     def look_anew(self) -> None:
         """Remember no more how long there is nothing to do: what time asks for may have changed."""
         self._quiet_until = -inf
+
+    def _asked_for(self) -> tuple[object, ...]:
+        """Return what jobs, pauses, schedules and workers ask for: few transactions change any of it."""
+        engine = self._engine
+        return engine.next_moment(), engine.next_on_all_hosts(), self._workers.look_at
 
     def _sleep_s(self) -> float:
         if self._clock_moved_s():
@@ -183,6 +197,7 @@ class Maintenance:
 
     def act(self, context: Context, done: Done) -> None:
         """Do what is due, in the open transaction."""
+        self.look_anew()
         now = self._clock.monotonic()
         if not self._started:
             self._start(context)
@@ -338,7 +353,7 @@ class Maintenance:
 
     def committed(self, done: Done) -> None:
         """Note that what was done is on disk."""
-        self.look_anew()
+        self._written = True
         if done.started:
             self._started = True
         if done.news:

@@ -94,7 +94,8 @@ class WorkerRegistry:
         self.on_news: Callable[[], None] = lambda: None
         self._changed: dict[str, set[asyncio.Future[None]]] = {}
         self._ended = False
-        self._look_at = inf
+        self.look_at = inf
+        """When it is time to ask who is ``overdue``, in seconds of the clock of leases."""
 
     # --- runs --------------------------------------------------------------------------------------------
 
@@ -122,7 +123,7 @@ class WorkerRegistry:
         run.until = self._leases.monotonic() + run.lease_s
         self.runs[run.run_id] = run
         if run.lease_s:
-            self._look_at = min(self._look_at, run.until)
+            self.look_at = min(self.look_at, run.until)
         if run.worker in self.workers:
             self.workers[run.worker].runs.add(run.run_id)
 
@@ -144,7 +145,7 @@ class WorkerRegistry:
         run = self.runs.get(run_id)
         if run is not None:
             run.until = self._leases.monotonic() + seconds
-            self._look_at = min(self._look_at, run.until)
+            self.look_at = min(self.look_at, run.until)
 
     def overdue(self) -> list[int]:
         """Return the runs whose lease is over, and let go of workers that were silent for too long."""
@@ -154,12 +155,12 @@ class WorkerRegistry:
         found = [run.run_id for run in self.runs.values() if run.lease_s and run.until <= now]
         moments = [run.until for run in self.runs.values() if run.lease_s]
         moments += [worker.until for worker in self.workers.values()]
-        self._look_at = min(moments, default=inf)
+        self.look_at = min(moments, default=inf)
         return found
 
     def sleep_s(self) -> float:
         """Return the seconds until it is time to ask who is ``overdue``; infinite where nobody can be."""
-        return max(self._look_at - self._leases.monotonic(), 0.0)
+        return max(self.look_at - self._leases.monotonic(), 0.0)
 
     # --- workers -----------------------------------------------------------------------------------------
 
@@ -190,7 +191,7 @@ class WorkerRegistry:
         if worker is None:
             worker = self.workers[name] = Worker(name, now, now, until)
             worker.runs = {run.run_id for run in self.runs.values() if run.worker == name}
-            self._look_at = min(self._look_at, until)
+            self.look_at = min(self.look_at, until)
             self._tell("worker joined", worker)
         worker.heartbeat, worker.until = now, max(until, worker.until)
         worker.host, worker.pid = host or worker.host, pid or worker.pid
