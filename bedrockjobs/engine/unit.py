@@ -27,7 +27,7 @@ load(handlers)
 
 def unit(context: Context, act: Callable[[], T]) -> T:
     """Do one thing whole or not at all; raises what it raises, or the StoreError that this means."""
-    parts = context.parts
+    parts = (context, *context.parts)
     marks = [part.mark() for part in parts]
     savepoint: object = None
     try:

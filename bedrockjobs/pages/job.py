@@ -16,6 +16,7 @@ from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
+from bedrockjobs.job.rows import Job
 from bedrockjobs.pages.run import tail
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.words import option_text
@@ -46,17 +47,18 @@ class Moment(NamedTuple):
 async def job(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a job."""
     job_id = ListJobs.read({"after": request.match_info["jobID"]}).after
-    members = await _members(site, job_id)
     runs = (await site.ask(ListRuns(job_id=job_id, limit=RUNS_SHOWN)))["runs"]
     events = await site.service.views.find.events_of(job_id)
+    waits = await _waits(site, job_id)
+    after = ListJobs.read({"after": request.query.get("children") or 0}).after
+    log, log_after = await tail(site, runs[0]["runID"], LINES_SHOWN) if runs else (None, 0)
+    children, more_children = await _children(site, job_id, after)
+    members = await _members(site, job_id)  # at the end: a page that waits must not hold 4 MiB of data
     watched = "HX-Request" in request.headers  # by a page that was opened while there was such a job
     if members is None and not runs and not events and not watched:
         raise NotFound("No job with this jobID", f"there is no job {job_id}, and nothing is known of one")
     shown = dict.fromkeys(_PERHAPS) if members else {}
     shown |= {key: json.loads(text) for key, text in (members or {}).items() if key != "data"}
-    after = ListJobs.read({"after": request.query.get("children") or 0}).after
-    log, log_after = await tail(site, runs[0]["runID"], LINES_SHOWN) if runs else (None, 0)
-    children, more_children = await site.service.views.find.children(job_id, after, CHILDREN_SHOWN)
     return site.show(
         request,
         "job.html",
@@ -66,7 +68,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
         exit_status=_exit_status(shown),
         name=shown.get("name") or (runs[0]["name"] if runs else ""),
         data=(members or {}).get("data", "{}"),
-        waits=(await _waits(site, job_id)) if members else [],
+        waits=waits if members else [],
         options={
             key: option_text(key, value) for key, value in shown.items() if key in OPTIONS or key == "source"
         },
@@ -92,6 +94,12 @@ async def _members(site: Site, job_id: int) -> dict[str, str] | None:
     found = jsontext.elements(jsontext.members(text)["jobs"])
     members = jsontext.members(found[0]) if found else {}
     return members if members.get("jobID") == str(job_id) else None
+
+
+async def _children(site: Site, job_id: int, after: int) -> tuple[list[Job], bool]:
+    """Return children without their data, which is not shown, and whether there are more."""
+    found, more = await site.service.views.find.children(job_id, after, CHILDREN_SHOWN)
+    return [child._replace(data="") for child in found], more
 
 
 async def _waits(site: Site, job_id: int) -> list[dict[str, Any]]:

@@ -47,6 +47,7 @@ class Bar(NamedTuple):
 async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a schedule."""
     job = await site.ask(QueryJob.read({"jobID": request.match_info["jobID"]}))
+    job.pop("data", None)  # 4 MiB perhaps, which are not shown and need not be held while the page waits
     row = await _row(site, job)
     given = {"before": request.query["before"]} if request.query.get("before") else {}
     ticks = (await site.ask(ListTicks.read({"jobID": job["jobID"], "limit": LEDGER_ROWS + 1, **given})))[

@@ -1,4 +1,4 @@
-"""What all pages share: templates, headers, static files, links, and how commands are asked.
+"""What all pages share: headers, static files, links, and how commands are asked.
 
 It knows no page, and nothing of what a page shows.
 """
@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import jinja2
 from aiohttp import web
 
 from bedrockjobs.base.errors import BadArguments, CommandError
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command
-from bedrockjobs.pages import words
+from bedrockjobs.pages.templates import templates
 from bedrockjobs.service import VERSION, Service
 
 FOLDER = Path(__file__).parent
@@ -70,7 +69,8 @@ class Site:
         self.asked = 0
         """Commands that the pages themselves had the writer do, which are no news to them."""
         self._files, self._marks = _static_files()
-        self._templates = _templates()
+        self._templates = templates()
+        self._templates.globals.update(version=VERSION, navigation=NAVIGATION)
 
     # --- reading -----------------------------------------------------------------------------------------
 
@@ -118,16 +118,17 @@ class Site:
         def static(name: str) -> str:
             return f"{root}/ui/static/{name}?v={self._marks[name]}"
 
-        text = self._templates.get_template(template).render(
-            context,
-            title=title,
-            root=root,
-            link=link,
-            here=here,
-            static=static,
-            path="/".join(request.rel_url.raw_path.split("/")[-depth - 1 :]),
-            now=self.service.status()["now"],
-        )
+        values = {
+            **context,
+            "title": title,
+            "root": root,
+            "link": link,
+            "here": here,
+            "static": static,
+            "path": "/".join(request.rel_url.raw_path.split("/")[-depth - 1 :]),
+            "now": self.service.status()["now"],
+        }
+        text = self._templates.page(template, values)
         headers = {**HEADERS, "Cache-Control": "no-store"}
         return web.Response(text=text, status=status, content_type="text/html", headers=headers)
 
@@ -153,22 +154,6 @@ def _static_files() -> tuple[dict[str, bytes], dict[str, str]]:
         if path.suffix in _TYPES
     }
     return files, {name: hashlib.sha256(body).hexdigest()[:12] for name, body in files.items()}
-
-
-@cache
-def _templates() -> jinja2.Environment:
-    """Return the templates, which are compiled when they are first used."""
-    found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-    )
-    found.filters.update(words.FILTERS)
-    found.globals.update(words.GLOBALS, version=VERSION, navigation=NAVIGATION)
-    return found
 
 
 def _depth(request: web.Request) -> int:

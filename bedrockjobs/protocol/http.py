@@ -205,6 +205,7 @@ class HTTPFront:
                 response.headers["Link"] = f'<{self._root_path}{link}>; rel="next"'
             if not large:
                 return response
+        answer.body = ""  # the response has its bytes; who does not read them would keep the text too
         return await self._hand_out(request, response, answer)
 
     def _forgotten(self, borrowed: int, _: Outcome) -> bool:

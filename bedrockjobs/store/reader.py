@@ -14,7 +14,7 @@ from typing import Any
 import aiosqlite
 
 from bedrockjobs.base.config import ANSWER_BYTES_MAX
-from bedrockjobs.base.errors import BadQuery, TooMany
+from bedrockjobs.base.errors import BadQuery, TooMany, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Page, Parameters
@@ -44,6 +44,7 @@ class _ReadConnection:
         self._turn = asyncio.Lock()
         self._guarded: Guarded | None = None
         self._connection: aiosqlite.Connection | None = None
+        self._closed = False
 
     async def open(self) -> None:
         self._connection = await aiosqlite.connect(
@@ -58,6 +59,7 @@ class _ReadConnection:
         return self._guarded
 
     async def close(self) -> None:
+        self._closed = True
         if self._connection is not None and self._guarded is not None:
             self._guarded.interrupt()  # what still runs has had its time
             await self._connection.close()
@@ -67,19 +69,23 @@ class _ReadConnection:
     ) -> tuple[list[str], Page]:
         """Return the names of the columns, and at most ``rows_max`` rows, fewer where they are large.
 
-        Raises TooMany where too many reads wait, but not ``again``. A read whose caller is cancelled keeps
-        its turn until it has ended, so that its limits go on to count.
+        Raises TooMany where too many reads wait, but not ``again``, and Unavailable once it is closed. A read
+        whose caller is cancelled keeps its turn until it has ended, so that its limits go on to count.
         """
         if self._waiting >= self._waiting_max and not again:
             raise TooMany("Too many queries", f"expected at most {self._waiting_max} at once")
         self._waiting += 1
-        return await asyncio.shield(self._in_turn(sql, parameters, rows_max, bytes_max))
+        read = asyncio.ensure_future(self._in_turn(sql, parameters, rows_max, bytes_max))
+        read.add_done_callback(_heard)
+        return await asyncio.shield(read)
 
     async def _in_turn(
         self, sql: str, parameters: Parameters, rows_max: int, bytes_max: int
     ) -> tuple[list[str], Page]:
         try:
             async with self._turn:
+                if self._closed:
+                    raise Unavailable("Server is stopping", "try again in a moment")
                 return await self._fetch(sql, parameters, rows_max, bytes_max)
         finally:
             self._waiting -= 1
@@ -110,6 +116,12 @@ class _ReadConnection:
         async with self._connection.execute(sql, parameters) as cursor:
             rows = list(await cursor.fetchmany(rows_max + 1))
             return [column[0] for column in cursor.description or ()], rows
+
+
+def _heard(read: asyncio.Future[Any]) -> None:
+    """Take note of how a read ended: whoever asked for it may be gone, and then nobody else does."""
+    if not read.cancelled():
+        read.exception()
 
 
 class SQLiteReader:
@@ -143,9 +155,9 @@ class SQLiteReader:
 
     async def close(self) -> None:
         """Close them, and end what still runs."""
-        await self.queries.close()
         await self._seeks.close()
         await self._scans.close()
+        await self.queries.close()
 
     async def query(self, sql: str, form: str) -> str:
         """Run one SELECT that ends in ``;``; return its rows as text.

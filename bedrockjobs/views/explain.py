@@ -35,12 +35,16 @@ class Explainer:
 
         Raises NotFound.
         """
-        rows = (await self._reader.view("job", {"jobID": command.job_id}, 1)).rows
-        if not rows:
-            raise NotFound("No job with this jobID", f"there is no job {command.job_id}")
-        row = job_from(rows[0])
+        row = await self._job(command.job_id)
         waits = [{"reason": reason, "detail": detail} for reason, detail in await self._reasons(row)]
         return jsontext.dump({"jobID": row.job_id, "state": row.state, "name": row.name, "waitsFor": waits})
+
+    async def _job(self, job_id: int) -> Job:
+        """Return a job without its data: many may be explained at once, and 4 MiB of each would be held."""
+        rows = (await self._reader.view("job", {"jobID": job_id}, 1)).rows
+        if not rows:
+            raise NotFound("No job with this jobID", f"there is no job {job_id}")
+        return job_from(rows[0])._replace(data="")
 
     async def _reasons(self, row: Job) -> Reasons:
         if row.state == "PAUSED":

@@ -194,7 +194,7 @@ def _serve(context: Context) -> object:
     assert names is not None
     answer = take.take(context, TakeRequest(names, True, None, "w", 2, "jobs", ("cmd",), True))
     assert answer is None or isinstance(answer, Answer)
-    waiting = context.parts[1]
+    waiting = context.parts[0]
     assert isinstance(waiting, Waiting)
     for waiter in waiting.everyone()[:1]:
         waiting.remove(waiter)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX
+from bedrockjobs.base.settings import Settings
 from tests.conftest import Serve
-from tests.protocol.spent import Spender, watched
+from tests.protocol.spent import ANSWERED_S, Spender, watched
 from tests.protocol.talk import Reply, Talk, post, request
 
 pytestmark = [pytest.mark.asyncio(loop_factories=["uvloop"]), pytest.mark.timeout(120)]
@@ -22,9 +23,12 @@ LEFT_MAX = 64 * MIB
 """What a storm may leave in the process."""
 COPIES = 6
 """How often the answers of one transaction may be in memory beside the budget: as text, bytes, on the way."""
+STAYING = 10
+"""Clients that stay after the first ones, which is what is measured."""
 SETTLED_S = 30.0
 """Time after a storm within which its memory is given back."""
 
+LARGE = {"a": "x" * 4_000_000}
 HEAD = b"CreateJob\r\nname: x\r\ndata: " + b"a" * (15 * MIB)
 BODY = b"CreateJob\r\nname: x\r\nContent-Length: %d\r\n\r\n%b" % (16 * MIB, b"a" * (15 * MIB))
 HTTP_BODY = b"POST /CreateJob HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (
@@ -46,6 +50,22 @@ STORMS = {
     "overlong headers": (40, LONG_HEADER),
     "pipelined looks at a large job": (8, LOOKS),
     "answers over HTTP that nobody reads": (40, HTTP_LOOKS),
+}
+
+
+def look(path: str) -> bytes:
+    """Return a look over HTTP."""
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+SLOW_READERS = {
+    "a list of large jobs": (100, look("/ListJobs?limit=1000")),
+    "why a large job waits": (300, look("/ExplainJob?jobID=1")),
+    "the page of large jobs": (300, look("/ui/jobs")),
+    "the page of a large job": (300, look("/ui/jobs/1")),
+    "the page of a large schedule": (50, look("/ui/schedules/2")),
+    "rows": (300, post("Query", {"query": "SELECT hex(zeroblob(500000));"})),
+    "what describes the commands": (300, look("/openapi.json")),
 }
 
 
@@ -73,25 +93,60 @@ async def until(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
+async def weather(storm: str, server: Spender, size: int, sent: bytes) -> int:
+    """Let a crowd come and go; return by how much memory grew at the most, and see that it is given back."""
+    before = most = server.memory_bytes()
+    async with crowd(server, size, sent):
+
+        def grew_no_more() -> bool:
+            nonlocal most
+            most = max(most, server.memory_bytes())
+            return False
+
+        await until(grew_no_more, 2.0)
+        await server.settled()  # others are served meanwhile
+    print(f"{storm}: {before // MIB} MiB, at most {most // MIB} MiB")
+    assert await until(lambda: server.memory_bytes() - before < LEFT_MAX, SETTLED_S)
+    return most - before
+
+
 @pytest.mark.parametrize("storm", STORMS)
 async def test_a_storm_stays_within_the_budget(tmp_path: Path, storm: str) -> None:
-    size, sent = STORMS[storm]
     with watched(tmp_path / "jobs.db", "--memory-bytes", str(BUDGET)) as server:
-        await server.ask(post("CreateJob", {"name": "x", "data": {"a": "x" * 4_000_000}}))
-        before = server.memory_bytes()
-        most = before
-        async with crowd(server, size, sent):
+        await server.ask(post("CreateJob", {"name": "x", "data": LARGE}))
+        grown = await weather(storm, server, *STORMS[storm])
+        assert grown < BUDGET + COPIES * BATCH_ANSWER_BYTES_MAX
 
-            def grew_no_more() -> bool:
-                nonlocal most
-                most = max(most, server.memory_bytes())
-                return False
 
-            await until(grew_no_more, 2.0)
-            await server.settled()  # others are served meanwhile
-        print(f"{storm}: {before // MIB} MiB, at most {most // MIB} MiB")
-        assert most - before < BUDGET + COPIES * BATCH_ANSWER_BYTES_MAX
-        assert await until(lambda: server.memory_bytes() - before < LEFT_MAX, SETTLED_S)
+@pytest.mark.parametrize("readers", SLOW_READERS)
+async def test_slow_readers_stay_within_the_budget_that_there_is_by_default(
+    tmp_path: Path, readers: str
+) -> None:
+    budget = Settings.model_fields["memory_bytes"].default
+    with watched(tmp_path / "jobs.db") as server:
+        await server.ask(post("CreateJob", {"name": "x", "data": LARGE}))
+        await server.ask(post("CreateJob", {"name": "s", "data": LARGE, "repeat": "CRON 0 0 1 1 *"}))
+        for _ in range(4):
+            await server.ask(post("CreateJob", {"name": "y", "data": LARGE}))
+        grown = await weather(readers, server, *SLOW_READERS[readers])
+        assert grown < budget + COPIES * BATCH_ANSWER_BYTES_MAX
+
+
+async def test_who_has_read_an_answer_holds_nothing_of_it(tmp_path: Path) -> None:
+    """Nor of what he sent; he only keeps his connection."""
+    with watched(tmp_path / "jobs.db") as server:
+        for _ in range(4):
+            await server.ask(post("CreateJob", {"name": "x", "data": LARGE}))
+        asked = [look("/ListJobs?limit=1000"), post("Ping", "{}" + " " * 12 * MIB)]
+        async with AsyncExitStack() as stack:
+            sizes = []
+            for _ in range(2 * STAYING):
+                for sent in asked:
+                    talk = await stack.enter_async_context(await Talk.open(server.port))
+                    talk.send(sent)
+                    assert (await talk.reply(ANSWERED_S)).code == 200
+                sizes.append(server.memory_bytes())
+        assert sizes[-1] - sizes[STAYING] < LEFT_MAX
 
 
 async def test_what_waits_holds_the_memory_of_its_request(serve: Serve) -> None:
@@ -114,7 +169,7 @@ async def test_what_waits_holds_the_memory_of_its_request(serve: Serve) -> None:
 async def test_who_does_not_read_over_http_makes_room(serve: Serve) -> None:
     """His answer is large; who comes after him is refused once at most, for he is closed."""
     live = await serve(memory_bytes=16 * MIB)
-    await live.ask("CreateJob", name="x", data={"a": "x" * 4_000_000})
+    await live.ask("CreateJob", name="x", data=LARGE)
     slow = await live.connect()
     slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
     slow.send(b"GET /QueryJob?jobID=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")

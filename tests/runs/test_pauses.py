@@ -107,6 +107,15 @@ async def test_resume_removes_exactly_that_pattern(site: Site) -> None:
     assert (await site.take("*"))["name"] == "a/1"
 
 
+async def test_a_name_that_a_wider_pattern_holds_is_not_resumed_alone(site: Site) -> None:
+    await site.create("a")
+    await site.ok("PauseJobs", name="*")
+    reply = await site.http("ResumeJobs", {"name": "a"})
+    assert reply.code == 404
+    assert reply.json["detail"] == "name: the pattern a is not paused, but * is, which holds it"
+    assert await site.nothing("a")
+
+
 async def test_a_star_removes_all(site: Site) -> None:
     for name in ("a", "b*", "*"):
         await site.ok("PauseJobs", name=name)

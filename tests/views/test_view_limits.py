@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
-from bedrockjobs.base.errors import BadArguments, BadQuery, TimedOut, TooMany
+from bedrockjobs.base.errors import BadArguments, BadQuery, TimedOut, TooMany, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import (
     Command,
@@ -123,3 +123,16 @@ async def test_a_query_of_large_rows_stops_early(table: Table) -> None:
         await table.reader.query(many.format(limit // 4), "rows")
     assert caught.value.reason == "Answer too large"
     assert len(json.loads(await table.reader.query(many.format(8), "rows"))) == 9999
+
+
+async def test_reads_that_wait_when_the_server_stops_are_refused(path: Path) -> None:
+    reader = SQLiteReader(path, Settings())
+    await reader.open()
+    reads = [asyncio.ensure_future(reader.view("newest_event", {}, 1)) for _ in range(5)]
+    await asyncio.sleep(0)  # all have begun to wait
+    await reader.close()
+    for waiting in reads[1:]:  # the first one was under way
+        with pytest.raises(Unavailable):
+            await waiting
+    await asyncio.wait(reads)
+    reads[0].exception()

@@ -56,8 +56,11 @@ class Context:
         """Who works on what; it hears of events, and is never told from within a transaction."""
         self.since = since
         self.seen = seen
-        self.parts: tuple[InMemory, ...] = (self, *parts)
-        """What a part that is undone changed in memory, beside what the unit itself remembers."""
+        self.parts = parts
+        """What a part that is undone changed in memory, beside the events and what the unit itself remembers.
+
+        The context is not among them: a circle would keep each transaction until the collector comes.
+        """
         self.took_jobs = False
         """Whether any job was handed out."""
         self.events: list[Event] = []

@@ -52,7 +52,9 @@ def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
     pauses = context.unit.records.pauses()
     gone = [pause for pause in pauses if command.name in ("*", pause.pattern)]
     if not gone and command.name != "*":
-        raise NotFound("Not paused", f"name: the pattern {command.name} is not paused")
+        wider = context.unit.records.pause_of(command.name)
+        told = f", but {wider.pattern} is, which holds it" if wider is not None else ""
+        raise NotFound("Not paused", f"name: the pattern {command.name} is not paused{told}")
     resume(context, gone, by=command.by)
     return Answer(jsontext.dump({"resumed": [pause.pattern for pause in gone]}))
 

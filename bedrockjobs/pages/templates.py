@@ -1,0 +1,69 @@
+"""The templates of the pages, and how one is filled in so that nothing of it is left behind.
+
+It knows what templates may use, and no page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2.runtime import Context
+
+from bedrockjobs.pages import words
+
+_FOLDER = Path(__file__).parent / "templates"
+
+
+class _Values(Context):
+    """The values that one template sees, or one that it imports."""
+
+    environment: Templates
+
+    def __init__(self, environment: Templates, *given: Any, **named: Any) -> None:
+        super().__init__(environment, *given, **named)
+        environment.in_use.append(self)
+
+
+class Templates(jinja2.Environment):
+    """The templates, each compiled when it is first used; they import each other with context."""
+
+    context_class = _Values
+
+    def __init__(self) -> None:
+        """Find the templates beside this module."""
+        super().__init__(
+            loader=jinja2.FileSystemLoader(_FOLDER),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self.filters.update(words.FILTERS)
+        self.globals.update(words.GLOBALS)
+        self.in_use: list[_Values] = []
+        """What the page that is being made was given."""
+
+    def page(self, name: str, values: Mapping[str, Any]) -> str:
+        """Return a page made of a template.
+
+        A template and its macros hold each other in a circle, and with them the values: up to 16 MiB of jobs
+        for each look at a page, until the collector comes. So they are told to let go.
+        """
+        try:
+            return self.get_template(name).render(values)
+        finally:
+            for each in self.in_use:
+                each.vars.clear()
+                each.parent = {}
+            self.in_use.clear()
+
+
+@cache
+def templates() -> Templates:
+    """Return the templates of all servers in this process."""
+    return Templates()
