@@ -95,5 +95,5 @@ class TakeRequest:
 
 @lru_cache(maxsize=NAMES_KEPT_MAX)
 def anonymous(names: Names, priority: int | None, limit: int, shape: str, *, mocked: bool) -> TakeRequest:
-    """Return what somebody asks for who does not say who it is: most ask for the same again and again."""
+    """Return the request of a client that names no worker; kept, since most ask for the same again."""
     return TakeRequest(names, mocked, priority, None, limit, shape)

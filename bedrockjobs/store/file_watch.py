@@ -53,7 +53,7 @@ class FileWatch:
     def look_after_sync(self) -> None:
         """Look whether what was just synced is where it will be sought; raises FileGone."""
         found = self._stat(self._database)
-        if (found.st_ino, found.st_dev) != self._seen:
+        if _identity(found) != self._seen:
             raise self._replaced(self._database)
         if not found.st_size:
             raise FileGone(
@@ -61,7 +61,7 @@ class FileWatch:
                 only_log=False,
             )
         beside = self._stat(self._log)
-        if (beside.st_ino, beside.st_dev) != self._log_seen:
+        if _identity(beside) != self._log_seen:
             if not beside.st_size:  # whoever opened the database since made a new one, to read only
                 raise self._removed(self._log)
             raise self._replaced(self._log)
@@ -96,4 +96,4 @@ class FileWatch:
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_ino, found.st_dev
+    return found.st_dev, found.st_ino
