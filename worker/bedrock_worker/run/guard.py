@@ -29,6 +29,9 @@ HANDLES = 2
 
 NEVER = float("inf")
 
+TOLD_AFTER_S = 0.01
+"""How long a guard keeps the start of a run to itself: where the run ends by then, one message tells both."""
+
 IDLE_S = 3_600.0
 """The longest wait between two looks at the time."""
 
@@ -46,7 +49,8 @@ class Guard:
         self._control, self._parent_group, self._daemons = control, parent_group, daemons
         self._pid = self._end = self._late = 0
         self._serving = False
-        self._until = NEVER
+        self._until = self._tell_at = NEVER
+        self._started: dict[str, object] = {}
         self._folder = ""
         self._signalled = self._let_go = False
         self._group: ControlGroup | None = None
@@ -107,8 +111,9 @@ class Guard:
         return found
 
     def begun(self, pid: int) -> None:
-        """Tell the worker which process its run is in."""
-        self._tell({"started": pid, "guard": os.getpid()})
+        """Let the worker know which process its run is in: soon, or with its end."""
+        self._started = {"started": pid, "guard": os.getpid()}
+        self._tell_at = time.monotonic() + TOLD_AFTER_S
 
     def watch(self, pid: int, end: int) -> None:
         """Let the worker's signals go to the group of a process, until its end can be read."""
@@ -123,11 +128,15 @@ class Guard:
             poll.register(handle, select.POLLIN)
         while True:
             kernel.reap(self._functions.template_pid or self._pid)
-            left = min(self._until - time.monotonic(), IDLE_S)
-            if left <= 0:
+            now = time.monotonic()
+            if now >= self._until:
                 self._until = NEVER
                 self._kill()
                 continue
+            if now >= self._tell_at:
+                self._tell_at = NEVER
+                self._tell(self._started)
+            left = min(self._until - now, self._tell_at - now, IDLE_S)
             ready = {handle for handle, _ in poll.poll(left * 1_000)}
             if found := ready.intersection(handles):
                 return found
@@ -173,8 +182,13 @@ class Guard:
             os.close(handle)
         self._pid = self._late = 0
         self._serving = False
+        if self._started and self._tell_at == NEVER and "ended" not in found:
+            found = {"ended": -signal.SIGKILL}  # its start was told, so it cannot be one that never began
         if "ended" in found:
+            if self._tell_at != NEVER:
+                found |= self._started
             found |= {"signalled": self._signalled, "left": self._end_rest()}
+        self._started, self._tell_at = {}, NEVER
         self._tell({**found, "files": bool(self._folder) and self._clear_folder()})
 
     def _run_command(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
