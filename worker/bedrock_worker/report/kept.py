@@ -81,8 +81,7 @@ class KeptReports:
 
     def forget(self, report: Report) -> None:
         """Remove the file of a report, if it has one."""
-        path = self._path(report)
-        if path is not None and path in self._files:
+        if self._files and (path := self._path(report)) in self._files:
             path.unlink(missing_ok=True)
             self._files.discard(path)
 

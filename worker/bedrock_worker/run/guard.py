@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from bedrock_worker.run import kernel, packet
-from bedrock_worker.run.begin import FAULT, become
+from bedrock_worker.run.begin import FAULT, become, catch_signals, paths_of
 from bedrock_worker.run.kernel import ControlGroup
 from bedrock_worker.run.warm import Functions
 
@@ -66,6 +66,7 @@ class Guard:
         self._orphans, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        catch_signals()
         while True:
             while self._next is None and not self._let_go:
                 self._hear()
@@ -91,7 +92,7 @@ class Guard:
         self, given: Mapping[str, Any], stdio: Sequence[int], *, grouped: bool = False
     ) -> dict[str, object]:
         """Start a program; return its ``pid``, or why it could not be started."""
-        ours = os.getpid()
+        ours, paths = os.getpid(), paths_of(given["argv"][0], given["env"])
         reads, writes = os.pipe()
         try:
             pid = os.fork()
@@ -100,7 +101,7 @@ class Guard:
             os.close(writes)
             return {"error": error.errno, "in": ""}
         if pid == 0:
-            become(given, stdio, writes, ours, self._group if grouped else None)
+            become(given, stdio, writes, ours, self._group if grouped else None, paths)
         os.close(writes)
         with os.fdopen(reads, "rb") as pipe:
             why = pipe.read()
