@@ -126,9 +126,12 @@ def join(parts: dict[str, str]) -> str:
     return "{" + ",".join(f"{quoted(key)}:{value}" for key, value in parts.items()) + "}"
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # `dumps` makes one for each value
+
+
 def dump(value: Any) -> str:
     """Return a value as compact JSON text, with non-ASCII characters as they are."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def with_members(text: str, changes: dict[str, str | None]) -> str:

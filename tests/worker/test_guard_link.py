@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from pathlib import Path
 
 import pytest
+from bedrock_worker.run.guard import TOLD_AFTER_S
 from bedrock_worker.run.process import GUARDS_MAX, CannotStart, ChildProcess
 
 from tests.worker.conftest import ended, gone, until
@@ -119,3 +121,35 @@ async def test_each_run_has_its_own_output_to_the_last_line(begin):
         assert await end_of(child) == 0
         child.close()
     assert heard == ["a0", "b0", "a1", "b1", "a2", "b2"]
+
+
+async def test_a_start_is_told_once_and_not_behind_the_end(watchdog, tmp_path):
+    """With the end, where the run is shorter than TOLD_AFTER_S; else by itself."""
+    guard, heard, over = watchdog.take(), [], asyncio.Event()
+
+    def hear(found):
+        heard.append(found)
+        if found is None or "ended" in found:
+            over.set()
+
+    for number, argv in enumerate((["true"], ["sh", "-c", "while ! rm go; do :; done 2>/dev/null"])):
+        heard.clear()
+        over.clear()
+        head = {
+            "until": None, "folder": str(tmp_path / f"told{number}"), "argv": argv, "cwd": str(tmp_path),
+            "env": {"PATH": os.environ["PATH"]}, "limits": [], "nice": 0, "privileges": False,
+        }  # fmt: skip
+        with Path(os.devnull).open("w") as nothing:
+            guard.give(json.dumps(head).encode(), b"", "{}", [nothing.fileno()] * 2, hear)
+        if number:  # it cannot end before we say so
+            await until(lambda: heard)
+            assert "ended" not in heard[0]
+            (tmp_path / "go").touch()
+        async with asyncio.timeout(DEADLINE_S):
+            await over.wait()
+        assert sum("started" in found for found in heard) == 1
+        assert "started" in heard[0]
+        assert heard[-1]["ended"] == 0
+        assert len(heard) == 2 or not number
+    guard.close()
+    assert TOLD_AFTER_S == 0.01

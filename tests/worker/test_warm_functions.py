@@ -386,3 +386,49 @@ def test_what_is_refused(argv, words):
     assert result.exit_code == 2
     assert words in " ".join(result.output.split())
     assert PROCESS_JOBS_MAX == 1_000_000
+
+
+NO_FORK = """
+import os, time
+from bedrock_worker import job
+
+def fork():
+    raise BlockingIOError(11, "no process is left")
+
+os.fork = fork
+end = time.monotonic() + 0.1
+while time.monotonic() < end:  # long enough for the start of the run to be told
+    pass
+
+@job("Foo")
+def f(job):
+    pass
+"""
+
+
+async def test_a_run_whose_process_cannot_be_made_once_its_start_was_told_ends(ran, write):
+    found = await ran(WAYS["fork"], "pass", module=write(NO_FORK))
+    assert outcomes(found) == [("FailJob", 137, None)]
+
+
+LIGHT = """
+import sys
+from bedrock_worker import job
+
+@job("Foo")
+def f(job):
+    return {"threading": "threading" in sys.modules}
+"""
+
+
+async def test_a_template_imports_no_threading_of_its_own(ran, write):
+    """What it does after a fork costs as much as the fork."""
+    found = await ran(WAYS["reused"], "pass", "pass", module=write(LIGHT))
+    assert [given["data"] for _, given in found] == [{"threading": False}] * 2
+
+
+async def test_a_changed_variable_is_what_it_was_in_the_next_run(ran, way):
+    show = '({"path": os.environ["PATH"], "seen": os.popen("echo $PATH $MORE").read().split()})'
+    found = await ran(way, show, 'os.environ["PATH"] = "/x"; os.environ["MORE"] = "1"', show)
+    path = os.environ["PATH"]
+    assert [found[at][1]["data"] for at in (0, 2)] == [{"path": path, "seen": [path]}] * 2

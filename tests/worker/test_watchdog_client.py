@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import bedrock_worker
 import pytest
 from bedrock_worker.run.process import CannotStart, ChildProcess
+from bedrock_worker.run.watchdog_client import CODE
 
 from tests.worker.conftest import children, gone, until
 from tests.worker.fake_server import DEADLINE_S
@@ -248,3 +251,23 @@ async def test_command_that_cannot_start_says_why(watchdog, tmp_path):
 
 def cmdline(pid):
     return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+async def test_a_command_ignores_no_signal(once):
+    """The worker's helpers do, and exec leaves ignored what is."""
+    masks = 'masks=$(grep -E "Sig(Ign|Blk)" /proc/self/status | tr -d "\\n\\t")'
+    report = await once(masks + '; printf "{\\"masks\\": \\"%s\\"}" "$masks" > "$BEDROCK_RESULT"')
+    assert report.given["data"] == {"masks": f"SigBlk:{0:016x}SigIgn:{0:016x}"}
+
+
+def test_watchdog_and_guards_import_little():
+    """What each fork of a guard costs is what it has in memory."""
+    asked = CODE.replace("from bedrock_worker.run.watchdog import main", "import bedrock_worker.run.watchdog")
+    code = asked.partition("main(")[0] + "print(*sys.modules)"
+    folder = str(Path(bedrock_worker.__file__).parent)
+    found = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, folder, "adopts"], capture_output=True, text=True, check=True
+    )
+    imported = set(found.stdout.split())
+    assert "bedrock_worker.run.guard" in imported
+    assert not imported & {"bedrock_worker.functions", "dataclasses", "inspect", "pathlib", "threading"}

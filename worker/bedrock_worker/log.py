@@ -20,10 +20,24 @@ def begin() -> None:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line says them
     logging._srcfile = None  # nor where in the code it is from
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
+
+
+class LogFormatter(logging.Formatter):
+    """Lines that begin with the time; what is the same within a second is made once."""
+
+    _second = -1
+    _stamp = ""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """Return the local time with its milliseconds, as any formatter gives it."""
+        if int(record.created) != self._second:
+            self._second = int(record.created)
+            self._stamp = super().formatTime(record, datefmt).partition(",")[0]
+        return f"{self._stamp},{int(record.msecs):03}"
 
 
 def printable(text: str) -> str:

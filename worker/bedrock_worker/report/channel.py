@@ -14,22 +14,32 @@ class Channel:
 
     def __init__(self, client: AsyncClient, server: ServerStatus, job: Job) -> None:
         """Belong to a run."""
-        self._output = OutputSender(client, server, job.run_id)
-        self._progress = ProgressSender(client, server, job)
+        self._client, self._server, self._job = client, server, job
+        self._senders: tuple[ProgressSender, OutputSender] | None = None
+        self._over = False
 
     def hear(self, stream: str, line: str) -> bool:
         """Take a line, and tell whether it is output: progress is not."""
-        if stream == "out" and self._progress.heard(line):
+        if self._senders is None:  # most runs say nothing
+            self._senders = (
+                ProgressSender(self._client, self._server, self._job),
+                OutputSender(self._client, self._server, self._job.run_id),
+            )
+            if self._over:
+                self.abandon()
+        progress, output = self._senders
+        if stream == "out" and progress.heard(line):
             return False
-        self._output.add(stream, line)
+        output.add(stream, line)
         return True
 
     async def end(self) -> None:
         """Wait until the server has all of it or wants no more, or until ``abandon`` is called."""
-        await self._progress.end()
-        await self._output.end()
+        for sender in self._senders or ():
+            await sender.end()
 
     def abandon(self) -> None:
         """Send nothing more."""
-        self._progress.abandon()
-        self._output.abandon()
+        self._over = True
+        for sender in self._senders or ():
+            sender.abandon()

@@ -48,6 +48,7 @@ class KeptReports:
         """Keep them in a folder, which is made when it is needed; None: nowhere."""
         self._folder, self._worker = folder, worker
         key = ",".join(sorted(map(str, servers)))
+        self._there: set[Path] | None = None
         self._prefix = hashlib.sha256(key.encode()).hexdigest()[:12]
 
     def keep(self, report: Report) -> Path | None:
@@ -72,6 +73,7 @@ class KeptReports:
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(path)
+            self._files.add(path)
         except OSError as error:
             event(logging.WARNING, "report not kept", run=report.run_id, error=error)
             return None
@@ -79,24 +81,32 @@ class KeptReports:
 
     def forget(self, report: Report) -> None:
         """Remove the file of a report, if it has one."""
-        path = self._path(report)
-        if path is not None:
+        if self._files and (path := self._path(report)) in self._files:
             path.unlink(missing_ok=True)
+            self._files.discard(path)
 
     def earlier(self) -> list[Kept]:
         """Return what earlier workers kept for these servers; a file that is none of ours is passed over."""
         if self._folder is None:
             return []
         found = []
-        paths: list[Path] = []
-        with suppress(OSError):  # there is no folder yet, or it is not ours to read
-            paths = sorted(self._folder.glob(f"{self._prefix}-*.json"))[:FILES_MAX]
-        for path in paths:
+        self._there = None
+        for path in sorted(self._files)[:FILES_MAX]:
             try:
                 found.append(_read(path))
             except (OSError, ValueError, LookupError, CommandError) as error:
                 event(logging.WARNING, "kept report not read", file=path, error=error)
         return found
+
+    @property
+    def _files(self) -> set[Path]:
+        """Return the files there are: looked for once, since hardly any report ever has one."""
+        if self._there is None:
+            self._there = set()
+            with suppress(OSError):  # there is no folder yet, or it is not ours to read
+                if self._folder is not None:
+                    self._there.update(self._folder.glob(f"{self._prefix}-*.json"))
+        return self._there
 
     def _path(self, report: Report) -> Path | None:
         if self._folder is None or report.run_id is None:  # without a run, nothing fences a late one off

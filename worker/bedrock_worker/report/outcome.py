@@ -51,12 +51,12 @@ class CompletedCommand:
         return how if self.timed_out_s is None else f"timed out after {self.timed_out_s:g} s ({how})"
 
 
-def report_of(job: Job, ended: CompletedCommand, result_file: Path) -> Report:
-    """Return what the server is to be told."""
+def report_of(job: Job, ended: CompletedCommand, result_file: str | Path | None) -> Report:
+    """Return what the server is to be told; there is no result where there is no file for one."""
     if ended.timed_out_s is not None:
         return _failed(job, ended, ended.words)
     try:
-        result = result_of(result_file)
+        result = None if result_file is None else result_of(result_file)
         if ended.status == SNOOZE:
             return RetryJob(
                 job_id=job.job_id, run_id=job.run_id, delay=_delay_of(result), ignore_repeat=True,
@@ -99,7 +99,7 @@ def could_not_start(job: Job, error: str) -> FailJob:
     return FailJob(job_id=job.job_id, run_id=job.run_id, error=error[:ERROR_CHARS_MAX])
 
 
-def result_of(path: Path) -> str | None:
+def result_of(path: str | Path) -> str | None:
     """Return the JSON object in a result file as text, None where there is no file.
 
     Raises ValueError, with the reason, for anything else that lies there: a pipe would hang us, a link would

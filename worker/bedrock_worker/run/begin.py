@@ -24,18 +24,40 @@ DEFAULT_AGAIN = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, s
 """Signals that the watchdog or Python ignores, and that mean to a command what they mean everywhere."""
 
 
+def catch_signals() -> None:
+    """Catch the signals that mean to a command what they mean everywhere: exec makes them so again.
+
+    What is caught does no more than what is ignored; but exec leaves ignored what is.
+    """
+    for number in DEFAULT_AGAIN:
+        signal.signal(number, lambda *_: None)
+
+
+def paths_of(program: str, env: Mapping[str, str]) -> list[str]:
+    """Return where a program may be, in the order in which it is looked for."""
+    if "/" in program:
+        return [program]
+    return [os.path.join(folder, program) for folder in os.get_exec_path(env)]  # noqa: PTH118
+
+
 def become(
-    given: Mapping[str, Any], stdio: Sequence[int], report: int, guard: int, group: ControlGroup | None
+    given: Mapping[str, Any],
+    stdio: Sequence[int],
+    report: int,
+    guard: int,
+    group: ControlGroup | None,
+    paths: Sequence[str],
 ) -> NoReturn:
-    """Become the command, in a process of its own; tell why not on ``report``, which exec closes."""
+    """Become the command, in a process of its own; tell why not on ``report``, which exec closes.
+
+    It does little: each page of memory that it touches is copied, and that is most of what a start costs.
+    """
     where = ""
     try:
         os.setsid()
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != guard:  # it died before we asked
             os._exit(CANNOT_KILL)
-        for number in DEFAULT_AGAIN:
-            signal.signal(number, signal.SIG_DFL)
         for at, handle in enumerate(stdio):
             os.dup2(handle, at)
         if group is not None:
@@ -44,17 +66,13 @@ def become(
         where = given["cwd"]
         os.chdir(where)
         where = ""
-        env, argv = given["env"], given["argv"]
-        paths = [argv[0]]
-        if "/" not in argv[0]:
-            paths = [os.path.join(folder, argv[0]) for folder in os.get_exec_path(env)]  # noqa: PTH118
         if not given["privileges"]:
             kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         if given["nice"]:
             os.nice(given["nice"])
         for kind, soft, hard in given["limits"]:
             resource.setrlimit(kind, (soft, hard))
-        _exec(paths, argv, env)
+        _exec(paths, given["argv"], given["env"])
     except OSError as error:
         os.write(report, json.dumps({"error": error.errno, "in": where}).encode())
     except BaseException as error:

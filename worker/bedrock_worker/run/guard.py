@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from bedrock_worker.run import kernel, packet
-from bedrock_worker.run.begin import FAULT, become
+from bedrock_worker.run.begin import FAULT, become, catch_signals, paths_of
 from bedrock_worker.run.kernel import ControlGroup
 from bedrock_worker.run.warm import Functions
 
@@ -28,6 +28,9 @@ HANDLES = 2
 """Handles that come with a run at the most: its stdout and its stderr."""
 
 NEVER = float("inf")
+
+TOLD_AFTER_S = 0.01
+"""How long a guard keeps the start of a run to itself: where the run ends by then, one message tells both."""
 
 IDLE_S = 3_600.0
 """The longest wait between two looks at the time."""
@@ -46,7 +49,8 @@ class Guard:
         self._control, self._parent_group, self._daemons = control, parent_group, daemons
         self._pid = self._end = self._late = 0
         self._serving = False
-        self._until = NEVER
+        self._until = self._tell_at = NEVER
+        self._started: dict[str, object] = {}
         self._folder = ""
         self._signalled = self._let_go = False
         self._group: ControlGroup | None = None
@@ -62,6 +66,7 @@ class Guard:
         self._orphans, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        catch_signals()
         while True:
             while self._next is None and not self._let_go:
                 self._hear()
@@ -87,7 +92,7 @@ class Guard:
         self, given: Mapping[str, Any], stdio: Sequence[int], *, grouped: bool = False
     ) -> dict[str, object]:
         """Start a program; return its ``pid``, or why it could not be started."""
-        ours = os.getpid()
+        ours, paths = os.getpid(), paths_of(given["argv"][0], given["env"])
         reads, writes = os.pipe()
         try:
             pid = os.fork()
@@ -96,7 +101,7 @@ class Guard:
             os.close(writes)
             return {"error": error.errno, "in": ""}
         if pid == 0:
-            become(given, stdio, writes, ours, self._group if grouped else None)
+            become(given, stdio, writes, ours, self._group if grouped else None, paths)
         os.close(writes)
         with os.fdopen(reads, "rb") as pipe:
             why = pipe.read()
@@ -107,8 +112,9 @@ class Guard:
         return found
 
     def begun(self, pid: int) -> None:
-        """Tell the worker which process its run is in."""
-        self._tell({"started": pid, "guard": os.getpid()})
+        """Let the worker know which process its run is in: soon, or with its end."""
+        self._started = {"started": pid, "guard": os.getpid()}
+        self._tell_at = time.monotonic() + TOLD_AFTER_S
 
     def watch(self, pid: int, end: int) -> None:
         """Let the worker's signals go to the group of a process, until its end can be read."""
@@ -123,11 +129,15 @@ class Guard:
             poll.register(handle, select.POLLIN)
         while True:
             kernel.reap(self._functions.template_pid or self._pid)
-            left = min(self._until - time.monotonic(), IDLE_S)
-            if left <= 0:
+            now = time.monotonic()
+            if now >= self._until:
                 self._until = NEVER
                 self._kill()
                 continue
+            if now >= self._tell_at:
+                self._tell_at = NEVER
+                self._tell(self._started)
+            left = min(self._until - now, self._tell_at - now, IDLE_S)
             ready = {handle for handle, _ in poll.poll(left * 1_000)}
             if found := ready.intersection(handles):
                 return found
@@ -173,8 +183,13 @@ class Guard:
             os.close(handle)
         self._pid = self._late = 0
         self._serving = False
+        if self._started and self._tell_at == NEVER and "ended" not in found:
+            found = {"ended": -signal.SIGKILL}  # its start was told, so it cannot be one that never began
         if "ended" in found:
+            if self._tell_at != NEVER:
+                found |= self._started
             found |= {"signalled": self._signalled, "left": self._end_rest()}
+        self._started, self._tell_at = {}, NEVER
         self._tell({**found, "files": bool(self._folder) and self._clear_folder()})
 
     def _run_command(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:

@@ -11,7 +11,6 @@ import tempfile
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 from bedrock_worker.log import LOG, event, printable
 from bedrock_worker.options import Options
@@ -71,10 +70,11 @@ class JobRun:
         A command that cannot be started at the moment is tried again later; one that never can be fails.
         """
         job = self.job
-        folder = Path(f"{tempfile.gettempdir()}/bedrock-job-{job.job_id}-{os.urandom(FOLDER_BYTES).hex()}")
+        folder = f"{tempfile.gettempdir()}/bedrock-job-{job.job_id}-{os.urandom(FOLDER_BYTES).hex()}"
         try:
             ended = await self._run(folder)
-            report = outcome.report_of(job, ended, folder / RESULT_FILE)
+            left = self._child is None or self._child.folder_left
+            report = outcome.report_of(job, ended, f"{folder}/{RESULT_FILE}" if left else None)
         except Refused as error:
             event(logging.ERROR, "refused", job=job.job_id, run=job.run_id, error=error)
             return outcome.refused(job, error)
@@ -168,7 +168,7 @@ class JobRun:
         self._child.signal(number)
         return True
 
-    async def _run(self, folder: Path) -> outcome.CompletedCommand:
+    async def _run(self, folder: str) -> outcome.CompletedCommand:
         job = self.job
         program = self._selector.program_for(job)
         self._mask = Mask(program.secrets)
@@ -186,6 +186,8 @@ class JobRun:
             new_privileges=self._options.new_privileges,
             warm=self._warm(program),
         )
+        if term_s is not None:
+            self._term_at = asyncio.get_running_loop().time() + term_s  # and a moment later, once it is told
         pid = await child.started()
         event(
             logging.INFO, "started", job=job.job_id, run=job.run_id, attempt=job.reply.attempt,
@@ -224,14 +226,14 @@ class JobRun:
             return None, None
         return min(limit for limit, _ in limits), min(limit + grace for limit, grace in limits)
 
-    def _environment(self, folder: Path, program: Program, term_s: float | None) -> dict[str, str]:
+    def _environment(self, folder: str, program: Program, term_s: float | None) -> dict[str, str]:
         options, reply = self._options, self.job.reply
         own = {
-            "TMPDIR": str(folder),
+            "TMPDIR": folder,
             **options.base_environment,
             **program.env,
-            "BEDROCK_DATA_FILE": str(folder / DATA_FILE),
-            "BEDROCK_RESULT": str(folder / RESULT_FILE),
+            "BEDROCK_DATA_FILE": f"{folder}/{DATA_FILE}",
+            "BEDROCK_RESULT": f"{folder}/{RESULT_FILE}",
             "BEDROCK_JOB_ID": str(reply.job_id),
             "BEDROCK_NAME": reply.name,
             "BEDROCK_SCHEDULED_FOR": reply.next_run,
@@ -254,7 +256,7 @@ class JobRun:
             self._tail.append(shown[:TAIL_LINE_CHARS])
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: str) -> None:
     """Remove the folder of a run with all that is in it; if we die, the command's guard does."""
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder):

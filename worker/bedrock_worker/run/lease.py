@@ -31,7 +31,7 @@ class Lease:
         """Last for so many seconds (45 if None or 0); ``end`` is called with TERM, then with KILL."""
         self.seconds = float(seconds or LEASE_S_DEFAULT)
         self._end = end
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def beat_s(self) -> float:
@@ -46,15 +46,15 @@ class Lease:
     def renew(self, sent_at: float) -> None:
         """Count from a moment of the event loop's clock."""
         self.suspend()
-        loop = asyncio.get_running_loop()
         term_at = sent_at + self.seconds - min(TERM_BEFORE_S, self.seconds / 3)
-        self._timers = [
-            loop.call_at(term_at, self._end, signal.SIGTERM),
-            loop.call_at(sent_at + self.kill_s, self._end, signal.SIGKILL),
-        ]
+        self._timer = asyncio.get_running_loop().call_at(term_at, self._term, sent_at + self.kill_s)
 
     def suspend(self) -> None:
         """Count no more: the run is over, or its server gives no leases."""
-        for timer in self._timers:
-            timer.cancel()
-        self._timers = []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _term(self, kill_at: float) -> None:
+        self._timer = asyncio.get_running_loop().call_at(kill_at, self._end, signal.SIGKILL)
+        self._end(signal.SIGTERM)

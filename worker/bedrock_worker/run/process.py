@@ -14,6 +14,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ class ChildProcess:
         *,
         env: Mapping[str, str],
         cwd: Path | None,
-        folder: Path,
+        folder: Path | str,
         data: str,
         listener: Listener,
         watchdog: WatchdogClient,
@@ -86,17 +87,18 @@ class ChildProcess:
         loop = asyncio.get_running_loop()
         where = os.getcwd() if cwd is None else str(cwd)  # noqa: PTH109  the guard stands elsewhere
         _check([*argv, *env, *env.values(), where, str(folder)])
-        program: dict[str, object] = {
-            "argv": argv, "env": env, "cwd": where, "limits": [] if limits is None else limits.wanted(),
-            "nice": 0 if limits is None else limits.nice, "privileges": new_privileges,
+        head: dict[str, object] = {
+            "until": None if until == NEVER else until, "folder": str(folder), "env": env, "cwd": where
         }  # fmt: skip
-        head: dict[str, object] = {"until": None if until == NEVER else until, "folder": str(folder)}
         template = b""
         if warm is None:
-            head |= program
+            head |= {
+                "argv": argv, "limits": [] if limits is None else limits.wanted(),
+                "nice": 0 if limits is None else limits.nice, "privileges": new_privileges,
+            }  # fmt: skip
         else:
-            head |= {"env": env, "cwd": where, "function": warm.function, "runs_max": warm.runs_max}
-            template = json.dumps({**program, "argv": warm.template, "env": warm.env}).encode()
+            head |= {"function": warm.function, "runs_max": warm.runs_max}
+            template = _template(tuple(warm.template), tuple(warm.env.items()), where, new_privileges)
         self._started: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._ended: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._folder_left = True
@@ -137,11 +139,15 @@ class ChildProcess:
 
         Raises CannotStart where it cannot be started, OSError where it cannot be just now.
         """
-        try:
-            async with asyncio.timeout(START_S):
-                found = await self._started
-        except TimeoutError:
-            raise OSError(errno.EAGAIN, "the watchdog does not answer") from None
+        if not self._started.done():
+            late = asyncio.get_running_loop().call_later(START_S, self._start_late)
+            try:
+                await self._started
+            finally:
+                late.cancel()
+        found = self._started.result()
+        if "late" in found:
+            raise OSError(errno.EAGAIN, "the watchdog does not answer")
         if "started" in found:
             return self.pid
         if "fault" in found:
@@ -166,6 +172,8 @@ class ChildProcess:
                 pump.end_line()
             return int(found["ended"])
         if not all(pump.ended.is_set() for pump in self._pumps):
+            for pump in self._pumps:
+                pump.begin()
             with suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_S):
                     for pump in self._pumps:
@@ -216,6 +224,10 @@ class ChildProcess:
             for pump in self._pumps:
                 pump.close()
 
+    def _start_late(self) -> None:
+        if not self._started.done():
+            self._started.set_result({"late": True})
+
     def _hear(self, found: dict[str, Any] | None) -> None:
         """Take what the guard says; where it was killed, the kernel has killed the command with it."""
         if found is None:
@@ -229,11 +241,20 @@ class ChildProcess:
         if "started" in found:
             self.pid, self._guard.pid = found["started"], found["guard"]
             self._watchdog.begun(self._guard.pid)
+        if "started" in found and "ended" not in found:
             for pump in self._pumps:
                 pump.begin()
-        future = self._ended if "ended" in found else self._started
-        if not future.done():
-            future.set_result(found)
+        if not self._started.done():
+            self._started.set_result(found)
+        if "ended" in found and not self._ended.done():
+            self._ended.set_result(found)
+
+
+@lru_cache(maxsize=64)  # one for each function of a module
+def _template(argv: Sequence[str], env: Sequence[tuple[str, str]], cwd: str, privileges: bool) -> bytes:
+    """Return what a guard needs to start a template: the same for each run of a function."""
+    given = {"argv": argv, "env": dict(env), "cwd": cwd, "limits": [], "nice": 0, "privileges": privileges}
+    return json.dumps(given).encode()
 
 
 def _check(texts: Sequence[str]) -> None:

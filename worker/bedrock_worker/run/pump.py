@@ -31,8 +31,8 @@ class Pump:
         os.set_blocking(pipe, False)
 
     def begin(self) -> None:
-        """Read from now on."""
-        if not self._begun:
+        """Read from now on; does nothing where it does so already, or has ended."""
+        if not self._begun and not self.ended.is_set():
             self._begun = True
             asyncio.get_running_loop().add_reader(self._pipe, self._read)
 

@@ -14,9 +14,8 @@ import os
 import signal
 import socket
 import sys
-import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -84,7 +83,7 @@ def _be_process(way: socket.socket, template: int, group: str) -> int:
     if group:
         with suppress(OSError):
             ControlGroup.at(group).join()
-    threads = threading.active_count()
+    threads = _threads()
     way.send(b'{"pid": %d}' % os.getpid())
     while True:
         word, head, handles = packet.receive(way, RUN_HANDLES)
@@ -95,7 +94,7 @@ def _be_process(way: socket.socket, template: int, group: str) -> int:
             os.dup2(handle, at)
             os.close(handle)
         status = _run(given)
-        good = status in STAYS and threading.active_count() == threads and not _has_children()
+        good = status in STAYS and _threads() == threads and not _has_children()
         if word != b"again" or not good:
             _exit(status)
         sys.stdout.flush()
@@ -105,8 +104,7 @@ def _be_process(way: socket.socket, template: int, group: str) -> int:
 
 def _run(given: dict[str, Any]) -> int:
     """Do one run, in the environment and the folder that are its own."""
-    os.environ.clear()
-    os.environ.update(given["env"])
+    _set_environment(given["env"])
     if "tempfile" in sys.modules:
         sys.modules["tempfile"].__dict__["tempdir"] = None  # it remembers the folder of another run
     os.chdir(given["cwd"])
@@ -116,6 +114,24 @@ def _run(given: dict[str, Any]) -> int:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115  lives as long as the process
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     return run_function.run(*given["function"])
+
+
+def _set_environment(wanted: Mapping[str, str]) -> None:
+    """Make the environment what a run is given; most of it is that of the run before."""
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+def _threads() -> int:
+    """Return how many threads there are.
+
+    ``threading`` is asked only where something imported it: in each fork it costs as much as the fork itself.
+    """
+    threading = sys.modules.get("threading")
+    return 1 if threading is None else int(threading.active_count())
 
 
 def _has_children() -> bool:
@@ -128,7 +144,8 @@ def _has_children() -> bool:
 
 def _exit(status: int) -> NoReturn:
     """End as the interpreter does, but without taking itself apart: that would cost more than the fork."""
-    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as multiprocessing does it
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()  # waits for threads, as multiprocessing does it
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:

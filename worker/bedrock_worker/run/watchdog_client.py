@@ -28,11 +28,15 @@ END_S = 5.0
 CODE = """
 import sys
 _, folder, kind = sys.argv
-sys.path.append(folder)
+package = sys.modules["bedrock_worker"] = type(sys)("bedrock_worker")
+package.__path__ = [folder]
 from bedrock_worker.run.watchdog import main
 main(adopts=kind == "adopts")
 """
-"""What an isolated interpreter runs: it finds our package behind its own library, and no file of a folder."""
+"""What an isolated interpreter runs: it finds the modules of our package, and no other file of a folder.
+
+The package itself, which is for users, is not imported: what it needs would make each fork dearer.
+"""
 
 LIVED_S = 1.0
 """How long a watchdog lives at least that counts as one that stays."""
@@ -142,7 +146,7 @@ class WatchdogClient:
                     [
                         *(sys.executable, "-I", "-S", "-X", "utf8", "-c", CODE),
                         *(
-                            str(Path(bedrock_worker.__file__).parents[1]),
+                            str(Path(bedrock_worker.__file__).parent),
                             "daemons" if self.daemons else "adopts",
                         ),
                     ],
