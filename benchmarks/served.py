@@ -12,6 +12,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,26 +37,40 @@ def stop(process: subprocess.Popen[str], how: int = signal.SIGTERM) -> None:
 class Served:
     """One running server; use it with ``with``."""
 
-    def __init__(self, directory: Path, *options: str, checkout: Path | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *options: str,
+        checkout: Path | None = None,
+        prepare: Callable[[Path], object] = lambda _: None,
+    ) -> None:
         """Prepare a server on a new database below ``directory``, with options of ``bedrockjobs serve``.
 
-        It is the one that is installed, unless its code is to come from a ``checkout``.
+        It is the one that is installed, unless its code is to come from a ``checkout``. ``prepare`` is given
+        the path of the database before the start.
         """
+        self._prepare = prepare
         self._parent = directory
         self._options = options
         self._checkout = checkout
         self._process: subprocess.Popen[str]
         self._folder: Path
         self.port = 0
+        self.database: Path
+        self.started_s = 0.0
+        """How long the start took, from the new process until it listens."""
 
     def __enter__(self) -> Self:
         """Start it and wait until it listens."""
         self._folder = Path(tempfile.mkdtemp(prefix="bedrockjobs-benchmark-", dir=self._parent))
         command = [sys.executable, "-m", "bedrockjobs", "serve", "--port", "0", *self._options]
-        command += ["--database", str(self._folder / "jobs.db")]
+        self.database = self._folder / "jobs.db"
+        self._prepare(self.database)
+        command += ["--database", str(self.database)]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("BEDROCKJOBS_")}
         if self._checkout is not None:
             environment["PYTHONPATH"] = f"{self._checkout}:{self._checkout / 'worker'}"
+        begun = time.perf_counter()
         with (self._folder / "log").open("w") as log:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=self._folder
@@ -63,6 +79,7 @@ class Served:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             self.port = self._listening_port()
+            self.started_s = time.perf_counter() - begun
         except BaseException:
             self._end()
             raise

@@ -1,0 +1,237 @@
+"""What grows with the queue, and whether creates stay quick while other things go on.
+
+Start, memory and the median of a create beside 1,000 and 1,000,000 queued jobs; then creates at half of the
+rate that the server reaches, sent when they are due whether it has answered or not, while it copies its log,
+cleans up, is backed up, and somebody looks at pages. A time is from when a create was due until its answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import aiohttp
+import machine
+import uvloop
+from load import DATA, name_of, raw
+from pages import fill
+from results import table, verdict, write_machine, write_section
+from served import Served
+
+SIZES = (1_000, 1_000_000)
+CONNECTIONS = 4
+"""Connections of the creates; each may have several under way."""
+START_BAR_S, RSS_BAR_MIB, SPREAD_BAR = 2.0, 300.0, 3.0
+"""Bars: the start and the memory with a million jobs, and the p99 of creates in their p50."""
+OLD = 500_000
+"""Idempotency keys that are too old when the cleaning comes."""
+LOOKS = ("ui/", "ui/jobs", "ui/jobs?name=mail/9*", "ui/failures")
+"""Pages that somebody looks at without a pause."""
+HOUR = b"3700"
+"""Seconds that bring the hourly cleaning."""
+
+
+class Creates(asyncio.Protocol):
+    """One connection on which creates are sent when they are due."""
+
+    def __init__(self, number: int, took: list[float]) -> None:
+        """Note in ``took`` how many milliseconds each create took from when it was due."""
+        self._request = raw("CreateJob", name=name_of(number), data=DATA)
+        self._took = took
+        self._due: deque[float] = deque()
+        self._buffer = b""
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def send(self, due: float) -> None:
+        """Send a create that was due at a moment."""
+        self._due.append(due)
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        """Take answers; a refusal ends the benchmark."""
+        *heads, self._buffer = (self._buffer + data).split(b"}")
+        now = time.perf_counter()
+        for head in heads:
+            if not head.startswith(b"200"):
+                raise RuntimeError(f"refused: {head!r}")
+            self._took.append((now - self._due.popleft()) * 1000)
+
+    @property
+    def under_way(self) -> int:
+        """Return how many creates are not yet answered."""
+        return len(self._due)
+
+
+async def paced(port: int, rate: float, seconds: float) -> list[float]:
+    """Send creates at a rate for some seconds; return the milliseconds of each."""
+    took: list[float] = []
+    loop = asyncio.get_running_loop()
+    creates = []
+    for number in range(CONNECTIONS):
+        one = Creates(number, took)
+        await loop.create_connection(partial(_same, one), "127.0.0.1", port)
+        creates.append(one)
+    begun, sent = time.perf_counter(), 0
+    while (passed := time.perf_counter() - begun) < seconds:
+        while sent < passed * rate:
+            creates[sent % CONNECTIONS].send(begun + sent / rate)
+            sent += 1
+        await asyncio.sleep(0.0002)
+    while any(one.under_way for one in creates):
+        await asyncio.sleep(0.01)
+    return took
+
+
+def _same(creates: Creates) -> Creates:
+    return creates
+
+
+def top_rate(port: int) -> float:
+    """Return the creates a second that as many connections reach, each waiting for its answers."""
+    command = [sys.executable, str(Path(__file__).with_name("load.py")), "enqueue", "--port", str(port)]
+    command += ["--connections", str(CONNECTIONS), "--seconds", "1"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(json.loads(done.stdout)["done_per_s"])
+
+
+# --- what goes on meanwhile ----------------------------------------------------------------------------
+
+
+async def nothing(_server: Served) -> None:
+    """Do nothing: only the log is copied now and then."""
+
+
+async def looks(server: Served) -> None:
+    """Look at one page after the other."""
+    async with aiohttp.ClientSession() as session:
+        while True:
+            for path in LOOKS:
+                async with session.get(f"http://127.0.0.1:{server.port}/{path}") as answer:
+                    await answer.read()
+                    assert answer.status == 200
+
+
+async def backup(server: Served) -> None:
+    """Back up again and again."""
+    while True:
+        command = ("backup", "--database", str(server.database), "--force", str(server.database) + ".copy")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "bedrockjobs", *command, stdout=subprocess.DEVNULL
+        )
+        try:
+            assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+async def cleaning(server: Served) -> None:
+    """Let an hour pass."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(raw("AdvanceClock", seconds=HOUR))
+
+
+def make_old(path: Path) -> None:
+    """Add what the next cleaning is to forget."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("BEGIN")
+        rows = ((f"key {number}", number, "2026-01-01 00:00:00") for number in range(OLD))
+        database.executemany("INSERT INTO keys (key, jobID, created) VALUES (?, ?, ?)", rows)
+        database.execute("COMMIT")
+
+
+PHASES: tuple[tuple[str, Callable[[Served], Awaitable[None]]], ...] = (
+    ("checkpoints alone", nothing),
+    ("looks at pages", looks),
+    ("backups", backup),
+    ("cleaning", cleaning),
+)
+
+
+async def phase(
+    server: Served, act: Callable[[Served], Awaitable[None]], rate: float, seconds: float
+) -> list[float]:
+    """Return the sorted times of creates while something goes on."""
+    beside = asyncio.ensure_future(act(server))
+    try:
+        found = await paced(server.port, rate, seconds)
+    finally:
+        if not beside.cancel():
+            beside.result()
+        with suppress(asyncio.CancelledError):
+            await beside
+    return sorted(found)
+
+
+def main() -> None:
+    """Measure and write the section."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--directory", type=Path, help="where the databases go; must be on a disk")
+    parser.add_argument("--seconds", type=float, default=8.0, help="time of one phase")
+    parser.add_argument("--quick", action="store_true", help="a look: 10,000 jobs, short; nothing is written")
+    options = parser.parse_args()
+    directory, before = machine.real_directory(options.directory), machine.moment()
+    uvloop.install()
+    sizes = (1_000, 10_000) if options.quick else SIZES
+    seconds = 1.0 if options.quick else options.seconds
+    growth, steady = [], []
+    spread = start_s = rss_mib = 0.0
+    for size in sizes:
+
+        def prepare(path: Path, size: int = size) -> None:
+            fill(path, size)
+            if size == sizes[-1]:
+                make_old(path)
+
+        with Served(directory, "--test-clock", prepare=prepare) as server:
+            start_s, rss_mib = server.started_s, server.rss_bytes() / (1 << 20)
+            rate = top_rate(server.port)
+            growth.append((f"{size:,}", f"{start_s:.2f}", f"{rss_mib:.0f}", f"{rate:,.0f}"))
+            print("  ", *growth[-1], flush=True)
+            for label, act in PHASES if size == sizes[-1] else ():
+                took = asyncio.run(phase(server, act, rate / 2, seconds))
+                p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
+                spread = max(spread, p99 / p50)
+                cells = (
+                    f"{rate / 2:,.0f}",
+                    f"{p50:.2f}",
+                    f"{p99:.2f}",
+                    f"**{p99 / p50:.1f}**",
+                    f"{took[-1]:.0f}",
+                )
+                steady.append((label, *cells))
+                print("  ", *steady[-1], flush=True)
+    text = f"{before}.\n\n### Growth\n\n"
+    text += table(("queued jobs", "start s", "RSS after it, MiB", "creates/s, 4 connections"), growth)
+    text += f"\n\n### Creates at half of that rate, {sizes[-1]:,} jobs\n\n"
+    text += table(("meanwhile", "creates/s", "p50 ms", "p99 ms", "p99 / p50", "longest ms"), steady)
+    verdicts = (
+        verdict("start", start_s, START_BAR_S, unit=" s", at_most=True),
+        verdict("RSS", rss_mib, RSS_BAR_MIB, unit=" MiB", at_most=True),
+        verdict("greatest p99 / p50", spread, SPREAD_BAR, at_most=True),
+    )
+    text += "\n\n" + "\n".join(verdicts)
+    print(f"\n{text}\n")
+    if not options.quick:
+        write_machine(machine.describe(directory))
+        write_section("Steady", text)
+
+
+if __name__ == "__main__":
+    main()
