@@ -137,8 +137,8 @@ class Maintenance:
             return 0.0
         if self._written:
             self._written = False
-            if self._asked_for() != self._asked_before:
-                self.look_anew()
+            if self._clock_moved_s() or self._asked_for() != self._asked_before:
+                self.look_anew()  # a clock that was wrong for one command only may have planned a job wrongly
         quiet_s = self._quiet_until - self._clock.monotonic()
         if quiet_s > 0:
             return quiet_s
