@@ -45,7 +45,8 @@ class Health:
         """Note that a transaction is done; ``wrote`` says that the disk took it."""
         if wrote and self._until != float("inf"):
             self._until = 0.0
-        self.look()
+        if self._engine.tight:
+            self.look()
 
     def look(self) -> None:
         """Find out whether a full disk has room again, where it is time for that; none may be open."""

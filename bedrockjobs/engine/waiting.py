@@ -105,6 +105,8 @@ class Waiting:
 
     def committed(self) -> int:
         """Keep what happened since the last commit; return how many began to wait."""
+        if not self._changes:
+            return 0
         began = sum(began for _, began in self._changes)
         self._changes = []
         return began

@@ -53,7 +53,7 @@ class FileWatch:
     def look_after_sync(self) -> None:
         """Look whether what was just synced is where it will be sought; raises FileGone."""
         found = self._stat(self._database)
-        if _identity(found) != self._seen:
+        if (found.st_dev, found.st_ino) != self._seen:
             raise self._replaced(self._database)
         if not found.st_size:
             raise FileGone(
@@ -61,7 +61,7 @@ class FileWatch:
                 only_log=False,
             )
         beside = self._stat(self._log)
-        if _identity(beside) != self._log_seen:
+        if (beside.st_dev, beside.st_ino) != self._log_seen:
             if not beside.st_size:  # whoever opened the database since made a new one, to read only
                 raise self._removed(self._log)
             raise self._replaced(self._log)

@@ -22,6 +22,7 @@ class Identifiers:
         self._job_exists = job_exists
         self._jobs = _Counter(execute, "nextJobID")
         self._runs = _Counter(execute, "nextRunID")
+        self._counters = (self._jobs, self._runs)
         self._highest_job = 0
         self._known = False
 
@@ -50,7 +51,9 @@ class Identifiers:
 
     def save(self) -> None:
         """Reserve, in the open transaction, what was drawn beyond the last block, and a new one."""
-        for counter in self._drawn():
+        if not self._known:
+            return
+        for counter in self._counters:
             if counter.next > counter.end:
                 counter.write(counter.next + ID_BLOCK)
 
@@ -58,17 +61,15 @@ class Identifiers:
         """Reserve, in the open transaction, no more than what was drawn: nobody draws any more."""
         if not self._known:
             self._load()
-        for counter in self._drawn():
+        for counter in self._counters:
             counter.write(counter.next)
 
     def saved(self) -> None:
         """Note that the transaction is on disk."""
-        for counter in self._drawn():
+        if not self._known:
+            return
+        for counter in self._counters:
             counter.kept = counter.next, counter.end
-
-    def _drawn(self) -> tuple[_Counter, ...]:
-        """Return the counters, unless nothing was drawn since they were forgotten."""
-        return (self._jobs, self._runs) if self._known else ()
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
