@@ -44,6 +44,8 @@ def check(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
         raise ValueError(str(error)) from None
     except UnicodeEncodeError:
         raise ValueError("half of a surrogate pair") from None
+    if text.startswith('"'):  # a string nests nothing and holds no number
+        return
     if text.count("{") + text.count("[") > levels:
         _check_levels(_without_strings(text), levels)
     if _SUSPECT.search(text) if len(text) < _SHORT_CHARS else _is_suspect(text):

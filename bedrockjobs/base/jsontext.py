@@ -25,6 +25,7 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
 _NOTHING = msgspec.Raw(b"{}")
 _BLANKS = " \t\r\n"
+_SHORT_CHARS = 500
 _NESTING = re.compile(r'[\[{\]}]|"(?:[^"\\]|\\.)*+"?|\n+', re.DOTALL)
 
 
@@ -83,6 +84,7 @@ class Attributes:
     def __init__(self, names: Iterable[str]) -> None:
         """Know these."""
         self._names = tuple(names)
+        self._known = frozenset(self._names)
         fields = [(name, msgspec.Raw | msgspec.UnsetType, msgspec.UNSET) for name in self._names]
         self._lenient = msgspec.json.Decoder(msgspec.defstruct("Lenient", fields))
         self._strict = msgspec.json.Decoder(msgspec.defstruct("Strict", fields, forbid_unknown_fields=True))
@@ -93,6 +95,11 @@ class Attributes:
         Raises UnknownAttribute for one that is not known if ``strict``, else passes over it; ValueError where
         the text is not a JSON object.
         """
+        if len(text) <= _SHORT_CHARS:  # its members are fewer than all that are known
+            there = members(text)
+            if strict and not there.keys() <= self._known:
+                raise UnknownAttribute(next(name for name in there if name not in self._known))
+            return {name: value for name, value in there.items() if value != "null" and name in self._known}
         try:
             found = _decoded(self._strict if strict else self._lenient, text, "object")
         except msgspec.ValidationError as error:
