@@ -18,7 +18,6 @@ LONG = [
     "tests/protocol/test_memory_storms.py",
     "tests/docs/test_readme.py",
     "tests/protocol/test_hostile_queries.py",
-    "tests/protocol/test_loop_time.py",
     "tests/unit/test_request_cache.py",
     "tests/conformance/test_machine.py",
     "tests/deploy/test_service.py",

@@ -25,6 +25,9 @@ PROGRAMS = {"nc": "netcat-openbsd", "curl": "curl", "chromium": "chromium"}
 PARALLEL = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 """Two at a time on two cores, file by file, the longest first: three leave tests of real time too little."""
 
+ALONE = "tests/protocol/test_loop_time.py"
+"""Bars on processor time: the other of two programs on the halves of one core makes both slower."""
+
 FAST = [
     *("tests/architecture", "tests/conformance", "tests/unit", "tests/runs", "tests/protocol", "tests/views"),
     # They take long, as they ask for the worst or wait for the time that something may take:
@@ -32,7 +35,7 @@ FAST = [
     "--ignore=tests/protocol/test_hostile.py",
     "--ignore=tests/protocol/test_hostile_queries.py",
     "--ignore=tests/protocol/test_loop_stalls.py",
-    "--ignore=tests/protocol/test_loop_time.py",
+    f"--ignore={ALONE}",
     "--ignore=tests/protocol/test_memory_storms.py",
     "--ignore=tests/protocol/test_openapi_against_server.py",
     "--ignore=tests/unit/test_cron_oracles.py",
@@ -85,7 +88,8 @@ def checks(arguments: list[str]) -> list[list[list[str]]]:
         files = long + [file for file in files if file not in long]
         # Not by xdist, which keeps to itself what these tests tell of each run.
         tests = [
-            [[*pytest, *PARALLEL, f"--ignore={RELIABILITY}"]],
+            [[*pytest, *PARALLEL, f"--ignore={RELIABILITY}", f"--ignore={ALONE}"]],
+            [[*pytest, ALONE]],
             [[*pytest, *files[turn::RELIABILITY_AT_ONCE]] for turn in range(RELIABILITY_AT_ONCE)],
         ]
     return [[["ruff", "check"], ["ruff", "format", "--check"], ["mypy"], ["lint-imports"]], *tests]

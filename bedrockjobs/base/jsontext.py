@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -23,6 +24,7 @@ quoted: Callable[[str], str] = encode_basestring
 
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+_STRING = msgspec.json.Decoder(str)
 _NOTHING = msgspec.Raw(b"{}")
 _BLANKS = " \t\r\n"
 _SHORT_CHARS = 500
@@ -35,6 +37,9 @@ def parse(text: str, *, levels: int = JSON_DEPTH_MAX, values: int | None = None)
     Raises ValueError where it is not JSON (also NaN, lone surrogates, raw control characters), nests deeper
     than ``levels``, holds a number that a double cannot, or has more ``values`` than asked for.
     """
+    if text.startswith('"') and "\\" not in text:  # most values are such, and no limit is about them
+        with suppress(msgspec.DecodeError, UnicodeEncodeError):  # it is refused below
+            return _STRING.decode(str(text))
     if values is not None:
         json_limits.check_count(text, values)
     json_limits.check(text, levels=levels)

@@ -138,7 +138,9 @@ class Settings(BaseSettings):
         description="Size of a file kept beside the database; on a full disk it is removed, so that runs can"
         " still be ended. It has room for what the write-ahead log holds.",
     )
-    busy_s: float = Field(5.0, gt=0, description="Time the writer waits for another process's lock.")
+    busy_s: float = Field(
+        5.0, gt=0, description="Time the writer waits for another process's lock, also at its start."
+    )
 
     def database_path(self) -> Path:
         """Return the database as a file path; raises ValueError for a URL of another kind."""

@@ -44,7 +44,7 @@ class SQLiteEngine:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
-            timeout=0,
+            timeout=settings.busy_s,  # a process of Query of the server before may still be at its end
         )
         self._execute = self._db.execute
         self.tight = False
@@ -56,6 +56,7 @@ class SQLiteEngine:
         try:
             self._reserve.give_up()  # of a server that did not stop well
             self._prepare(settings)
+            self._execute("PRAGMA busy_timeout = 0")  # from now on the dispatcher waits, not the event loop
             if self.waits_for_disk:
                 self._watch = FileWatch(self.path)
         except BaseException:

@@ -1,7 +1,8 @@
 """What one input may cost: CPU time by its size, memory by its size, and nothing but the refusals expected.
 
 Time is CPU time of the thread, so that other work on the machine does not count; what exceeds the gate is
-measured again before it is called a finding. It knows no targets and makes up no inputs.
+measured again, beside what this machine does now, before it is called a finding. It knows no targets and
+makes up no inputs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, Protocol
+
+from tests.pace import slowness
 
 START_MS = 25.0
 """CPU time that any input may take: what a busy machine makes of a millisecond, and of a cold cache."""
@@ -83,6 +86,8 @@ class Meter:
             if fault is not None:
                 return Cost(taken, cost.allowed_ms), self._finding(fault, data)
             cost = Cost(min(taken, cost.ms or taken), cost.allowed_ms)
+            if cost.ms > cost.allowed_ms:
+                cost = Cost(min(cost.ms, taken / slowness()), cost.allowed_ms)
             if cost.ms <= cost.allowed_ms:
                 return cost, None
             if cost.ms > FAR_BEYOND * cost.allowed_ms:

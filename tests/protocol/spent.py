@@ -1,22 +1,28 @@
 """A server of its own process, and how much processor time its event loop spends on a request.
 
-What other work on the machine takes does not count, so a bar on it is no race.
+What other work on the machine takes does not count, nor how much slower its cores are for that: a bar on it
+is no race.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cli.live_server import Running, start, stop
+from tests.pace import slowness
 from tests.protocol.talk import Reply, Talk, request
 
 LOOP_S_MAX = 0.25
 """Processor time that the loop's thread may spend on one request: nobody else is served meanwhile."""
+TRIES = 3
+"""Measurements of which the shortest counts, where the first ones are over the bar."""
 ANSWERED_S = 60.0
 """Time that a request may take on a busy machine."""
+
+Measure = Callable[[bytes], Awaitable[tuple[Reply, float]]]
 
 
 class Spender:
@@ -45,7 +51,7 @@ class Spender:
             talk.send(data)
             reply = await talk.reply(ANSWERED_S)
         await self.settled()
-        return reply, self.loop_s() - before
+        return reply, (self.loop_s() - before) / slowness()
 
     async def longest(self, data: bytes) -> tuple[Reply, float]:
         """Send a request; return the answer, and how long the loop computed between two turns of others."""
@@ -60,7 +66,15 @@ class Spender:
                 assert (await others.ask("Ping")).code == 200
                 now = self.loop_s()
                 before, longest = now, max(longest, now - before)
-            return await reply, longest
+            return await reply, longest / slowness()
+
+    async def least(self, measure: Measure, data: bytes) -> tuple[Reply, float]:
+        """Do ``ask`` or ``longest`` with a request that costs the same each time; again if it took long."""
+        reply, least = await measure(data)
+        for _ in range(TRIES - 1):
+            if least >= LOOP_S_MAX:
+                least = min(least, (await measure(data))[1])
+        return reply, least
 
     async def settled(self) -> None:
         """Wait until the server has done all that it was asked before."""

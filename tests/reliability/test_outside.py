@@ -97,6 +97,25 @@ async def test_a_waiting_client_survives_a_locked_database(tmp_path: Path) -> No
     assert not judge(ledger).faults
 
 
+async def test_a_start_waits_for_a_lock(tmp_path: Path) -> None:
+    database = tmp_path / "jobs.db"
+    async with Launcher(tmp_path / "log") as launcher:
+        pid, _ = await launcher.start({"database": str(database)})
+        assert await launcher.terminate(pid) == 0
+        with closing(sqlite3.connect(database, isolation_level=None)) as outsider:
+            outsider.execute("BEGIN EXCLUSIVE")
+            began = time.monotonic()
+            pid = await launcher.order({"database": str(database), "busy_s": BUSY_S})
+            assert await launcher.ended(pid) == 1
+            assert time.monotonic() - began >= BUSY_S
+            assert "jobs.db: database is locked" in (tmp_path / "log").read_text()
+            pid = await launcher.order({"database": str(database), "busy_s": 20})
+            await asyncio.sleep(BUSY_S)
+            outsider.execute("ROLLBACK")
+            assert await launcher.listening(pid)
+            assert await launcher.terminate(pid) == 0
+
+
 async def test_a_job_that_reached_nobody_goes_back_once_the_lock_is_gone(tmp_path: Path) -> None:
     database = tmp_path / "jobs.db"
     server = Server(Settings(port=0, database=str(database), busy_s=BUSY_S))

@@ -1,0 +1,45 @@
+"""How fast this machine computes now, beside the one that the bars on processor time were set on.
+
+Two programs on the two halves of one core, or neighbours that fill its caches, make the same work take up to
+twice the processor time. So a time is divided by what a fixed piece of work took just then: bars on processor
+time are ratios to a baseline of the same run.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+WORK_S = 0.0063
+"""Processor time of ``_work`` where the bars were set: two cores with nothing else to do."""
+
+SLOWNESS_MAX = 2.5
+"""What is slower than that is told as it was measured: it is no matter of neighbours."""
+
+TRIES = 3
+"""Measurements of which the middle one counts."""
+
+
+def slowness() -> float:
+    """Return how many times as long as where the bars were set the same work takes now, at least 1."""
+    taken = sorted(_taken() for _ in range(TRIES))[TRIES // 2]
+    return min(max(1.0, taken / WORK_S), SLOWNESS_MAX)
+
+
+def _taken() -> float:
+    began = time.thread_time()
+    _work()
+    return time.thread_time() - began
+
+
+_ROWS = [{"name": f"row/{number}", "value": number, "texts": ["a" * 10, "b" * 10]} for number in range(500)]
+
+
+def _work() -> int:
+    """Do what a server does: read and write JSON, cut texts, fill dicts."""
+    found: dict[str, int] = {}
+    for _ in range(4):
+        for row in json.loads(json.dumps(_ROWS)):
+            for part in str(row["name"]).split("/"):
+                found[part] = found.get(part, 0) + len(row["texts"])
+    return len(found)
