@@ -19,7 +19,7 @@ from typing import Any
 from bedrockjobs import pages as browser
 from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, StandingClock, SystemClock
-from bedrockjobs.base.config import STOP_MORE_S
+from bedrockjobs.base.config import STOP_MORE_S, TURN_S
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
@@ -321,6 +321,7 @@ async def _serve(settings: Settings) -> int:
         os._exit(EXIT_OK)  # nobody was answered yet; threads that were begun would keep the process alive
     start.result()
     _tame_collector()
+    sys.setswitchinterval(TURN_S)
     words = (
         f"bedrockjobs {VERSION} listens on {server.where()}, database {settings.database},"
         f" durability {settings.durability}"

@@ -178,6 +178,12 @@ CHECKPOINT_PAGES_MIN = 1_000
 """Pages in the write-ahead log at which a commit copies it into the database at the earliest: it does when
 four fifths of ``wal_bytes`` are full. The more often, the more commits take ten times as long as others."""
 
+LOOKS_NICE = 10
+"""Nice value of what looks at the database beside the commands, which then wait half as long."""
+
+TURN_S = 0.001
+"""Seconds that a thread may compute before another has its turn: Python's own 5 ms are several commits."""
+
 QUICK_COMMIT_S = 0.002
 """Seconds of a commit that does not keep the event loop noticeably: a handful of requests takes as long."""
 

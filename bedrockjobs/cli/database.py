@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.output import write_one
 from bedrockjobs.cli.serve import settings_from
@@ -92,6 +93,7 @@ def backup(session: Session, file: Path, database: str | None, force: bool) -> N
     stop the server, remove the database with its -wal and -shm files, and put FILE in its place.
     """
     source = settings_from({"database": database}).database_path()
+    give_way()
     with _told(), _progress(f"Copying {source}") as progress:
         copy = copy_database(source, file, overwrite=force, progress=progress)
     write_one(

@@ -94,6 +94,7 @@ class Site:
         """Return the route of a page; ``path`` begins with ``/ui/``."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
+            await self._templates.prepare()
             try:
                 return await page(self, request)
             except CommandError as error:

@@ -5,6 +5,7 @@ It knows what templates may use, and no page.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -29,7 +30,7 @@ class _Values(Context):
 
 
 class Templates(jinja2.Environment):
-    """The templates, each compiled when it is first used; they import each other with context."""
+    """The templates, compiled when the first page is looked at; they import each other with context."""
 
     context_class = _Values
 
@@ -45,8 +46,19 @@ class Templates(jinja2.Environment):
         )
         self.filters.update(words.FILTERS)
         self.globals.update(words.GLOBALS)
+        self._prepared = False
         self.in_use: list[_Values] = []
         """What the page that is being made was given."""
+
+    async def prepare(self) -> None:
+        """Compile all templates, once: a quarter of a second that the event loop is not kept for."""
+        if not self._prepared:
+            await asyncio.to_thread(self._prepare)
+            self._prepared = True
+
+    def _prepare(self) -> None:
+        for name in self.list_templates():
+            self.get_template(name)
 
     def page(self, name: str, values: Mapping[str, Any]) -> str:
         """Return a page made of a template.

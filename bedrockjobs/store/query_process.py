@@ -17,6 +17,7 @@ from contextlib import closing
 from typing import Any, BinaryIO, NamedTuple
 
 from bedrockjobs.base.errors import BadQuery, CommandError
+from bedrockjobs.base.priority import give_way
 from bedrockjobs.store.guarded import Guarded, is_damage, refusal
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -49,6 +50,7 @@ class Limits(NamedTuple):
 def serve(asked: BinaryIO, answers: BinaryIO) -> None:
     """Answer what is asked until nothing more comes."""
     limits = Limits(**json.loads(asked.readline()))
+    give_way()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
     with closing(sqlite3.connect(limits.database, uri=True, factory=Guarded, isolation_level=None)) as found:

@@ -15,6 +15,7 @@ import aiosqlite
 
 from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.base.errors import BadQuery, TooMany, Unavailable
+from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Page, Parameters
@@ -55,6 +56,7 @@ class _ReadConnection:
         )
 
     def _connect(self, *args: Any, **kwargs: Any) -> sqlite3.Connection:
+        give_way()  # this is the thread of the connection
         self._guarded = Guarded(*args, **kwargs)
         return self._guarded
 
