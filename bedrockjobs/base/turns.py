@@ -47,10 +47,12 @@ class Slices(Generic[T]):
         return result
 
     def _do(self) -> None:
+        caller = self._stack.parent
+        assert caller is not None
         while self._work is not None:
             self._result = self._work()
             self._work = None
-            give_turn()
+            caller.switch()
 
 
 class _Stack(greenlet):

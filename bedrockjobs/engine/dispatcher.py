@@ -196,9 +196,11 @@ class Dispatcher:
             if any([one.gone for one in submissions]):  # noqa: C419 - a generator takes three times as long
                 submissions = [one for one in submissions if not one.gone or one.matters]
             self.pending -= count - len(submissions)
-        if not submissions and not careful and not self._something_is_due():
-            self._rest()
-            return
+        if not submissions and not careful:
+            due_s = self._due_in_s()
+            if due_s > 0:
+                self._rest(due_s)
+                return
         self._open = True
         self._follow(self._slices.begin(partial(self._transaction, submissions, careful=careful)))
 
@@ -219,7 +221,8 @@ class Dispatcher:
                 return partial(self._busy, submissions, error, careful=careful)
             self._busy_since = None
             work = self._batch.run(unit, submissions, careful=careful)
-            self._gathered.extendleft(reversed(work.left))
+            if work.left:
+                self._gathered.extendleft(reversed(work.left))
             if unit.changed:
                 ended = partial(self._ended, submissions, work)
                 return partial(self._commits.do, self._engine.commit, ended, commands=len(submissions))
@@ -267,11 +270,12 @@ class Dispatcher:
         self.pending -= self._batch.accept(work)
         self._open = False
         self._deliver(work.outcomes)
-        if self._gathered or self._again or self._something_is_due():
+        due_s = 0.0 if self._gathered or self._again else self._due_in_s()
+        if due_s > 0:
+            self._rest(due_s)
+        else:
             self._answer_overdue()
             self._schedule()  # not at once: first the answers go out
-        else:
-            self._rest()
 
     def _deliver(self, outcomes: list[tuple[Submission, Outcome]]) -> None:
         for submission, outcome in outcomes:
@@ -332,12 +336,15 @@ class Dispatcher:
 
     # --- time --------------------------------------------------------------------------------------------
 
-    def _rest(self) -> None:
-        """Nothing is to be done now: answer whose wait is over, and sleep until the next moment counts."""
+    def _rest(self, due_s: float) -> None:
+        """Nothing is to be done for some seconds: answer whose wait is over, and sleep until then."""
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
         self._answer_overdue()
-        self._sleep(self._sleep_s())
+        deadline = self._waiting.next_deadline()
+        if deadline is not None:
+            due_s = min(due_s, deadline - self._clock.monotonic())
+        self._sleep(max(due_s, 0.0))
 
     def _sleep(self, seconds: float) -> None:
         """Wake after some seconds at the latest; a timer that is early enough is kept."""
@@ -368,30 +375,23 @@ class Dispatcher:
         self._waiting.committed()  # no transaction is open that could undo it
         self._deliver([(waiter.submission, take.nothing(waiter.request)) for waiter in gone])
 
-    def _sleep_s(self) -> float:
-        sleep = SLEEP_S_MAX
-        if not self._draining:
-            sleep = min(sleep, self._maintenance.sleep_s() + WAKE_LATE_S)
+    def _due_in_s(self) -> float:
+        """Return the seconds until a transaction is needed that nobody asks for; 0: now."""
+        sleep_s = SLEEP_S_MAX
         due = self._waiting.next_due()
-        if due:
-            until = (moment_of(due) - self._clock.now()).total_seconds()
-            sleep = min(sleep, until + WAKE_LATE_S)
-        deadline = self._waiting.next_deadline()
-        if deadline is not None:
-            sleep = min(sleep, deadline - self._clock.monotonic())
-        return max(sleep, 0.0)
-
-    def _something_is_due(self) -> bool:
-        due = self._waiting.next_due()
-        if due is not None and (not due or moment_of(due) <= self._clock.now()):
-            return True
+        if due is not None:
+            until = (moment_of(due) - self._clock.now()).total_seconds() if due else 0.0
+            if until <= 0:
+                return 0.0
+            sleep_s = min(sleep_s, until + WAKE_LATE_S)
         if self._draining:
-            return False
+            return sleep_s
         try:
             if self._look_outside:
                 self._look_outside = self._engine.changed_outside()
-            return self._look_outside or self._maintenance.due()
+            asked_s = 0.0 if self._look_outside else self._maintenance.sleep_s()
         except Exception as error:
             if self._engine.fault(error) is None:
                 raise
-            return True  # a transaction will meet the same fault, and deal with it
+            return 0.0  # a transaction will meet the same fault, and deal with it
+        return min(sleep_s, asked_s + WAKE_LATE_S) if asked_s > 0 else 0.0

@@ -47,12 +47,20 @@ class FileWatch:
         """Look at all files; raises FileGone."""
         self.look_after_sync()
         for path, identity in self._others.items():
-            if _identity(self._stat(path)) != identity:
+            try:
+                found = _identity(Path(path).stat())
+            except FileNotFoundError:
+                raise self._removed(path) from None
+            if found != identity:
                 raise self._replaced(path)
 
     def look_after_sync(self) -> None:
         """Look whether what was just synced is where it will be sought; raises FileGone."""
-        found = self._stat(self._database)
+        try:
+            found = os.stat(self._database)  # noqa: PTH116 - asked after each sync, and twice as fast
+            beside = os.stat(self._log)  # noqa: PTH116
+        except FileNotFoundError as error:
+            raise self._removed(error.filename) from None
         if (found.st_dev, found.st_ino) != self._seen:
             raise self._replaced(self._database)
         if not found.st_size:
@@ -60,19 +68,12 @@ class FileWatch:
                 f"{self._database} was cut to 0 bytes while the server used it. Restore a backup.",
                 only_log=False,
             )
-        beside = self._stat(self._log)
         if (beside.st_dev, beside.st_ino) != self._log_seen:
             if not beside.st_size:  # whoever opened the database since made a new one, to read only
                 raise self._removed(self._log)
             raise self._replaced(self._log)
         if found.st_mtime_ns != self._written_ns:
             self._note_written(found.st_mtime_ns)
-
-    def _stat(self, path: str) -> os.stat_result:
-        try:
-            return os.stat(path)  # noqa: PTH116 - asked after each sync, and twice as fast
-        except FileNotFoundError:
-            raise self._removed(path) from None
 
     def _removed(self, path: str) -> FileGone:
         return FileGone(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Never
 
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import CHECKPOINT_PAGES_MIN, PAGE_BYTES
@@ -139,31 +140,36 @@ class SQLiteEngine:
 
     def confirm(self) -> None:
         """Look whether the files that a commit wrote to are still there by their names; raises FileGone."""
-        if self._watch is not None:
-            self._looked(self._watch.look_after_sync)
+        if self._watch is None:
+            return
+        try:
+            self._watch.look_after_sync()
+        except FileGone as gone:
+            self._save_log(gone)
 
     def _look_at_files(self) -> None:
         """Look, each second, whether the files are where they were."""
         now = self._clock.monotonic()
-        if self._watch is not None and now >= self._look_at:
-            self._looked(self._watch.look)
-            self._look_at = now + LOOK_S
-
-    def _looked(self, look: Callable[[], None]) -> None:
-        """Look at the files; if only the log was removed, save what it held, as nobody else can any more."""
+        if self._watch is None or now < self._look_at:
+            return
         try:
-            look()
+            self._watch.look()
         except FileGone as gone:
-            if not gone.only_log:
-                raise
-            busy, frames, copied = self._execute("PRAGMA wal_checkpoint(FULL)").fetchone()
-            if busy or frames != copied:
-                raise
-            raise FileGone(
-                f"{self.path}-wal was removed while the server used it. All that it held was copied into the"
-                " database in time: the server can be started again.",
-                only_log=True,
-            ) from gone
+            self._save_log(gone)
+        self._look_at = now + LOOK_S
+
+    def _save_log(self, gone: FileGone) -> Never:
+        """Raise FileGone; if only the log was removed, save what it held, as nobody else can any more."""
+        if not gone.only_log:
+            raise gone
+        busy, frames, copied = self._execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+        if busy or frames != copied:
+            raise gone
+        raise FileGone(
+            f"{self.path}-wal was removed while the server used it. All that it held was copied into the"
+            " database in time: the server can be started again.",
+            only_log=True,
+        ) from gone
 
     def rollback(self) -> None:
         """Undo the unit, if it is still open, and forget all that lives in memory."""

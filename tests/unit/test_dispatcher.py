@@ -322,9 +322,9 @@ async def test_one_job_whose_time_cannot_be_kept_hurts_no_other(
 async def test_a_stopping_server_does_not_spin(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     await bench.ask(CreateJob(name="a"))
     monkeypatch.setattr(bench.dispatcher._maintenance, "sleep_s", lambda: 0.0)
-    assert bench.dispatcher._sleep_s() < 1
+    assert bench.dispatcher._due_in_s() < 1
     bench.dispatcher._draining = True
-    assert bench.dispatcher._sleep_s() >= SLEEP_S_MAX, "what time asks for is left to the next server"
+    assert bench.dispatcher._due_in_s() >= SLEEP_S_MAX, "what time asks for is left to the next server"
 
 
 async def test_a_fault_of_the_database_while_nobody_asks_for_anything_is_got_over(
