@@ -185,10 +185,11 @@ TURN_S = 0.001
 """Seconds that a thread may compute before another has its turn: Python's own 5 ms are several commits."""
 
 QUICK_COMMIT_S = 0.002
-"""Seconds of a commit that does not keep the event loop noticeably: a handful of requests takes as long."""
+"""Seconds of a usual commit that does not keep the event loop noticeably: a few requests take as long."""
 
-QUICK_COMMITS = 100
-"""Commits in a row that have to be quick before the loop does one itself; a slow one counts them anew."""
+QUICK_COMMITS = 10
+"""Commits that the usual time of one is averaged over: the loop does them itself where that is quick. A log
+that is copied now and then does not count for long, a disk that is slow does at once."""
 
 QUICK_COMMANDS_MAX = 16
 """Commands of a commit that the loop does itself: with more of them many clients are there, and the loop can

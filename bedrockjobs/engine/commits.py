@@ -31,8 +31,8 @@ class Commits:
         self._clock = clock
         self._given: SimpleQueue[tuple[Callable[[], None], Then] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="commit", daemon=True)
-        self._slow = QUICK_COMMITS if waits_for_disk else 0
-        """How many commits must be quick before one is done in the loop."""
+        self._usual_s = QUICK_COMMITS * QUICK_COMMIT_S if waits_for_disk else 0.0
+        """What a commit has taken of late."""
         self.start = self._thread.start
         """Start the thread."""
         self.is_alive = self._thread.is_alive
@@ -40,7 +40,7 @@ class Commits:
 
     def do(self, commit: Callable[[], None], then: Then, *, commands: int) -> None:
         """Commit so many commands, and tell ``then``: before this returns where it was done in the loop."""
-        if self._slow or commands > QUICK_COMMANDS_MAX:
+        if self._usual_s > QUICK_COMMIT_S or commands > QUICK_COMMANDS_MAX:
             self._given.put((commit, then))
         else:
             self._end(then, *self._timed(commit))
@@ -65,8 +65,5 @@ class Commits:
         return self._clock.monotonic() - begun, failure
 
     def _end(self, then: Then, took_s: float, failure: Exception | None) -> None:
-        if took_s > QUICK_COMMIT_S:
-            self._slow = QUICK_COMMITS
-        elif self._slow:
-            self._slow -= 1
+        self._usual_s += (took_s - self._usual_s) / QUICK_COMMITS
         then(took_s, failure)
