@@ -67,7 +67,7 @@ def next_after(job: Job, moment: str) -> str:
     return _next_after(job.repeat, moment[:19])  # ticks have whole seconds
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=512)
 def _next_after(repeat: str, moment: str) -> str:
     try:
         return repeats.next_run(repeat, scheduled="", started="", finished=moment) or repeats.NEVER
