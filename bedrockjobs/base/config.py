@@ -307,6 +307,9 @@ LIST_MAX = 1_000
 SCHEDULES_PER_SYNC_MAX = 10_000
 """Schedules of one source: to read as many takes 0.2 s, all else of it is done in slices."""
 
+PAGE_SLICE = 10
+"""Rows of a page that are made in one turn of the event loop: half a millisecond."""
+
 SLICE = 200
 """Rows or schedules that are dealt with before others have a turn, where a command is long: some 10 ms."""
 

@@ -7,8 +7,10 @@ heard, and answered where they do not need the writer.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from contextvars import copy_context
+from typing import Generic, TypeVar, cast
 
 from greenlet import getcurrent, greenlet
 
@@ -66,9 +68,23 @@ def give_turn() -> None:
         current.parent.switch()
 
 
-def in_turns(items: Iterable[T]) -> Iterator[T]:
-    """Yield items, and let others have a turn after each slice of them."""
+def in_turns(items: Iterable[T], each: int = SLICE) -> Iterator[T]:
+    """Yield items, and let others have a turn after ``each`` of them."""
     for count, item in enumerate(items, 1):
         yield item
-        if not count % SLICE:
+        if not count % each:
             give_turn()
+
+
+async def done_in_turns(work: Callable[[], T]) -> T:
+    """Do some work that gives turns, and let other tasks go on in them; return its result.
+
+    The work sees a copy of the context variables. Raises what the work raises.
+    """
+    stack = _Stack(work)
+    stack.gr_context = copy_context()
+    result = stack.switch()
+    while not stack.dead:
+        await asyncio.sleep(0)
+        result = stack.switch()
+    return cast(T, result)

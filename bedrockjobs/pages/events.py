@@ -32,7 +32,7 @@ async def events(site: Site, request: web.Request) -> web.StreamResponse:
         pattern=wanted.name,
         limit=ROWS,
     )
-    return site.show(
+    return await site.show(
         request,
         "events.html",
         title="Events",

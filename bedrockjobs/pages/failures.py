@@ -59,7 +59,7 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
     given = {name: request.query.get(name, "") for name in _FILTERS}
     wanted = {"name": given["name"]} if given["name"] else {}
     asked = ListJobs.read({**wanted, "after": given["before"] or "0"})
-    return site.show(
+    return await site.show(
         request,
         "failures.html",
         title="Failures",

@@ -59,7 +59,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
         raise NotFound("No job with this jobID", f"there is no job {job_id}, and nothing is known of one")
     shown = dict.fromkeys(_PERHAPS) if members else {}
     shown |= {key: json.loads(text) for key, text in (members or {}).items() if key != "data"}
-    return site.show(
+    return await site.show(
         request,
         "job.html",
         title=f"Job {job_id}",

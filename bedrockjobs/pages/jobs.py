@@ -73,7 +73,7 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of jobs, the newest first."""
     asked = _asked(request)
     found = await site.service.views.find.jobs(**asked.search(), limit=ROWS)
-    return site.show(
+    return await site.show(
         request,
         "jobs.html",
         title="Jobs",

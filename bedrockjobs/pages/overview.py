@@ -57,7 +57,7 @@ async def overview(site: Site, request: web.Request) -> web.StreamResponse:
     found = await site.service.views.standings.overview()
     rows = await _steps(site, chosen)
     sums = {name: sum(row[name] for row in rows) for name in _SERIES}
-    return site.show(
+    return await site.show(
         request,
         "overview.html",
         title="Overview",

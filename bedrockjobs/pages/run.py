@@ -67,7 +67,7 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
         log = await _page(site, wanted.run_id, after, LINES_SHOWN)
     else:
         log, after = await tail(site, wanted.run_id, LINES_SHOWN)
-    return site.show(
+    return await site.show(
         request,
         "run.html",
         title=f"Run {wanted.run_id} of {found['name']}",

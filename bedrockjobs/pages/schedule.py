@@ -61,7 +61,7 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
         for tick in stamps(next_ticks(row["repeat"], site.now()), NEXT_SHOWN)
     ]
     bars, longest_s = _bars(runs)
-    return site.show(
+    return await site.show(
         request,
         "schedule.html",
         title=row["name"],

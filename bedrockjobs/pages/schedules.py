@@ -19,7 +19,7 @@ async def schedules(site: Site, request: web.Request) -> web.StreamResponse:
     given = {name: request.query[name] for name in _FILTERS if request.query.get(name)}
     rows = (await site.ask(ListSchedules.read({**given, "limit": ROWS + 1})))["schedules"]
     shown = rows[:ROWS]
-    return site.show(
+    return await site.show(
         request,
         "schedules.html",
         title="Schedules",

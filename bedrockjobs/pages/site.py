@@ -99,11 +99,11 @@ class Site:
                 return await page(self, request)
             except CommandError as error:
                 status = _STATUS.get(error.code, 500)
-                return self.show(request, "error.html", status=status, title=error.reason, error=error)
+                return await self.show(request, "error.html", status=status, title=error.reason, error=error)
 
         return web.get(path, answer)
 
-    def show(
+    async def show(
         self, request: web.Request, template: str, *, title: str, status: int = 200, **context: Any
     ) -> web.Response:
         """Return a page made of a template; beside ``context`` templates know root, link, here and static."""
@@ -129,7 +129,7 @@ class Site:
             "path": "/".join(request.rel_url.raw_path.split("/")[-depth - 1 :]),
             "now": self.service.status()["now"],
         }
-        text = self._templates.page(template, values)
+        text = await self._templates.page(template, values)
         headers = {**HEADERS, "Cache-Control": "no-store"}
         return web.Response(text=text, status=status, content_type="text/html", headers=headers)
 

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import cache
+from contextvars import ContextVar
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from jinja2.runtime import Context
 
+from bedrockjobs.base.config import PAGE_SLICE
+from bedrockjobs.base.turns import done_in_turns, in_turns
 from bedrockjobs.pages import words
 
 _FOLDER = Path(__file__).parent / "templates"
+
+
+_in_use: ContextVar[list[_Values]] = ContextVar("in_use")
+"""What the page that is being made was given."""
 
 
 class _Values(Context):
@@ -26,7 +33,7 @@ class _Values(Context):
 
     def __init__(self, environment: Templates, *given: Any, **named: Any) -> None:
         super().__init__(environment, *given, **named)
-        environment.in_use.append(self)
+        _in_use.get().append(self)
 
 
 class Templates(jinja2.Environment):
@@ -44,11 +51,9 @@ class Templates(jinja2.Environment):
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self.filters.update(words.FILTERS)
+        self.filters.update(words.FILTERS, in_turns=partial(in_turns, each=PAGE_SLICE))
         self.globals.update(words.GLOBALS)
         self._prepared = False
-        self.in_use: list[_Values] = []
-        """What the page that is being made was given."""
 
     async def prepare(self) -> None:
         """Compile all templates, once: a quarter of a second that the event loop is not kept for."""
@@ -60,19 +65,24 @@ class Templates(jinja2.Environment):
         for name in self.list_templates():
             self.get_template(name)
 
-    def page(self, name: str, values: Mapping[str, Any]) -> str:
-        """Return a page made of a template.
+    async def page(self, name: str, values: Mapping[str, Any]) -> str:
+        """Return a page made of a template; the event loop serves others between its rows."""
+        return await done_in_turns(partial(self._page, name, values))
+
+    def _page(self, name: str, values: Mapping[str, Any]) -> str:
+        """Make a page, and let go of the values.
 
         A template and its macros hold each other in a circle, and with them the values: up to 16 MiB of jobs
         for each look at a page, until the collector comes. So they are told to let go.
         """
+        in_use: list[_Values] = []
+        _in_use.set(in_use)
         try:
             return self.get_template(name).render(values)
         finally:
-            for each in self.in_use:
+            for each in in_use:
                 each.vars.clear()
                 each.parent = {}
-            self.in_use.clear()
 
 
 @cache

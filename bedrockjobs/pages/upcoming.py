@@ -55,7 +55,7 @@ async def upcoming(site: Site, request: web.Request) -> web.StreamResponse:
         reached = end = min(schedules[-1].next_run[:19], end)
     ticks = _page(schedules, now, _cursor(after), end)
     shown = ticks[:TICKS_SHOWN]
-    return site.show(
+    return await site.show(
         request,
         "upcoming.html",
         title="Upcoming",

@@ -29,7 +29,7 @@ async def workers(site: Site, request: web.Request) -> web.StreamResponse:
     ]
     shown = fitting[:ROWS]
     runs = (await site.ask(ListRuns(status="running", limit=LIST_MAX)))["runs"] if shown else []
-    return site.show(
+    return await site.show(
         request,
         "workers.html",
         title="Workers",
