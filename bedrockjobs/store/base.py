@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from bedrockjobs.job.rows import Job
-from bedrockjobs.job.take_request import Names, TakeRequest
+from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.side_tables import Records
 
@@ -51,8 +51,8 @@ class Plan:
     """Names of which all jobs matter: ``unique``, or a command that is given by name."""
     keys: tuple[str, ...] = ()
     """Idempotency keys."""
-    takes: tuple[tuple[Names, int], ...] = ()
-    """What is asked for, and how many jobs of it at the most."""
+    takes: tuple[TakeRequest, ...] = ()
+    """What is asked for."""
     new_jobs: int = 0
     """jobIDs to draw."""
     new_runs: int = 0
@@ -137,6 +137,10 @@ class Unit(Protocol):
 
     def job(self, job_id: int) -> Job | None:
         """Return a job, or None; raises RowDamaged, as do the lists of jobs by family and by name."""
+        ...
+
+    def shown(self, job_id: int) -> Job | None:
+        """Return a job that is only shown, or None: no engine locks it. Raises RowDamaged."""
         ...
 
     def save(self, job: Job) -> None:

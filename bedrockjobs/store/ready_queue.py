@@ -23,7 +23,7 @@ from bedrockjobs.store.base import Held
 from bedrockjobs.store.groups import NamedGroup, groups
 from bedrockjobs.store.lock_history import LockHistory
 from bedrockjobs.store.pattern_index import Group, PatternIndex
-from bedrockjobs.store.records import SQLiteRecords
+from bedrockjobs.store.records import TableRecords
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
 GROUPS_FREED_MAX = 100
@@ -45,7 +45,7 @@ class ReadyQueue:
         self,
         connection: sqlite3.Connection,
         job: Callable[[int], Job | None],
-        records: SQLiteRecords,
+        records: TableRecords,
         settings: Settings,
     ) -> None:
         """Look in the database of the writer's ``connection``; ``job`` returns a row."""

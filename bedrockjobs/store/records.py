@@ -6,9 +6,9 @@ Operations of the open transaction. Nothing here decides anything; moments are p
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any, Protocol
 
 from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
@@ -21,7 +21,7 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
 from bedrockjobs.job.rows import EventRow, PauseRow, RunRow, TickRow
-from bedrockjobs.store.statements import RECORDS as SQL
+from bedrockjobs.store.statements import RECORDS
 
 TRIM_EVERY = 10
 """A history is trimmed when it may be over its limit by a part of so many."""
@@ -37,13 +37,26 @@ LOOKED_AT_MAX = 1_000
 """Runs with output, and ledgers, that one look goes through."""
 
 
-class SQLiteRecords:
-    """What the server keeps beside the jobs."""
+class Connection(Protocol):
+    """What does the statements."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        """Use the writer's connection."""
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
+        """Do a statement; what it returns yields the rows that were found."""
+        ...
+
+    def executemany(self, sql: str, rows: Sequence[Sequence[Any]], /) -> Any:
+        """Do a statement for each row."""
+        ...
+
+
+class TableRecords:
+    """What the server keeps beside the jobs, in the tables of the schema."""
+
+    def __init__(self, connection: Connection, statements: Mapping[str, str] = RECORDS) -> None:
+        """Use the writer's connection; ``statements`` are those of ``records.sql`` as it understands them."""
         self._execute = connection.execute
         self._connection = connection
+        self._sql = statements
         self._ended: dict[tuple[str, bool], int] = {}
         self._entered: dict[int, int] = {}
         self._cleaned = (0, 0)
@@ -70,7 +83,7 @@ class SQLiteRecords:
     def open_run(self, run: RunRow) -> None:
         """Add a run in progress."""
         self._execute(
-            SQL["insert_run"],
+            self._sql["insert_run"],
             (
                 run.run_id, run.job_id, run.name, run.attempt, run.cause, run.scheduled_for, run.started,
                 run.worker, run.host, run.pid, run.lease,
@@ -79,13 +92,13 @@ class SQLiteRecords:
 
     def run(self, run_id: int) -> RunRow | None:
         """Return a run, or None."""
-        found = self._execute(SQL["run_by_id"], (run_id,)).fetchone()
+        found = self._execute(self._sql["run_by_id"], (run_id,)).fetchone()
         return None if found is None else RunRow._make(found)
 
     def end_run(self, run: RunRow, *, keep_success: int, keep_fail: int) -> None:
         """Write the end of a run, and forget the oldest of its name beyond what is to be kept."""
         self._execute(
-            SQL["end_run"],
+            self._sql["end_run"],
             (run.status, run.ended, run.exit_code, run.error, run.result, run.output, run.run_id),
         )
         good = run.status == "success"
@@ -93,7 +106,7 @@ class SQLiteRecords:
         most = keep + keep // TRIM_EVERY
         count = self._ended.get((run.name, good), most) + 1  # one that is not known is trimmed
         if count > most:
-            self._execute(SQL["trim_successes" if good else "trim_failures"], (run.name, keep))
+            self._execute(self._sql["trim_successes" if good else "trim_failures"], (run.name, keep))
             count = keep
         if len(self._ended) >= COUNTED_MAX:
             self._ended.clear()
@@ -101,51 +114,51 @@ class SQLiteRecords:
 
     def stop_run(self, run_id: int, stop: str) -> None:
         """Note what a run's worker is to be told."""
-        self._execute(SQL["stop_run"], (stop, run_id))
+        self._execute(self._sql["stop_run"], (stop, run_id))
 
     def set_progress(self, run_id: int, progress: str) -> None:
         """Note how far a run is, as JSON text."""
-        self._execute(SQL["progress_of_run"], (progress, run_id))
+        self._execute(self._sql["progress_of_run"], (progress, run_id))
 
     def delete_run(self, run_id: int) -> None:
         """Forget a run that never began."""
-        self._execute(SQL["delete_run"], (run_id,))
+        self._execute(self._sql["delete_run"], (run_id,))
 
     def open_runs(self) -> list[tuple[int, int, str, int, str]]:
         """Return runID, jobID, worker, lease and stop of each run in progress."""
-        return list(self._execute(SQL["open_runs"]))
+        return list(self._execute(self._sql["open_runs"]))
 
     # --- output ------------------------------------------------------------------------------------------
 
     def last_seq(self, run_id: int) -> int:
         """Return the number of a run's last line, 0 without any."""
-        return int(self._execute(SQL["last_seq"], (run_id,)).fetchone()[0] or 0)
+        return int(self._execute(self._sql["last_seq"], (run_id,)).fetchone()[0] or 0)
 
     def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
         """Add lines: number, moment, stream, text."""
-        self._connection.executemany(SQL["append_line"], [(run_id, *line) for line in lines])
+        self._connection.executemany(self._sql["append_line"], [(run_id, *line) for line in lines])
 
     def last_lines(self, run_id: int, count: int) -> str:
         """Return a run's last lines as a JSON array."""
         if not count:
             return "[]"
-        found = [row[0] for row in self._execute(SQL["last_lines"], (run_id, count))]
+        found = [row[0] for row in self._execute(self._sql["last_lines"], (run_id, count))]
         return json.dumps(found[::-1], ensure_ascii=False, separators=(",", ":"))
 
     # --- ticks -------------------------------------------------------------------------------------------
 
     def last_tick(self, job_id: int) -> TickRow | None:
         """Return the newest row of a schedule's ledger."""
-        found = self._execute(SQL["last_tick"], (job_id,)).fetchone()
+        found = self._execute(self._sql["last_tick"], (job_id,)).fetchone()
         return None if found is None else TickRow._make(found)
 
     def put_tick(self, row: TickRow) -> None:
         """Write a row of the ledger, and now and then forget the oldest ones."""
-        self._execute(SQL["put_tick"], row)
+        self._execute(self._sql["put_tick"], row)
         most = TICK_ROWS_MAX // TRIM_EVERY
         count = self._entered.get(row.job_id, most) + 1
         if count > most:
-            self._execute(SQL["trim_ticks"], (row.job_id, TICK_ROWS_MAX))
+            self._execute(self._sql["trim_ticks"], (row.job_id, TICK_ROWS_MAX))
             count = 0
         if len(self._entered) >= COUNTED_MAX:
             self._entered.clear()
@@ -153,29 +166,29 @@ class SQLiteRecords:
 
     def delete_tick(self, row: TickRow) -> None:
         """Take a row out of the ledger."""
-        self._execute(SQL["delete_tick"], (row.job_id, row.tick))
+        self._execute(self._sql["delete_tick"], (row.job_id, row.tick))
 
     def delete_ticks(self, job_id: int) -> None:
         """Forget a schedule's ledger."""
-        self._execute(SQL["delete_ticks"], (job_id,))
+        self._execute(self._sql["delete_ticks"], (job_id,))
 
     # --- keys --------------------------------------------------------------------------------------------
 
     def job_of_key(self, key: str, since: str) -> int | None:
         """Return the job that a key was used for after ``since``."""
-        found = self._execute(SQL["job_of_key"], (key, since)).fetchone()
+        found = self._execute(self._sql["job_of_key"], (key, since)).fetchone()
         return None if found is None else int(found[0])
 
     def put_key(self, key: str, job_id: int, now: str) -> None:
         """Remember a key."""
-        self._execute(SQL["put_key"], (key, job_id, now))
+        self._execute(self._sql["put_key"], (key, job_id, now))
 
     # --- pauses and drains -------------------------------------------------------------------------------
 
     def pauses(self) -> tuple[PauseRow, ...]:
         """Return what is paused."""
         if self._pauses is None:
-            self._pauses = tuple(PauseRow._make(row) for row in self._execute(SQL["all_pauses"]))
+            self._pauses = tuple(PauseRow._make(row) for row in self._execute(self._sql["all_pauses"]))
         return self._pauses
 
     def pause_of(self, name: str) -> PauseRow | None:
@@ -184,51 +197,51 @@ class SQLiteRecords:
 
     def put_pause(self, pause: PauseRow) -> None:
         """Pause a pattern."""
-        self._execute(SQL["put_pause"], pause)
+        self._execute(self._sql["put_pause"], pause)
         self._pauses = None
 
     def delete_pause(self, pattern: str) -> None:
         """Resume a pattern."""
-        self._execute(SQL["delete_pause"], (pattern,))
+        self._execute(self._sql["delete_pause"], (pattern,))
         self._pauses = None
 
     def drains(self) -> frozenset[str]:
         """Return the workers that are drained."""
         if self._drains is None:
-            self._drains = frozenset(row[0] for row in self._execute(SQL["all_drains"]))
+            self._drains = frozenset(row[0] for row in self._execute(self._sql["all_drains"]))
         return self._drains
 
     def put_drain(self, worker: str, by: str, now: str) -> None:
         """Drain a worker."""
-        self._execute(SQL["put_drain"], (worker, by, now))
+        self._execute(self._sql["put_drain"], (worker, by, now))
         self._drains = None
 
     def delete_drain(self, worker: str) -> None:
         """Let a worker take jobs again."""
-        self._execute(SQL["delete_drain"], (worker,))
+        self._execute(self._sql["delete_drain"], (worker,))
         self._drains = None
 
     # --- minutes -----------------------------------------------------------------------------------------
 
     def add_minute(self, minute: str, counts: Sequence[int]) -> None:
         """Write what was done in a minute, in the order of the table."""
-        self._execute(SQL["add_minute"], (minute, *counts))
+        self._execute(self._sql["add_minute"], (minute, *counts))
 
     # --- events ------------------------------------------------------------------------------------------
 
     def add_event(self, at: str, event: EventRow) -> None:
         """Tell what happened at a stamp."""
-        self._execute(SQL["add_event"], (at, *event))
+        self._execute(self._sql["add_event"], (at, *event))
 
     # --- what is too old ---------------------------------------------------------------------------------
 
     def drop_old(self, moment: datetime) -> bool:
         """Forget some of what is too old at a moment; return whether there is more of it."""
         now = stamp_ms(moment)
-        self._execute(SQL["trim_keys"], (after_seconds(now, -KEYS_KEPT_S), CLEANED_MAX))
-        self._execute(SQL["trim_runs"], (RUNS_KEPT_MAX, CLEANED_MAX))
-        self._execute(SQL["trim_events"], (EVENTS_KEPT_MAX,))
-        self._execute(SQL["trim_minutes"], (after_seconds(stamp(moment), -STATS_KEPT_S),))
+        self._execute(self._sql["trim_keys"], (after_seconds(now, -KEYS_KEPT_S), CLEANED_MAX))
+        self._execute(self._sql["trim_runs"], (RUNS_KEPT_MAX, CLEANED_MAX))
+        self._execute(self._sql["trim_events"], (EVENTS_KEPT_MAX,))
+        self._execute(self._sql["trim_minutes"], (after_seconds(stamp(moment), -STATS_KEPT_S),))
         self._cleaned = (self._drop_ledgers(self._cleaned[0]), self._drop_output(self._cleaned[1], now))
         return any(self._cleaned)
 
@@ -236,19 +249,19 @@ class SQLiteRecords:
         """Forget the output of runs that ended long ago; return the run to go on after, 0 at the end."""
         ended_before = after_seconds(now, -OUTPUT_KEPT_S)
         for _ in range(LOOKED_AT_MAX):
-            found = self._execute(SQL["next_run_with_output"], (after,)).fetchone()
+            found = self._execute(self._sql["next_run_with_output"], (after,)).fetchone()
             if found is None:
                 return 0
             after = found[0]
             run = self.run(after)
             if run is None or (run.ended and run.ended <= ended_before):
-                self._execute(SQL["delete_output"], (after,))
+                self._execute(self._sql["delete_output"], (after,))
         return after
 
     def _drop_ledgers(self, after: int) -> int:
         """Forget the ledgers of jobs that are gone; return the jobID to go on after, 0 at the end."""
         for _ in range(LOOKED_AT_MAX):
-            found = self._execute(SQL["next_ledger"], (after,)).fetchone()
+            found = self._execute(self._sql["next_ledger"], (after,)).fetchone()
             if found is None:
                 return 0
             after = found[0]

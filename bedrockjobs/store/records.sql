@@ -1,4 +1,5 @@
--- Every statement on the tables beside jobs that is done in a transaction, each with a name and a sentence.
+-- Every statement on the tables beside jobs that is done in a transaction, each with a name and a sentence. SQLite
+-- and PostgreSQL are given the same text.
 
 -- name: insert_run
 -- Open a run.
@@ -33,12 +34,12 @@ SELECT runID, jobID, worker, lease, stop FROM runs WHERE status = 'running' ORDE
 -- name: trim_successes
 -- Forget all but the last successes of a name.
 DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ? AND status = 'success'
-    ORDER BY runID DESC LIMIT -1 OFFSET ?);
+    ORDER BY runID DESC LIMIT 1000000000 OFFSET ?);
 
 -- name: trim_failures
 -- Forget all but the last other ends of a name.
 DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ? AND status NOT IN ('success', 'running')
-    ORDER BY runID DESC LIMIT -1 OFFSET ?);
+    ORDER BY runID DESC LIMIT 1000000000 OFFSET ?);
 
 -- name: last_seq
 -- The number of a run's last line of output.
@@ -77,8 +78,9 @@ SELECT jobID, tick, until, count, outcome, reason, late, runID FROM ticks WHERE 
 
 -- name: put_tick
 -- Write a row of the ledger.
-INSERT OR REPLACE INTO ticks (jobID, tick, until, count, outcome, reason, late, runID)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO ticks (jobID, tick, until, count, outcome, reason, late, runID) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (jobID, tick) DO UPDATE SET until = excluded.until, count = excluded.count,
+        outcome = excluded.outcome, reason = excluded.reason, late = excluded.late, runID = excluded.runID;
 
 -- name: trim_ticks
 -- Forget all but the last rows of a schedule's ledger.
@@ -99,7 +101,8 @@ SELECT jobID FROM keys WHERE key = ? AND created > ?;
 
 -- name: put_key
 -- Remember an idempotency key.
-INSERT OR REPLACE INTO keys (key, jobID, created) VALUES (?, ?, ?);
+INSERT INTO keys (key, jobID, created) VALUES (?, ?, ?)
+    ON CONFLICT (key) DO UPDATE SET jobID = excluded.jobID, created = excluded.created;
 
 -- name: trim_keys
 -- Forget old idempotency keys.
@@ -111,7 +114,9 @@ SELECT pattern, by, reason, since, until FROM pauses ORDER BY pattern;
 
 -- name: put_pause
 -- Pause a pattern.
-INSERT OR REPLACE INTO pauses (pattern, by, reason, since, until) VALUES (?, ?, ?, ?, ?);
+INSERT INTO pauses (pattern, by, reason, since, until) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (pattern) DO UPDATE SET by = excluded.by, reason = excluded.reason, since = excluded.since,
+        until = excluded.until;
 
 -- name: delete_pause
 -- Resume a pattern.
@@ -123,7 +128,8 @@ SELECT worker FROM drains;
 
 -- name: put_drain
 -- Drain a worker.
-INSERT OR REPLACE INTO drains (worker, by, since) VALUES (?, ?, ?);
+INSERT INTO drains (worker, by, since) VALUES (?, ?, ?)
+    ON CONFLICT (worker) DO UPDATE SET by = excluded.by, since = excluded.since;
 
 -- name: delete_drain
 -- Let a worker take jobs again.
@@ -133,10 +139,11 @@ DELETE FROM drains WHERE worker = ?;
 -- Write what was done in a minute, beside what a server before this one did in it.
 INSERT INTO stats (minute, created, taken, finished, failed, retried, lost, waits, waitMs)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (minute) DO UPDATE SET created = created + excluded.created, taken = taken + excluded.taken,
-        finished = finished + excluded.finished, failed = failed + excluded.failed,
-        retried = retried + excluded.retried, lost = lost + excluded.lost, waits = waits + excluded.waits,
-        waitMs = waitMs + excluded.waitMs;
+    ON CONFLICT (minute) DO UPDATE SET created = stats.created + excluded.created,
+        taken = stats.taken + excluded.taken, finished = stats.finished + excluded.finished,
+        failed = stats.failed + excluded.failed, retried = stats.retried + excluded.retried,
+        lost = stats.lost + excluded.lost, waits = stats.waits + excluded.waits,
+        waitMs = stats.waitMs + excluded.waitMs;
 
 -- name: trim_minutes
 -- Forget old minutes.

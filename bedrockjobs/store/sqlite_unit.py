@@ -22,7 +22,7 @@ from bedrockjobs.store.faults import RowDamaged, StoreBroken, StoreBusy, StoreDa
 from bedrockjobs.store.guarded import is_damage
 from bedrockjobs.store.identifiers import Identifiers
 from bedrockjobs.store.ready_queue import ReadyQueue
-from bedrockjobs.store.records import SQLiteRecords
+from bedrockjobs.store.records import TableRecords
 from bedrockjobs.store.row_cache import RowCache
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
@@ -80,7 +80,7 @@ class SQLiteUnit:
         self._rows = RowCache()
         self._facts = Facts(self._execute)
         self.identifiers = Identifiers(self._execute, lambda job_id: self._found(job_id) is not None)
-        self.records = SQLiteRecords(connection)
+        self.records = TableRecords(connection)
         """The tables beside jobs."""
         self.ready = ReadyQueue(connection, self._found, self.records, settings)
         """The queued jobs."""
@@ -173,6 +173,8 @@ class SQLiteUnit:
         if type(job) is DamagedJob:
             raise RowDamaged(job)
         return job
+
+    shown = job
 
     def _found(self, job_id: int) -> Job | None:
         job = self._rows.get(job_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from bedrockjobs.base.config import PRIORITIES
@@ -64,14 +65,18 @@ MARKS = {
 """What the marks in the files of statements stand for, in the order in which they are put in."""
 
 
-def _read(file: str) -> dict[str, str]:
-    text = Path(__file__).with_name(file).read_text()
+def read_statements(path: Path, fill: Callable[[str], str] = str) -> dict[str, str]:
+    """Return the statements of a file by their names, with all marks filled in, those of ``fill`` first."""
     found: dict[str, str] = {}
-    for part in text.split("-- name: ")[1:]:
+    for part in path.read_text().split("-- name: ")[1:]:
         name, _, body = part.partition("\n")
         body = "\n".join(line for line in body.splitlines() if not line.startswith("--")).strip().rstrip(";")
-        found[name.strip()] = _filled(body)
+        found[name.strip()] = _filled(fill(body))
     return found
+
+
+def _read(file: str) -> dict[str, str]:
+    return read_statements(Path(__file__).with_name(file))
 
 
 _OLDEST = (

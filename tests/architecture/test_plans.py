@@ -10,11 +10,18 @@ import pytest
 from bedrockjobs import commands as c
 from bedrockjobs.engine import unit
 from bedrockjobs.engine.handlers.registry import PLANS, plan_of
-from bedrockjobs.job.take_request import names_from
+from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.base import Plan
 
 assert unit.HANDLERS
 WRITTEN = [kind for kind in c.ALL if kind.where == "writer"]
+
+
+def asked(name: str) -> Names:
+    """Return what a GetJob of a name asks for."""
+    names = names_from(name, None)
+    assert names is not None
+    return names
 
 
 def test_every_command_of_the_writer_has_a_plan_and_no_other() -> None:
@@ -43,13 +50,13 @@ def test_the_example_of_each_has_a_plan_that_says_something(kind: type[c.Command
         (
             c.GetJobs,
             {"name": "a*", "numResults": 5, "worker": "w"},
-            Plan(takes=((names_from("a*", None), 5),), new_runs=5),  # type: ignore[arg-type]
+            Plan(takes=(TakeRequest(asked("a*"), worker="w", limit=5),), new_runs=5),
         ),
-        (c.GetJob, {"name": "a"}, Plan(takes=((names_from("a", None), 1),))),  # type: ignore[arg-type]
+        (c.GetJob, {"name": "a"}, Plan(takes=(TakeRequest(asked("a")),))),
         (
             c.FinishJob,
             {"jobID": 4, "runID": 9, "thenGet": "a"},
-            Plan(jobs=(4,), runs=(9,), takes=((names_from("a", None), 1),)),  # type: ignore[arg-type]
+            Plan(jobs=(4,), runs=(9,), takes=(TakeRequest(asked("a")),)),
         ),
         (c.RequeueJobs, {"jobIDs": [1, 2]}, Plan(jobs=(1, 2))),
         (c.TriggerJob, {"name": "a"}, Plan(names=("a",))),
@@ -63,5 +70,8 @@ def test_a_plan_names_what_is_touched(kind: type[c.Command[Any]], given: dict[st
 
 def _shown(plan: Plan) -> tuple[Plan, list[Any]]:
     """Return a plan without what it takes, and that: names are one object only while they are remembered."""
-    takes = [(names.exact, names.patterns, count) for names, count in plan.takes]
+    takes = [
+        (take.names.exact, take.names.patterns, take.mocked, take.priority, take.worker, take.limit)
+        for take in plan.takes
+    ]
     return replace(plan, takes=()), takes

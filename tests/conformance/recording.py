@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bedrockjobs.base.settings import Compatibility, Settings
+from bedrockjobs.commands import Command
 from bedrockjobs.store.base import Records, Unit
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance.engine import Engine, SQLiteQueue
@@ -45,9 +46,9 @@ class RecordingQueue(SQLiteQueue):
         self.seen: Counter[str] = Counter()
         """How often each member of the seam was used."""
 
-    def begin(self) -> Any:
+    def begin(self, *commands: Command[Any]) -> Any:
         """Open a unit that lets the seam through alone."""
-        return Narrow(super().begin(), offered(Unit), self.seen)
+        return Narrow(super().begin(*commands), offered(Unit), self.seen)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from bedrockjobs.store.base import Plan
 RetryEvent = Literal["retry", "revive", "retry mocked"]
 
 
-@handles(FinishJob, plan=plan_ending)
+@handles(FinishJob, plan=lambda command: plan_ending(command, command.job_priority))
 def finish_job(context: Context, command: FinishJob) -> Answer:
     """End a run well, and take the next job where ``thenGet`` asks for it."""
     then_names(command)
@@ -229,7 +229,7 @@ def _next_time(context: Context, again: Job, job: Job, command: RetryJob) -> Job
     return again._replace(next_run=found or context.now_ms, data=data)
 
 
-@handles(FailJob, plan=plan_ending)
+@handles(FailJob, plan=lambda command: plan_ending(command, command.job_priority))
 def fail_job(context: Context, command: FailJob) -> Answer:
     """End a run badly: the job stays, as FAILED."""
     then_names(command)

@@ -11,7 +11,8 @@ from itertools import chain
 
 from bedrockjobs.commands import GetJob, GetJobs, JobSpec, KillRun, TerminateRun, TriggerJob
 from bedrockjobs.commands.jobs import Ending
-from bedrockjobs.job.take_request import names_from
+from bedrockjobs.commands.take import TakeOptions
+from bedrockjobs.job.take_request import Names, TakeRequest, anonymous, names_from
 from bedrockjobs.store.base import Plan
 
 
@@ -46,18 +47,31 @@ def plan_take(command: GetJob | GetJobs, limit: int) -> Plan:
     names = names_from(command.name, tuple(command.names) if command.names else None)
     if names is None:
         return Plan()
-    return Plan(takes=((names, limit),), new_runs=limit if command.worker else 0)
+    request = request_of(command, names, command.job_priority, limit, "jobs")
+    return Plan(takes=(request,), new_runs=limit if command.worker else 0)
 
 
-def plan_ending(command: Ending) -> Plan:
-    """Return the plan of the end of a run, and of the take that ``thenGet`` adds."""
+def plan_ending(command: Ending, priority: int | None = None) -> Plan:
+    """Return the plan of the end of a run, and of the take of a ``priority`` that ``thenGet`` adds."""
     names = names_from(command.then_get, None) if command.then_get else None
     return Plan(
         jobs=(command.job_id,),
         runs=(command.run_id,) if command.run_id else (),
-        takes=((names, 1),) if names is not None else (),
+        takes=(request_of(command, names, priority, 1, "then"),) if names is not None else (),
         new_runs=1 if names is not None and command.worker else 0,
     )
+
+
+def request_of(
+    command: TakeOptions, names: Names, priority: int | None, limit: int, shape: str
+) -> TakeRequest:
+    """Return what a command asks for."""
+    if command.worker is None and not command.accepts:
+        return anonymous(names, priority, limit, shape, mocked=command.wants_mocked)
+    return TakeRequest(
+        names, command.wants_mocked, priority, command.worker, limit, shape,
+        tuple(sorted(command.accepts)), command.heartbeat, command.host, command.pid,
+    )  # fmt: skip
 
 
 def plan_by_name(command: TriggerJob | TerminateRun | KillRun) -> Plan:

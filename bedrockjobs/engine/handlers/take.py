@@ -17,14 +17,13 @@ from bedrockjobs.base.glob import glob
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.commands import GetJob, GetJobs
 from bedrockjobs.commands.jobs import Ending
-from bedrockjobs.commands.take import TakeOptions
 from bedrockjobs.engine.events import JobsTaken, WorkerAsked
 from bedrockjobs.engine.handlers import runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, Taken
 from bedrockjobs.engine.handlers.failing import break_off, set_aside, stopped
 from bedrockjobs.engine.handlers.families import fail_for_good
 from bedrockjobs.engine.handlers.next_run import original_next_run
-from bedrockjobs.engine.handlers.plans import plan_take
+from bedrockjobs.engine.handlers.plans import plan_take, request_of
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, DueTick
 from bedrockjobs.engine.render import render, shown_options
@@ -32,7 +31,7 @@ from bedrockjobs.job import lifecycle
 from bedrockjobs.job.memory import RETRY_AFTER_KEYS, BeforeTake
 from bedrockjobs.job.placement import placed
 from bedrockjobs.job.rows import DamagedJob, Job
-from bedrockjobs.job.take_request import Names, TakeRequest, anonymous, names_from
+from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.schedule import repeat as repeats
 
 UNCOUNTED_PREFIX = "manual"
@@ -55,16 +54,7 @@ def _request(command: GetJob | GetJobs, limit: int, shape: str) -> TakeRequest:
     names = names_from(command.name, tuple(command.names) if command.names else None)
     if names is None:
         raise BadArguments("Missing name", "name: expected a pattern, a comma list of names, or names")
-    return _asked(command, names, command.job_priority, limit, shape)
-
-
-def _asked(command: TakeOptions, names: Names, priority: int | None, limit: int, shape: str) -> TakeRequest:
-    if command.worker is None and not command.accepts:
-        return anonymous(names, priority, limit, shape, mocked=command.wants_mocked)
-    return TakeRequest(
-        names, command.wants_mocked, priority, command.worker, limit, shape,
-        tuple(sorted(command.accepts)), command.heartbeat, command.host, command.pid,
-    )  # fmt: skip
+    return request_of(command, names, command.job_priority, limit, shape)
 
 
 def then_get(context: Context, command: Ending, priority: int | None) -> Answer:
@@ -72,7 +62,7 @@ def then_get(context: Context, command: Ending, priority: int | None) -> Answer:
     names = then_names(command)
     if names is None:
         return Answer()
-    request = _asked(command, names, priority, 1, "then")
+    request = request_of(command, names, priority, 1, "then")
     _meet(context, command, request)
     answer = take(context, request)
     if answer is None:
@@ -276,7 +266,7 @@ def _more(context: Context, job: Job, after: Job) -> dict[str, str]:
     if after.expires:
         more["expires"] = f'"{after.expires}"'
     if job.parent_job_id:
-        parent = context.unit.job(job.parent_job_id)
+        parent = context.unit.shown(job.parent_job_id)
         if parent is not None:
             more["parentData"] = parent.data
     elif context.unit.has_children(job.job_id):
