@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from bedrockjobs.store import queries
 from tests.effort import LONG, PROFILE
+from tests.postgresql.cluster import CLUSTER
 from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
 
 # The same examples in each run: a change is judged by what it changed. A nightly run looks for others.
@@ -108,6 +109,13 @@ async def begin(server: Server) -> None:
     """Start a server, and wait for its own first commit: that it started is an event like any other."""
     await server.start()
     await server.dispatcher.settle()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_cluster_is_left() -> Iterator[None]:
+    """Stop the PostgreSQL that tests of this process have started."""
+    yield
+    CLUSTER.stop()
 
 
 Serve = Callable[..., Awaitable[Live]]

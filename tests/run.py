@@ -19,8 +19,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PROGRAMS = {"nc": "netcat-openbsd", "curl": "curl", "chromium": "chromium"}
-"""Programs that the README's sessions and the tests of the pages use, with the Debian package of each."""
+PROGRAMS = {"nc": "netcat-openbsd", "curl": "curl", "chromium": "chromium", "pg_ctlcluster": "postgresql"}
+"""Programs that the README's sessions and the tests use, with the Debian package of each. The tests start a
+PostgreSQL of their own; the one that comes with the package is left alone."""
 
 PARALLEL = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 """Two at a time on two cores, file by file, the longest first: three leave tests of real time too little."""
@@ -135,6 +136,7 @@ def files_of(commands: list[list[str]]) -> Iterator[dict[str, str]]:
         yield {}
         return
     with tempfile.TemporaryDirectory(prefix="b-", dir=MEMORY, ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)  # PostgreSQL has a user of its own
         yield {"TMPDIR": folder}
 
 

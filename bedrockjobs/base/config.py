@@ -337,3 +337,15 @@ CRONKEN_EVENT_CHARS_MAX = 512 * 1024
 
 MOMENTS_PER_ADVANCE_MAX = 100_000
 """Moments that one AdvanceClock stops at; then it goes to its end at once."""
+
+PG_CONNECT_S_MAX = 5
+"""Time to connect to PostgreSQL: a server that takes longer is gone, or about to be."""
+
+LOCK_WAIT_S_MAX = 2
+"""Time that a unit on PostgreSQL waits for rows of another: units take milliseconds."""
+
+UNIT_IDLE_S_MAX = 5
+"""Time that PostgreSQL leaves a unit open of which it hears nothing: a stopped server must not keep rows."""
+
+TAKEN_AT_ONCE = 8
+"""Jobs that a take on PostgreSQL locks which no plan foresaw: each look costs a round trip."""

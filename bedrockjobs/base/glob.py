@@ -8,13 +8,14 @@ length of the pattern times that of the name, whatever they are. A test compares
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from bedrockjobs.base.config import PATTERNS_COMPILED_MAX
 
 _WILD = frozenset("*?[")
-_NOTHING = r"(?!)"
+_NOTHING = "x^"
+"""A regular expression that nothing matches, to Python and to a database."""
 
 
 def glob(name: str, pattern: str) -> bool:
@@ -84,12 +85,26 @@ def _parts_matcher(prefix: str, parts: list[str]) -> Callable[[str], bool]:
     return match
 
 
+def anchored_regex(patterns: Iterable[str]) -> str:
+    """Return a regular expression for what one of some patterns matches, as PostgreSQL writes them."""
+    return "|".join(f"^(?:{'.*'.join(_between_stars(pattern)[0])})$" for pattern in patterns)
+
+
 def _regex(pattern: str) -> tuple[str, int]:
     """Return the regular expression of a pattern, and the length of the shortest name that may match.
 
     What stands between two stars is sought from the left and, once found, never sought again (an atomic
     group): that loses no match, and no name makes it try all combinations.
     """
+    (first, *middle), least = _between_stars(pattern)
+    if not middle:
+        return first, least
+    *middle, last = middle
+    return first + "".join(f"(?>.*?{part})" for part in middle if part) + f".*{last}", least
+
+
+def _between_stars(pattern: str) -> tuple[list[str], int]:
+    """Return regular expressions of what stands between stars, and the length of the shortest match."""
     parts = [""]
     at = least = 0
     while at < len(pattern):
@@ -106,11 +121,7 @@ def _regex(pattern: str) -> tuple[str, int]:
             parts[-1] += one
         else:
             parts[-1] += re.escape(character)
-    first, *middle = parts
-    if not middle:
-        return first, least
-    *middle, last = middle
-    return first + "".join(f"(?>.*?{part})" for part in middle if part) + f".*{last}", least
+    return parts, least
 
 
 def _set(pattern: str, at: int) -> tuple[str, int]:

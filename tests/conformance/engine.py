@@ -7,24 +7,27 @@ scenarios know nothing else of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError, NotFound
+from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.base.settings import Compatibility, Settings
 from bedrockjobs.commands import Command, ListJobs
 from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.registry import plan_of
 from bedrockjobs.engine.handlers.take import nothing
 from bedrockjobs.engine.presence import Nobody
 from bedrockjobs.engine.render import render_with_state
 from bedrockjobs.engine.unit import perform
-from bedrockjobs.job.rows import job_from
+from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.sqlite import SQLiteEngine
-from bedrockjobs.store.statements import STATEMENTS
+from bedrockjobs.store.statements import COLUMNS, STATEMENTS
 from tests.model import Model, Outcome
+from tests.postgresql.cluster import CLUSTER
 
 START = datetime(2026, 1, 5, 10, 0, 0, 250_000, tzinfo=UTC)
 """When every scenario begins: a Monday, with milliseconds so that a rounded moment shows."""
@@ -65,43 +68,67 @@ def model_engine(compatibility: Compatibility) -> Iterator[Engine]:
     yield ModelEngine(compatibility)
 
 
-class SQLiteQueue:
-    """The handlers on a SQLite store, one transaction a command."""
+class Queue:
+    """The handlers on an engine of the server, one transaction a command."""
 
-    def __init__(self, store: SQLiteEngine, compatibility: Compatibility) -> None:
+    def __init__(self, store: Any, compatibility: Compatibility, clock: ManualClock | None = None) -> None:
         """Begin empty, at ``START``."""
         self.store = store
         self.compatibility = compatibility
-        self.clock = ManualClock(START)
+        self.clock = clock or ManualClock(START)
 
-    def begin(self) -> Any:
-        """Open a unit."""
-        return self.store.begin()
+    def begin(self, *commands: Command[Any]) -> Any:
+        """Open a unit for some commands."""
+        return self.store.begin(map(plan_of, commands))
 
     def call(self, command: Command[Any]) -> Outcome:
         """Do a command now."""
-        if isinstance(command, ListJobs):
-            page = (command.after, command.state, command.name, command.limit)
-            rows = [job_from(row) for row in self.store._db.execute(STATEMENTS["list_jobs"], page)]
-            return Outcome(200, "OK", {"jobs": [json.loads(render_with_state(row)) for row in rows]})
-        context = Context(self.begin(), self.compatibility, Nobody(), moment=self.clock.now())
-        written = self.store._db.total_changes
+        return self.call_together([command])[0]
+
+    def call_together(self, commands: Sequence[Command[Any]]) -> list[Outcome]:
+        """Do commands now, in one transaction; lists are read before it."""
+        listed = [self._listed(one) if isinstance(one, ListJobs) else None for one in commands]
+        written = [one for one in commands if not isinstance(one, ListJobs)]
+        if not written:
+            return [one for one in listed if one is not None]
+        context = Context(self.begin(*written), self.compatibility, Nobody(), moment=self.clock.now())
+        outcomes = [found or self._done(context, one) for found, one in zip(listed, commands, strict=True)]
+        self.store.commit()
+        return outcomes
+
+    def _done(self, context: Context, command: Command[Any]) -> Outcome:
+        changed = context.unit.changed
         outcome = perform(context, command)
         if isinstance(outcome, CommandError) and not isinstance(outcome, NotFound):
             kind = type(command)
-            assert kind.all_or_nothing or self.store._db.total_changes == written, (
+            assert kind.all_or_nothing or context.unit.changed == changed, (
                 f"{kind.__name__} wrote something before it refused: {outcome}"
             )
         if isinstance(outcome, Answer) and outcome.waits_for is not None:
             outcome = nothing(outcome.waits_for)
-        self.store.commit()
         if isinstance(outcome, CommandError):
             return Outcome(outcome.code, outcome.reason, None)
         return Outcome(200, "OK", json.loads(outcome.body) if outcome.body else None)
 
+    def _listed(self, command: ListJobs) -> Outcome:
+        jobs = self.jobs((command.after, command.state, command.name, command.limit))
+        return Outcome(200, "OK", {"jobs": [json.loads(render_with_state(job)) for job in jobs]})
+
+    def jobs(self, page: tuple[int, str | None, str | None, int]) -> list[Job]:
+        """Return a page of jobs: after a jobID, of a state, of a name, so many."""
+        raise NotImplementedError
+
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.clock.advance(seconds)
+
+
+class SQLiteQueue(Queue):
+    """The handlers on a SQLite store."""
+
+    def jobs(self, page: tuple[int, str | None, str | None, int]) -> list[Job]:
+        """Return a page of jobs."""
+        return [job_from(row) for row in self.store._db.execute(STATEMENTS["list_jobs"], page)]
 
 
 @contextmanager
@@ -112,8 +139,35 @@ def sqlite_engine(compatibility: Compatibility) -> Iterator[Engine]:
     store.close()
 
 
+class PostgreSQLQueue(Queue):
+    """The handlers on a PostgreSQL store."""
+
+    def jobs(self, page: tuple[int, str | None, str | None, int]) -> list[Job]:
+        """Return a page of jobs."""
+        after, state, name, limit = page
+        regex = None if name is None else anchored_regex([name])
+        return [job_from(row) for row in self.store.session.run([(LISTED, (after, state, regex, limit))])[0]]
+
+
+LISTED = (
+    f"SELECT {COLUMNS} FROM jobs WHERE jobID > $1 AND ($2::text IS NULL OR state = $2)"
+    " AND ($3::text IS NULL OR name ~ $3) ORDER BY jobID LIMIT $4"
+)
+"""As SQLite lists jobs: there is no reader for PostgreSQL yet."""
+
+
+@contextmanager
+def postgresql_engine(compatibility: Compatibility) -> Iterator[Engine]:
+    """Open a store in an empty database of the cluster that the tests share."""
+    clock = ManualClock(START)
+    store = CLUSTER.engine(clock)
+    yield PostgreSQLQueue(store, compatibility, clock)
+    store.close()
+
+
 ENGINES: dict[str, Callable[[Compatibility], AbstractContextManager[Engine]]] = {
     "model": model_engine,
     "sqlite": sqlite_engine,
+    "postgresql": postgresql_engine,
 }
 """Every engine that the suite runs on, by the name that a test's id shows."""

@@ -13,7 +13,7 @@ from bedrockjobs import commands as c
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings import Compatibility, Settings
 from bedrockjobs.store.sqlite import SQLiteEngine
-from tests.conformance.engine import ModelEngine, SQLiteQueue
+from tests.conformance.engine import ModelEngine, Queue, SQLiteQueue
 from tests.conformance.state_changes import StateChanges
 from tests.effort import examples
 from tests.model import Outcome
@@ -57,14 +57,18 @@ class Histories(RuleBasedStateMachine):
         """Begin empty."""
         super().__init__()
         self.model = ModelEngine(self.mode)
-        self.sqlite = SQLiteQueue(SQLiteEngine(":memory:", Settings(patterns_cached_max=4)), self.mode)
+        self.queue = self.opened()
 
-        self.changes = StateChanges(self.sqlite.store)
+    def opened(self) -> Queue:
+        """Return an empty queue."""
+        queue = SQLiteQueue(SQLiteEngine(":memory:", Settings(patterns_cached_max=4)), self.mode)
+        self.changes = StateChanges(queue.store)
+        return queue
 
     def teardown(self) -> None:
         """Find nothing in the database but arrows of the life cycle."""
         assert self.changes.strange() == set()
-        self.sqlite.store.close()
+        self.queue.store.close()
 
     def both(self, kind: type[c.Command[Any]], **parameters: Any) -> Outcome:
         """Do a command on both and compare."""
@@ -72,7 +76,7 @@ class Histories(RuleBasedStateMachine):
             command = kind.read(given(**parameters))
         except CommandError:
             return Outcome(402, "", None)
-        expected, found = self.model.call(command), self.sqlite.call(command)
+        expected, found = self.model.call(command), self.queue.call(command)
         assert found == expected, f"{kind.__name__} {command.wire()}"
         return found
 
@@ -209,7 +213,7 @@ class Histories(RuleBasedStateMachine):
     def wait(self, seconds):
         """Let time pass."""
         self.model.advance(seconds)
-        self.sqlite.advance(seconds)
+        self.queue.advance(seconds)
 
     @invariant()
     def same_jobs(self) -> None:

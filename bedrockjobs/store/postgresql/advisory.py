@@ -1,0 +1,23 @@
+"""Numbers for advisory locks: what units of one schema wait for beside rows."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Literal
+
+Kind = Literal["control", "events", "key", "lock", "name", "schema"]
+"""``control``: pauses, drains, the crash list. ``events``: their numbers. ``key``: an idempotency key.
+``lock``: a job's. ``name``: of jobs that are to be unique. ``schema``: the tables themselves."""
+
+
+class AdvisoryKeys:
+    """The numbers of one schema; another in the same database has others."""
+
+    def __init__(self, schema: str) -> None:
+        """Count for ``schema``."""
+        self._salt = schema.encode()
+
+    def of(self, kind: Kind, text: str = "") -> int:
+        """Return the number of one thing; two things may share one, and then wait for each other."""
+        digest = blake2b(b"\0".join((self._salt, kind.encode(), text.encode())), digest_size=8).digest()
+        return int.from_bytes(digest, "big", signed=True)

@@ -1,0 +1,79 @@
+"""The locks of jobs: at most one job with a lock is RUNNING, whichever server hands it out.
+
+Two units could each see no holder and hand out a job. So whoever wants to holds an advisory lock until its
+commit, and looks for holders after it has that. Who does not get it passes the job over.
+"""
+
+from __future__ import annotations
+
+from bedrockjobs.job.lanes import parse_lane
+from bedrockjobs.job.rows import Job
+from bedrockjobs.store.base import Held
+from bedrockjobs.store.lock_history import LockHistory
+from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
+from bedrockjobs.store.postgresql.rows import Rows
+from bedrockjobs.store.postgresql.statements import QUERIES as SQL
+from bedrockjobs.store.postgresql.transaction import Transaction
+
+
+class JobLocks:
+    """What one unit knows of locks."""
+
+    def __init__(self, transaction: Transaction, rows: Rows, keys: AdvisoryKeys) -> None:
+        """Look with ``transaction``; ``rows`` tell who holds a lock as the unit has it."""
+        self._transaction = transaction
+        self._rows = rows
+        self._keys = keys
+        self._history = LockHistory()
+        self._ours: dict[str, bool] = {}
+        """Whether this unit may hand out jobs with a lock, if nobody holds it."""
+        self._holders: dict[str, set[int]] = {}
+        """Jobs that may hold a lock; those that the unit knows are asked."""
+
+    def forget(self) -> None:
+        """Know nothing: another unit begins. Until when locks were held is still known."""
+        self._ours, self._holders = {}, {}
+
+    def is_free(self, lock: str) -> bool:
+        """Tell whether a job with a lock may be handed out."""
+        if lock not in self._ours:
+            ((got,),), holders = self._transaction.read(
+                (SQL["try_lock"], (self._keys.of("lock", lock),)), (SQL["holders_of"], (lock,))
+            )
+            self._ours[lock] = got
+            self._holders.setdefault(lock, set()).update(job_id for job_id, _ in holders)
+        return self._ours[lock] and not any(self._holds(job_id, lock) for job_id in self._holders[lock])
+
+    def closed(self) -> list[str]:
+        """Return the locks of which it is known that no job with them may be handed out."""
+        return [lock for lock in self._ours if not self.is_free(lock)]
+
+    def _holds(self, job_id: int, lock: str) -> bool:
+        return job_id not in self._rows.now or _lock_of(self._rows.now[job_id]) == lock
+
+    def note(self, before: Job | None, after: Job | None, moment: str) -> bool:
+        """Note a job that was written; return whether it let go of a lock."""
+        taken, left = _lock_of(after), _lock_of(before)
+        if after is not None and taken:
+            self._holders.setdefault(taken, set()).add(after.job_id)
+            self._history.hold(taken, after.last_run)
+        if left and left != taken:
+            self._history.release(left, moment)
+            return True
+        return False
+
+    def held(self, lane: str) -> Held | None:
+        """Return when the lock of a lane was held last; None where nobody knows, or it has none."""
+        lock = parse_lane(lane).lock
+        if not lock:
+            return None
+        (holders,) = self._transaction.read((SQL["holders_of"], (lock,)))
+        for _, since in holders:
+            self._history.hold(lock, since)
+        found = self._history.last(lock)
+        return None if found is None or (not found.until and not holders) else found
+
+
+def _lock_of(job: Job | None) -> str:
+    """Return the lock that a job holds; empty where it holds none."""
+    return parse_lane(job.lane).lock if job is not None and job.state == "RUNNING" else ""

@@ -1,0 +1,261 @@
+-- The statements on jobs, locks and numbers that a unit on PostgreSQL sends, each with a name and a sentence. `{row}`
+-- stands for the columns of a job, its checksum, and whether it had a child.
+
+-- name: begin
+-- Begin a unit.
+BEGIN;
+
+-- name: commit
+-- End it.
+COMMIT;
+
+-- name: rollback
+-- Undo it.
+ROLLBACK;
+
+-- name: savepoint
+-- Begin a part that can be undone by itself.
+SAVEPOINT part;
+
+-- name: release
+-- Keep the part.
+RELEASE SAVEPOINT part;
+
+-- name: undo_part
+-- Undo the part.
+ROLLBACK TO SAVEPOINT part;
+
+-- name: lock_shared
+-- Lock something together with others that only read it.
+SELECT pg_advisory_xact_lock_shared($1::bigint);
+
+-- name: lock_alone
+-- Lock something for who changes it.
+SELECT pg_advisory_xact_lock($1::bigint);
+
+-- name: lock_each
+-- Lock several things in their order.
+SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS keys (key);
+
+-- name: try_lock
+-- Lock something unless somebody else has it.
+SELECT pg_try_advisory_xact_lock($1::bigint);
+
+-- name: epoch
+-- How often pauses, drains or the crash list were changed.
+SELECT epoch FROM control;
+
+-- name: raise_epoch
+-- Note that they were changed.
+UPDATE control SET epoch = epoch + 1;
+
+-- name: lock_jobs
+-- The named jobs without a parent, the parents of the others, and the first jobs of some names: locked by jobID.
+SELECT {row} FROM jobs WHERE parentJobID = 0 AND jobID IN (
+    SELECT unnest($1::bigint[])
+    UNION SELECT child.parentJobID FROM jobs AS child WHERE child.jobID = ANY ($1::bigint[]) AND child.parentJobID <> 0
+    UNION SELECT (SELECT one.jobID FROM jobs AS one WHERE one.name = asked.name AND one.lane <> 'mock'
+        ORDER BY one.jobID LIMIT 1) FROM unnest($2::text[]) AS asked (name)
+    UNION SELECT (SELECT one.jobID FROM jobs AS one WHERE one.name = asked.name AND one.lane = 'mock'
+        ORDER BY one.jobID LIMIT 1) FROM unnest($2::text[]) AS asked (name)
+) ORDER BY jobID FOR UPDATE;
+
+-- name: lock_children
+-- The named jobs that have a parent, locked by jobID, after the parents.
+SELECT {row} FROM jobs WHERE parentJobID <> 0 AND jobID = ANY ($1::bigint[]) ORDER BY jobID FOR UPDATE;
+
+-- name: jobs_by_id
+-- Some jobs.
+SELECT {row} FROM jobs WHERE jobID = ANY ($1::bigint[]) ORDER BY (parentJobID <> 0), jobID FOR UPDATE;
+
+-- name: shown_job
+-- A job that is only looked at.
+SELECT {row} FROM jobs WHERE jobID = $1;
+
+-- name: insert_jobs
+-- Add jobs.
+INSERT INTO jobs ({columns}, parental) SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[],
+    $6::text[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[],
+    $14::text[], $15::text[], $16::text[], $17::text[], $18::bigint[], $19::boolean[]);
+
+-- name: claim_jobs
+-- Mark plain jobs as taken.
+UPDATE jobs SET state = 'RUNNING', lastRun = claim.lastRun, attempt = claim.attempt, runID = claim.runID
+    FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[]) AS claim (jobID, lastRun, attempt, runID)
+    WHERE jobs.jobID = claim.jobID;
+
+-- name: save_jobs
+-- Write all that can change in some jobs but their data.
+UPDATE jobs SET state = new.state, name = new.name, nextRun = new.nextRun, lastRun = new.lastRun, repeat = new.repeat,
+    priority = new.priority, retryAfter = new.retryAfter, attempt = new.attempt, runID = new.runID,
+    expires = new.expires, lane = new.lane, options = new.options, memory = new.memory
+    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[],
+        $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[])
+        AS new (jobID, state, name, nextRun, lastRun, repeat, priority, retryAfter, attempt, runID, expires, lane,
+            options, memory)
+    WHERE jobs.jobID = new.jobID;
+
+-- name: save_data
+-- Write the data of some jobs.
+UPDATE jobs SET data = new.data, checksum = new.checksum
+    FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS new (jobID, data, checksum) WHERE jobs.jobID = new.jobID;
+
+-- name: note_parents
+-- Note that some jobs have a child.
+UPDATE jobs SET parental = true WHERE jobID = ANY ($1::bigint[]) AND NOT parental;
+
+-- name: delete_jobs
+-- Remove jobs.
+DELETE FROM jobs WHERE jobID = ANY ($1::bigint[]);
+
+-- name: take_by_name
+-- The next due jobs of some names, class by class, locked unless another unit has them. $1: now, $2: how many,
+-- $3: lanes, $4: jobs to leave out, $5: names, $6: the only priority, null for all, $7: locks to leave out.
+WITH lanes AS MATERIALIZED ({lanes:$3})
+SELECT * FROM (
+    {branches:SELECT * FROM (SELECT job.* FROM lanes CROSS JOIN unnest($5::text[]) AS asked (name) CROSS JOIN LATERAL (
+        SELECT {row} FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = {priority}
+        AND {priority} = coalesce($6::bigint, {priority}) AND nextRun <= $1 AND {queued} AND {open}
+        ORDER BY nextRun, jobID LIMIT $2::bigint FOR UPDATE SKIP LOCKED
+    ) AS job ORDER BY job.nextRun, job.jobID LIMIT $2::bigint) AS class}
+) AS found LIMIT $2::bigint;
+
+-- name: take_in_order
+-- The next due jobs of names that match $5, null for all; the rest as in `take_by_name`.
+WITH lanes AS MATERIALIZED ({lanes:$3})
+SELECT * FROM (
+    {branches:SELECT * FROM (SELECT job.* FROM lanes CROSS JOIN LATERAL (
+        SELECT {row} FROM jobs WHERE found = lanes.lane AND ($5::text IS NULL OR name ~ $5::text) AND priority = {priority}
+        AND {priority} = coalesce($6::bigint, {priority}) AND nextRun <= $1 AND {queued} AND {open}
+        ORDER BY nextRun, jobID LIMIT $2::bigint FOR UPDATE SKIP LOCKED
+    ) AS job ORDER BY job.nextRun, job.jobID LIMIT $2::bigint) AS class}
+) AS found LIMIT $2::bigint;
+
+-- name: soonest_by_name
+-- When the next job of some names becomes due. $1: now, $2: lanes, $3: names.
+WITH lanes AS MATERIALIZED ({lanes:$2})
+SELECT min(first.nextRun) FROM lanes CROSS JOIN unnest($3::text[]) AS asked (name)
+    CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
+        SELECT nextRun FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = class.priority
+        AND nextRun > $1 AND {queued} ORDER BY nextRun, jobID LIMIT 1
+    ) AS first;
+
+-- name: soonest_of_any
+-- When the next job of any name becomes due. $1: now, $2: lanes.
+WITH lanes AS MATERIALIZED ({lanes:$2})
+SELECT min(first.nextRun) FROM lanes CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
+    SELECT nextRun FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun > $1 AND {queued}
+    ORDER BY nextRun, jobID LIMIT 1
+) AS first;
+
+-- name: soonest_of_all
+-- When the next job of any lane becomes due. $1: now.
+WITH RECURSIVE lanes (lane) AS (
+    SELECT (SELECT min(found) FROM jobs WHERE {queued})
+    UNION ALL
+    SELECT (SELECT min(jobs.found) FROM jobs WHERE jobs.found > lanes.lane AND {queued})
+        FROM lanes WHERE lanes.lane IS NOT NULL
+)
+SELECT min(first.nextRun) FROM lanes CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
+    SELECT nextRun FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun > $1 AND {queued}
+    ORDER BY nextRun, jobID LIMIT 1
+) AS first;
+
+-- name: bound_lanes
+-- The lanes of jobs that are queued for one worker each.
+WITH RECURSIVE lanes (lane) AS (
+    SELECT (SELECT min(found) FROM jobs WHERE {queued} AND found > '')
+    UNION ALL
+    SELECT (SELECT min(jobs.found) FROM jobs WHERE jobs.found > lanes.lane AND {queued})
+        FROM lanes WHERE lanes.lane IS NOT NULL
+)
+SELECT lane FROM lanes WHERE lane LIKE '%for %';
+
+-- name: queued_in_lane
+-- The jobs that are queued in a lane, unless another unit has them.
+SELECT {row} FROM jobs WHERE found = $1 AND {queued} AND nextRun <= $2 ORDER BY nextRun, jobID FOR UPDATE SKIP LOCKED;
+
+-- name: next_in_lane
+-- The queued jobs of a lane, to be looked at only.
+SELECT {row} FROM jobs WHERE found = $1 AND {queued};
+
+-- name: holders_of
+-- The running jobs that hold a lock, and since when.
+SELECT jobID, lastRun FROM jobs WHERE lock = $1 AND lock <> '' AND state = 'RUNNING';
+
+-- name: expired
+-- Jobs whose time is over, unless another unit has them.
+SELECT {row} FROM jobs WHERE expires <> '' AND expires <= $1 ORDER BY expires LIMIT $2::bigint FOR UPDATE SKIP LOCKED;
+
+-- name: next_expiry
+-- When the next job's time is over.
+SELECT min(expires) FROM jobs WHERE expires <> '';
+
+-- name: repeating
+-- All that repeats.
+SELECT jobID FROM jobs WHERE repeat <> '' ORDER BY name, jobID;
+
+-- name: named
+-- The first jobs of a name.
+SELECT {row} FROM jobs WHERE name = $1 ORDER BY jobID LIMIT $2::bigint FOR UPDATE;
+
+-- name: bound_of_name
+-- The jobs of a name that only one worker may take.
+SELECT {row} FROM jobs WHERE name = $1 AND lane LIKE '%for %' ORDER BY jobID FOR UPDATE;
+
+-- name: first_of_name
+-- The oldest job of a name among the real ones.
+SELECT {row} FROM jobs WHERE name = $1 AND lane <> 'mock' ORDER BY jobID LIMIT 1 FOR UPDATE;
+
+-- name: first_mocked_of_name
+-- The oldest job of a name among the mocked ones.
+SELECT {row} FROM jobs WHERE name = $1 AND lane = 'mock' ORDER BY jobID LIMIT 1 FOR UPDATE;
+
+-- name: children_of
+-- The children of a job.
+SELECT {row} FROM jobs WHERE parentJobID = $1 AND parentJobID <> 0 ORDER BY jobID FOR UPDATE;
+
+-- name: has_children
+-- Whether a job has any child.
+SELECT 1 FROM jobs WHERE parentJobID = $1 AND parentJobID <> 0 LIMIT 1;
+
+-- name: has_pending_children
+-- Whether a job has a child that has not ended.
+SELECT 1 FROM jobs WHERE parentJobID = $1 AND parentJobID <> 0
+    AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED') LIMIT 1;
+
+-- name: draw_jobs
+-- Draw jobIDs.
+SELECT nextval('jobIDs') FROM generate_series(1, $1::bigint);
+
+-- name: draw_runs
+-- Draw runIDs.
+SELECT nextval('runIDs') FROM generate_series(1, $1::bigint);
+
+-- name: get_meta
+-- One of the things that servers remember.
+SELECT value FROM meta WHERE key = $1;
+
+-- name: set_meta
+-- Remember one.
+INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: pause_regex
+-- Note the regular expression of a pause.
+UPDATE pauses SET regex = $2 WHERE pattern = $1;
+
+-- name: open_session
+-- Begin to note which units were committed.
+INSERT INTO sessions (session, unit) VALUES ($1, 0);
+
+-- name: note_unit
+-- Note the number of the unit that is being committed.
+UPDATE sessions SET unit = $2 WHERE session = $1;
+
+-- name: committed_unit
+-- The number of the last unit that was committed; waits for one that is on its way.
+SELECT unit FROM sessions WHERE session = $1 FOR UPDATE;
+
+-- name: close_session
+-- Forget the session.
+DELETE FROM sessions WHERE session = $1;

@@ -1,0 +1,178 @@
+"""The jobs that a unit has read, as it has them now and as the database has them; and the difference.
+
+No statement is sent here. What was read is locked, so what is written in sets is what the handlers saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, job_from
+from bedrockjobs.store.postgresql.candidates import Candidates
+from bedrockjobs.store.postgresql.session import Row, Statement
+from bedrockjobs.store.postgresql.statements import QUERIES as SQL
+
+_WIDTH = len(Job._fields)
+_PARENTAL = _WIDTH + 1
+"""Where a row says whether it had a child: behind the checksum."""
+
+
+class Mark(NamedTuple):
+    """The rows at some moment."""
+
+    now: dict[int, Job | None]
+    parental: frozenset[int]
+
+
+class Rows:
+    """The jobs of one unit by jobID; None stands for one that does not exist."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.now: dict[int, Job | None] = {}
+        """As the unit has them."""
+        self._stored: dict[int, Job | None] = {}
+        self._touched: dict[int, None] = {}
+        self.parental: set[int] = set()
+        """Those that had a child."""
+        self._new_parents: set[int] = set()
+        self.candidates = Candidates()
+        """Those that are queued."""
+        self.chars_read = 0
+
+    def forget(self) -> None:
+        """Begin anew with none."""
+        self.now, self._stored, self._touched = {}, {}, {}
+        self.parental, self._new_parents = set(), set()
+        self.candidates.clear()
+
+    # --- what was read -----------------------------------------------------------------------------------
+
+    def read(self, found: Iterable[Row]) -> list[Job]:
+        """Keep rows that were read and locked; return the jobs as the unit has them, without those gone."""
+        jobs = []
+        for row in found:
+            job_id = row[1]
+            if job_id not in self.now:
+                job = job_from(row)
+                self.chars_read += len(job.data)
+                self.now[job_id] = self._stored[job_id] = job
+                if row[_PARENTAL]:
+                    self.parental.add(job_id)
+                self.candidates.offer(job)
+            known = self.now[job_id]
+            if known is not None:
+                jobs.append(known)
+        return jobs
+
+    def miss(self, job_ids: Iterable[int]) -> None:
+        """Note that those of some jobs which were not found do not exist."""
+        for job_id in job_ids:
+            if job_id not in self.now:
+                self.now[job_id] = self._stored[job_id] = None
+
+    # --- what was written --------------------------------------------------------------------------------
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether anything is different from what is stored."""
+        return bool(self._touched or self._new_parents)
+
+    def write(self, job: Job) -> None:
+        """Have a job as it is now; one that is new is stored nowhere yet."""
+        self._stored.setdefault(job.job_id, None)
+        self.now[job.job_id] = job
+        self._touched[job.job_id] = None
+        self.candidates.offer(job)
+
+    def note_child(self, parent_id: int) -> None:
+        """Note that a job has a child from now on."""
+        if parent_id not in self.parental:
+            self.parental.add(parent_id)
+            self._new_parents.add(parent_id)
+
+    def remove(self, job_id: int) -> None:
+        """Have a job no more."""
+        self.now[job_id] = None
+        self._touched[job_id] = None
+
+    def queued(self) -> list[int]:
+        """Return the jobs that are queued; the database finds them too, once all is written."""
+        return [job_id for job_id, job in self.now.items() if job is not None and job.queued]
+
+    # --- parts -------------------------------------------------------------------------------------------
+
+    def mark(self) -> Mark:
+        """Return what ``undo`` needs; there is no difference at this moment."""
+        return Mark(dict(self.now), frozenset(self.parental))
+
+    def undo(self, mark: Mark) -> None:
+        """Be as at the mark."""
+        self.now, self._stored = dict(mark.now), dict(mark.now)
+        self._touched, self.parental, self._new_parents = {}, set(mark.parental), set()
+        self.candidates.clear()
+        for job in self.now.values():
+            if job is not None:
+                self.candidates.offer(job)
+
+    # --- the difference ----------------------------------------------------------------------------------
+
+    def differences(self) -> list[Statement]:
+        """Return statements that store what is different, and take that as stored."""
+        new: list[Job] = []
+        claims: list[Job] = []
+        saved: list[Job] = []
+        data: list[Job] = []
+        gone: list[int] = []
+        for job_id in self._touched:
+            before, job = self._stored[job_id], self.now[job_id]
+            self._stored[job_id] = job
+            if job is None:
+                gone += [job_id] if before is not None else []
+            elif before is None:
+                new.append(job)
+            else:
+                if before.data != job.data or type(before) is DamagedJob:
+                    data.append(job)
+                if _is_claimed(before, job):
+                    claims.append(job)
+                elif before._replace(data="") != job._replace(data=""):
+                    saved.append(job)
+        parents = [job_id for job_id in sorted(self._new_parents) if self.now.get(job_id) is not None]
+        parents = [job_id for job_id in parents if job_id not in {job.job_id for job in new}]
+        self._touched, self._new_parents = {}, set()
+        return [
+            (SQL[name], parameters)
+            for name, parameters in (
+                ("insert_jobs", _columns([self._inserted(job) for job in new])),
+                ("claim_jobs", _columns([(j.job_id, j.last_run, j.attempt, j.run_id) for j in claims])),
+                ("save_jobs", _columns([_saved(job) for job in saved])),
+                ("save_data", _columns([(job.job_id, job.data, checksum_of(job.data)) for job in data])),
+                ("note_parents", _columns([(job_id,) for job_id in parents])),
+                ("delete_jobs", _columns([(job_id,) for job_id in gone])),
+            )
+            if parameters
+        ]
+
+    def _inserted(self, job: Job) -> Row:
+        return (*job, checksum_of(job.data), job.job_id in self.parental)
+
+
+def _columns(rows: list[Row]) -> list[list[object]]:
+    """Return the columns of some rows, each as one array."""
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _is_claimed(before: Job, job: Job) -> bool:
+    """Tell whether a job was taken and is otherwise as it was."""
+    taken = before._replace(state=job.state, last_run=job.last_run, attempt=job.attempt, run_id=job.run_id)
+    return job.state == "RUNNING" and job == taken
+
+
+def _saved(job: Job) -> Row:
+    """Return what can change in a job but its data, as ``save_jobs`` takes it."""
+    return (
+        job.job_id, job.state, job.name, job.next_run, job.last_run, job.repeat, job.priority,
+        job.retry_after, job.attempt, job.run_id, job.expires, job.lane, job.options_json, job.memory_json,
+    )  # fmt: skip

@@ -1,0 +1,180 @@
+-- The whole of a bedrockjobs database on PostgreSQL: the tables and columns of schema.sql, where each column is
+-- explained, and beside them what several servers need. The search path leads to a schema of its own.
+--
+-- All text is compared byte for byte, as SQLite does: COLLATE "C". Times are text in the same form.
+
+CREATE TABLE jobs (
+    created     text   COLLATE "C" NOT NULL,
+    jobID       bigint NOT NULL PRIMARY KEY,
+    state       text   COLLATE "C" NOT NULL
+        CHECK (state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED', 'FINISHED', 'FAILED', 'CANCELLED')),
+    name        text   COLLATE "C" NOT NULL CHECK (name <> ''),
+    nextRun     text   COLLATE "C" NOT NULL,
+    lastRun     text   COLLATE "C" NOT NULL DEFAULT '',
+    repeat      text   COLLATE "C" NOT NULL DEFAULT '',
+    data        text   COLLATE "C" NOT NULL DEFAULT '{}',
+    priority    bigint NOT NULL DEFAULT 500 CHECK (priority IN (0, 250, 500, 750, 850, 1000)),
+    parentJobID bigint NOT NULL DEFAULT 0,
+    retryAfter  text   COLLATE "C" NOT NULL DEFAULT '',
+    attempt     bigint NOT NULL DEFAULT 0,
+    runID       bigint NOT NULL DEFAULT 0,
+    expires     text   COLLATE "C" NOT NULL DEFAULT '',
+    lane        text   COLLATE "C" NOT NULL DEFAULT '',
+    options     text   COLLATE "C" NOT NULL DEFAULT '{}',
+    memory      text   COLLATE "C" NOT NULL DEFAULT '{}',
+    checksum    bigint,
+    -- Of PostgreSQL alone.
+    parental    boolean NOT NULL DEFAULT false,  -- it had a child once: its end has to look for more than itself
+    found       text   COLLATE "C" NOT NULL GENERATED ALWAYS AS (CASE WHEN lane = '' THEN '' ELSE
+        coalesce(substring(lane FROM '^((?:now )?(?:(?:cmd|argv|url) )?lock) .'), lane) END)
+        STORED,                                  -- the lane in which a take looks: all locks share one
+    lock        text   COLLATE "C" NOT NULL GENERATED ALWAYS AS (CASE WHEN lane = '' THEN '' ELSE
+        coalesce(substring(lane FROM '^(?:now )?(?:(?:cmd|argv|url) )?lock (.+)$'), '') END)
+        STORED                                   -- the lock that it holds while it is RUNNING; '': none
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0);
+
+-- Somebody who changes data by hand knows nothing of its checksum: none is then better than a wrong one.
+CREATE FUNCTION forget_checksum() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    new.checksum := NULL;
+    RETURN new;
+END $$;
+
+CREATE TRIGGER jobsDataByHand BEFORE UPDATE OF data ON jobs FOR EACH ROW
+    WHEN (new.checksum = old.checksum AND new.data <> old.data) EXECUTE FUNCTION forget_checksum();
+
+-- A take by name, and one of any name: the first entries of each priority are the next jobs.
+CREATE INDEX jobsByName ON jobs (found, name, priority DESC, nextRun, jobID)
+    WHERE state IN ('QUEUED', 'RUNQUEUED');
+CREATE INDEX jobsByPriority ON jobs (found, priority DESC, nextRun, jobID) WHERE state IN ('QUEUED', 'RUNQUEUED');
+
+-- `unique`, which looks at jobs in any state, mocked ones apart, and lists by name.
+CREATE INDEX jobsAnyState ON jobs (name, jobID);
+CREATE INDEX jobsMocked ON jobs (name, jobID) WHERE lane = 'mock';
+
+CREATE INDEX jobsByParent ON jobs (parentJobID, jobID) WHERE parentJobID <> 0;
+CREATE INDEX jobsByExpires ON jobs (expires) WHERE expires <> '';
+CREATE INDEX jobsHolding ON jobs (lock) WHERE state = 'RUNNING' AND lock <> '';
+CREATE INDEX jobsAside ON jobs (state) WHERE state = 'FAILED' OR state = 'PAUSED';
+CREATE INDEX jobsRepeating ON jobs (name) WHERE repeat <> '';
+
+-- Names of very many jobs and of few come and go: what was true when statistics were taken misleads the planner.
+ALTER TABLE jobs ALTER COLUMN name SET (n_distinct = -1);
+ALTER TABLE jobs ALTER COLUMN name SET STATISTICS 0;
+
+CREATE SEQUENCE jobIDs;
+CREATE SEQUENCE runIDs;
+
+CREATE TABLE runs (
+    runID        bigint NOT NULL PRIMARY KEY,
+    jobID        bigint NOT NULL,
+    name         text   COLLATE "C" NOT NULL,
+    attempt      bigint NOT NULL,
+    cause        text   COLLATE "C" NOT NULL,
+    scheduledFor text   COLLATE "C" NOT NULL,
+    started      text   COLLATE "C" NOT NULL,
+    ended        text   COLLATE "C" NOT NULL DEFAULT '',
+    worker       text   COLLATE "C" NOT NULL,
+    host         text   COLLATE "C" NOT NULL DEFAULT '',
+    pid          bigint NOT NULL DEFAULT 0,
+    status       text   COLLATE "C" NOT NULL DEFAULT 'running',
+    exitCode     bigint,
+    error        text   COLLATE "C" NOT NULL DEFAULT '',
+    result       text   COLLATE "C" NOT NULL DEFAULT '',
+    progress     text   COLLATE "C" NOT NULL DEFAULT '',
+    output       text   COLLATE "C" NOT NULL DEFAULT '[]',
+    lease        bigint NOT NULL DEFAULT 0,
+    stop         text   COLLATE "C" NOT NULL DEFAULT ''
+);
+
+CREATE INDEX runsByName ON runs (name, runID);
+CREATE INDEX runsByJob ON runs (jobID, runID);
+CREATE INDEX runsOpen ON runs (runID) WHERE status = 'running';
+
+CREATE TABLE output (
+    runID  bigint NOT NULL,
+    seq    bigint NOT NULL,
+    at     text   COLLATE "C" NOT NULL,
+    stream text   COLLATE "C" NOT NULL,
+    line   text   COLLATE "C" NOT NULL,
+    PRIMARY KEY (runID, seq)
+);
+
+CREATE TABLE ticks (
+    jobID   bigint NOT NULL,
+    tick    text   COLLATE "C" NOT NULL,
+    until   text   COLLATE "C" NOT NULL,
+    count   bigint NOT NULL,
+    outcome text   COLLATE "C" NOT NULL,
+    reason  text   COLLATE "C" NOT NULL DEFAULT '',
+    late    bigint NOT NULL DEFAULT 0,
+    runID   bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (jobID, tick)
+);
+
+CREATE TABLE keys (
+    key     text   COLLATE "C" NOT NULL PRIMARY KEY,
+    jobID   bigint NOT NULL,
+    created text   COLLATE "C" NOT NULL
+);
+
+CREATE INDEX keysByAge ON keys (created);
+
+CREATE TABLE pauses (
+    pattern text COLLATE "C" NOT NULL PRIMARY KEY,
+    by      text COLLATE "C" NOT NULL DEFAULT '',
+    reason  text COLLATE "C" NOT NULL DEFAULT '',
+    since   text COLLATE "C" NOT NULL,
+    until   text COLLATE "C" NOT NULL DEFAULT '',
+    regex   text COLLATE "C" NOT NULL DEFAULT 'x^'  -- the pattern as a regular expression; the default: nothing
+);
+
+CREATE TABLE drains (
+    worker text COLLATE "C" NOT NULL PRIMARY KEY,
+    by     text COLLATE "C" NOT NULL DEFAULT '',
+    since  text COLLATE "C" NOT NULL
+);
+
+CREATE TABLE events (
+    seq    bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    at     text   COLLATE "C" NOT NULL,
+    kind   text   COLLATE "C" NOT NULL,
+    name   text   COLLATE "C" NOT NULL DEFAULT '',
+    jobID  bigint NOT NULL DEFAULT 0,
+    runID  bigint NOT NULL DEFAULT 0,
+    by     text   COLLATE "C" NOT NULL DEFAULT '',
+    detail text   COLLATE "C" NOT NULL DEFAULT ''
+);
+
+CREATE TABLE stats (
+    minute   text   COLLATE "C" NOT NULL PRIMARY KEY,
+    created  bigint NOT NULL,
+    taken    bigint NOT NULL,
+    finished bigint NOT NULL,
+    failed   bigint NOT NULL,
+    retried  bigint NOT NULL,
+    lost     bigint NOT NULL,
+    waits    bigint NOT NULL,
+    waitMs   bigint NOT NULL
+);
+
+-- What servers must remember beside the jobs: crashPatterns (a JSON array), when one last ran (seen), and
+-- schemaVersion.
+CREATE TABLE meta (
+    key   text COLLATE "C" NOT NULL PRIMARY KEY,
+    value text COLLATE "C"
+);
+
+-- How often pauses, drains or the crash list were changed: each server remembers them for as long as this is the same.
+CREATE TABLE control (epoch bigint NOT NULL) WITH (fillfactor = 10);
+
+-- The number of the last unit that each open session has committed: it tells whether a commit was done whose answer was
+-- lost.
+CREATE TABLE sessions (
+    session text   COLLATE "C" NOT NULL PRIMARY KEY,
+    unit    bigint NOT NULL
+) WITH (fillfactor = 10);
+
+INSERT INTO control VALUES (1);
+INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '4');

@@ -1,0 +1,52 @@
+"""The tables in a PostgreSQL database: made where there are none, refused where another version made them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
+from bedrockjobs.store.postgresql.session import Session
+from bedrockjobs.store.schema import SchemaError
+
+VERSION = 4
+"""What ``schema.postgresql.sql`` is; kept in ``meta``, and the same as that of SQLite."""
+
+SERVER_VERSION_MIN = 140000
+"""PostgreSQL 14: the oldest with generated columns, pipelines and security fixes that we test."""
+
+_TABLES = "SELECT to_regclass('meta') IS NOT NULL"
+_VERSION = "SELECT value FROM meta WHERE key = 'schemaVersion'"
+_LOCK = "SELECT pg_advisory_xact_lock($1::bigint)"
+
+
+def prepare(session: Session, schema: str, keys: AdvisoryKeys) -> None:
+    """Make the tables, unless they are there; raises SchemaError where they cannot be used.
+
+    Servers that start together wait for each other.
+    """
+    if session.server_version < SERVER_VERSION_MIN:
+        raise SchemaError(
+            f"The database is PostgreSQL {session.server_version // 10000}; this server needs 14 or newer."
+        )
+    if session.server_encoding != "UTF8":
+        raise SchemaError(
+            f"The database has the encoding {session.server_encoding}; this server needs UTF8."
+            " Make one with: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
+        )
+    session.run([("BEGIN", ()), (_LOCK, (keys.of("schema"),))])
+    try:
+        ((there,),) = session.run([(_TABLES, ())])[0]
+        if not there:
+            session.script(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+            session.script(Path(__file__).with_name("schema.postgresql.sql").read_text())
+        ((found,),) = session.run([(_VERSION, ()), ("COMMIT", ())])[0]
+    except StoreError:
+        if session.alive and session.in_transaction:
+            session.run([("ROLLBACK", ())])
+        raise
+    if int(found) != VERSION:
+        raise SchemaError(
+            f"The database has schema version {found}; this server knows {VERSION}."
+            " Use the server that made it, or a newer one."
+        )

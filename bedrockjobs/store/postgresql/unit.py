@@ -1,0 +1,350 @@
+"""A unit on PostgreSQL: rows are locked, read, changed in memory, and written in sets with the commit.
+
+What its commands' plans name is read in the round trip that begins it. What a handler asks for beyond that is
+read when it is asked for, with all that was written before. Its rows are then locked without waiting; only a
+unit of one command waits for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import NamedTuple
+
+from bedrockjobs.base.config import SLICE
+from bedrockjobs.base.turns import in_turns
+from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
+from bedrockjobs.job.rows import DamagedJob, Job, job_from
+from bedrockjobs.store.all_hosts import AllHostsSchedules
+from bedrockjobs.store.base import Plan
+from bedrockjobs.store.faults import RowDamaged
+from bedrockjobs.store.postgresql import rows, transaction
+from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
+from bedrockjobs.store.postgresql.job_locks import JobLocks
+from bedrockjobs.store.postgresql.numbers import Numbers
+from bedrockjobs.store.postgresql.opening import Opening
+from bedrockjobs.store.postgresql.records import PostgreSQLRecords
+from bedrockjobs.store.postgresql.session import Session, Statement, fault_of
+from bedrockjobs.store.postgresql.statements import QUERIES as SQL
+from bedrockjobs.store.postgresql.takes import Takes
+
+
+class Mark(NamedTuple):
+    """What ``undo`` needs of each part."""
+
+    transaction: transaction.Mark
+    rows: rows.Mark
+    job_ids: int
+    run_ids: int
+    ready: int
+    wake_all: bool
+
+
+class PostgreSQLUnit:
+    """The open transaction of one session; opened and ended by its engine."""
+
+    def __init__(self, session: Session, keys: AdvisoryKeys) -> None:
+        """Work over ``session``."""
+        self.moment = datetime.min.replace(tzinfo=UTC)
+        self.read_anew = False
+        """Whether another server changed pauses, drains or the crash list before this unit."""
+        self._rows = rows.Rows()
+        self._transaction = transaction.Transaction(session, self._rows.differences)
+        self.records = PostgreSQLRecords(self._transaction)
+        """The tables beside jobs."""
+        self._locks = JobLocks(self._transaction, self._rows, keys)
+        self._takes = Takes(self._transaction, self._rows, self._locks, self._is_paused)
+        self._all_hosts = AllHostsSchedules(self._is_paused)
+        self._job_ids = Numbers(self._transaction, "draw_jobs")
+        self._run_ids = Numbers(self._transaction, "draw_runs")
+        self._opening = Opening(keys)
+        self._crash_patterns: tuple[str, ...] | None = None
+        self._newly_ready: list[Job] = []
+        self._wake_all = False
+        self._may_wait = True
+        """Whether rows may be waited for beyond the plans: only where no other command would wait too."""
+        self.first_due, self.soonest = self._takes.first_due, self._takes.soonest
+        self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
+        self.lock_held = self._locks.held
+
+    # --- the transaction ---------------------------------------------------------------------------------
+
+    fault = staticmethod(fault_of)
+
+    def open(self, moment: datetime, plans: Iterable[Plan]) -> None:
+        """Begin at a moment: lock and read what the plans name."""
+        self.forget()
+        self.moment = moment
+        every = list(plans)
+        self._may_wait = len(every) <= 1
+        opening = self._opening
+        opening.plan(every, stamp_ms(moment))
+        numbers = [*self._job_ids.planned(opening.new_jobs), *self._run_ids.planned(opening.new_runs)]
+        found = iter(self._transaction.begin([*opening.statements, *numbers]))
+        self.read_anew = self.records.at_epoch(opening.epoch(found))
+        if self.read_anew:
+            self._crash_patterns = None
+            self._wake_all = True
+        for jobs in opening.locked(found):
+            self._rows.read(jobs)
+        self._rows.miss(opening.job_ids)
+        for request, limit in opening.looks:
+            self._takes.looked(request, opening.now, limit, next(found))
+        for kind, count in ((self._job_ids, opening.new_jobs), (self._run_ids, opening.new_runs)):
+            if kind.planned(count):
+                kind.drawn(next(found))
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether anything was written in this unit."""
+        return self._transaction.changed or self._rows.changed
+
+    @property
+    def chars_read(self) -> int:
+        """Return how many characters of data were read, ever."""
+        return self._rows.chars_read
+
+    def commit(self, before_events: Statement, last: Statement) -> None:
+        """Write the difference and commit; raises StoreError."""
+        self._transaction.commit(before_events, last)
+        self._job_ids.committed()
+        self._run_ids.committed()
+
+    def savepoint(self) -> Mark:
+        """Begin a part that can be undone by itself; return its mark."""
+        return Mark(
+            self._transaction.savepoint(), self._rows.mark(), self._job_ids.mark(), self._run_ids.mark(),
+            len(self._newly_ready), self._wake_all,
+        )  # fmt: skip
+
+    def release(self) -> None:
+        """Keep the part."""
+        self._transaction.release()
+
+    def undo(self, mark: object) -> None:
+        """Undo the part that began at a mark."""
+        assert isinstance(mark, Mark)
+        self._transaction.undo(mark.transaction)
+        self._rows.undo(mark.rows)
+        self._job_ids.undo(mark.job_ids)
+        self._run_ids.undo(mark.run_ids)
+        del self._newly_ready[mark.ready :]
+        self._wake_all = mark.wake_all
+        self.records.forget()
+        self._crash_patterns = None
+        self._takes.forget()
+
+    def forget(self) -> None:
+        """Know nothing of rows: the unit is over, or was undone."""
+        self._transaction.forget()
+        self._rows.forget()
+        self._takes.forget()
+        self._locks.forget()
+        self._newly_ready = []
+        self._wake_all = False
+
+    def roll_back(self) -> None:
+        """Forget what the open unit has done; numbers that it used are used again."""
+        self.forget()
+        self.records.forget()
+        self._job_ids.forget()
+        self._run_ids.forget()
+        self._crash_patterns = None
+
+    # --- rows --------------------------------------------------------------------------------------------
+
+    def insert(self, job: Job) -> None:
+        """Add a job."""
+        if job.parent_job_id:
+            self._rows.note_child(job.parent_job_id)
+        self._write(job, None)
+
+    def job(self, job_id: int) -> Job | None:
+        """Return a job, locked, or None; raises RowDamaged."""
+        job = self._found(job_id)
+        if type(job) is DamagedJob:
+            raise RowDamaged(job)
+        return job
+
+    def shown(self, job_id: int) -> Job | None:
+        """Return a job that is only looked at, or None; raises RowDamaged."""
+        if job_id in self._rows.now:
+            return self.job(job_id)
+        (found,) = self._transaction.read((SQL["shown_job"], (job_id,)))
+        job = job_from(found[0]) if found else None
+        if type(job) is DamagedJob:
+            raise RowDamaged(job)
+        return job
+
+    def _found(self, job_id: int) -> Job | None:
+        if job_id not in self._rows.now:
+            self._look("jobs_by_id", [job_id])
+            self._rows.miss([job_id])
+        return self._rows.now[job_id]
+
+    def save(self, job: Job) -> None:
+        """Write what can change in a job; raises RowDamaged for a DamagedJob."""
+        if type(job) is DamagedJob:
+            raise RowDamaged(job)
+        self._write(job, self._found(job.job_id))
+
+    claim = save
+
+    def delete(self, job_id: int) -> None:
+        """Remove a job."""
+        before = self._found(job_id)
+        self._rows.remove(job_id)
+        self._note_lock(before, None)
+
+    def delete_plain(self, job_id: int) -> bool:
+        """Remove a RUNNING job if that is all its end takes; return whether it was."""
+        job = self._found(job_id)
+        plain = (
+            job is not None
+            and job.state == "RUNNING"
+            and not (job.repeat or job.parent_job_id or job.lane or job.run_id)
+            and job.memory_json == "{}"
+            and job_id not in self._rows.parental
+        )
+        if plain:
+            self._rows.remove(job_id)
+        return plain
+
+    def _write(self, job: Job, before: Job | None) -> None:
+        self._rows.write(job)
+        self._note_lock(before, job)
+        if job.queued:
+            self._newly_ready.append(job)
+
+    def _note_lock(self, before: Job | None, after: Job | None) -> None:
+        lanes = (before is not None and before.lane) or (after is not None and after.lane)
+        if lanes and self._locks.note(before, after, stamp_ms(self.moment)):
+            self._takes.forget()
+            self._wake_all = True
+
+    # --- looking for rows --------------------------------------------------------------------------------
+
+    def _look(self, statement: str, *parameters: object) -> list[Job]:
+        """Return rows, locked; damaged ones as DamagedJobs."""
+        sql = SQL[statement]
+        if not self._may_wait and sql.endswith("FOR UPDATE"):
+            sql += " NOWAIT"
+        (found,) = self._transaction.read((sql, parameters))
+        return self._rows.read(found)
+
+    def _sound(self, statement: str, *parameters: object) -> list[Job]:
+        """Return rows, locked; raises RowDamaged for the first damaged one."""
+        jobs = self._look(statement, *parameters)
+        for job in jobs:
+            if type(job) is DamagedJob:
+                raise RowDamaged(job)
+        return jobs
+
+    def _is_true(self, statement: str, *parameters: object) -> bool:
+        (found,) = self._transaction.read((SQL[statement], parameters))
+        return bool(found)
+
+    def expired(self, now: str, limit: int) -> list[Job]:
+        """Return jobs whose ``expires`` has passed, the oldest first."""
+        return self._look("expired", now, limit)
+
+    def repeating(self) -> Iterator[Job]:
+        """Yield all jobs with a repeat, by name."""
+        (found,) = self._transaction.read((SQL["repeating"], ()))
+        job_ids = iter([job_id for (job_id,) in found])
+        while some := list(islice(job_ids, SLICE)):
+            self._look("jobs_by_id", some)
+            for job_id in in_turns(some):
+                job = self._rows.now.get(job_id)
+                if job is not None:
+                    yield job
+
+    def named(self, name: str, limit: int) -> list[Job]:
+        """Return the first jobs of a name, by jobID, whatever their state."""
+        return self._sound("named", name, limit)
+
+    def bound_of_name(self, name: str) -> list[Job]:
+        """Return the jobs of a name that are bound to a worker."""
+        return self._sound("bound_of_name", name)
+
+    def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
+        """Return the oldest job of a name in any state, mocked or real."""
+        return next(iter(self._sound("first_mocked_of_name" if mocked else "first_of_name", name)), None)
+
+    def children(self, job_id: int) -> list[Job]:
+        """Return the children of a job by jobID."""
+        return self._sound("children_of", job_id) if self._may_have_children(job_id) else []
+
+    def has_children(self, job_id: int) -> bool:
+        """Tell whether a job has children."""
+        return self._may_have_children(job_id) and self._is_true("has_children", job_id)
+
+    def has_pending_children(self, job_id: int) -> bool:
+        """Tell whether a job has children that have not ended."""
+        return self._may_have_children(job_id) and self._is_true("has_pending_children", job_id)
+
+    def _may_have_children(self, job_id: int) -> bool:
+        """Tell whether a job ever had a child; one that is not known, or gone, may have."""
+        return job_id in self._rows.parental or self._rows.now.get(job_id) is None
+
+    # --- who is next -------------------------------------------------------------------------------------
+
+    def _is_paused(self, name: str) -> bool:
+        return self.records.pause_of(name) is not None
+
+    def became_ready(self) -> list[Job]:
+        """Return the jobs that became ready, now or for later, since this was last asked."""
+        found, self._newly_ready = self._newly_ready, []
+        return found
+
+    def must_wake_all(self) -> bool:
+        """Tell, once, whether anybody who waits may be served now."""
+        found, self._wake_all = self._wake_all, False
+        return found
+
+    def pauses_changed(self) -> None:
+        """What is paused has changed: look again, and serve those who wait."""
+        self._takes.forget()
+        self._wake_all = True
+
+    def workers_with_own_jobs(self) -> frozenset[str]:
+        """Return the workers for which jobs are queued that nobody else may take."""
+        (found,) = self._transaction.read((SQL["bound_lanes"], ()))
+        return frozenset(parse_lane(lane).worker for (lane,) in found) - {""}
+
+    def due_on_all_hosts(self, now: str) -> list[Job]:
+        """Return the queued schedules on all hosts that are due and not paused, the oldest first."""
+        self._all_hosts.load(self._look("queued_in_lane", EVERY_LANE, now))
+        return self._all_hosts.due(now)
+
+    def next_on_all_hosts(self) -> str | None:
+        """Return when the next of them is due."""
+        (found,) = self._transaction.read((SQL["next_in_lane"], (EVERY_LANE,)))
+        self._all_hosts.load([job_from(row) for row in found])
+        return self._all_hosts.next
+
+    # --- what servers remember ---------------------------------------------------------------------------
+
+    def crash_patterns(self) -> tuple[str, ...]:
+        """Return the GLOB patterns of CrashBedrockJob."""
+        if self._crash_patterns is None:
+            (found,) = self._transaction.read((SQL["get_meta"], ("crashPatterns",)))
+            self._crash_patterns = tuple(json.loads(found[0][0])) if found else ()
+        return self._crash_patterns
+
+    def set_crash_patterns(self, patterns: tuple[str, ...]) -> None:
+        """Replace the GLOB patterns of CrashBedrockJob."""
+        self._transaction.write(SQL["set_meta"], "crashPatterns", json.dumps(patterns))
+        self.records.raise_epoch()
+        self._crash_patterns = None
+
+    def set_seen(self, now: str) -> None:
+        """Note that a server is alive."""
+        self._transaction.write(SQL["set_meta"], "seen", now)
+
+    def sign_off(self, now: str) -> None:
+        """Note that a server ends well. Numbers that it has drawn and not used are left out."""
+        self.set_seen(now)

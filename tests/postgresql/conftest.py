@@ -1,0 +1,94 @@
+"""Servers on one PostgreSQL: engines that see each other's commits, and wait for each other's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.engine.handlers import take
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.presence import Nobody
+from bedrockjobs.engine.unit import perform
+from bedrockjobs.job.take_request import TakeRequest, names_from
+from tests.conformance.engine import START, PostgreSQLQueue
+from tests.postgresql.cluster import CLUSTER
+
+DEADLINE_S = 20
+"""Time in which whatever a test waits for has happened, on a machine that does other things too."""
+
+BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+
+
+class Server(PostgreSQLQueue):
+    """One server, whose units a test takes apart."""
+
+    def do(self, kind: type[c.Command[Any]], **given: Any) -> Any:
+        """Do a command in a unit of its own; return its body, or its status line where it is refused."""
+        outcome = self.call(kind.read(given))
+        return outcome.body if outcome.code == 200 else f"{outcome.code} {outcome.reason}"
+
+    def open(self, *commands: c.Command[Any]) -> Context:
+        """Open a unit for some commands, and do none of them."""
+        return Context(self.begin(*commands), self.compatibility, Nobody(), moment=self.clock.now())
+
+    def opened(self, *commands: c.Command[Any]) -> Context:
+        """Open a unit, and do the commands; the commit is left to the test."""
+        context = self.open(*commands)
+        for command in commands:
+            perform(context, command)
+        return context
+
+    def take(self, context: Context, name: str) -> Answer | None:
+        """Take a job as for one who has waited for it: no plan foresees that."""
+        names = names_from(name, None)
+        assert names is not None
+        return take.take(context, TakeRequest(names))
+
+    def commit(self) -> None:
+        """Commit what is open."""
+        self.store.commit()
+
+    def value(self, sql: str, *parameters: Any) -> Any:
+        """Return one value that the database has, outside of any unit."""
+        return self.store.session.run([(sql, parameters)])[0][0][0]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Return the clock of all servers, which stands still."""
+    return ManualClock(START)
+
+
+@pytest.fixture
+def servers(clock: ManualClock) -> Iterator[Callable[[int], list[Server]]]:
+    """Return a function that starts some servers on one empty database."""
+    stores = []
+
+    def start(count: int) -> list[Server]:
+        stores.append(CLUSTER.engine(clock))
+        stores.extend(CLUSTER.another(clock) for _ in range(count - 1))
+        return [Server(store, "document", clock) for store in stores]
+
+    yield start
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def beside() -> Iterator[Callable[[Callable[[], Any]], Future[Any]]]:
+    """Return a function that does something in a thread of its own."""
+    with ThreadPoolExecutor() as threads:
+        yield threads.submit
+
+
+def until_blocked(watcher: Server, count: int = 1) -> None:
+    """Wait until so many units wait for a lock; fails where they do not."""
+    deadline = monotonic() + DEADLINE_S
+    while watcher.value(BLOCKED) < count:
+        assert monotonic() < deadline, "nobody waits"

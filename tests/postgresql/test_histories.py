@@ -1,0 +1,112 @@
+"""Random histories on PostgreSQL, one to thirteen commands a unit, are answered as the model answers them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+
+from bedrockjobs import commands as c
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.errors import CommandError
+from tests.conformance import test_machine
+from tests.conformance.engine import START, PostgreSQLQueue, Queue
+from tests.effort import examples
+from tests.model import Outcome
+from tests.postgresql.cluster import CLUSTER
+
+EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(60, night=1_000)))
+COMMANDS_MAX = 13
+
+
+class Histories(test_machine.Histories):
+    """One queue done twice, one command a unit."""
+
+    def opened(self) -> Queue:
+        """Return an empty queue."""
+        clock = ManualClock(START)
+        return PostgreSQLQueue(CLUSTER.engine(clock), self.mode, clock)
+
+    def teardown(self) -> None:
+        """Close it."""
+        self.queue.store.close()
+
+
+class Units(Histories):
+    """One queue done twice: commands are gathered, and done in one unit when there are enough of them."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        super().__init__()
+        self.gathered: list[c.Command[Any]] = []
+        self.wanted = 1
+
+    def both(self, kind: type[c.Command[Any]], **parameters: Any) -> Outcome:
+        """Gather a command, and do all where there are enough."""
+        try:
+            self.gathered.append(kind.read(test_machine.given(**parameters)))
+        except CommandError:
+            return Outcome(402, "", None)
+        if len(self.gathered) >= self.wanted:
+            self.done()
+        return Outcome(200, "", None)
+
+    @rule(wanted=st.integers(1, COMMANDS_MAX))
+    def gather(self, wanted: int) -> None:
+        """Do the units from now on with so many commands."""
+        self.wanted = wanted
+
+    @rule(seconds=st.sampled_from([0.001, 1, 59.75, 3600, 86_400]))
+    def wait(self, seconds: float) -> None:
+        """Let time pass between two units."""
+        self.done()
+        super().wait(seconds)
+
+    def done(self) -> None:
+        """Do what was gathered on both and compare."""
+        commands, self.gathered = self.gathered, []
+        expected = [self.model.call(command) for command in commands]
+        found = self.queue.call_together(commands) if commands else []
+        assert found == expected, [(type(one).__name__, one.wire()) for one in commands]
+
+    @invariant()
+    def same_jobs(self) -> None:
+        """Both show the same jobs, between two units."""
+        if not self.gathered:
+            listed = c.ListJobs.read({})
+            assert self.queue.call(listed) == self.model.call(listed)
+
+
+class DocumentHistories(Histories):
+    """As the Jobs document says."""
+
+    mode = "document"
+
+
+class CurrentUnits(Units):
+    """As today's original does."""
+
+    mode = "current"
+
+
+class DocumentUnits(Units):
+    """As the Jobs document says."""
+
+    mode = "document"
+
+
+LIMITS = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=test_machine.STEPS,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestDocument = DocumentHistories.TestCase
+TestDocument.settings = LIMITS
+TestCurrentUnits = CurrentUnits.TestCase
+TestCurrentUnits.settings = LIMITS
+TestDocumentUnits = DocumentUnits.TestCase
+TestDocumentUnits.settings = LIMITS

@@ -1,0 +1,207 @@
+"""A connection to PostgreSQL: what its errors mean, its limits, and a commit that nobody answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.base.config import LOCK_WAIT_S_MAX, PG_CONNECT_S_MAX, TAKEN_AT_ONCE, UNIT_IDLE_S_MAX
+from bedrockjobs.store.faults import (
+    StoreBroken,
+    StoreBusy,
+    StoreConflict,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+)
+from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+from bedrockjobs.store.postgresql.session import OutcomeUnknown, Session, StoreAway, fault_of
+from bedrockjobs.store.schema import SchemaError
+from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
+from tests.postgresql.conftest import Server
+
+Servers = Callable[[int], list[Server]]
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning"),
+    [
+        (psycopg.errors.DiskFull, StoreFull),
+        (psycopg.errors.DeadlockDetected, StoreConflict),
+        (psycopg.errors.LockNotAvailable, StoreConflict),
+        (psycopg.errors.ReadOnlySqlTransaction, StoreBusy),
+        (psycopg.errors.TooManyConnections, StoreBusy),
+        (psycopg.errors.AdminShutdown, StoreAway),
+        (psycopg.errors.CannotConnectNow, StoreAway),
+        (psycopg.errors.DataCorrupted, StoreDamaged),
+        (psycopg.errors.UndefinedTable, StoreError),
+        (psycopg.OperationalError, StoreAway),
+        (StoreFull, StoreFull),
+        (ValueError, type(None)),
+    ],
+)
+def test_each_error_has_a_meaning(error: type[Exception], meaning: type[Exception]) -> None:
+    assert type(fault_of(error("x"))) is meaning
+
+
+def test_no_error_of_the_driver_leaves_the_store(servers: Servers) -> None:
+    (one,) = servers(1)
+    with pytest.raises(StoreError, match="does not exist"):
+        one.store.session.run([("SELECT 1 FROM nothing", ())])
+    with pytest.raises(StoreError, match="syntax"):
+        one.store.session.script("SELECT FROM WHERE")
+    assert one.value("SELECT 1") == 1
+
+
+def test_a_database_that_is_not_there_is_away() -> None:
+    with pytest.raises(StoreAway, match="refused"):
+        Session(f"postgresql://tester@127.0.0.1:{free_port()}/postgres", SCHEMA)
+
+
+def test_connecting_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    def connect(_: str, **more: Any) -> None:
+        given.update(more)
+        raise psycopg.OperationalError("timeout expired")
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    with pytest.raises(StoreAway, match="timeout"):
+        Session("postgresql://127.0.0.1", SCHEMA)
+    assert given["connect_timeout"] == PG_CONNECT_S_MAX
+
+
+def test_waiting_and_standing_still_have_limits(servers: Servers) -> None:
+    (one,) = servers(1)
+    assert one.value("SHOW lock_timeout") == f"{LOCK_WAIT_S_MAX}s"
+    assert one.value("SHOW idle_in_transaction_session_timeout") == f"{UNIT_IDLE_S_MAX}s"
+
+
+def test_the_schema_of_another_version_is_refused(servers: Servers) -> None:
+    (one,) = servers(1)
+    change = "UPDATE meta SET value = $1 WHERE key = 'schemaVersion'"
+    one.store.session.run([(change, ("5",))])
+    try:
+        with pytest.raises(SchemaError, match="schema version 5; this server knows 4"):
+            CLUSTER.another()
+    finally:
+        one.store.session.run([(change, ("4",))])
+
+
+def test_a_database_of_another_encoding_is_refused(servers: Servers) -> None:
+    (one,) = servers(1)
+    one.store.session.script("DROP DATABASE IF EXISTS latin")
+    one.store.session.script(
+        "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    )
+    with pytest.raises(SchemaError, match="encoding LATIN1; this server needs UTF8"):
+        PostgreSQLEngine(CLUSTER.url.replace("/postgres", "/latin"))
+
+
+def test_the_name_of_a_schema_is_checked() -> None:
+    with pytest.raises(ValueError, match="schema: expected"):
+        PostgreSQLEngine(CLUSTER.url, name='a"; DROP TABLE jobs')
+
+
+# --- round trips -----------------------------------------------------------------------------------------
+
+
+def test_a_unit_of_planned_commands_takes_two_round_trips(servers: Servers) -> None:
+    (one,) = servers(1)
+    for _ in range(4):
+        one.do(c.CreateJob, name="a")
+    one.do(c.GetJobs, name="a", numResults=2)
+    before = one.store.session.round_trips
+    one.opened(
+        c.CreateJob(name="b"),
+        c.GetJob(name="a"),
+        c.FinishJob(job_id=1),
+        c.FinishJob(job_id=2),
+        c.GetJob(name="a"),
+    )
+    one.commit()
+    assert one.store.session.round_trips - before == 2
+    assert one.value("SELECT count(*) FROM jobs") == 3
+
+
+def test_takes_that_no_plan_foresaw_share_round_trips(servers: Servers) -> None:
+    (one,) = servers(1)
+    one.do(c.CreateJobs, jobs=[{"name": "a"}] * (TAKEN_AT_ONCE + 1))
+    one.do(c.GetJob, name="a")  # from now on it knows pauses and the crash list
+    before = one.store.session.round_trips
+    context = one.open(*[c.CreateJob(name="b")])
+    for _ in range(TAKEN_AT_ONCE):
+        assert one.take(context, "a") is not None
+    one.commit()
+    assert one.store.session.round_trips - before == 3
+
+
+# --- a commit that nobody answers ------------------------------------------------------------------------
+
+
+@contextmanager
+def answer_lost(one: Server, *, done: bool) -> Iterator[None]:
+    """Let the connection break at the next commit: behind it, or before it."""
+    session = one.store.session
+    run = session.run
+
+    def cut(statements: Any) -> Any:
+        statements = list(statements)
+        session.run = run
+        if statements[-1][0] == "COMMIT":
+            if done:
+                run(statements)
+            session.close()
+            raise StoreAway("the connection is lost")
+        return run(statements)
+
+    session.run = cut
+    yield
+    session.run = run
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_commit_without_an_answer_is_asked_for(done: bool, servers: Servers) -> None:
+    one, watcher = servers(2)
+    one.do(c.CreateJob, name="a")
+    one.opened(c.CreateJob(name="b"))
+    with answer_lost(one, done=done):
+        if done:
+            one.commit()
+        else:
+            with pytest.raises(StoreAway):
+                one.commit()
+            one.store.rollback()
+    assert watcher.value("SELECT count(*) FROM jobs WHERE name = 'b'") == done
+    assert one.do(c.CreateJob, name="c") == {"jobID": 3 if done else 2}
+
+
+def test_where_nobody_can_be_asked_nobody_knows(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = servers(1)
+    one.opened(c.CreateJob(name="b"))
+
+    def away(*_: Any, **__: Any) -> None:
+        raise psycopg.OperationalError("connection refused")
+
+    monkeypatch.setattr(psycopg, "connect", away)
+    with answer_lost(one, done=True), pytest.raises(OutcomeUnknown) as told:
+        one.commit()
+    assert isinstance(told.value, StoreBroken)
+
+
+def test_a_connection_that_broke_between_units_is_made_anew(servers: Servers) -> None:
+    one, watcher = servers(2)
+    one.do(c.CreateJob, name="a")
+    watcher.value(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+        " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    )
+    with pytest.raises(StoreAway):
+        one.open()
+    one.store.rollback()
+    assert one.do(c.GetJob, name="a")["jobID"] == 1
