@@ -147,6 +147,10 @@ class Settings(BaseSettings):
         text = self.database
         if text.startswith("sqlite:///"):
             text = text.removeprefix("sqlite:///")
+        elif text.startswith(("postgresql://", "postgres://")):
+            raise ValueError(
+                "database: PostgreSQL is not served yet, only its writing half is there; use a path"
+            )
         elif "://" in text:
             raise ValueError(f"database: expected a path or sqlite:///path, got {text!r}")
         if not text:

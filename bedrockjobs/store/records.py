@@ -142,8 +142,11 @@ class TableRecords:
         """Return a run's last lines as a JSON array."""
         if not count:
             return "[]"
-        found = [row[0] for row in self._execute(self._sql["last_lines"], (run_id, count))]
-        return json.dumps(found[::-1], ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(self._lines(run_id, count)[::-1], ensure_ascii=False, separators=(",", ":"))
+
+    def _lines(self, run_id: int, count: int) -> list[str]:
+        """Return a run's last lines, backwards."""
+        return [row[0] for row in self._execute(self._sql["last_lines"], (run_id, count))]
 
     # --- ticks -------------------------------------------------------------------------------------------
 

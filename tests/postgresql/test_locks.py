@@ -62,6 +62,17 @@ def test_a_unique_job_is_created_once(servers: Servers, beside: Beside) -> None:
     assert watcher.value("SELECT count(*) FROM jobs") == 1
 
 
+def test_a_unique_job_whose_first_goes_meanwhile_is_the_second(servers: Servers, beside: Beside) -> None:
+    one, other, watcher = servers(3)
+    for _ in range(2):
+        one.do(c.CreateJob, name="a")
+    one.opened(c.DeleteJob(job_id=1))
+    second = beside(lambda: other.do(c.CreateJob, name="a", unique=True))
+    until_blocked(watcher)
+    one.commit()
+    assert second.result(DEADLINE_S) == {"jobID": 2}
+
+
 def test_an_idempotency_key_counts_on_all_servers(servers: Servers, beside: Beside) -> None:
     one, other, watcher = servers(3)
     one.opened(c.CreateJob(name="a", idempotency_key="k"))

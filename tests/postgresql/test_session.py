@@ -129,6 +129,27 @@ def test_a_unit_of_planned_commands_takes_two_round_trips(servers: Servers) -> N
     assert one.value("SELECT count(*) FROM jobs") == 3
 
 
+def test_so_does_one_of_workers_with_runs_and_output_names_and_keys(servers: Servers) -> None:
+    (one,) = servers(1)
+    for _ in range(3):
+        one.do(c.CreateJob, name="a")
+    for run_id in (1, 2):
+        one.do(c.GetJob, name="a", worker="w", heartbeat=True)
+        one.do(c.AppendOutput, runID=run_id, seq=1, lines=["x"])
+    before = one.store.session.round_trips
+    one.opened(
+        c.FinishJob(job_id=1, run_id=1, then_get="a", worker="w"),
+        c.FailJob(job_id=2, run_id=2),
+        c.CreateJob(name="b", unique=True, idempotency_key="k"),
+        c.CreateJob(name="b", unique=True, idempotency_key="k"),
+    )
+    one.commit()
+    assert one.store.session.round_trips - before == 2
+    assert one.value("SELECT string_agg(status || output, ' ' ORDER BY runID) FROM runs") == (
+        'success["x"] fail["x"] running[]'
+    )
+
+
 def test_takes_that_no_plan_foresaw_share_round_trips(servers: Servers) -> None:
     (one,) = servers(1)
     one.do(c.CreateJobs, jobs=[{"name": "a"}] * (TAKEN_AT_ONCE + 1))

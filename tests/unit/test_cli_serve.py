@@ -80,6 +80,7 @@ def test_times_are_durations_or_seconds(served: list[Settings]) -> None:
         (["--durability", "none"], {}, "'full', 'relaxed'"),
         ([], {"BEDROCKJOBS_DURABILITY": "none"}, "BEDROCKJOBS_DURABILITY: expected 'full' or"),
         (["--database", "mysql://x/y"], {}, "database: expected a path or sqlite:///path"),
+        (["--database", "postgresql://x/y"], {}, "database: PostgreSQL is not served yet"),
         (["--batch-max", "0"], {}, "--batch-max: expected greater than or equal to 1"),
         (["--nonsense"], {}, "No such option '--nonsense'"),
     ],

@@ -6,64 +6,87 @@ takes. See docs/explanation/postgresql.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import TypeVar
 
-from bedrockjobs.job.take_request import TakeRequest
+from bedrockjobs.base.config import OUTPUT_TAIL_DEFAULT
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.session import Row, Statement
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.takes import look, planned_looks
 
+T = TypeVar("T", int, str)
+
 
 class Opening:
-    """The statements of one opening, and how to read what they find."""
+    """The statements that open one unit, and how to read what they find."""
 
-    def __init__(self, keys: AdvisoryKeys) -> None:
-        """Lock with these numbers."""
-        self._keys = keys
-        self.statements: list[Statement] = []
-        """In the order of the locks."""
-        self.now = ""
-        self.job_ids: list[int] = []
-        """The jobs that are named."""
-        self.looks: list[tuple[TakeRequest, int]] = []
-        """What is asked for, and how many of each."""
-        self.new_jobs = self.new_runs = 0
-        """Numbers that are needed."""
-        self._rows = False
-
-    def plan(self, plans: Sequence[Plan], now: str) -> None:
-        """Find the statements for a unit with these plans."""
+    def __init__(self, plans: Sequence[Plan], now: str, keys: AdvisoryKeys) -> None:
+        """Open for some plans at a stamp."""
         self.now = now
-        names = sorted(set(chain.from_iterable(plan.names for plan in plans)))
-        keys = set(chain.from_iterable(plan.keys for plan in plans))
-        self.job_ids = sorted(set(chain.from_iterable(plan.jobs for plan in plans)))
+        self.names = _all(plan.names for plan in plans)
+        """Names of which the first jobs matter."""
+        self.keys = _all(plan.keys for plan in plans)
+        """Idempotency keys."""
+        self.job_ids = _all(plan.jobs for plan in plans)
+        """The jobs that are named."""
+        self.run_ids = _all(plan.runs for plan in plans)
+        """The runs that are named."""
         self.looks = planned_looks(chain.from_iterable(plan.takes for plan in plans))
+        """What is asked for, and how many of each."""
         self.new_jobs = sum(plan.new_jobs for plan in plans)
         self.new_runs = sum(plan.new_runs for plan in plans)
-        alone = any(plan.control or plan.everything for plan in plans)
-        lock = SQL["lock_alone" if alone else "lock_shared"]
-        self.statements = [(lock, (self._keys.of("control"),)), (SQL["epoch"], ())]
-        waited = {self._keys.of("name", name) for name in names} | {self._keys.of("key", key) for key in keys}
-        if waited:
-            self.statements.append((SQL["lock_each"], (sorted(waited),)))
-        self._waits = bool(waited)
-        self._rows = bool(self.job_ids or names)
-        if self._rows:
-            self.statements.append((SQL["lock_jobs"], (self.job_ids, names)))
-            self.statements.append((SQL["lock_children"], (self.job_ids,)))
-        self.statements += [look(request, now, limit) for request, limit in self.looks]
+        self._alone = any(plan.control or plan.everything for plan in plans)
+        self._control = keys.of("control")
+        self._waited = {keys.of("name", name) for name in self.names} | {keys.of("key", k) for k in self.keys}
+
+    def statements(self) -> list[Statement]:
+        """Return the statements in the order of the locks; what is read of runs and keys needs none."""
+        found: list[Statement] = [
+            (SQL["lock_alone" if self._alone else "lock_shared"], (self._control,)),
+            (SQL["epoch"], ()),
+        ]
+        if self._waited:
+            found.append((SQL["lock_each"], (sorted(self._waited),)))
+        if self.job_ids or self.names:
+            found.append((SQL["lock_jobs"], (self.job_ids, self.names)))
+            found.append((SQL["lock_children"], (self.job_ids, self.names)))
+        if self.names:
+            found.append((SQL["firsts"], (self.names,)))
+        if self.job_ids or self.run_ids:
+            found.append((SQL["runs_ahead"], (self.run_ids, self.job_ids, OUTPUT_TAIL_DEFAULT)))
+        if self.keys:
+            found.append((SQL["keys_ahead"], (self.keys,)))
+        return found + [look(request, self.now, limit) for request, limit in self.looks]
 
     def epoch(self, found: Iterator[list[Row]]) -> int:
         """Read the first answers: how often pauses, drains and the crash list were changed."""
         next(found)
         ((epoch,),) = next(found)
-        if self._waits:
+        if self._waited:
             next(found)
         return int(epoch)
 
-    def locked(self, found: Iterator[list[Row]]) -> list[list[Row]]:
-        """Read the next answers: the rows that are locked."""
-        return [next(found), next(found)] if self._rows else []
+    def jobs(self, found: Iterator[list[Row]]) -> list[Row]:
+        """Read the next answers: the jobs that are locked."""
+        return [*next(found), *next(found)] if self.job_ids or self.names else []
+
+    def firsts(self, found: Iterator[list[Row]]) -> dict[tuple[str, bool], int | None]:
+        """Read the next answer: the first job of each name, real and mocked."""
+        rows = next(found) if self.names else []
+        firsts = {(name, False): real for name, real, _ in rows}
+        return firsts | {(name, True): mocked for name, _, mocked in rows}
+
+    def runs(self, found: Iterator[list[Row]]) -> list[Row]:
+        """Read the next answer: runs, each with the number of its last line and its last lines."""
+        return next(found) if self.job_ids or self.run_ids else []
+
+    def used_keys(self, found: Iterator[list[Row]]) -> list[Row]:
+        """Read the next answer: what the keys were used for."""
+        return next(found) if self.keys else []
+
+
+def _all(lists: Iterable[tuple[T, ...]]) -> list[T]:
+    return sorted(set(chain.from_iterable(lists)))

@@ -50,19 +50,35 @@ SELECT epoch FROM control;
 UPDATE control SET epoch = epoch + 1;
 
 -- name: lock_jobs
--- The named jobs without a parent, the parents of the others, and the first jobs of some names: locked by jobID.
+-- Jobs without a parent, locked by jobID: of some jobs, of the first ones of some names, and of the parents of all these.
+WITH named AS MATERIALIZED ({named})
 SELECT {row} FROM jobs WHERE parentJobID = 0 AND jobID IN (
-    SELECT unnest($1::bigint[])
-    UNION SELECT child.parentJobID FROM jobs AS child WHERE child.jobID = ANY ($1::bigint[]) AND child.parentJobID <> 0
-    UNION SELECT (SELECT one.jobID FROM jobs AS one WHERE one.name = asked.name AND one.lane <> 'mock'
-        ORDER BY one.jobID LIMIT 1) FROM unnest($2::text[]) AS asked (name)
-    UNION SELECT (SELECT one.jobID FROM jobs AS one WHERE one.name = asked.name AND one.lane = 'mock'
-        ORDER BY one.jobID LIMIT 1) FROM unnest($2::text[]) AS asked (name)
+    SELECT jobID FROM named
+    UNION SELECT child.parentJobID FROM named JOIN jobs AS child USING (jobID)
 ) ORDER BY jobID FOR UPDATE;
 
 -- name: lock_children
--- The named jobs that have a parent, locked by jobID, after the parents.
-SELECT {row} FROM jobs WHERE parentJobID <> 0 AND jobID = ANY ($1::bigint[]) ORDER BY jobID FOR UPDATE;
+-- Jobs with a parent, locked by jobID after the parents: of some jobs, and of the first ones of some names. With `+ 0`
+-- the planner does not read the index of all children.
+WITH named AS MATERIALIZED ({named})
+SELECT {row} FROM jobs WHERE parentJobID + 0 <> 0 AND jobID IN (SELECT jobID FROM named) ORDER BY jobID FOR UPDATE;
+
+-- name: firsts
+-- The first jobs of some names, real and mocked: asked for after they were locked, as one may have gone meanwhile.
+SELECT asked.name, {first:real}, {first:mocked} FROM unnest($1::text[]) AS asked (name);
+
+-- name: runs_ahead
+-- Some runs, and those of some jobs, each with the number of its last line and the last $3 lines, backwards.
+SELECT {run}, (SELECT coalesce(max(seq), 0) FROM output WHERE output.runID = runs.runID),
+    ARRAY(SELECT line FROM output WHERE output.runID = runs.runID ORDER BY seq DESC LIMIT $3::bigint)
+FROM runs WHERE runID IN (
+    SELECT unnest($1::bigint[])
+    UNION SELECT jobs.runID FROM jobs WHERE jobs.jobID = ANY ($2::bigint[]) AND jobs.runID <> 0
+);
+
+-- name: keys_ahead
+-- What some idempotency keys were used for.
+SELECT key, jobID, created FROM keys WHERE key = ANY ($1::text[]);
 
 -- name: jobs_by_id
 -- Some jobs.

@@ -1,23 +1,40 @@
-"""The tables beside jobs on PostgreSQL: as on SQLite, with what other servers have to be told."""
+"""The tables beside jobs on PostgreSQL: with what was read ahead, and what other servers have to be told."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from bedrockjobs.base.config import OUTPUT_TAIL_DEFAULT
 from bedrockjobs.base.glob import anchored_regex
-from bedrockjobs.job.rows import PauseRow
+from bedrockjobs.job.rows import PauseRow, RunRow
+from bedrockjobs.store.postgresql.session import Row
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.statements import RECORDS
 from bedrockjobs.store.postgresql.transaction import Transaction
 from bedrockjobs.store.records import TableRecords
 
+_WIDTH = len(RunRow._fields)
+
 
 class PostgreSQLRecords(TableRecords):
-    """Pauses and drains are remembered between units, until their epoch changes."""
+    """Pauses and drains are remembered between units, until their epoch changes; all else for one unit."""
 
     def __init__(self, transaction: Transaction) -> None:
         """Speak within ``transaction``."""
         super().__init__(transaction, RECORDS)
         self._transaction = transaction
         self._epoch = 0
+        self._runs: dict[int, RunRow | None] = {}
+        """Runs that were read ahead and are as they were then."""
+        self._over: list[int] = []
+        """Those of them that have ended."""
+        self._output: dict[int, tuple[int, list[str]]] = {}
+        """The number of the last line, and the last lines backwards, of runs that were read ahead."""
+        self._keys: dict[str, tuple[int, str] | None] = {}
+        """The job that a key was used for, and when."""
+
+    # --- between units -----------------------------------------------------------------------------------
 
     def at_epoch(self, epoch: int) -> bool:
         """Forget pauses and drains if another server changed them; return whether one did."""
@@ -25,7 +42,97 @@ class PostgreSQLRecords(TableRecords):
         self._epoch = epoch
         if changed:
             self.forget()
+        self._forget_ahead()
         return changed
+
+    def forget(self) -> None:
+        """Read all anew."""
+        super().forget()
+        self._forget_ahead()
+
+    def _forget_ahead(self) -> None:
+        self._runs, self._over, self._output, self._keys = {}, [], {}, {}
+
+    def read_ahead(
+        self, run_ids: Iterable[int], runs: list[Row], keys: Iterable[str], used: list[Row]
+    ) -> None:
+        """Keep runs and keys; those of ``run_ids`` and ``keys`` that were not found do not exist."""
+        self._runs = dict.fromkeys(run_ids)
+        for row in runs:
+            run = RunRow._make(row[:_WIDTH])
+            self._runs[run.run_id] = run
+            self._over += [run.run_id] if run.status != "running" else []
+            self._output[run.run_id] = (row[_WIDTH], row[_WIDTH + 1])
+        self._keys = dict.fromkeys(keys) | {key: (job_id, created) for key, job_id, created in used}
+
+    # --- runs and their output ---------------------------------------------------------------------------
+
+    def run(self, run_id: int) -> RunRow | None:
+        """Return a run, or None."""
+        return self._runs[run_id] if run_id in self._runs else super().run(run_id)
+
+    def open_run(self, run: RunRow) -> None:
+        """Add a run in progress."""
+        self._runs.pop(run.run_id, None)
+        super().open_run(run)
+
+    def end_run(self, run: RunRow, *, keep_success: int, keep_fail: int) -> None:
+        """Write the end of a run, and forget the oldest of its name."""
+        self._runs.pop(run.run_id, None)
+        for over in self._over:  # which may be among those that are forgotten
+            self._runs.pop(over, None)
+        self._over = []
+        super().end_run(run, keep_success=keep_success, keep_fail=keep_fail)
+
+    def stop_run(self, run_id: int, stop: str) -> None:
+        """Note what a run's worker is to be told."""
+        self._runs.pop(run_id, None)
+        super().stop_run(run_id, stop)
+
+    def set_progress(self, run_id: int, progress: str) -> None:
+        """Note how far a run is, as JSON text."""
+        self._runs.pop(run_id, None)
+        super().set_progress(run_id, progress)
+
+    def delete_run(self, run_id: int) -> None:
+        """Forget a run that never began."""
+        self._runs.pop(run_id, None)
+        super().delete_run(run_id)
+
+    def last_seq(self, run_id: int) -> int:
+        """Return the number of a run's last line, 0 without any."""
+        return self._output[run_id][0] if run_id in self._output else super().last_seq(run_id)
+
+    def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
+        """Add lines: number, moment, stream, text."""
+        self._output.pop(run_id, None)
+        super().append(run_id, lines)
+
+    def _lines(self, run_id: int, count: int) -> list[str]:
+        if run_id in self._output and count <= OUTPUT_TAIL_DEFAULT:
+            return self._output[run_id][1][:count]
+        return super()._lines(run_id, count)
+
+    def drop_old(self, moment: datetime) -> bool:
+        """Forget some of what is too old at a moment; return whether there is more of it."""
+        self._forget_ahead()
+        return super().drop_old(moment)
+
+    # --- keys --------------------------------------------------------------------------------------------
+
+    def job_of_key(self, key: str, since: str) -> int | None:
+        """Return the job that a key was used for after ``since``."""
+        if key not in self._keys:
+            return super().job_of_key(key, since)
+        used = self._keys[key]
+        return used[0] if used is not None and used[1] > since else None
+
+    def put_key(self, key: str, job_id: int, now: str) -> None:
+        """Remember a key."""
+        self._keys[key] = (job_id, now)
+        super().put_key(key, job_id, now)
+
+    # --- what all servers are told -----------------------------------------------------------------------
 
     def raise_epoch(self) -> None:
         """Let all servers read pauses, drains and the crash list anew."""

@@ -8,24 +8,45 @@ from pathlib import Path
 
 from bedrockjobs.store import statements
 
-_ROW = f"{statements.COLUMNS}, parental"
-_OPEN = (
-    "jobID <> ALL ($4::bigint[])"
-    " AND (found LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE jobs.name ~ pauses.regex))"
-    " AND (lock = '' OR (lock <> ALL ($7::text[]) AND NOT EXISTS (SELECT 1 FROM jobs AS holder"
-    " WHERE holder.lock = jobs.lock AND holder.lock <> '' AND holder.state = 'RUNNING')))"
+_REAL, _MOCKED = (
+    f"(SELECT one.jobID FROM jobs AS one WHERE one.name = asked.name AND {kind} ORDER BY one.jobID LIMIT 1)"  # noqa: S608
+    for kind in ("one.lane <> 'mock'", "one.lane = 'mock'")
 )
-"""That a queued job may be taken: it is not to be left out, no pause covers it, and nobody holds its lock."""
 _LANES = (
-    "SELECT asked.lane FROM unnest({0}::text[]) AS asked (lane)"
-    " WHERE (SELECT true FROM jobs WHERE found = asked.lane AND {{queued}} LIMIT 1)"
+    "SELECT asked.lane FROM unnest(${lanes}::text[]) AS asked (lane)"
+    " WHERE (SELECT true FROM jobs WHERE found = asked.lane AND {queued} LIMIT 1)"
 )
 """The lanes of a list in which anything is queued: of all that a worker may look into, few are in use."""
 
+MARKS = {
+    "row": f"{statements.COLUMNS}, parental",
+    "run": statements.RECORDS["run_by_id"].partition("SELECT ")[2].partition(" FROM ")[0],
+    "first:real": _REAL,
+    "first:mocked": _MOCKED,
+    "named": (
+        f"SELECT unnest($1::bigint[]) AS jobID UNION SELECT {_REAL} FROM unnest($2::text[]) AS asked (name)"  # noqa: S608
+        f" UNION SELECT {_MOCKED} FROM unnest($2::text[]) AS asked (name)"
+    ),
+    "open": (
+        "jobID <> ALL ($4::bigint[])"
+        " AND (found LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE jobs.name ~ pauses.regex))"
+        " AND (lock = '' OR (lock <> ALL ($7::text[]) AND NOT EXISTS (SELECT 1 FROM jobs AS holder"
+        " WHERE holder.lock = jobs.lock AND holder.lock <> '' AND holder.state = 'RUNNING')))"
+    ),
+    "lanes:$2": _LANES.replace("{lanes}", "2"),
+    "lanes:$3": _LANES.replace("{lanes}", "3"),
+}
+"""What the marks in ``queries.sql`` stand for, beside those of every file of statements.
+
+``named``: some jobs, and the first ones of some names. ``open``: that a queued job may be taken, as it is not
+to be left out, no pause covers it, and nobody holds its lock.
+"""
+
 
 def _filled(text: str) -> str:
-    text = text.replace("{row}", _ROW).replace("{open}", _OPEN)
-    return re.sub(r"\{lanes:(\$\d)\}", lambda match: _LANES.format(match[1]), text)
+    for mark, meaning in MARKS.items():
+        text = text.replace(f"{{{mark}}}", meaning)
+    return text
 
 
 def numbered(text: str) -> str:

@@ -60,7 +60,9 @@ class PostgreSQLUnit:
         self._all_hosts = AllHostsSchedules(self._is_paused)
         self._job_ids = Numbers(self._transaction, "draw_jobs")
         self._run_ids = Numbers(self._transaction, "draw_runs")
-        self._opening = Opening(keys)
+        self._keys = keys
+        self._firsts: dict[tuple[str, bool], int | None] = {}
+        """The first job of names that the plans name, real or mocked, as long as that is known."""
         self._crash_patterns: tuple[str, ...] | None = None
         self._newly_ready: list[Job] = []
         self._wake_all = False
@@ -80,21 +82,24 @@ class PostgreSQLUnit:
         self.moment = moment
         every = list(plans)
         self._may_wait = len(every) <= 1
-        opening = self._opening
-        opening.plan(every, stamp_ms(moment))
-        numbers = [*self._job_ids.planned(opening.new_jobs), *self._run_ids.planned(opening.new_runs)]
-        found = iter(self._transaction.begin([*opening.statements, *numbers]))
+        opening = Opening(every, stamp_ms(moment), self._keys)
+        numbers = ((self._job_ids, opening.new_jobs), (self._run_ids, opening.new_runs))
+        drawn = [(kind, kind.planned(count)) for kind, count in numbers]
+        statements = [*opening.statements(), *(one for _, draws in drawn for one in draws)]
+        found = iter(self._transaction.begin(statements))
         self.read_anew = self.records.at_epoch(opening.epoch(found))
         if self.read_anew:
             self._crash_patterns = None
             self._wake_all = True
-        for jobs in opening.locked(found):
-            self._rows.read(jobs)
+        self._rows.read(opening.jobs(found))
         self._rows.miss(opening.job_ids)
+        known = {None, *(job_id for job_id, job in self._rows.now.items() if job is not None)}
+        self._firsts = {key: job_id for key, job_id in opening.firsts(found).items() if job_id in known}
+        self.records.read_ahead(opening.run_ids, opening.runs(found), opening.keys, opening.used_keys(found))
         for request, limit in opening.looks:
             self._takes.looked(request, opening.now, limit, next(found))
-        for kind, count in ((self._job_ids, opening.new_jobs), (self._run_ids, opening.new_runs)):
-            if kind.planned(count):
+        for kind, draws in drawn:
+            if draws:
                 kind.drawn(next(found))
 
     @property
@@ -135,6 +140,7 @@ class PostgreSQLUnit:
         self._wake_all = mark.wake_all
         self.records.forget()
         self._crash_patterns = None
+        self._firsts = {}
         self._takes.forget()
 
     def forget(self) -> None:
@@ -143,6 +149,7 @@ class PostgreSQLUnit:
         self._rows.forget()
         self._takes.forget()
         self._locks.forget()
+        self._firsts = {}
         self._newly_ready = []
         self._wake_all = False
 
@@ -161,6 +168,8 @@ class PostgreSQLUnit:
         if job.parent_job_id:
             self._rows.note_child(job.parent_job_id)
         self._write(job, None)
+        if self._firsts.get(_kind_of(job), 0) is None:
+            self._firsts[_kind_of(job)] = job.job_id
 
     def job(self, job_id: int) -> Job | None:
         """Return a job, locked, or None; raises RowDamaged."""
@@ -197,7 +206,7 @@ class PostgreSQLUnit:
         """Remove a job."""
         before = self._found(job_id)
         self._rows.remove(job_id)
-        self._note_lock(before, None)
+        self._left(before, None)
 
     def delete_plain(self, job_id: int) -> bool:
         """Remove a RUNNING job if that is all its end takes; return whether it was."""
@@ -211,15 +220,21 @@ class PostgreSQLUnit:
         )
         if plain:
             self._rows.remove(job_id)
+            self._left(job, None)
         return plain
 
     def _write(self, job: Job, before: Job | None) -> None:
         self._rows.write(job)
-        self._note_lock(before, job)
+        self._left(before, job)
         if job.queued:
             self._newly_ready.append(job)
 
-    def _note_lock(self, before: Job | None, after: Job | None) -> None:
+    def _left(self, before: Job | None, after: Job | None) -> None:
+        """Note what a job that was written has left: its name, or its lock."""
+        if before is not None and (after is None or _kind_of(after) != _kind_of(before)):
+            self._firsts.pop(_kind_of(before), None)
+            if after is not None:
+                self._firsts.pop(_kind_of(after), None)
         lanes = (before is not None and before.lane) or (after is not None and after.lane)
         if lanes and self._locks.note(before, after, stamp_ms(self.moment)):
             self._takes.forget()
@@ -272,6 +287,9 @@ class PostgreSQLUnit:
 
     def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
         """Return the oldest job of a name in any state, mocked or real."""
+        if (name, mocked) in self._firsts:
+            job_id = self._firsts[name, mocked]
+            return None if job_id is None else self.job(job_id)
         return next(iter(self._sound("first_mocked_of_name" if mocked else "first_of_name", name)), None)
 
     def children(self, job_id: int) -> list[Job]:
@@ -348,3 +366,8 @@ class PostgreSQLUnit:
     def sign_off(self, now: str) -> None:
         """Note that a server ends well. Numbers that it has drawn and not used are left out."""
         self.set_seen(now)
+
+
+def _kind_of(job: Job) -> tuple[str, bool]:
+    """Return what is the same for jobs of which one is the first."""
+    return job.name, job.mocked
