@@ -97,20 +97,26 @@ class TableRecords:
 
     def end_run(self, run: RunRow, *, keep_success: int, keep_fail: int) -> None:
         """Write the end of a run, and forget the oldest of its name beyond what is to be kept."""
-        self._execute(
-            self._sql["end_run"],
-            (run.status, run.ended, run.exit_code, run.error, run.result, run.output, run.run_id),
-        )
+        self._write_end(run)
         good = run.status == "success"
         keep = keep_success if good else keep_fail
         most = keep + keep // TRIM_EVERY
         count = self._ended.get((run.name, good), most) + 1  # one that is not known is trimmed
         if count > most:
-            self._execute(self._sql["trim_successes" if good else "trim_failures"], (run.name, keep))
+            self._trim(run.name, keep, good=good)
             count = keep
         if len(self._ended) >= COUNTED_MAX:
             self._ended.clear()
         self._ended[run.name, good] = count
+
+    def _write_end(self, run: RunRow) -> None:
+        self._execute(
+            self._sql["end_run"],
+            (run.status, run.ended, run.exit_code, run.error, run.result, run.output, run.run_id),
+        )
+
+    def _trim(self, name: str, keep: int, *, good: bool) -> None:
+        self._execute(self._sql["trim_successes" if good else "trim_failures"], (name, keep))
 
     def stop_run(self, run_id: int, stop: str) -> None:
         """Note what a run's worker is to be told."""

@@ -116,6 +116,20 @@ UPDATE jobs SET state = new.state, name = new.name, nextRun = new.nextRun, lastR
 UPDATE jobs SET data = new.data, checksum = new.checksum
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS new (jobID, data, checksum) WHERE jobs.jobID = new.jobID;
 
+-- name: insert_runs
+-- Open runs.
+INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease)
+    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+        $8::text[], $9::text[], $10::bigint[], $11::bigint[]);
+
+-- name: end_runs
+-- Close runs.
+UPDATE runs SET status = new.status, ended = new.ended, exitCode = new.exitCode, error = new.error,
+    result = new.result, output = new.output
+    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[])
+        AS new (runID, status, ended, exitCode, error, result, output)
+    WHERE runs.runID = new.runID;
+
 -- name: note_parents
 -- Note that some jobs have a child.
 UPDATE jobs SET parental = true WHERE jobID = ANY ($1::bigint[]) AND NOT parental;

@@ -8,7 +8,7 @@ from datetime import datetime
 from bedrockjobs.base.config import OUTPUT_TAIL_DEFAULT
 from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.job.rows import PauseRow, RunRow
-from bedrockjobs.store.postgresql.session import Row
+from bedrockjobs.store.postgresql.session import Row, Statement, columns
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.statements import RECORDS
 from bedrockjobs.store.postgresql.transaction import Transaction
@@ -27,6 +27,8 @@ class PostgreSQLRecords(TableRecords):
         self._epoch = 0
         self._runs: dict[int, RunRow | None] = {}
         """Runs that were read ahead and are as they were then."""
+        self._opened: list[RunRow] = []
+        self._closed: list[RunRow] = []
         self._over: list[int] = []
         """Those of them that have ended."""
         self._output: dict[int, tuple[int, list[str]]] = {}
@@ -52,6 +54,7 @@ class PostgreSQLRecords(TableRecords):
 
     def _forget_ahead(self) -> None:
         self._runs, self._over, self._output, self._keys = {}, [], {}, {}
+        self._opened, self._closed = [], []
 
     def read_ahead(
         self, run_ids: Iterable[int], runs: list[Row], keys: Iterable[str], used: list[Row]
@@ -73,31 +76,72 @@ class PostgreSQLRecords(TableRecords):
 
     def open_run(self, run: RunRow) -> None:
         """Add a run in progress."""
-        self._runs.pop(run.run_id, None)
-        super().open_run(run)
+        self._opened.append(run)
 
-    def end_run(self, run: RunRow, *, keep_success: int, keep_fail: int) -> None:
-        """Write the end of a run, and forget the oldest of its name."""
-        self._runs.pop(run.run_id, None)
+    def _write_end(self, run: RunRow) -> None:
+        self._forget_run(run.run_id)
         for over in self._over:  # which may be among those that are forgotten
             self._runs.pop(over, None)
         self._over = []
-        super().end_run(run, keep_success=keep_success, keep_fail=keep_fail)
+        self._closed.append(run)
+
+    def _trim(self, name: str, keep: int, *, good: bool) -> None:
+        self._transaction.collect()
+        super()._trim(name, keep, good=good)
 
     def stop_run(self, run_id: int, stop: str) -> None:
         """Note what a run's worker is to be told."""
-        self._runs.pop(run_id, None)
+        self._forget_run(run_id)
         super().stop_run(run_id, stop)
 
     def set_progress(self, run_id: int, progress: str) -> None:
         """Note how far a run is, as JSON text."""
-        self._runs.pop(run_id, None)
+        self._forget_run(run_id)
         super().set_progress(run_id, progress)
 
     def delete_run(self, run_id: int) -> None:
         """Forget a run that never began."""
-        self._runs.pop(run_id, None)
+        self._forget_run(run_id)
         super().delete_run(run_id)
+
+    def _forget_run(self, run_id: int) -> None:
+        """Read a run anew, as it is written; runs that were opened in this unit are written before."""
+        self._runs.pop(run_id, None)
+        if self._opened:
+            self._transaction.collect()
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether runs were opened or closed and not yet written."""
+        return bool(self._opened or self._closed)
+
+    def differences(self) -> list[Statement]:
+        """Return statements that write the runs that were opened and closed, and take that as written."""
+        opened, closed, self._opened, self._closed = self._opened, self._closed, [], []
+        sets = (
+            (
+                "insert_runs",
+                columns(
+                    [
+                        (
+                            run.run_id, run.job_id, run.name, run.attempt, run.cause, run.scheduled_for,
+                            run.started, run.worker, run.host, run.pid, run.lease,
+                        )
+                        for run in opened
+                    ]
+                ),
+            ),
+            (
+                "end_runs",
+                columns(
+                    [
+                        (run.run_id, run.status, run.ended, run.exit_code, run.error, run.result, run.output)
+                        for run in closed
+                    ]
+                ),
+            ),
+        )  # fmt: skip
+        return [(SQL[name], parameters) for name, parameters in sets if parameters]
 
     def last_seq(self, run_id: int) -> int:
         """Return the number of a run's last line, 0 without any."""
@@ -115,6 +159,7 @@ class PostgreSQLRecords(TableRecords):
 
     def drop_old(self, moment: datetime) -> bool:
         """Forget some of what is too old at a moment; return whether there is more of it."""
+        self._transaction.collect()
         self._forget_ahead()
         return super().drop_old(moment)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, job_from
 from bedrockjobs.store.postgresql.candidates import Candidates
-from bedrockjobs.store.postgresql.session import Row, Statement
+from bedrockjobs.store.postgresql.session import Row, Statement, columns
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
 _WIDTH = len(Job._fields)
@@ -145,23 +145,18 @@ class Rows:
         return [
             (SQL[name], parameters)
             for name, parameters in (
-                ("insert_jobs", _columns([self._inserted(job) for job in new])),
-                ("claim_jobs", _columns([(j.job_id, j.last_run, j.attempt, j.run_id) for j in claims])),
-                ("save_jobs", _columns([_saved(job) for job in saved])),
-                ("save_data", _columns([(job.job_id, job.data, checksum_of(job.data)) for job in data])),
-                ("note_parents", _columns([(job_id,) for job_id in parents])),
-                ("delete_jobs", _columns([(job_id,) for job_id in gone])),
+                ("insert_jobs", columns([self._inserted(job) for job in new])),
+                ("claim_jobs", columns([(j.job_id, j.last_run, j.attempt, j.run_id) for j in claims])),
+                ("save_jobs", columns([_saved(job) for job in saved])),
+                ("save_data", columns([(job.job_id, job.data, checksum_of(job.data)) for job in data])),
+                ("note_parents", columns([(job_id,) for job_id in parents])),
+                ("delete_jobs", columns([(job_id,) for job_id in gone])),
             )
             if parameters
         ]
 
     def _inserted(self, job: Job) -> Row:
         return (*job, checksum_of(job.data), job.job_id in self.parental)
-
-
-def _columns(rows: list[Row]) -> list[list[object]]:
-    """Return the columns of some rows, each as one array."""
-    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _is_claimed(before: Job, job: Job) -> bool:

@@ -27,6 +27,11 @@ Statement = tuple[str, Sequence[Any]]
 Row = tuple[Any, ...]
 
 
+def columns(rows: list[Row]) -> list[list[object]]:
+    """Return the columns of some rows, each as one array: the parameters of a statement that writes a set."""
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
 class StoreAway(StoreBusy):
     """The connection is lost, or there is none: what was not committed is undone."""
 

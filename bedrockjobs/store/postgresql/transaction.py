@@ -40,7 +40,7 @@ class Transaction:
     """What one unit has written and not yet sent."""
 
     def __init__(self, session: Session, differences: Callable[[], list[Statement]]) -> None:
-        """Send over ``session``; ``differences`` returns what changed in jobs since it was last asked."""
+        """Send over ``session``; ``differences`` returns what changed in rows since it was last asked."""
         self._session = session
         self._differences = differences
         self._writes: list[Statement] = []
@@ -87,21 +87,22 @@ class Transaction:
 
     def _pending(self) -> list[Statement]:
         """Return what is to be sent before anything can be read, and remember it no more."""
-        self._collect()
+        self.collect()
         writes, self._writes = self._writes, []
         self.wrote = self.wrote or any(sql not in _PARTS for sql, _ in writes)
         if writes:
             self._mark = None  # the database knows of the part from now on
         return writes
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
+        """Remember what changed in rows that are kept elsewhere: what follows is done after it."""
         self._writes += self._differences()
 
     # --- parts -------------------------------------------------------------------------------------------
 
     def savepoint(self) -> Mark:
         """Begin a part."""
-        self._collect()
+        self.collect()
         self._mark = Mark(len(self._writes), len(self._events))
         self._writes.append((SQL["savepoint"], ()))
         return self._mark

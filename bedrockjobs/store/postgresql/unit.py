@@ -52,7 +52,7 @@ class PostgreSQLUnit:
         self.read_anew = False
         """Whether another server changed pauses, drains or the crash list before this unit."""
         self._rows = rows.Rows()
-        self._transaction = transaction.Transaction(session, self._rows.differences)
+        self._transaction = transaction.Transaction(session, self._differences)
         self.records = PostgreSQLRecords(self._transaction)
         """The tables beside jobs."""
         self._locks = JobLocks(self._transaction, self._rows, keys)
@@ -105,7 +105,10 @@ class PostgreSQLUnit:
     @property
     def changed(self) -> bool:
         """Tell whether anything was written in this unit."""
-        return self._transaction.changed or self._rows.changed
+        return self._transaction.changed or self._rows.changed or self.records.changed
+
+    def _differences(self) -> list[Statement]:
+        return self._rows.differences() + self.records.differences()
 
     @property
     def chars_read(self) -> int:
