@@ -2,7 +2,7 @@
 
 What a transaction does is one stack of calls, and none of them has to know that it is stopped: whoever may go
 through more than a few hundred rows does so ``in_turns``. The transaction stays open meanwhile: others are
-heard, and answered where they do not need the writer.
+heard, and answered where they do not need the writer. Work that waits for an answer from elsewhere stops too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from greenlet import getcurrent, greenlet
 from bedrockjobs.base.config import SLICE
 
 T = TypeVar("T")
+Until = Callable[[Callable[[], object]], object]
+"""Something that is waited for: it is given what it has to call, once, when it is there."""
 
 
 class Slices(Generic[T]):
@@ -30,6 +32,7 @@ class Slices(Generic[T]):
         self._stack = _Stack(self._do)
         self._work: Callable[[], T] | None = None
         self._result: T | None = None
+        self._until: Until | None = None
 
     def begin(self, work: Callable[[], T]) -> T | None:
         """Do some work; return its result, None where it stopped. Raises what the work raises.
@@ -44,9 +47,13 @@ class Slices(Generic[T]):
 
     def go_on(self) -> T | None:
         """Go on with the work that stopped; return its result, None where it stopped again."""
-        self._stack.switch()
+        self._until = self._stack.switch()
         result, self._result = self._result, None
         return result
+
+    def call_when_ready(self, go_on: Callable[[], object], soon: Until) -> None:
+        """Let ``go_on`` be called when the work that stopped can go on: ``soon``, or when it says."""
+        (self._until or soon)(go_on)
 
     def _do(self) -> None:
         caller = self._stack.parent
@@ -61,11 +68,19 @@ class _Stack(greenlet):
     """A stack of calls that may be left and come back to."""
 
 
-def give_turn() -> None:
-    """Let others have a turn, where this is called within work that may be stopped; else do nothing."""
+def may_give_turn() -> bool:
+    """Tell whether this is called within work that may be stopped."""
+    return isinstance(getcurrent(), _Stack)
+
+
+def give_turn(until: Until | None = None) -> None:
+    """Let others have a turn, where this is called within work that may be stopped; else do nothing.
+
+    The work goes on soon, or when that is there which it waits for.
+    """
     current = getcurrent()
     if isinstance(current, _Stack) and current.parent is not None:
-        current.parent.switch()
+        current.parent.switch(until)
 
 
 def in_turns(items: Iterable[T], each: int = SLICE) -> Iterator[T]:

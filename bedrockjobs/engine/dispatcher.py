@@ -207,7 +207,7 @@ class Dispatcher:
     def _follow(self, step: Step | None) -> None:
         """Do what follows a transaction; one that is long goes on after others have had their turn."""
         if step is None:
-            self._loop.call_soon(lambda: self._follow(self._slices.go_on()))
+            self._slices.call_when_ready(lambda: self._follow(self._slices.go_on()), self._loop.call_soon)
         else:
             step()
 

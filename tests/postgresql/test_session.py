@@ -20,6 +20,7 @@ from bedrockjobs.store.faults import (
     StoreFull,
 )
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+from bedrockjobs.store.postgresql.patience import PatientConnection
 from bedrockjobs.store.postgresql.session import OutcomeUnknown, Session, StoreAway, fault_of
 from bedrockjobs.store.schema import SchemaError
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
@@ -70,7 +71,7 @@ def test_connecting_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         given.update(more)
         raise psycopg.OperationalError("timeout expired")
 
-    monkeypatch.setattr(psycopg, "connect", connect)
+    monkeypatch.setattr(PatientConnection, "connect", connect)
     with pytest.raises(StoreAway, match="timeout"):
         Session("postgresql://127.0.0.1", SCHEMA)
     assert given["connect_timeout"] == PG_CONNECT_S_MAX
@@ -209,7 +210,7 @@ def test_where_nobody_can_be_asked_nobody_knows(servers: Servers, monkeypatch: p
     def away(*_: Any, **__: Any) -> None:
         raise psycopg.OperationalError("connection refused")
 
-    monkeypatch.setattr(psycopg, "connect", away)
+    monkeypatch.setattr(PatientConnection, "connect", away)
     with answer_lost(one, done=True), pytest.raises(OutcomeUnknown) as told:
         one.commit()
     assert isinstance(told.value, StoreBroken)

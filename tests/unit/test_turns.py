@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 
 import pytest
@@ -68,3 +69,24 @@ def test_it_sees_the_context_of_who_began_it() -> None:
         assert slices.go_on() == ["me", "me"]
     finally:
         WHO.reset(before)
+
+
+def test_work_that_waits_goes_on_when_that_is_there() -> None:
+    called: list[str] = []
+    arrived: list[Callable[[], object]] = []
+
+    def ask() -> str:
+        give_turn(arrived.append)
+        give_turn()
+        return "done"
+
+    slices = Slices[str]()
+    assert slices.begin(ask) is None
+    slices.call_when_ready(lambda: called.append("there"), lambda go_on: called.append("soon"))
+    assert called == []
+    arrived[0]()
+    assert called == ["there"]
+    assert slices.go_on() is None
+    slices.call_when_ready(lambda: called.append("there"), lambda go_on: called.append("soon"))
+    assert called == ["there", "soon"]
+    assert slices.go_on() == "done"

@@ -20,6 +20,7 @@ from bedrockjobs.store.faults import (
     StoreError,
     StoreFull,
 )
+from bedrockjobs.store.postgresql.patience import PatientConnection
 
 Statement = tuple[str, Sequence[Any]]
 """A statement with its parameters."""
@@ -95,10 +96,10 @@ class Session:
         """How often something was sent and waited for."""
         self._connection = self._connect()
 
-    def _connect(self) -> psycopg.Connection[Row]:
+    def _connect(self) -> PatientConnection:
         options = " ".join(f"-c {name}={value}" for name, value in _PARAMETERS.items())
         try:
-            connection: psycopg.Connection[Row] = psycopg.connect(
+            connection = PatientConnection.connect(
                 self._url,
                 autocommit=True,
                 prepare_threshold=0,
