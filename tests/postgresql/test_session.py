@@ -170,21 +170,18 @@ def test_takes_that_no_plan_foresaw_share_round_trips(servers: Servers) -> None:
 def answer_lost(one: Server, *, done: bool) -> Iterator[None]:
     """Let the connection break at the next commit: behind it, or before it."""
     session = one.store.session
-    run = session.run
+    commit = session.commit
 
     def cut(statements: Any) -> Any:
-        statements = list(statements)
-        session.run = run
-        if statements[-1][0] == "COMMIT":
-            if done:
-                run(statements)
-            session.close()
-            raise StoreAway("the connection is lost")
-        return run(statements)
+        session.commit = commit
+        if done:
+            commit(statements)
+        session.close()
+        raise StoreAway("the connection is lost")
 
-    session.run = cut
+    session.commit = cut
     yield
-    session.run = run
+    session.commit = commit
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -201,6 +198,23 @@ def test_a_commit_without_an_answer_is_asked_for(done: bool, servers: Servers) -
             one.store.rollback()
     assert watcher.value("SELECT count(*) FROM jobs WHERE name = 'b'") == done
     assert one.do(c.CreateJob, name="c") == {"jobID": 3 if done else 2}
+
+
+def test_a_commit_behind_a_failure_is_none(servers: Servers) -> None:
+    (one,) = servers(1)
+    one.opened(c.CreateJob(name="b"))
+    with pytest.raises(StoreError, match="does not exist"):
+        one.store.session.run([("SELECT 1 FROM nothing", ())])
+    with pytest.raises(StoreError):
+        one.commit()
+    one.store.rollback()
+    one.open()
+    with pytest.raises(StoreError, match="does not exist"):
+        one.store.session.run([("SELECT 1 FROM nothing", ())])
+    with pytest.raises(StoreError, match="had failed before"):
+        one.commit()
+    one.store.rollback()
+    assert one.do(c.CreateJob, name="c") == {"jobID": 1}
 
 
 def test_where_nobody_can_be_asked_nobody_knows(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:

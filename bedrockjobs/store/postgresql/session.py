@@ -143,15 +143,32 @@ class Session:
 
     def run(self, statements: Iterable[Statement]) -> list[list[Row]]:
         """Do statements in one round trip; return the rows of each. Raises StoreError."""
+        cursors = self._sent(statements)
+        return [cursor.fetchall() if cursor.description is not None else [] for cursor in cursors]
+
+    def commit(self, statements: Sequence[Statement]) -> None:
+        """Do statements, the last of which commits, in one round trip; raises StoreError.
+
+        PostgreSQL answers a COMMIT behind a failure, which undoes everything, without an error.
+        """
+        *_, committed = self._sent(statements)
+        if committed.statusmessage != "COMMIT":
+            self.undo("ROLLBACK")
+            raise StoreError("the transaction had failed before it was to be committed, and was undone")
+
+    def _sent(self, statements: Iterable[Statement]) -> list[psycopg.Cursor[Row]]:
         self.round_trips += 1
         try:
             with self._connection.pipeline():
-                cursors = [self._connection.execute(sql, parameters) for sql, parameters in statements]
-            return [cursor.fetchall() if cursor.description is not None else [] for cursor in cursors]
+                return [self._connection.execute(sql, parameters) for sql, parameters in statements]
         except psycopg.Error as error:
             if not self.alive:  # whatever was the last that it said
                 raise StoreAway(str(error).strip()) from error
             raise fault_of(error) or error from error
+
+    def undo(self, statement: str) -> None:
+        """Do a ROLLBACK, alone: psycopg forgets what it had prepared, and not in time where others follow."""
+        self.script(statement)
 
     def script(self, text: str) -> None:
         """Do several statements without parameters, in the open transaction or in one of their own."""

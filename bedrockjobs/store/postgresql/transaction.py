@@ -119,7 +119,8 @@ class Transaction:
         """Undo the part that began at a mark; what changed in jobs is undone by who keeps them."""
         del self._events[mark.events :]
         if self._mark is None:
-            self._writes = [(SQL["undo_part"], ()), (SQL["release"], ())]
+            self._session.undo(SQL["undo_part"])
+            self._writes = [(SQL["release"], ())]
         else:
             del self._writes[mark.writes :]
             self._mark = None
@@ -141,5 +142,5 @@ class Transaction:
             self.wrote = True
         if self.wrote:
             statements.append(last)
-        self._session.run([*statements, (SQL["commit"], ())])
+        self._session.commit([*statements, (SQL["commit"], ())])
         self.forget()

@@ -1,0 +1,153 @@
+"""Every act on PostgreSQL made to fail at everything it reads and writes: nothing of it stays.
+
+A fault of the act itself is undone alone, and what the unit did before is kept; a fault of the database
+undoes the whole unit. Either way the tables are as before, and the next numbers are those that nobody has.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pytest
+
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.engine.handlers.context import Context
+from bedrockjobs.engine.unit import unit
+from bedrockjobs.engine.waiting import Waiting
+from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.postgresql.rows import Rows
+from bedrockjobs.store.postgresql.transaction import Transaction
+from tests.conformance.engine import START
+from tests.conformance.test_every_fault import Injected, acts
+from tests.conformance.test_lifecycle import OneWorker
+from tests.effort import examples
+from tests.postgresql.cluster import CLUSTER, TABLES
+
+HISTORIES = examples(12, night=400)
+ACTS = 14
+BROKEN = 3
+"""Acts of each history that are made to fail at everything they do."""
+STEPS_MAX = 400
+
+SEAMS: list[tuple[type, str]] = [
+    (Transaction, "read"),
+    (Transaction, "execute"),
+    (Transaction, "write"),
+    (Rows, "write"),
+    (Rows, "remove"),
+]
+"""Where an act reaches the database, or what is going to be written there."""
+
+
+class Faults:
+    """Lets the nth step from now on fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Count no steps yet."""
+        self.left: int | None = None
+        self.error: type[Exception] = Injected
+        for kind, name in SEAMS:
+            monkeypatch.setattr(kind, name, self._counted(getattr(kind, name)))
+
+    def _counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any, **named: Any) -> Any:
+            if self.left == 0:
+                self.left = None
+                raise self.error("injected")
+            if self.left is not None:
+                self.left -= 1
+            return method(*given, **named)
+
+        return counted
+
+
+class Bench:
+    """An engine, and one to look with."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.clock = ManualClock(START)
+        self.engine = CLUSTER.engine(self.clock)
+        self.watcher = CLUSTER.another(self.clock)
+
+    def context(self) -> Context:
+        """Open a unit in which something was done already."""
+        context = Context(self.engine.begin(), "document", OneWorker(), parts=(Waiting(),))
+        context.unit.records.put_drain("before", "", "")
+        return context
+
+    def tables(self) -> list[Any]:
+        """Return all rows of the tables."""
+        named = [(f"SELECT * FROM {table} ORDER BY 1, 2", ()) for table in TABLES if table != "events"]
+        events = "SELECT at, kind, name, jobID, runID, detail FROM events ORDER BY seq"
+        return self.watcher.session.run([*named, (events, ()), ("SELECT * FROM meta ORDER BY key", ())])
+
+    def close(self) -> None:
+        """Close both."""
+        self.engine.close()
+        self.watcher.close()
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """Return an engine on an empty database."""
+    bench = Bench()
+    yield bench
+    bench.close()
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_what_failed_has_left_nothing(seed: int, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = random.Random(seed)
+    faults = Faults(monkeypatch)
+    broken = set(dice.sample(range(ACTS), BROKEN))
+    _do(bench, lambda context: None)
+    for number, (name, act) in zip(range(ACTS), acts(dice), strict=False):
+        bench.clock.advance(dice.choice([0, 20, 700]))
+        if number in broken:
+            for error in (Injected, StoreError):
+                _fail_everywhere(bench, faults, act, error, name)
+        _do(bench, act)
+    jobs, runs = bench.watcher.session.run(
+        [("SELECT coalesce(max(jobID), 0) FROM jobs", ()), ("SELECT coalesce(max(runID), 0) FROM runs", ())]
+    )
+    opened = bench.engine.begin()
+    assert opened.new_job_id() > jobs[0][0]
+    assert opened.new_run_id() > runs[0][0]
+    bench.engine.rollback()
+
+
+def _do(bench: Bench, act: Callable[[Context], object]) -> None:
+    context = bench.context()
+    with suppress(CommandError):
+        unit(context, partial(act, context))
+    bench.engine.commit()
+
+
+def _fail_everywhere(
+    bench: Bench, faults: Faults, act: Callable[[Context], object], error: type[Exception], name: str
+) -> None:
+    """Let an act fail at its first step, at its second, and so on, until it has no more."""
+    before = bench.tables()
+    for step in range(STEPS_MAX):
+        context = bench.context()
+        faults.left, faults.error = step, error
+        ending: Callable[[], None] = bench.engine.rollback
+        try:
+            unit(context, partial(act, context))
+        except StoreError:
+            pass
+        except (Injected, CommandError):
+            assert context.events == []
+            ending = bench.engine.commit
+        ended, faults.left = faults.left is not None, None
+        ending()  # where the act came to its end: as if it had never been begun
+        assert bench.tables() == before, f"{name} at step {step}"
+        if ended:
+            return
+    raise AssertionError(f"{name} has too many steps")
