@@ -163,6 +163,16 @@ def test_takes_that_no_plan_foresaw_share_round_trips(servers: Servers) -> None:
     assert one.store.session.round_trips - before == 3
 
 
+def test_a_take_looks_on_where_a_job_of_its_own_unit_would_come_later(servers: Servers) -> None:
+    (one,) = servers(1)
+    one.do(c.CreateJobs, jobs=[{"name": "a"}] * (TAKEN_AT_ONCE + 2))
+    context = one.opened(c.CreateJob(name="a", job_priority=0))
+    taken = [one.take(context, "a") for _ in range(TAKEN_AT_ONCE + 4)]
+    found = [answer.taken[0].before.job_id for answer in taken if answer is not None]
+    assert found == list(range(1, TAKEN_AT_ONCE + 4))
+    one.commit()
+
+
 # --- a commit that nobody answers ------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -19,11 +20,13 @@ from bedrockjobs.base.errors import CommandError
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.unit import unit
 from bedrockjobs.engine.waiting import Waiting
+from bedrockjobs.job.take_request import TakeRequest, names_from
+from bedrockjobs.store.base import Plan, Unit
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.postgresql.rows import Rows
 from bedrockjobs.store.postgresql.transaction import Transaction
 from tests.conformance.engine import START
-from tests.conformance.test_every_fault import Injected, acts
+from tests.conformance.test_every_fault import PATTERNS, Injected, acts
 from tests.conformance.test_lifecycle import OneWorker
 from tests.effort import examples
 from tests.postgresql.cluster import CLUSTER, TABLES
@@ -33,6 +36,8 @@ ACTS = 14
 BROKEN = 3
 """Acts of each history that are made to fail at everything they do."""
 STEPS_MAX = 400
+
+AHEAD = Plan(jobs=tuple(range(1, 12)), runs=tuple(range(1, 12)), names=("a", "b", "ab", "s"))
 
 SEAMS: list[tuple[type, str]] = [
     (Transaction, "read"),
@@ -75,9 +80,10 @@ class Bench:
         self.engine = CLUSTER.engine(self.clock)
         self.watcher = CLUSTER.another(self.clock)
 
-    def context(self) -> Context:
-        """Open a unit in which something was done already."""
-        context = Context(self.engine.begin(), "document", OneWorker(), parts=(Waiting(),))
+    def context(self, *, ahead: bool = False) -> Context:
+        """Open a unit in which something was done; ``ahead`` lets it read first all that an act may need."""
+        plans = [AHEAD] if ahead else []
+        context = Context(self.engine.begin(plans), "document", OneWorker(), parts=(Waiting(),))
         context.unit.records.put_drain("before", "", "")
         return context
 
@@ -86,6 +92,25 @@ class Bench:
         named = [(f"SELECT * FROM {table} ORDER BY 1, 2", ()) for table in TABLES if table != "events"]
         events = "SELECT at, kind, name, jobID, runID, detail FROM events ORDER BY seq"
         return self.watcher.session.run([*named, (events, ()), ("SELECT * FROM meta ORDER BY key", ())])
+
+    def remembered(self, opened: Unit) -> list[Any]:
+        """Return what a unit answers about the rows, and what it would hand out next."""
+        rows: list[Any] = [opened.job(job_id) for job_id in AHEAD.jobs]
+        rows += [opened.has_children(job_id) for job_id in AHEAD.jobs]
+        for name, several in PATTERNS:
+            names = names_from(name, several)
+            assert names is not None
+            due = opened.first_due(TakeRequest(names, mocked=True, worker="h1", accepts=("cmd",)), "2027")
+            rows.append(due)
+        return [*rows, opened.records.pauses(), opened.crash_patterns(), opened.new_job_id()]
+
+    def check(self, opened: Unit) -> None:
+        """Compare what a unit answers with what a new one does."""
+        known = self.remembered(opened)
+        self.engine.rollback()
+        fresh = self.remembered(self.engine.begin())
+        self.engine.rollback()
+        assert known == fresh
 
     def close(self) -> None:
         """Close both."""
@@ -110,8 +135,8 @@ def test_what_failed_has_left_nothing(seed: int, bench: Bench, monkeypatch: pyte
     for number, (name, act) in zip(range(ACTS), acts(dice), strict=False):
         bench.clock.advance(dice.choice([0, 20, 700]))
         if number in broken:
-            for error in (Injected, StoreError):
-                _fail_everywhere(bench, faults, act, error, name)
+            for error, ahead in product((Injected, StoreError), (False, True)):
+                _fail_everywhere(bench, faults, act, error, ahead=ahead, name=name)
         _do(bench, act)
     jobs, runs = bench.watcher.session.run(
         [("SELECT coalesce(max(jobID), 0) FROM jobs", ()), ("SELECT coalesce(max(runID), 0) FROM runs", ())]
@@ -130,12 +155,18 @@ def _do(bench: Bench, act: Callable[[Context], object]) -> None:
 
 
 def _fail_everywhere(
-    bench: Bench, faults: Faults, act: Callable[[Context], object], error: type[Exception], name: str
+    bench: Bench,
+    faults: Faults,
+    act: Callable[[Context], object],
+    error: type[Exception],
+    *,
+    ahead: bool,
+    name: str,
 ) -> None:
     """Let an act fail at its first step, at its second, and so on, until it has no more."""
     before = bench.tables()
     for step in range(STEPS_MAX):
-        context = bench.context()
+        context = bench.context(ahead=ahead)
         faults.left, faults.error = step, error
         ending: Callable[[], None] = bench.engine.rollback
         try:
@@ -146,7 +177,10 @@ def _fail_everywhere(
             assert context.events == []
             ending = bench.engine.commit
         ended, faults.left = faults.left is not None, None
-        ending()  # where the act came to its end: as if it had never been begun
+        if ending == bench.engine.commit and step % 2:
+            bench.check(context.unit)
+        else:
+            ending()  # where the act came to its end: as if it had never been begun
         assert bench.tables() == before, f"{name} at step {step}"
         if ended:
             return
