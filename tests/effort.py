@@ -20,6 +20,8 @@ LONG = [
     "tests/protocol/test_hostile_queries.py",
     "tests/unit/test_request_cache.py",
     "tests/conformance/test_machine.py",
+    "tests/conformance/test_cases.py",
+    "tests/postgresql/test_histories.py",
     "tests/deploy/test_service.py",
 ]
 """Files that take longest. They come first: a file is run as a whole, and the last one alone."""

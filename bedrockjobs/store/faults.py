@@ -39,6 +39,9 @@ class StoreDamaged(StoreBroken):
 class StoreConflict(StoreError):
     """Another server's transaction came between: the commands of the unit have to be done one by one."""
 
+    reason = "Database busy"
+    detail = "nothing was done; another server keeps the same jobs locked"
+
 
 class RowDamaged(Exception):
     """A job's data is not what was stored: whoever needs the row can do nothing, until it is set aside."""

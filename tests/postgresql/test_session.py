@@ -59,6 +59,15 @@ def test_no_error_of_the_driver_leaves_the_store(servers: Servers) -> None:
     assert one.value("SELECT 1") == 1
 
 
+def test_a_character_that_cannot_be_stored_is_replaced(servers: Servers) -> None:
+    (one,) = servers(1)
+    one.do(c.CreateJob, name="a")
+    one.do(c.GetJob, name="a", worker="w", heartbeat=True)
+    one.do(c.AppendOutput, runID=1, seq=1, lines=["x\0y"])
+    one.do(c.FailJob, jobID=1, error="no\0")
+    assert one.value("SELECT error || output FROM runs") == 'no\ufffd["x\ufffdy"]'
+
+
 def test_a_database_that_is_not_there_is_away() -> None:
     with pytest.raises(StoreAway, match="refused"):
         Session(f"postgresql://tester@127.0.0.1:{free_port()}/postgres", SCHEMA)

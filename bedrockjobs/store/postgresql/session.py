@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 from psycopg.types.numeric import Int8Dumper
+from psycopg.types.string import StrDumperUnknown
 
 from bedrockjobs.base.config import LOCK_WAIT_S_MAX, PG_CONNECT_S_MAX, UNIT_IDLE_S_MAX
 from bedrockjobs.store.faults import (
@@ -26,6 +27,9 @@ Statement = tuple[str, Sequence[Any]]
 """A statement with its parameters."""
 
 Row = tuple[Any, ...]
+
+REPLACED = "\ufffd"
+"""What stands for a character that cannot be stored."""
 
 
 def columns(rows: list[Row]) -> list[list[object]]:
@@ -85,6 +89,13 @@ def fault_of(error: Exception) -> StoreError | None:
     return (_MEANING.get(state) or _MEANING_OF_CLASS.get(state[:2]) or StoreError)(words)
 
 
+class _TextDumper(StrDumperUnknown):
+    """Text as PostgreSQL takes it: it knows no character 0, which the output of a program may well have."""
+
+    def dump(self, obj: str) -> Any:
+        return super().dump(obj.replace("\0", REPLACED) if "\0" in obj else obj)
+
+
 class Session:
     """A connection that sends some statements at a time and comes back with all their rows."""
 
@@ -110,6 +121,7 @@ class Session:
             )
         except psycopg.Error as error:
             raise fault_of(error) or error from error
+        connection.adapters.register_dumper(str, _TextDumper)
         connection.adapters.register_dumper(int, Int8Dumper)  # else each size of number is another statement
         return connection
 
