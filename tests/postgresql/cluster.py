@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -99,7 +100,7 @@ class Cluster:
     def stop(self) -> None:
         """End it at once, and remove its files."""
         if self._process is not None:
-            self._process.terminate()
+            self._process.send_signal(signal.SIGINT)  # SIGTERM would wait for who is connected
             self._process.communicate(timeout=30)
             self._process = None
         if self._folder is not None:
