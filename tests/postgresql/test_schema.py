@@ -160,8 +160,8 @@ def test_a_take_reads_what_it_takes_and_no_more(name: str, index: str, many: Ser
         ("soonest_by_name", ("2025", [""], ["n1"]), "jobsbyname"),
         ("soonest_of_any", ("2025", [""]), "jobsbypriority"),
         ("soonest_of_all", ("2025",), "jobsbypriority"),
-        ("bound_lanes", (), "jobsbypriority"),
-        ("queued_in_lane", ("every", "2027"), "jobsbypriority"),
+        ("bound_lanes", (), "jobsby"),
+        ("queued_in_lane", ("every", "2027"), "jobsby"),
     ],
 )
 def test_each_statement_has_its_index(
