@@ -9,6 +9,7 @@ import asyncio
 import errno
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -56,6 +57,18 @@ def _ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def _until_over(pid: int) -> None:
+    """Wait until a process that was killed has given its children away: it closes its files before."""
+    with suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        try:
+            end = select.poll()
+            end.register(handle, select.POLLIN)
+            end.poll(ROUND_S * 1000)
+        finally:
+            os.close(handle)
+
+
 class WatchdogClient:
     """A watchdog, started when the first command needs it. Belongs to the event loop of the main thread."""
 
@@ -73,6 +86,8 @@ class WatchdogClient:
         self._started_at = 0.0
         self._short_lived = 0
         self._guards: set[int] = set()
+        self._left = False
+        """Whether a guard was killed, and may have left us somebody."""
         self._idle: list[GuardLink] = []
 
     def take(self) -> GuardLink:
@@ -108,9 +123,18 @@ class WatchdogClient:
         if not guard.pid:
             return
         self._guards.discard(guard.pid)
+        orphans = killed and self._adopts
+        if orphans:
+            _until_over(guard.pid)
         with suppress(ChildProcessError):  # our child only if its watchdog is dead
             os.waitpid(guard.pid, os.WNOHANG)
-        if killed and self._adopts:
+        if orphans:
+            self._left = True
+            self._end_what_is_left()
+
+    def _end_what_is_left(self) -> None:
+        """End who became our child of those that killed guards have left."""
+        if self._left:
             ours = {*self._guards} | ({self._process.pid} if self._process is not None else set())
             kernel.end_children(ours, ROUND_S)
 
@@ -187,3 +211,4 @@ class WatchdogClient:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        self._end_what_is_left()  # it may have been killed with a guard, and have been its heir until now
