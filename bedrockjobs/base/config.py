@@ -163,6 +163,10 @@ CONNECTION_BYTES_FREE = 16 * 1024
 TRIM_BYTES = 16 * 1024 * 1024
 """Use of the budget of memory after which what was freed is given back to the system."""
 
+STREAM_BYTES_MAX = 64 * 1024
+"""Text of the rows that a stream writes in one go, kept twice while its client does not read: a thousand such
+clients take half of the budget of memory that there is by default."""
+
 BATCH_ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Answers of one commit: beyond, the commands that are left share the next one, so that a thousand looks at
 large jobs are not in memory together."""

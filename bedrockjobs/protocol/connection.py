@@ -39,6 +39,7 @@ class RawConnection(asyncio.Protocol):
         "_service",
         "_transport",
         "_turn_max",
+        "_unread",
         "deadline",
     )
 
@@ -55,6 +56,8 @@ class RawConnection(asyncio.Protocol):
         self._reading = True
         self._counted = False
         """Whether what it holds counts in the budget of memory."""
+        self._unread = 0
+        """Size of the answers that are not sent yet: the transport keeps each until its last byte is."""
         self._scheduled = self._in_turn = False
         self._awaited = ""
         """The part of a request that has a deadline."""
@@ -131,6 +134,7 @@ class RawConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """Go on: all that was written has been sent."""
+        self._unread = 0
         self._pipeline.resume()
         self._connections.expect_nothing(self)
         self._take_turn()
@@ -157,11 +161,10 @@ class RawConnection(asyncio.Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Return how many bytes of its answers its client leaves unread."""
-        transport = self._transport
-        if transport is None or not self._pipeline.paused:
+        """Return the size of the answers that its client leaves unread."""
+        if self._transport is None or not self._pipeline.paused:
             return 0
-        return transport.get_write_buffer_size() + self._pipeline.answers_bytes
+        return self._unread + self._pipeline.answers_bytes
 
     def shed(self) -> None:
         """Close at once: others need the memory."""
@@ -175,9 +178,7 @@ class RawConnection(asyncio.Protocol):
         transport, pipeline, memory = self._transport, self._pipeline, self._connections.memory
         if transport is None or not (pipeline.holds_bytes or pipeline.paused or self._counted):
             return
-        held = pipeline.request_bytes + pipeline.answers_bytes
-        if pipeline.paused:
-            held += transport.get_write_buffer_size()
+        held = pipeline.request_bytes + pipeline.answers_bytes + self._unread
         if held <= CONNECTION_BYTES_FREE and not self._counted:
             return
         self._counted = held > CONNECTION_BYTES_FREE
@@ -272,7 +273,10 @@ class RawConnection(asyncio.Protocol):
         if transport is None:
             return
         while pipeline.writable:
-            transport.write(pipeline.next_bytes())
+            data = pipeline.next_bytes()
+            transport.write(data)
+            if pipeline.paused:
+                self._unread += len(data)
         if pipeline.wants_turn and not self._in_turn:
             if pipeline.finished:
                 transport.close()

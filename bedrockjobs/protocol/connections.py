@@ -38,7 +38,7 @@ class Connection(Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Return how many bytes of its answers its client leaves unread."""
+        """Return the size of the answers that its client leaves unread."""
         ...
 
     def shed(self) -> None:

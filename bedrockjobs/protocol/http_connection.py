@@ -41,6 +41,7 @@ class HTTPConnection(RequestHandler):
         "_submission",
         "_under_way",
         "_unsent",
+        "_writing",
         "deadline",
     )
 
@@ -62,6 +63,8 @@ class HTTPConnection(RequestHandler):
         self._handed_over: HandedOver | None = None
         self._unsent: Outcome | None = None
         """What was answered last, as long as its client does not read."""
+        self._writing = 0
+        """What is kept of what is being written, until its last byte is sent."""
         self.deadline = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -121,10 +124,14 @@ class HTTPConnection(RequestHandler):
 
     @property
     def unread_bytes(self) -> int:
-        """Return how many bytes of its answers its client leaves unread."""
+        """Return the size of the answers that its client leaves unread."""
         if not self._paused or self.transport is None:
             return 0
-        return self.transport.get_write_buffer_size()
+        return max(self._writing, self.transport.get_write_buffer_size())
+
+    def writes(self, size: int) -> None:
+        """Take note of the size of what is written next; the transport gets it in a copy, with its head."""
+        self._writing = 2 * size
 
     def shed(self) -> None:
         """Close at once: others need the memory."""
@@ -177,7 +184,10 @@ class HTTPConnection(RequestHandler):
 
         aiohttp's task would until the next request: 16 MiB and more for each client that stays connected.
         """
+        if isinstance(resp, web.Response) and isinstance(resp.body, bytes):
+            self.writes(len(resp.body))
         written = await super().finish_response(request, resp, start_time)
+        self._writing = 0
         request._read_bytes = None
         if isinstance(written[0], web.Response):
             written[0].body = None
@@ -189,7 +199,7 @@ class HTTPConnection(RequestHandler):
             self._closes = True
             return
         self.close()
-        if self._current_request is None:
+        if self._current_request is None and not self._paused:  # ``expire`` ends what is not read
             self.force_close()
 
     # --- plain requests ----------------------------------------------------------------------------------

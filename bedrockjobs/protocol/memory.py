@@ -28,7 +28,7 @@ class Holder(Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Return how many bytes of its answers its client leaves unread."""
+        """Return the size of the answers that its client leaves unread: one sent in part is kept whole."""
         ...
 
     def shed(self) -> None:

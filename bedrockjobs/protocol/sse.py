@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from bedrockjobs.base.config import STREAM_BYTES_MAX
 from bedrockjobs.base.errors import BadArguments, CommandError, TooMany
 from bedrockjobs.commands import Command, Events, ReadOutput
+from bedrockjobs.protocol.http_connection import HTTPConnection
 from bedrockjobs.views import Views, render
 
 STREAMS_MAX = 1_000
@@ -25,7 +27,7 @@ KEEP_ALIVE_S = 15
 """Time after which a stream without news sends a comment, so that nothing in between takes it for dead."""
 
 STREAM_ROWS_MAX = 100
-"""Rows written in one go; then the client must have read on. Bounds the memory of a stream."""
+"""Rows written in one go, fewer where they are long; then the client must have read on."""
 
 COME_BACK_MS = 2_000
 """Time after which a client whose stream was cut comes back, as it is told at the beginning."""
@@ -74,28 +76,33 @@ class _Streams:
         answer = await self._views.answer(command)
         return web.Response(text=answer.body, content_type=answer.media, headers=_SERVER)
 
-    async def _new_events(self, command: Events) -> AsyncGenerator[str]:
-        page = await self._views.events(_next(command, {"connection": None}))
+    async def _new_events(self, command: Events) -> AsyncGenerator[bytes]:
+        page = await self._views.events(_next(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
         while True:
-            blocks = [_block(row[0], row[2], render.event(row)) for row in page.events]
-            yield "".join(blocks) or _reached(page.reached)
-            going_on = {**self._wait, "after": page.reached}
-            page = await self._views.events(_next(command, going_on), again=True)
+            data = _joined([_block(row[0], row[2], render.event(row)) for row in page.events], page.reached)
+            following = _next(command, {**self._wait, "after": page.reached})
+            del page  # its client may take its time to read
+            yield data
+            del data
+            page = await self._views.events(following, again=True, bytes_max=STREAM_BYTES_MAX)
 
-    async def _new_lines(self, command: ReadOutput) -> AsyncGenerator[str]:
-        page = await self._views.output(_next(command, {"connection": None}))
+    async def _new_lines(self, command: ReadOutput) -> AsyncGenerator[bytes]:
+        page = await self._views.output(_next(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
         reached = command.after
         while True:
-            blocks = [_block(row[0], "line", render.line(row)) for row in page.lines]
             reached = page.lines[-1][0] if page.lines else reached
-            yield "".join(blocks) or _reached(reached)
-            if page.ended:
-                yield f'event: end\ndata: {{"status":"{page.status}"}}\n\n'
+            data = _joined([_block(row[0], "line", render.line(row)) for row in page.lines], reached)
+            end = page.status if page.ended else None
+            del page  # its client may take its time to read
+            yield data
+            del data
+            if end is not None:
+                yield f'event: end\ndata: {{"status":"{end}"}}\n\n'.encode()
                 return
-            going_on = {**self._wait, "after": reached}
-            page = await self._views.output(_next(command, going_on), again=True)
+            following = _next(command, {**self._wait, "after": reached})
+            page = await self._views.output(following, again=True, bytes_max=STREAM_BYTES_MAX)
 
-    async def _stream(self, request: web.Request, blocks: AsyncGenerator[str]) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, blocks: AsyncGenerator[bytes]) -> web.StreamResponse:
         """Write blocks until they end or fail, the client goes away, or the server drains.
 
         What fails once the stream has begun ends it; a client that comes back is told why.
@@ -106,10 +113,11 @@ class _Streams:
         begun: web.StreamResponse | None = None
         try:
             async with aclosing(blocks):
-                async for block in blocks:
+                async for data in blocks:
                     if begun is None:
                         begun = await _begun(request)
-                    await begun.write(block.encode())
+                    await _write(request, begun, data)
+                    del data
                     if self._views.ended:
                         break
         except CommandError:
@@ -125,8 +133,16 @@ async def _begun(request: web.Request) -> web.StreamResponse:
     headers = {"Content-Type": _STREAM, "Cache-Control": "no-store", "X-Accel-Buffering": "no", **_SERVER}
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
-    await response.write(f"retry: {COME_BACK_MS}\n\n".encode())
+    await _write(request, response, f"retry: {COME_BACK_MS}\n\n".encode())
     return response
+
+
+async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+    """Write, and wait until all of it is sent; meanwhile its connection counts it."""
+    if isinstance(request.protocol, HTTPConnection):
+        request.protocol.writes(len(data))
+    await response.write(data)
+    await request.writer.drain()
 
 
 def _asks_for_stream(request: web.Request) -> bool:
@@ -152,6 +168,6 @@ def _block(number: int, kind: str, data: str) -> str:
     return f"id: {number}\nevent: {kind}\ndata: {data}\n\n"
 
 
-def _reached(number: int) -> str:
-    """Return a comment that also tells where to go on from; without data it is no event."""
-    return f": {number}\nid: {number}\n\n"
+def _joined(blocks: list[str], reached: int) -> bytes:
+    """Return blocks; without any, a comment that tells where to go on from: without data it is no event."""
+    return ("".join(blocks) or f": {reached}\nid: {reached}\n\n").encode()

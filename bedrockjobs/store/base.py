@@ -289,8 +289,9 @@ class Reader(Protocol):
         *,
         scans: bool = False,
         again: bool = False,
+        bytes_max: int = ...,
     ) -> Page:
-        """Return at most ``limit`` rows of a named statement.
+        """Return at most ``limit`` rows of a named statement, none behind the one that exceeds ``bytes_max``.
 
         ``scans`` says that it may look at many rows for few; ``again`` lets in who was let in before. Raises
         TooMany where very many read, TimedOut where it took too long.

@@ -186,13 +186,14 @@ class SQLiteReader:
         *,
         scans: bool = False,
         again: bool = False,
+        bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Page:
-        """Return at most ``limit`` rows of a named statement, fewer large ones.
+        """Return at most ``limit`` rows of a named statement, none behind the one that exceeds ``bytes_max``.
 
         ``scans`` says that the statement may look at many rows for few. Raises TooMany when very many reads
         wait, unless somebody reads ``again`` who was let in before; TimedOut after ``query_s``.
         """
         connection = self._scans if scans else self._seeks
         given = {**parameters, "limit": limit + 1}
-        _, page = await connection.read(_VIEWS[name], given, limit, ANSWER_BYTES_MAX, again=again)
+        _, page = await connection.read(_VIEWS[name], given, limit, bytes_max, again=again)
         return page

@@ -109,15 +109,20 @@ class Views:
 
     # --- output and events: what is waited for -----------------------------------------------------------
 
-    async def output(self, command: ReadOutput, *, again: bool = False) -> OutputPage:
+    async def output(
+        self, command: ReadOutput, *, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX
+    ) -> OutputPage:
         """Return lines of a run; waits where the command says so. Raises NotFound.
 
-        ``again`` reads for somebody who was let in before, however many read at the moment.
+        ``again`` reads for somebody who was let in before, however many read at the moment. Behind the line
+        that exceeds ``bytes_max`` there is no other.
         """
 
         async def look(again: bool) -> OutputPage:
             given = {"runID": command.run_id, "after": command.after}
-            page = await self._reader.view("output_of_run", given, command.limit, again=again)
+            page = await self._reader.view(
+                "output_of_run", given, command.limit, again=again, bytes_max=bytes_max
+            )
             if not page.rows:
                 raise NotFound("No run with this runID", f"there is no run {command.run_id}")
             status = page.rows[0][0]
@@ -127,8 +132,10 @@ class Views:
         topic = output_topic(command.run_id)
         return await self._until_found(command, topic, look, lambda page: page.lines or page.ended, again)
 
-    async def events(self, command: Events, *, again: bool = False) -> EventsPage:
-        """Return events; waits where the command says so. ``again`` as for ``output``."""
+    async def events(
+        self, command: Events, *, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX
+    ) -> EventsPage:
+        """Return events; waits where the command says so. The rest is as for ``output``."""
         after = command.after
 
         async def look(again: bool) -> EventsPage:
@@ -137,9 +144,9 @@ class Views:
             if after < 0:
                 after = newest
             given = {"after": after, "kind": command.kind, "pattern": command.name}
-            rows = (await self._reader.view("events", given, command.limit, again=True)).rows
-            after = rows[-1][0] if rows else max(after, newest)
-            return EventsPage(rows, after)
+            page = await self._reader.view("events", given, command.limit, again=True, bytes_max=bytes_max)
+            after = page.rows[-1][0] if page.rows else max(after, newest)
+            return EventsPage(page.rows, after)
 
         return await self._until_found(command, EVENTS, look, lambda page: page.events, again)
 

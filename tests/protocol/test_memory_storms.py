@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX
+from bedrockjobs.base.config import (
+    BATCH_ANSWER_BYTES_MAX,
+    ERROR_CHARS_MAX,
+    OUTPUT_LINE_CHARS_MAX,
+    STREAM_BYTES_MAX,
+)
 from bedrockjobs.base.settings import Settings
 from tests.conftest import Serve
 from tests.protocol.spent import ANSWERED_S, Spender, watched
-from tests.protocol.talk import Reply, Talk, post, request
+from tests.protocol.talk import DEADLINE_S, Reply, Talk, post, request
 
 pytestmark = [pytest.mark.asyncio(loop_factories=["uvloop"]), pytest.mark.timeout(120)]
 
@@ -66,16 +72,81 @@ SLOW_READERS = {
     "the page of a large schedule": (50, look("/ui/schedules/2")),
     "rows": (300, post("Query", {"query": "SELECT hex(zeroblob(500000));"})),
     "what describes the commands": (300, look("/openapi.json")),
+    "a large job": (100, request("QueryJob", jobID=1)),
+    "a large job over HTTP": (50, look("/QueryJob?jobID=1")),
+}
+
+WIDE = "\U0001f600"
+"""A character that takes four bytes everywhere."""
+WIDE_COPIES = 2 * 4
+"""How many bytes a stream keeps for each such character it writes: it is there twice."""
+FAILURES = 200
+"""Events with long details, of 40 kB each."""
+APPENDS = 8
+"""How often a hundred of the longest lines are printed, of 16 kB each."""
+FOLLOWERS = 200
+
+
+def follow(path: str) -> bytes:
+    """Return what begins a stream."""
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
+
+
+async def begin(server: Spender) -> None:
+    """Begin run 1, and take the jobs that fail later."""
+    jobs = [{"name": name} for name in ("a", *["b"] * FAILURES)]
+    await server.ask(post("CreateJobs", {"jobs": jobs}))
+    run, _ = await server.ask(post("GetJob", {"name": "a", "worker": "w"}))
+    assert run.json["runID"] == 1
+    taken, _ = await server.ask(post("GetJobs", {"name": "b", "numResults": FAILURES, "worker": "w"}))
+    assert len(taken.json["jobs"]) == FAILURES
+
+
+async def fail(server: Spender) -> None:
+    """Write events with the longest details."""
+    async with await Talk.open(server.port) as talk:
+        for job_id in range(2, FAILURES + 2):
+            talk.send(post("FailJob", {"jobID": job_id, "error": WIDE * ERROR_CHARS_MAX}))
+            assert (await talk.reply(ANSWERED_S)).code == 200
+
+
+async def output(server: Spender) -> None:
+    """Print megabytes."""
+    lines = [WIDE * OUTPUT_LINE_CHARS_MAX] * 100
+    async with await Talk.open(server.port) as talk:
+        for number in range(APPENDS):
+            talk.send(post("AppendOutput", {"runID": 1, "seq": number * 100 + 1, "lines": lines}))
+            assert (await talk.reply(ANSWERED_S)).code == 200
+
+
+FOLLOWED = {
+    "events": (follow("/events"), fail),
+    "output": (follow("/runs/1/output"), output),
+}
+PAGES = {
+    "events": (look("/events?after=0&limit=1000"), fail),
+    "output": (look("/runs/1/output?limit=1000"), output),
 }
 
 
+async def narrow(port: int) -> Talk:
+    """Connect so that the system keeps little of what is not read."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    client.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
+    return Talk(*await asyncio.open_connection(sock=client))
+
+
 @asynccontextmanager
-async def crowd(server: Spender, size: int, sent: bytes) -> AsyncIterator[None]:
+async def crowd(
+    server: Spender, size: int, sent: bytes, connect: Callable[[int], Awaitable[Talk]] = Talk.open
+) -> AsyncIterator[None]:
     """Send the same from many connections that read nothing; they are dropped at the end."""
     async with AsyncExitStack() as stack:
         talks = []
         for _ in range(size):
-            talk = await Talk.open(server.port)
+            talk = await connect(server.port)
             stack.callback(talk.reset)
             talk.writer.transport.pause_reading()  # type: ignore[attr-defined]
             talk.send(sent)
@@ -93,10 +164,20 @@ async def until(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-async def weather(storm: str, server: Spender, size: int, sent: bytes) -> int:
+async def weather(
+    storm: str,
+    server: Spender,
+    size: int,
+    sent: bytes,
+    *,
+    meanwhile: Callable[[Spender], Awaitable[None]] = Spender.settled,
+    connect: Callable[[int], Awaitable[Talk]] = Talk.open,
+) -> int:
     """Let a crowd come and go; return by how much memory grew at the most, and see that it is given back."""
     before = most = server.memory_bytes()
-    async with crowd(server, size, sent):
+    async with crowd(server, size, sent, connect):
+        await server.settled()
+        done = asyncio.ensure_future(meanwhile(server))
 
         def grew_no_more() -> bool:
             nonlocal most
@@ -104,6 +185,8 @@ async def weather(storm: str, server: Spender, size: int, sent: bytes) -> int:
             return False
 
         await until(grew_no_more, 2.0)
+        await done
+        await until(grew_no_more, 0.5)
         await server.settled()  # others are served meanwhile
     print(f"{storm}: {before // MIB} MiB, at most {most // MIB} MiB")
     assert await until(lambda: server.memory_bytes() - before < LEFT_MAX, SETTLED_S)
@@ -130,6 +213,44 @@ async def test_slow_readers_stay_within_the_budget_that_there_is_by_default(
             await server.ask(post("CreateJob", {"name": "y", "data": LARGE}))
         grown = await weather(readers, server, *SLOW_READERS[readers])
         assert grown < budget + COPIES * BATCH_ANSWER_BYTES_MAX
+
+
+@pytest.mark.parametrize("followed", FOLLOWED)
+async def test_followers_that_do_not_read_stay_within_the_budget(tmp_path: Path, followed: str) -> None:
+    budget = Settings.model_fields["memory_bytes"].default
+    sent, write = FOLLOWED[followed]
+    with watched(tmp_path / "jobs.db") as server:
+        await begin(server)
+        grown = await weather(followed, server, FOLLOWERS, sent, meanwhile=write, connect=narrow)
+    kept = FOLLOWERS * STREAM_BYTES_MAX * WIDE_COPIES
+    assert grown < kept < budget
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_pages_that_nobody_reads_stay_within_the_budget(tmp_path: Path, page: str) -> None:
+    budget = Settings.model_fields["memory_bytes"].default
+    sent, write = PAGES[page]
+    with watched(tmp_path / "jobs.db") as server:
+        await begin(server)
+        await write(server)
+        grown = await weather(f"a page of {page}", server, 100, sent)
+        assert grown < budget + COPIES * BATCH_ANSWER_BYTES_MAX
+
+
+async def test_a_server_that_stops_ends_what_nobody_reads(serve: Serve) -> None:
+    """Not by its last means, which writes where it stood."""
+    live = await serve(drain_s=0.1)
+    await live.ask("CreateJob", name="a")
+    assert (await live.ask("GetJob", name="a", worker="w")).json["runID"] == 1
+    lines = ["x" * OUTPUT_LINE_CHARS_MAX] * 1_000
+    assert (await live.http("AppendOutput", {"runID": 1, "seq": 1, "lines": lines})).code == 200
+    slow = await narrow(live.port)
+    slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    slow.send(look("/runs/1/output?limit=1000"))
+    await live.until(lambda: any(each.unread_bytes for each in live.server._connections.open))
+    async with asyncio.timeout(DEADLINE_S):
+        await live.server.stop()
+    slow.reset()
 
 
 async def test_who_has_read_an_answer_holds_nothing_of_it(tmp_path: Path) -> None:

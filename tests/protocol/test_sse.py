@@ -247,9 +247,9 @@ async def test_a_slow_reader_holds_its_stream_up(site: Site, monkeypatch: pytest
     read: list[int] = []
     whole = Views.output
 
-    async def output(views: Views, command: Any, *, again: bool = False) -> Any:
+    async def output(views: Views, command: Any, **options: Any) -> Any:
         read.append(command.after)
-        return await whole(views, command, again=again)
+        return await whole(views, command, **options)
 
     monkeypatch.setattr(Views, "output", output)
     stream = await site.stream("/runs/5/output")
