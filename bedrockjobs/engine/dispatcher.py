@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -30,6 +30,7 @@ from bedrockjobs.engine.handlers.context import Answer, Taken
 from bedrockjobs.engine.handlers.registry import plan_of
 from bedrockjobs.engine.health import Health
 from bedrockjobs.engine.maintenance import Maintenance, Minutes
+from bedrockjobs.engine.shared_maintenance import SharedMaintenance
 from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.waiting import Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
@@ -76,7 +77,8 @@ class Dispatcher:
         self._on_commit = on_commit
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
-        self._maintenance = Maintenance(engine, workers, minutes, clock)
+        keeper = SharedMaintenance if engine.shared else Maintenance
+        self._maintenance = keeper(engine, workers, minutes, clock)
         self._batch = Batch(engine, self._waiting, clock, settings, workers, listeners, self._maintenance)
         self._gathered: deque[Submission] = deque()
         self._again: deque[list[Submission]] = deque()
@@ -134,6 +136,18 @@ class Dispatcher:
     def poke(self) -> None:
         """Look at the clock and at the presence: something changed there."""
         self._wake()
+
+    def heard(self, due: Mapping[str, str] | None) -> None:
+        """Look for jobs that other servers left: the names, each with a nextRun; None: any may be due."""
+        if not self._waiting:
+            return
+        if due is None:
+            self._waiting.note_all_due()
+        else:
+            for name, next_run in due.items():
+                self._waiting.note_name_due(name, next_run)
+        if not self._open:
+            self._schedule()
 
     def next_moment(self) -> datetime | None:
         """Return the next moment at which a job becomes due or time is over for something."""
@@ -225,6 +239,8 @@ class Dispatcher:
                 self._gathered.extendleft(reversed(work.left))
             if unit.changed:
                 ended = partial(self._ended, submissions, work)
+                if self._engine.shared:  # who waits for its answer gives others their turn
+                    return partial(ended, *self._commits.timed(self._engine.commit))
                 return partial(self._commits.do, self._engine.commit, ended, commands=len(submissions))
             self._engine.commit()  # nothing to write: the disk is not asked
         except Exception as error:
