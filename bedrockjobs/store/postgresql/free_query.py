@@ -128,7 +128,7 @@ class FreeQuery:
         """Return the names of the columns and the rows, after PostgreSQL has counted and weighed them."""
         rows_max, bytes_max = self._settings.query_rows_max, self._settings.query_bytes_max
         inner = f"SELECT * FROM ({sql}\n) AS asked LIMIT {rows_max + 1}"  # noqa: S608  the role may only read
-        weighed = f"SELECT count(*), coalesce(sum(octet_length(some::text)), 0) FROM ({inner}) AS some"  # noqa: S608
+        weighed = f"SELECT count(*), coalesce(sum(octet_length(counted::text)), 0) FROM ({inner}) AS counted"  # noqa: S608
         try:
             connection = await self._connected()
             await self._begin(connection)

@@ -28,6 +28,7 @@ _WORDS = (
     (r"CROSS JOIN (\w+) USING", r"JOIN \1 USING"),
     (r"(\w[\w.]*) GLOB :(\w+)", r"\1 ~ :\2_regex"),
     (r"(\w[\w.]*) GLOB pattern\b", r"\1 ~ pauses.regex"),
+    (r":(\w+) IS NULL", r":\1::text IS NULL"),
     (r"\binstr\(", "strpos("),
     (r"\bchar\(10, 13, 32\)", r"E'\\n\\r '"),
     (r"\bchar\(", "chr("),

@@ -9,10 +9,10 @@ WITH RECURSIVE walk (found) AS (
     SELECT (SELECT jobs.found FROM jobs WHERE jobs.found > walk.found AND {queued} ORDER BY jobs.found LIMIT 1)
         FROM walk WHERE walk.found IS NOT NULL
 )
-SELECT DISTINCT some.lane FROM walk CROSS JOIN LATERAL (
+SELECT DISTINCT first.lane FROM walk CROSS JOIN LATERAL (
     SELECT jobs.lane FROM jobs WHERE jobs.found = walk.found AND {queued} ORDER BY jobs.name
         LIMIT CASE WHEN walk.found LIKE '%lock' THEN 1000 ELSE 1 END
-) AS some ORDER BY lane LIMIT :limit;
+) AS first ORDER BY lane LIMIT :limit;
 
 -- name: queue_groups
 -- The queued names of some lanes, each lane in turn, with the lowest nextRun of each, as on SQLite.
@@ -62,7 +62,7 @@ SELECT rests.place - 1, (
             count(*) FILTER (WHERE nextRun > :now AND state = 'QUEUED'), min(nextRun), count(*))::text
         FROM (SELECT nextRun, state FROM jobs WHERE jobs.found = {found:(rests.value ->> 0)}
             AND jobs.lane = rests.value ->> 0 AND jobs.name >= rests.value ->> 1
-            AND jobs.name < rests.value ->> 2 AND {queued} LIMIT :most) AS some
+            AND jobs.name < rests.value ->> 2 AND {queued} LIMIT :most) AS first
 ) FROM json_array_elements(:rests::json) WITH ORDINALITY AS rests (value, place)
     ORDER BY rests.place LIMIT :limit;
 
