@@ -71,7 +71,7 @@ def _numbered(sql: str) -> View:
             names.append(match[1])
         return f"${names.index(match[1]) + 1}"
 
-    return View(re.sub(r"(?<!:):([a-zA-Z_]\w*)", number, sql), names)
+    return View(re.sub(r"(?<![:?]):([a-zA-Z_]\w*)", number, sql), names)
 
 
 def translated(sql: str) -> View:
