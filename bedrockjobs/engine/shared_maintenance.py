@@ -72,3 +72,9 @@ class SharedMaintenance(Maintenance):
     def note_alive(self, context: Context, done: Done) -> None:
         """Write what the last minute was, where something is written anyway."""
         self._note_minute(context, done)
+
+
+def maintenance_of(engine: Engine, workers: WorkerRegistry, minutes: Minutes, clock: Clock) -> Maintenance:
+    """Return what keeps the time of an engine: alone, or together with other servers."""
+    kind = SharedMaintenance if engine.shared else Maintenance
+    return kind(engine, workers, minutes, clock)
