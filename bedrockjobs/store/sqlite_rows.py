@@ -128,7 +128,14 @@ def new_queue(draft: Path) -> Iterator[sqlite3.Connection]:
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         schema.apply(connection)
         connection.execute("BEGIN IMMEDIATE")
+        indexes = connection.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+        ).fetchall()
+        for name, _ in indexes:
+            connection.execute(f"DROP INDEX {name}")
         yield connection
+        for _, statement in indexes:  # rows are written twice as fast without, and these are denser
+            connection.execute(statement)
         connection.execute("COMMIT")
     finally:
         connection.close()

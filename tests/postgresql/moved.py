@@ -66,19 +66,16 @@ def typed(table: Table) -> str:
 
 
 def content_there() -> Content | None:
-    """Return all that the queue on PostgreSQL holds, its sequences too; None where there is none."""
+    """Return what the queue on PostgreSQL holds, and which numbers come next; None where there is none."""
     with psycopg.connect(CLUSTER.url, autocommit=True) as connection:
         connection.execute(f"SET search_path = {SCHEMA}")
-        query = "SELECT table_name::text FROM information_schema.tables WHERE table_schema = %s"
-        names = [name for (name,) in connection.execute(query, (SCHEMA,)).fetchall()]
-        rows = {
-            name: connection.execute(f"SELECT * FROM {name} AS every ORDER BY every::text").fetchall()
-            for name in sorted(names)
-            if name not in ("sessions", "control", "servers")
-        }
-        counters = "SELECT sequencename::text, last_value FROM pg_sequences WHERE schemaname = %s ORDER BY 1"
-        rows["sequences"] = connection.execute(counters, (SCHEMA,)).fetchall()
-        return rows if names else None
+        if connection.execute("SELECT to_regclass('meta')").fetchone() == (None,):
+            return None
+        rows = {table.name: connection.execute(table.select()).fetchall() for table in tables()}
+        rows["meta"] = connection.execute("SELECT key, value FROM meta ORDER BY key").fetchall()
+        for name in ("jobIDs", "runIDs"):
+            rows[name] = connection.execute(f"SELECT last_value + is_called::int FROM {name}").fetchall()
+        return rows
 
 
 def fill(path: Path) -> None:

@@ -139,6 +139,16 @@ def test_a_new_file_is_made_as_the_server_makes_one(path: Path, tmp_path: Path) 
         assert new.execute("PRAGMA user_version").fetchone() == (VERSION,)
 
 
+def test_the_tables_there_are_as_a_server_makes_them(path: Path) -> None:
+    made = "SELECT indexdef FROM pg_indexes WHERE schemaname = %s ORDER BY indexname"
+    PostgreSQLEngine(CLUSTER.url, name=moved.SCHEMA).close()
+    with psycopg.connect(CLUSTER.url, autocommit=True) as connection:
+        before = connection.execute(made, (moved.SCHEMA,)).fetchall()
+        moving.to_postgresql(path, moved.database(), STRICT)
+        assert connection.execute(made, (moved.SCHEMA,)).fetchall() == before
+    assert len(before) > 15
+
+
 def test_each_table_has_the_same_columns_on_both_engines() -> None:
     moved.database()
     PostgreSQLEngine(CLUSTER.url, name=moved.SCHEMA).close()
@@ -319,7 +329,7 @@ FULL = "RAISE EXCEPTION 'no room' USING ERRCODE = '53100';"
         (no_utf_8, MoveError, r"row behind events, seq \d+: a text is not UTF-8"),
         (no_text, MoveError, r"meta, key 'crashPatterns': expected text"),
         (on_insert("stats", FULL), StoreFull, "no room"),
-        (on_insert("jobs", FULL, at_commit=True), StoreFull, "no room"),
+        (on_insert("meta", FULL, at_commit=True), StoreFull, "no room"),
         (on_insert("output", "new.line := new.line || '.';"), MoveError, "output: what has arrived is not"),
         (on_insert("keys", "RETURN NULL;"), MoveError, "keys: what has arrived is not.*0 rows of"),
         (on_insert("meta", "new.value := new.value || '.';"), MoveError, "meta: what has arrived"),
@@ -364,7 +374,7 @@ def damage_there(_: Path, __: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("trouble", "error", "words"),
     [
-        (full_disk, MoveError, "the disk of .*back is full"),
+        (full_disk, MoveError, "the disk of .*back or that of temporary files is full"),
         (no_name, OSError, "No space"),
         (cut, StoreAway, "terminat"),
         (damage_there, BadRows, rf"^{moved.ODD_ROWS} rows cannot be moved"),

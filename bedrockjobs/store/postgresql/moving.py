@@ -81,6 +81,7 @@ def to_postgresql(source: Path, target: Database, rules: Rules, progress: Progre
             schema.check_tables(session)
             _own(session, target)
             _refuse_full(session, target)
+            session.put_indexes_off()
             moved = copy_all(SQLiteRows(connection), session, rules, progress)
             with _marked(connection, target.place):
                 _commit(session, source, target, moved)
@@ -191,7 +192,9 @@ def _written(session: BulkSession, draft: Path, rules: Rules, progress: Progress
             return copy_all(session, SQLiteRows(connection), rules, progress)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-            raise MoveError(f"the disk of {draft.parent} is full; nothing was done") from None
+            raise MoveError(
+                f"the disk of {draft.parent} or that of temporary files is full; nothing was done"
+            ) from None
         raise
 
 
