@@ -45,6 +45,8 @@ class Plan:
 
     jobs: tuple[int, ...] = ()
     """jobIDs; an engine that locks rows adds their parents and children."""
+    ends: tuple[int, ...] = ()
+    """jobIDs of jobs that are ended in a way that removes most: those with nothing but themselves."""
     runs: tuple[int, ...] = ()
     """runIDs."""
     names: tuple[str, ...] = ()

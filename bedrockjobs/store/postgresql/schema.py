@@ -43,7 +43,7 @@ def prepare(session: Session, schema: str, keys: AdvisoryKeys) -> None:
         ((found,),) = session.run([(_VERSION, ()), ("COMMIT", ())])[0]
     except StoreError:
         if session.alive and session.in_transaction:
-            session.undo("ROLLBACK")
+            session.script("ROLLBACK")
         raise
     if int(found) != VERSION:
         raise SchemaError(
