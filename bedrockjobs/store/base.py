@@ -175,6 +175,10 @@ class Unit(Protocol):
         """
         ...
 
+    def passed_over(self, request: TakeRequest, now: str) -> bool:
+        """Tell whether ``first_due`` passed over a due job: another unit has it, and may put it back."""
+        ...
+
     def soonest(self, request: TakeRequest, now: str) -> str | None:
         """Return a stamp before which no further job becomes due that a request asks for, in any class.
 

@@ -37,18 +37,33 @@ class Look(NamedTuple):
     """How many jobs that match the patterns."""
 
     def statement(
-        self, now: str, known: Sequence[int] = (), closed: Sequence[str] = (), claimed: str = ""
+        self,
+        now: str,
+        known: Sequence[int] = (),
+        closed: Sequence[str] = (),
+        *,
+        claimed: str = "",
+        seen: bool = False,
     ) -> Statement:
         """Return what locks the next jobs, without those that are ``known`` or whose lock is ``closed``.
 
-        With ``claimed``, a stamp, those that are plain are marked as taken then.
+        With ``claimed``, a stamp, those that are plain are marked as taken then. With ``seen`` they are not
+        locked, and those are found, too, that other units have.
         """
         lanes = list(lanes_open_to(self.sort))
         left_out = (self.sort.priority, list(known), list(closed))
         if self.patterns is not None:
-            return SQL["take_in_order"], (now, lanes, _regex(self.patterns), self.limit, *left_out)
+            return SQL["see_in_order" if seen else "take_in_order"], (
+                now,
+                lanes,
+                _regex(self.patterns),
+                self.limit,
+                *left_out,
+            )
         asked = (now, lanes, list(self.wanted), list(self.wanted.values()), *left_out)
-        return (SQL["claim_by_name"], (*asked, claimed)) if claimed else (SQL["take_by_name"], asked)
+        if claimed:
+            return SQL["claim_by_name"], (*asked, claimed)
+        return SQL["see_by_name" if seen else "take_by_name"], asked
 
 
 def sort_of(request: TakeRequest) -> Sort:

@@ -74,6 +74,8 @@ def numbered(text: str) -> str:
 
 
 QUERIES = statements.read_statements(Path(__file__).with_name("queries.sql"), _filled)
+for _way in ("by_name", "in_order"):
+    QUERIES[f"see_{_way}"] = QUERIES[f"take_{_way}"].replace(" FOR UPDATE SKIP LOCKED", "")
 RECORDS = {name: numbered(text) for name, text in statements.RECORDS.items()}
 EVENTS = frozenset({RECORDS["add_event"]})
 """What is written last of all in a unit, as its numbers have to count up in the order of commits."""

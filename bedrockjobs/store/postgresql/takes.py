@@ -45,10 +45,13 @@ class Takes:
         self._is_paused = is_paused
         self._looked: dict[Key, Order] = {}
         """Up to where all jobs are known that a request finds in the database."""
+        self._seen: dict[Key, bool] = {}
+        """Whether a job is due that another unit has."""
 
     def forget(self) -> None:
         """Look again: what was passed over may be open now, or another unit begins."""
         self._looked.clear()
+        self._seen.clear()
 
     def looked(self, look: Look, now: str, found: list[Row], claimed: str = "") -> None:
         """Note what the statement of a look has found, at which stamp it has claimed plain ones."""
@@ -91,6 +94,20 @@ class Takes:
         if not lane.now and self._is_paused(job.name):
             return False
         return not lane.lock or self._locks.is_free(lane.lock)
+
+    def passed_over(self, request: TakeRequest, now: str) -> bool:
+        """Tell whether a job is due that another unit has: it is queued for all who only look."""
+        sort, names = sort_of(request), request.names
+        for asked in names.exact or (names,):
+            key = sort, asked, now
+            if key not in self._seen:
+                look = Look(sort, {asked: 1}) if isinstance(asked, str) else Look(sort, {}, names, 1)
+                statement = look.statement(now, self._rows.queued(), self._locks.closed(), seen=True)
+                (found,) = self._transaction.read(statement)
+                self._seen[key] = bool(found)
+            if self._seen[key]:
+                return True
+        return False
 
     def soonest(self, request: TakeRequest, now: str) -> str | None:
         """Return a stamp before which no further job becomes due that a request asks for."""

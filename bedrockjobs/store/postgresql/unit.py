@@ -75,6 +75,7 @@ class PostgreSQLUnit:
         self._may_wait = True
         """Whether rows may be waited for beyond the plans: only where no other command would wait too."""
         self.first_due, self.soonest = self._takes.first_due, self._takes.soonest
+        self.passed_over = self._takes.passed_over
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
         self.lock_held = self._locks.held
 
