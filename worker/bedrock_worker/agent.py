@@ -69,14 +69,15 @@ class Agent:
         self._server = ServerStatus()
         kept = KeptReports(options.spool, options.worker, options.servers)
         self._reporter = Reporter(self._client, self._server, kept)
+        self._changed = asyncio.Event()
         self._heartbeats = Heartbeats(
             self._client,
             self._server,
             options,
             names=lambda: self._selector.names,
             on_quiet=self._set_drained,
+            on_left=self._changed.set,  # a question that waits at the silent server is cut short
         )
-        self._changed = asyncio.Event()
         self._puller = Puller(
             self._client, self._server, options, names=lambda: self._selector.names, changed=self._changed
         )
