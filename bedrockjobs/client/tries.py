@@ -106,7 +106,8 @@ class Tries:
         self._route = route
         self._tries_max = tries_max * len(route.addresses)
         self._failures = 0
-        self._lost: ConnectionLost | None = None
+        self._answered: Exception | None = None
+        """The most telling of the tries before: an answer that was lost, else a refusal."""
         self._unreachable: dict[AnyAddress, ServerUnreachable] = {}
 
     def pause_after(self, error: Exception, failed: AnyAddress, now: float) -> float:
@@ -121,8 +122,8 @@ class Tries:
         self._failures += 1
         if not self._may_repeat(error) or self._failures >= self._tries_max:
             raise self._told(error)
-        if isinstance(error, ConnectionLost):
-            self._lost = error
+        if not isinstance(error, ServerUnreachable) and not isinstance(self._answered, ConnectionLost):
+            self._answered = error
         rounds, within = divmod(self._failures, len(self._route.addresses))
         return 0.0 if within else backoff_s(rounds)
 
@@ -134,9 +135,9 @@ class Tries:
         return isinstance(error, (ServerUnreachable, *NOT_DONE))
 
     def _told(self, error: Exception) -> Exception:
-        """Return the error that tells of all tries."""
+        """Return the error that tells of all tries: that a server was not there is the least of it."""
         if not isinstance(error, ServerUnreachable):
             return error
-        if self._lost is not None:
-            return self._lost  # something was sent: the outcome is unknown
+        if self._answered is not None:
+            return self._answered
         return ServerUnreachable("; ".join(map(str, self._unreachable.values())))

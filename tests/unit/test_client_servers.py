@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.errors import Unavailable
+from bedrockjobs.base.errors import CommandError, Unavailable
 from bedrockjobs.client import Address, AsyncClient, ConnectionLost, ServerUnreachable, addresses_of
 from bedrockjobs.client.tries import LOOK_S, RETURN_S, Route
 from bedrockjobs.commands import CreateJob, Ping, UpdateJob
@@ -147,6 +147,19 @@ async def test_answer_that_was_lost_is_told_though_nobody_can_be_reached_afterwa
     async with kind(both(servers), tries=1) as client:
         with pytest.raises(ConnectionLost, match="no answer to UpdateJob"):
             await client.call(UpdateJob(job_id=1, data={}))
+
+
+@pytest.mark.parametrize("refusal", NOT_DONE)
+async def test_refusal_is_told_though_the_other_is_not_there(servers: Any, kind: Any, refusal: str) -> None:
+    """Who counts how often a server fails at a command must hear of it beside a standby that refuses."""
+    first, second = servers
+    first.refusals["CreateJob"] = deque([refusal] * 10)
+    await second.stop()
+    async with kind(both(servers), tries=2) as client:
+        for _ in range(2):
+            with pytest.raises(CommandError, match=refusal):
+                await client.call(CreateJob(name="a"))
+    assert len(first.of("CreateJob")) == 4
 
 
 async def test_coming_back(servers: Any, kind: Any, clock: ManualClock) -> None:
