@@ -63,8 +63,10 @@ def go(ran: Path) -> None:
     ran.with_name("ran.go").touch()
 
 
-async def test_server_dies_while_a_command_runs(servers: Any, working: Any, ran: Path) -> None:
-    """Its lease, its output and its result go to the other."""
+async def test_server_dies_while_a_command_runs(
+    servers: Any, working: Any, ran: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its lease, its output and its result go to the other, which the log tells once."""
     first, second = servers
     await first.add()
     async with working("sh", "-c", SCRIPT, str(ran), jobs_max=1) as worker:
@@ -80,6 +82,8 @@ async def test_server_dies_while_a_command_runs(servers: Any, working: Any, ran:
     assert ran.read_text() == "ran\n"
     assert (len(first.reports), len(second.reports)) == (0, 1)
     assert second._running == {}
+    said = [it.getMessage() for it in caplog.records if "server changed" in it.getMessage()]
+    assert said == [f"server changed server={second.address} before={first.address}"]
 
 
 async def test_server_dies_with_the_answer_to_the_report(
