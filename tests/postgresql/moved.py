@@ -1,164 +1,132 @@
-"""One history on both engines: made on SQLite, and moved table by table to PostgreSQL."""
+"""What tests of moves look at: all that a queue holds, on either engine, and databases that are made bad."""
 
 from __future__ import annotations
 
-import random
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from bedrockjobs import commands as c
-from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.errors import CommandError
-from bedrockjobs.base.glob import anchored_regex
-from bedrockjobs.base.settings import Settings
-from bedrockjobs.store.sqlite import SQLiteEngine
-from tests.conformance.engine import START, SQLiteQueue
-from tests.postgresql.cluster import CLUSTER, SCHEMA
+from bedrockjobs.store.moved import MARK
+from bedrockjobs.store.postgresql.moving import Database
+from bedrockjobs.store.tables import Table, tables
+from bedrockjobs.store.whole_copy import ROWS_PER_REPORT
+from tests.postgresql.cluster import CLUSTER
 
-STEPS = 800
-NAMES = ("mail", "mail/a", "mail/b", "mail/c/d", "Mail", "a_b", "a%b", "a[1]", "é", "zoo/1", "zoo/2", "clean")
-PATTERNS = ("mail*", "m*l", "*", "a[[]1]", "?lean", "[a-z]oo/[12]", "a_*", "cron/*", "cron/*", "cron/*")
-LOCKS = (*[""] * 8, "db", "disk x")
-REPEATS = ("CRON 5m", "cron 0 3 * * *", " \tCRON @hourly", "FINISHED, +1 HOUR", "CRON */7 * * * *")
+SCHEMA = "moved"
 
-TABLES = ("jobs", "runs", "output", "ticks", "keys", "pauses", "drains", "events", "stats")
+Content = dict[str, list[tuple[Any, ...]]]
+"""The rows of each table."""
+
+ODD_TEXTS = (
+    "", " ", "\\N", "\\", "\t\n\r\v", "'\"`", "\x01\x1f\x7f", "\ufeff", "\uffff\ufffe", "é e\u0301",
+    "\u202eabc", "\U0001f469\u200d\U0001f680", "\U0010ffff", "0", "null", "{}", "%s $1 ?",
+)  # fmt: skip
+LONG = "\u00e9" * 100_000
+
+ODD_NUMBERS = (0, 1, -1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63))
+FIRST_KEY = 2**62
+ODD_ROWS = len(ODD_TEXTS) * 2
+"""Rows of each table: each text meets several numbers."""
 
 
-class History:
-    """A random history, the same each time."""
+def database() -> Database:
+    """Return where tests move queues to."""
+    return Database(CLUSTER.url, SCHEMA)
 
-    def __init__(self, path: Path) -> None:
-        """Begin empty."""
-        self.store = SQLiteEngine(path, Settings(wal_bytes=0, ballast_bytes=0))
-        self.queue = SQLiteQueue(self.store, "document", ManualClock(START))
-        self.dice = random.Random(4)
-        self.running: list[tuple[int, int]] = []
-        self.last = 0
 
-    def do(self, kind: type[c.Command[Any]], **given: Any) -> Any:
-        """Do a command; return its body, or None where it is refused."""
-        try:
-            command = kind.read(given)
-        except CommandError as error:
-            raise AssertionError(f"{kind.__name__} {given}: {error}") from None
-        return self.queue.call(command).body
+def execute(*statements: str) -> None:
+    """Do something to the database beside all programs of ours, in the schema of these tests."""
+    with psycopg.connect(CLUSTER.url, autocommit=True) as connection:
+        connection.execute(f"SET search_path = {SCHEMA}")
+        for statement in statements:
+            connection.execute(statement)
 
-    def create(self) -> None:
-        """Create a job of any kind."""
-        dice = self.dice
-        given: dict[str, Any] = {"name": dice.choice(NAMES), "data": {"n": dice.randint(0, 9), "s": 'é"\\'}}
-        given["jobPriority"] = dice.choice((0, 250, 500, 750, 850, 1000))
-        kind = dice.randrange(9)
-        if kind != 7 and (lock := dice.choice(LOCKS)):
-            given["lock"] = lock
-        if kind == 0:
-            given |= {"repeat": dice.choice(REPEATS), "name": f"cron/{self.last}"}
-        elif kind == 1:
-            given["retries"] = 2
-        elif kind == 2:
-            given["argv"] = ["true"]
-        elif kind == 3:
-            given["firstRun"] = "2026-01-05 11:00:00"
-        elif kind == 4 and self.running:
-            given["parentJobID"] = dice.choice(self.running)[0]
-        elif kind == 5:
-            given["mockRequest"] = True
-        elif kind == 6:
-            given |= {"unique": True, "idempotencyKey": f"k{dice.randint(0, 99)}"}
-        elif kind == 7:
-            given |= {"repeat": "CRON 5m", "hosts": "all", "name": f"hosts/{self.last}"}
-        made = self.do(c.CreateJob, **given)
-        self.last = made["jobID"] if made else self.last
 
-    def take(self) -> None:
-        """Let a worker take a job, and say something."""
-        given = {"name": self.dice.choice(PATTERNS), "worker": self.dice.choice(("w1", "w2"))}
-        taken = self.do(c.GetJob, **given, heartbeat=True, accepts=["argv", "cmd", "url"])
-        if not taken or "runID" not in taken:
-            return
-        self.running.append((taken["jobID"], taken["runID"]))
-        lines = [f"line {n}" for n in range(self.dice.randint(0, 4))]
-        if lines:
-            self.do(c.AppendOutput, runID=taken["runID"], seq=1, lines=lines)
+def drop() -> None:
+    """Remove the queue on PostgreSQL."""
+    execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
 
-    def end(self) -> None:
-        """End a run in any way."""
-        if not self.running:
-            return
-        job_id, run_id = self.running.pop(self.dice.randrange(len(self.running)))
-        how = self.dice.randrange(4)
-        given = {"jobID": job_id, "runID": run_id}
-        if how == 0:
-            self.do(c.FailJob, **given, error="no", exitCode=3)
-        elif how == 1:
-            self.do(c.RetryJob, **given, delay=60)
+
+def content_of(path: Path) -> Content:
+    """Return all that a file holds but the mark, each value with its type."""
+    with closing(sqlite3.connect(path)) as connection:
+        found = {table.name: connection.execute(typed(table)).fetchall() for table in tables()}
+        meta = "SELECT key, value, typeof(value) FROM meta WHERE key <> ? ORDER BY key"
+        return found | {"meta": connection.execute(meta, (MARK,)).fetchall()}
+
+
+def typed(table: Table) -> str:
+    """Return a query of SQLite for all rows with the bytes and the types of all values."""
+    columns = ", ".join(f'CAST("{name}" AS BLOB), typeof("{name}")' for name in table.columns)
+    return f"SELECT {columns} FROM {table.name} ORDER BY {', '.join(table.key)}"
+
+
+def content_there() -> Content | None:
+    """Return what the queue on PostgreSQL holds, and which numbers come next; None where there is none."""
+    with psycopg.connect(CLUSTER.url, autocommit=True) as connection:
+        connection.execute(f"SET search_path = {SCHEMA}")
+        if connection.execute("SELECT to_regclass('meta')").fetchone() == (None,):
+            return None
+        rows = {table.name: connection.execute(table.select()).fetchall() for table in tables()}
+        rows["meta"] = connection.execute("SELECT key, value FROM meta ORDER BY key").fetchall()
+        for name in ("jobIDs", "runIDs"):
+            rows[name] = connection.execute(f"SELECT last_value + is_called::int FROM {name}").fetchall()
+        return rows
+
+
+def fill(path: Path) -> None:
+    """Add rows with odd values in each column of each table."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for table in tables():
+            marks = ", ".join("?" * len(table.columns))
+            rows = [odd_row(table, number) for number in range(ODD_ROWS)]
+            connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", rows)
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'nextRunID'", (FIRST_KEY + ODD_ROWS,))
+        connection.execute("INSERT INTO meta VALUES ('seen', '2026-01-05 10:00:00')")
+
+
+def odd_row(table: Table, number: int) -> list[Any]:
+    """Return a row with odd values, where the schema does not say what they must be."""
+    row: list[Any] = []
+    for at, column in enumerate(table.columns):
+        text = ODD_TEXTS[(number + at) % len(ODD_TEXTS)]
+        if column in ("priority", "state"):
+            row.append({"priority": 500, "state": "QUEUED"}[column])
+        elif column == "checksum" or (column == "exitCode" and number % 2):
+            row.append(None)
+        elif column in table.key and at in table.texts:
+            row.append(f"{text}{number}")
+        elif column == table.key[-1]:
+            row.append(FIRST_KEY + number)
+        elif column == "name":
+            row.append(text or "n")
+        elif column in ("data", "line") and number % 7 == 0:
+            row.append(text + LONG)
         else:
-            self.do(c.FinishJob, **given, exitCode=0, data={"done": 1})
-
-    def change(self) -> None:
-        """Pause, drain, trigger or cancel something."""
-        kind = self.dice.randrange(5)
-        one = self.dice.randint(1, max(self.last, 1))
-        if kind == 0:
-            self.do(c.PauseJobs, name=self.dice.choice(PATTERNS[3:]), reason="why", by="me")
-        elif kind == 1:
-            self.do(c.PauseJobs, name=self.dice.choice(NAMES[4:]), until="2026-01-05 10:30:00")
-        elif kind == 2:
-            self.do(c.ResumeJobs, name=self.dice.choice(PATTERNS))
-        elif kind == 3:
-            self.do(c.TriggerJob, jobID=one, by="me")
-        else:
-            self.do(c.CancelJob, jobID=one)
-
-    def play(self) -> None:
-        """Do it all."""
-        acts = [self.create] * 6 + [self.take] * 6 + [self.end] * 3 + [self.change]
-        for _ in range(STEPS):
-            self.dice.choice(acts)()
-            self.queue.advance(self.dice.choice((0, 0.5, 7, 60)))
-        for job_id in range(1, self.last, 11):
-            self.do(c.TriggerJob, jobID=job_id, by="me")
-        self.do(c.PauseJobs, name="a[[]1]", reason="for good")
-        schedules = [{"name": "synced", "repeat": "CRON 5m"}]
-        self.do(c.SyncSchedules, source="here", schedules=schedules, by="me")
+            row.append(text if at in table.texts else ODD_NUMBERS[(number + at) % len(ODD_NUMBERS)])
+    return row
 
 
-BESIDE = (
-    "WITH RECURSIVE n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n LIMIT 9)"
-    " INSERT INTO stats SELECT '2026-01-05 10:0' || n || ':00', n, 2, 3, 4, 5, 6, 7, 8 FROM n",
-    "INSERT INTO drains VALUES ('w3', 'me', '2026-01-05 10:00:00'), ('w9', '', '2026-01-05 10:00:00')",
-    "INSERT INTO pauses VALUES ('z*', 'me', '', '2026-01-05 10:00:00', '2026-01-05 13:00:00')",
-    "UPDATE jobs SET lane = 'for w1' WHERE lane = '' AND state = 'QUEUED' AND jobID % 3 = 0",
-    "UPDATE jobs SET state = 'RUNQUEUED' WHERE lane = '' AND state = 'QUEUED' AND jobID % 7 = 0",
-)
-"""What commands alone do not make: counts of minutes, drains of workers that are not there, bound jobs."""
+@contextmanager
+def both_as_before(path: Path) -> Iterator[None]:
+    """Demand that a file, what lies beside it and the queue on PostgreSQL stay as they are."""
+
+    def seen() -> tuple[Content, Content | None, set[str], list[Any]]:
+        with closing(sqlite3.connect(path)) as connection:
+            marks = connection.execute("SELECT * FROM meta WHERE key = ?", (MARK,)).fetchall()
+        beside = {each.name for each in path.parent.iterdir() if not each.name.endswith("-lock")}
+        return content_of(path), content_there(), beside, marks
+
+    before = seen()
+    yield
+    assert seen() == before
 
 
-def played(path: Path) -> sqlite3.Connection:
-    """Return a database at ``path`` after the history."""
-    history = History(path)
-    history.play()
-    history.store.close()
-    db = sqlite3.connect(path, isolation_level=None)
-    for statement in BESIDE:
-        db.execute(statement)
-    return db
-
-
-def move(db: sqlite3.Connection) -> None:
-    """Copy all rows to the database of the cluster, which is emptied."""
-    CLUSTER.engine().close()
-    with psycopg.connect(CLUSTER.url, options=f"-c search_path={SCHEMA}") as there:
-        for table in TABLES:
-            cursor = db.execute(f"SELECT * FROM {table}")
-            columns = [column[0] for column in cursor.description]
-            rows = cursor.fetchall()
-            if table == "pauses":
-                columns.append("regex")
-                rows = [(*row, anchored_regex([row[0]])) for row in rows]
-            with there.cursor().copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy:
-                for row in rows:
-                    copy.write_row(row)
+def at_once(monkeypatch: Any) -> None:
+    """Let progress be told of each row."""
+    assert ROWS_PER_REPORT > 1
+    monkeypatch.setattr("bedrockjobs.store.whole_copy.ROWS_PER_REPORT", 1)

@@ -20,7 +20,7 @@ from bedrockjobs.store.postgresql.reader import PostgreSQLReader
 from bedrockjobs.store.postgresql.views import VIEWS
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.views.queues import HIGHEST
-from tests.postgresql import moved
+from tests.postgresql import one_history
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 
 Axis = list[dict[str, Any]]
@@ -35,7 +35,7 @@ BEFORE = each("before", JOB_ID_MAX, 60, 0)
 AFTER = each("after", 0, 40, JOB_ID_MAX)
 NOW = each("now", "2026-01-05 10:20:00.000", "2026-01-05 12:30:00.000", "2027")
 PATTERN = each("pattern", None, "mail*", "a[[]1]", "*[bd]", "?lean", "mail")
-NAME = each("pattern", *moved.NAMES, "nobody")
+NAME = each("pattern", *one_history.NAMES, "nobody")
 STRETCH: Axis = [
     {"low": "", "high": HIGHEST},
     {"low": "mail", "high": f"mail{HIGHEST}"},
@@ -97,15 +97,16 @@ GIVEN: dict[str, list[Axis]] = {
     ],
     "queue_groups_of_names": [
         each("lanes", jsontext.dump(LANES)),
-        each("names", jsontext.dump(list(moved.NAMES)), '["é", "mail/a", "nobody"]'),
+        each("names", jsontext.dump(list(one_history.NAMES)), '["é", "mail/a", "nobody"]'),
     ],
     "count_groups": [
-        each("groups", jsontext.dump([[lane, name] for lane in LANES for name in moved.NAMES])), NOW, MOST,
+        each("groups", jsontext.dump([[lane, name] for lane in LANES for name in one_history.NAMES])),
+        NOW, MOST,
     ],
     "count_rests": [
         each(
             "rests",
-            jsontext.dump([[lane, name, f"{name[:3]}~"] for lane in LANES for name in moved.NAMES]),
+            jsontext.dump([[lane, name, f"{name[:3]}~"] for lane in LANES for name in one_history.NAMES]),
         ),
         NOW, each("most", 10_000),
     ],
@@ -121,7 +122,7 @@ GIVEN: dict[str, list[Axis]] = {
     "job": [each("jobID", *range(200))],
     "pending_children": [JOBS, each("most", 1, 100)],
     "jobs_ahead": [
-        each("lane", *LANES), each("name", *moved.NAMES[:4]), NOW, each("priority", 0, 500),
+        each("lane", *LANES), each("name", *one_history.NAMES[:4]), NOW, each("priority", 0, 500),
         each("nextRun", "2026-01-05 10:30:00", "2027"), each("jobID", 90), MOST,
     ],
 }  # fmt: skip
@@ -143,8 +144,8 @@ def combined(axes: Iterable[Axis]) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
     """Return the history on SQLite; it is on PostgreSQL too."""
-    db = moved.played(tmp_path_factory.mktemp("moved") / "jobs.db")
-    moved.move(db)
+    db = one_history.played(tmp_path_factory.mktemp("history") / "jobs.db")
+    one_history.move(db)
     yield db
     db.close()
 
@@ -168,12 +169,12 @@ def test_no_statement_is_left_out() -> None:
 
 
 def test_the_history_has_of_everything(database: sqlite3.Connection) -> None:
-    for table in moved.TABLES:
+    for table in one_history.TABLES:
         assert database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] > 1, table
     lanes = {lane for (lane,) in database.execute("SELECT DISTINCT lane FROM jobs")}
     assert lanes >= {*LANES} - {"now lock disk x", "argv lock db"}
     with psycopg.connect(CLUSTER.url) as there:
-        for table in moved.TABLES:
+        for table in one_history.TABLES:
             ((count,),) = there.execute(f"SELECT count(*) FROM {SCHEMA}.{table}").fetchall()
             assert (count,) == database.execute(f"SELECT count(*) FROM {table}").fetchone()
 

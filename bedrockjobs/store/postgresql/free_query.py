@@ -21,8 +21,8 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.store import statements
 from bedrockjobs.store.postgresql import query_role
 from bedrockjobs.store.postgresql.line import Connection, Line, refusal_of, words_of
+from bedrockjobs.store.postgresql.pipeline import Row
 from bedrockjobs.store.postgresql.query_role import ROLE
-from bedrockjobs.store.postgresql.session import Row
 from bedrockjobs.store.query_process import rendered
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from psycopg.types.numeric import Int8Dumper
 
 from bedrockjobs.base.config import PG_CONNECT_S_MAX
 from bedrockjobs.base.errors import BadQuery, CommandError, TimedOut, TooMany, Unavailable
-from bedrockjobs.store.postgresql.session import Row
+from bedrockjobs.store.postgresql.pipeline import Row
 
 ANSWER_S = 2.0
 """Time that PostgreSQL has, beyond that of the read itself, to tell how it ended: it may be lost."""
