@@ -17,6 +17,7 @@ SERVER_VERSION_MIN = 140000
 """PostgreSQL 14: the oldest with generated columns, pipelines and security fixes that we test."""
 
 _TABLES = "SELECT to_regclass('meta') IS NOT NULL"
+_SCHEMA = "SELECT to_regnamespace($1) IS NOT NULL"
 _LOCK = "SELECT pg_advisory_xact_lock($1::bigint)"
 
 
@@ -62,7 +63,9 @@ def ensure(session: Session, schema: str, keys: AdvisoryKeys) -> None:
     """Make the tables in the open transaction, unless they are there; nobody else can do so meanwhile."""
     session.run([(_LOCK, (keys.of("schema"),))])
     if not exists(session):
-        session.script(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+        ((made,),) = session.run([(_SCHEMA, (f'"{schema}"',))])[0]
+        if not made:  # to say IF NOT EXISTS takes a right that an owner of the schema may lack
+            session.script(f'CREATE SCHEMA "{schema}"')
         session.script(Path(__file__).with_name("schema.postgresql.sql").read_text())
 
 

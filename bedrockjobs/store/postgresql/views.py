@@ -38,11 +38,17 @@ _WORDS = (
 """What PostgreSQL says otherwise, as regular expressions."""
 
 
+_LARGE = re.compile(r"\b(data|result)\b")
+"""The data of a job, the result of a run: columns that may have megabytes."""
+
+
 class View(NamedTuple):
     """A statement, and the names of its parameters in the order of their numbers."""
 
     sql: str
     names: list[str]
+    large: bool
+    """Whether a row may be large."""
 
     def parameters(self, given: Mapping[str, Any]) -> list[Any]:
         """Return what the statement is given; a pattern as a regular expression where it asks for that."""
@@ -71,7 +77,8 @@ def _numbered(sql: str) -> View:
             names.append(match[1])
         return f"${names.index(match[1]) + 1}"
 
-    return View(re.sub(r"(?<![:?]):([a-zA-Z_]\w*)", number, sql), names)
+    text = re.sub(r"(?<![:?]):([a-zA-Z_]\w*)", number, sql)
+    return View(text, names, _LARGE.search(sql) is not None)
 
 
 def translated(sql: str) -> View:
