@@ -473,9 +473,11 @@ def test_a_queue_with_a_living_server_is_not_moved(path: Path, tmp_path: Path) -
     moved.execute(
         "DROP TABLE IF EXISTS servers",
         "CREATE TABLE servers (name text PRIMARY KEY, pulse text NOT NULL)",
-        "INSERT INTO servers VALUES ('gone-1', '2026-01-01 00:00:00')",
-        "INSERT INTO servers SELECT 'here-1', to_char(clock_timestamp() AT TIME ZONE 'UTC',"
-        " 'YYYY-MM-DD HH24:MI:SS.MS')",
+        *(
+            f"INSERT INTO servers SELECT '{name}', to_char(clock_timestamp() AT TIME ZONE 'UTC'"
+            f" - interval '{silent} s', 'YYYY-MM-DD HH24:MI:SS.MS')"
+            for name, silent in (("gone-1", moving.SILENT_S + 1), ("here-1", 0))
+        ),
     )
     with (
         moved.both_as_before(path),
