@@ -518,14 +518,14 @@ def test_where_nobody_can_be_asked_the_source_stays_marked(
 ) -> None:
     def broken(session: BulkSession, _: Any) -> None:
         session.close()
+        monkeypatch.setattr(session, "connect_again", away)
         raise StoreAway("cut")
 
-    def away(_: BulkSession) -> None:
+    def away() -> None:
         raise StoreAway("gone")
 
     with monkeypatch.context() as patched:
         patched.setattr(BulkSession, "commit", broken)
-        patched.setattr(BulkSession, "connect_again", away)
         with pytest.raises(moving.Undecided, match=r"\(cut\).*\(gone\).*move --undo --from"):
             moving.to_postgresql(full, moved.database(), STRICT)
     assert mark_in(full)
@@ -533,7 +533,6 @@ def test_where_nobody_can_be_asked_the_source_stays_marked(
     moving.to_postgresql(full, moved.database(), STRICT)
     with monkeypatch.context() as patched:
         patched.setattr(BulkSession, "commit", broken)
-        patched.setattr(BulkSession, "connect_again", away)
         with pytest.raises(moving.Undecided, match=r"cut; then gone.*move --undo"):
             moving.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
     assert not (tmp_path / "back.db").exists()
