@@ -25,6 +25,7 @@ from bedrockjobs.cli import (
     run,
     schedule,
     serve,
+    server,
     top,
     worker,
 )
@@ -96,8 +97,8 @@ for _command in (details.show, *holding.COMMANDS):
     schedule.schedule.add_command(_command)
 
 for _command in (
-    serve.serve, job.job, schedule.schedule, run.run, worker.worker, top.top, events.events, apply.apply,
-    import_.import_, query.query, call.call, query.ping, query.status, database.backup, database.migrate,
-    move.move, doctor.doctor,
+    serve.serve, job.job, schedule.schedule, run.run, worker.worker, server.server, top.top, events.events,
+    apply.apply, import_.import_, query.query, call.call, query.ping, query.status, database.backup,
+    database.migrate, move.move, doctor.doctor,
 ):  # fmt: skip
     main.add_command(_command)

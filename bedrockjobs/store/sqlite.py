@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 class SQLiteEngine:
     """One database, open for writing."""
 
+    shared = False
+    """The file has one server."""
+
     def __init__(self, path: Path | str, settings: Settings, clock: Clock | None = None) -> None:
         """Open the file, or ``:memory:``, and bring it to the present schema.
 
