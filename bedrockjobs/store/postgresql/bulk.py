@@ -31,13 +31,15 @@ PARENTAL = (
 )
 """Notes which jobs have children."""
 
-PATIENCE = (
-    "SET LOCAL idle_in_transaction_session_timeout = 0",  # a large job may keep the other side busy
-    "SET LOCAL statement_timeout = 0",
-    "SET LOCAL maintenance_work_mem = '128MB'",  # indexes are made at once
-    "SET LOCAL enable_sort = off",  # rows are asked for in the order of an index
-)
-"""What a transaction needs that may take minutes."""
+PARAMETERS = {
+    "search_path": "{}",
+    "idle_in_transaction_session_timeout": "0",  # a large job may keep the other side busy
+    "statement_timeout": "0",
+    "enable_seqscan": "off",
+    "enable_sort": "off",  # rows are asked for in the order of an index
+    "maintenance_work_mem": "128MB",  # indexes are made at once
+}
+"""What a transaction needs that reads or writes everything; set in each, as a pooler keeps nothing."""
 
 
 NO_URL = (
@@ -78,7 +80,9 @@ class BulkSession(Session):
     def transaction(self, level: str) -> Iterator[None]:
         """Context a transaction of that level; it is rolled back unless it was committed within."""
         try:
-            self.run([(f"BEGIN ISOLATION LEVEL {level}", ()), *((statement, ()) for statement in PATIENCE)])
+            self.script(f"BEGIN ISOLATION LEVEL {level}")
+            for name, value in PARAMETERS.items():
+                self.script(f"SET LOCAL {name} = '{value.format(self._schema)}'")
             yield
         finally:
             if self.alive and self.in_transaction:
