@@ -351,6 +351,9 @@ LOCK_WAIT_S_MAX = 2
 UNIT_IDLE_S_MAX = 5
 """Time that PostgreSQL leaves a unit open of which it hears nothing: a stopped server must not keep rows."""
 
+LOOKS_AGAIN_MAX = 10
+"""How often a take is done again that other servers passed over: of 50,000, two tries left one or none."""
+
 TAKEN_AT_ONCE = 8
 """Jobs that a take on PostgreSQL locks which no plan foresaw: each look costs a round trip."""
 

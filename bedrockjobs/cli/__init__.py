@@ -20,6 +20,7 @@ from bedrockjobs.cli import (
     explain,
     import_,
     job,
+    move,
     query,
     run,
     schedule,
@@ -98,6 +99,6 @@ for _command in (details.show, *holding.COMMANDS):
 for _command in (
     serve.serve, job.job, schedule.schedule, run.run, worker.worker, server.server, top.top, events.events,
     apply.apply, import_.import_, query.query, call.call, query.ping, query.status, database.backup,
-    database.migrate, doctor.doctor,
+    database.migrate, move.move, doctor.doctor,
 ):  # fmt: skip
     main.add_command(_command)

@@ -43,7 +43,7 @@ SERVED_AT_ONCE_MAX = 200
 class Work:
     """What one transaction did, until it is on disk or undone."""
 
-    __slots__ = ("careful", "context", "done", "left", "outcomes")
+    __slots__ = ("again", "careful", "context", "done", "left", "outcomes")
 
     def __init__(self, context: Context, *, careful: bool) -> None:
         """Begin; ``careful`` work undoes each thing that fails, the usual one is undone as a whole."""
@@ -52,6 +52,8 @@ class Work:
         self.outcomes: list[tuple[Submission, Outcome]] = []
         """The answers that follow the commit."""
         self.done = Done()
+        self.again: list[Submission] = []
+        """The takes that were passed over by other servers, and are worth another look."""
         self.left: list[Submission] = []
         """The commands that have to go into the next transaction."""
 
@@ -84,7 +86,8 @@ class Batch:
     def run(self, open_unit: Unit, submissions: list[Submission], *, careful: bool) -> Work:
         """Do commands in the open transaction; raises where the whole of it has to be undone.
 
-        Those that are left over, since the answers are too large together, are taken out of ``submissions``.
+        Those that are left over are taken out of ``submissions``: the answers are too large together, or a
+        take is worth another look.
         """
         maintenance = self._maintenance
         context = Context(
@@ -114,6 +117,8 @@ class Batch:
                 outcome = perform(context, command)
                 if isinstance(outcome, Answer) and outcome.waits_for is not None:
                     self._park(work, submission, outcome.waits_for)
+                elif type(outcome) is take.PassedOver and submission.may_look_again():
+                    work.again.append(submission)
                 else:
                     outcomes.append((submission, outcome))
                     if isinstance(outcome, Answer):
@@ -126,6 +131,9 @@ class Batch:
                 del submissions[following:]
                 break
         command = None  # what follows is not its doing
+        for submission in work.again:
+            submissions.remove(submission)
+        work.left = work.again + work.left
         if waiting.count:
             self._regroup(open_unit)
             self._serve_due(work)
@@ -166,6 +174,8 @@ class Batch:
                 outcome = ServerFault(detail="nothing was done; the server's log tells more")
             if isinstance(outcome, Answer) and outcome.waits_for is not None:
                 self._park(work, submission, outcome.waits_for)
+            elif type(outcome) is take.PassedOver and submission.may_look_again():
+                work.again.append(submission)
             else:
                 work.outcomes.append((submission, outcome))
 

@@ -34,9 +34,12 @@ class SharedMaintenance(Maintenance):
             return 0.0
         return max(self._watch_at - self._clock.monotonic(), 0.0)
 
+    def look_anew(self) -> None:
+        """Look now at what time asks for."""
+        self._watch_at = self._clock.monotonic()
+
     def act(self, context: Context, done: Done) -> None:
         """Write what this server has to tell, and do what is due, unless another server is at it."""
-        self._watch_at = self._clock.monotonic() + WATCH_EVERY_S
         unit = cast(SharedUnit, context.unit)
         watch = unit.watch()
         self.seen, self.since = watch.away
@@ -50,6 +53,7 @@ class SharedMaintenance(Maintenance):
             if self._workers.news:
                 done.news = self._write_news(context)
         context.seen, context.since = self.seen, self.since
+        self._watch_at = self._clock.monotonic() + WATCH_EVERY_S
 
     def _look_after(self, context: Context, unit: SharedUnit, watch: Watch) -> None:
         """Note that time is looked after; where nobody did for a while, make up for it."""
@@ -68,3 +72,9 @@ class SharedMaintenance(Maintenance):
     def note_alive(self, context: Context, done: Done) -> None:
         """Write what the last minute was, where something is written anyway."""
         self._note_minute(context, done)
+
+
+def maintenance_of(engine: Engine, workers: WorkerRegistry, minutes: Minutes, clock: Clock) -> Maintenance:
+    """Return what keeps the time of an engine: alone, or together with other servers."""
+    kind = SharedMaintenance if engine.shared else Maintenance
+    return kind(engine, workers, minutes, clock)

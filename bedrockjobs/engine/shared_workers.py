@@ -7,12 +7,11 @@ whoever looks after time finds those that are over. What is in memory here follo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from math import inf
 from typing import Any, cast
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import LEASE_S_DEFAULT
 from bedrockjobs.base.wire import after_seconds, stamp_ms
 from bedrockjobs.engine.events import RunEnded, RunForgotten
 from bedrockjobs.engine.workers import OpenRun, Worker, WorkerRegistry, running
@@ -47,26 +46,13 @@ class SharedWorkers(WorkerRegistry):
 
     # --- what this server hears of its own workers -------------------------------------------------------
 
-    def seen(
-        self,
-        name: str,
-        *,
-        host: str = "",
-        pid: int = 0,
-        names: Iterable[str] = (),
-        accepts: Iterable[str] = (),
-        wait_s: float = 0.0,
-    ) -> Worker:
-        """Note that a worker is alive, and for ``wait_s`` seconds busy with waiting for an answer."""
-        new = name not in self.workers
-        worker = super().seen(name, host=host, pid=pid, names=names, accepts=accepts, wait_s=wait_s)
-        until = after_seconds(stamp_ms(self._clock.now()), LEASE_S_DEFAULT + wait_s)
+    def _was_met(self, worker: Worker, there_s: float) -> None:
+        name, until = worker.name, after_seconds(stamp_ms(self._clock.now()), there_s)
+        if name not in self._until:
+            self.exchange_soon()
         self._until[name] = max(until, self._until.get(name, ""))
         self._met[name] = None
         self._parted.pop(name, None)
-        if new:
-            self.exchange_soon()
-        return worker
 
     def leave(self, name: str) -> None:
         """Note that a worker ended."""

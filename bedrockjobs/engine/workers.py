@@ -216,7 +216,11 @@ class WorkerRegistry:
             if len(worker.asked) > 1:
                 now_s = self._leases.monotonic()
                 worker.asked = {names: end for names, end in worker.asked.items() if end > now_s}
+        self._was_met(worker, LEASE_S_DEFAULT + wait_s)
         return worker
+
+    def _was_met(self, worker: Worker, there_s: float) -> None:
+        """Hear of a worker that is there, and counts as that for some seconds; others have to be told."""
 
     def told(self, count: int) -> None:
         """Note that the first ``count`` of the news are on disk."""

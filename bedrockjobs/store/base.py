@@ -45,6 +45,8 @@ class Plan:
 
     jobs: tuple[int, ...] = ()
     """jobIDs; an engine that locks rows adds their parents and children."""
+    ends: tuple[int, ...] = ()
+    """jobIDs of jobs that are ended in a way that removes most: those with nothing but themselves."""
     runs: tuple[int, ...] = ()
     """runIDs."""
     names: tuple[str, ...] = ()
@@ -171,6 +173,10 @@ class Unit(Protocol):
 
         Jobs that are paused, or whose lock is held, are passed over. A damaged one comes as a DamagedJob.
         """
+        ...
+
+    def passed_over(self, request: TakeRequest, now: str) -> bool:
+        """Tell whether ``first_due`` passed over a due job: another unit has it, and may put it back."""
         ...
 
     def soonest(self, request: TakeRequest, now: str) -> str | None:

@@ -104,7 +104,7 @@ class PostgreSQLEngine:
         """Undo the unit, if it is still open, and forget what it did in memory."""
         with suppress(StoreError):  # a lost connection has undone it
             if self.session.alive and self.session.in_transaction:
-                self.session.undo(SQL["rollback"])
+                self.session.script(SQL["rollback"])
         self.unit.roll_back()
 
     def fault(self, error: Exception) -> StoreError | None:

@@ -17,7 +17,7 @@ from bedrockjobs.base.config import JSON_DEPTH_MAX, PG_CONNECT_S_MAX
 from bedrockjobs.base.errors import BadArguments, BadQuery, CommandError, TimedOut, TooMany, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store import statements
-from bedrockjobs.store.postgresql.session import Row
+from bedrockjobs.store.postgresql.pipeline import Row
 from bedrockjobs.store.query_process import rendered
 
 log = logging.getLogger(__name__)

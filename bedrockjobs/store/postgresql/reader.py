@@ -21,7 +21,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Page
 from bedrockjobs.store.postgresql.free_query import FreeQuery
-from bedrockjobs.store.postgresql.session import Row
+from bedrockjobs.store.postgresql.pipeline import Row
 from bedrockjobs.store.postgresql.views import LIST_JOBS, VIEWS, View
 from bedrockjobs.store.reader import SEEKS_WAITING_MAX
 

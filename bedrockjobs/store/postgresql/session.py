@@ -6,11 +6,8 @@ Nothing here knows of jobs. No exception of psycopg leaves this module: each bec
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import psycopg
-from psycopg.types.numeric import Int8Dumper
-from psycopg.types.string import StrDumperUnknown
 
 from bedrockjobs.base.config import LOCK_WAIT_S_MAX, PG_CONNECT_S_MAX, UNIT_IDLE_S_MAX
 from bedrockjobs.store.faults import (
@@ -22,14 +19,7 @@ from bedrockjobs.store.faults import (
     StoreFull,
 )
 from bedrockjobs.store.postgresql.patience import PatientConnection
-
-Statement = tuple[str, Sequence[Any]]
-"""A statement with its parameters."""
-
-Row = tuple[Any, ...]
-
-REPLACED = "\ufffd"
-"""What stands for a character that cannot be stored."""
+from bedrockjobs.store.postgresql.pipeline import Answer, Pipeline, Refused, Row, Statement
 
 
 def columns(rows: list[Row]) -> list[list[object]]:
@@ -78,22 +68,18 @@ def fault_of(error: Exception) -> StoreError | None:
     """Return the fault that an error of psycopg means; None for any other exception."""
     if isinstance(error, StoreError):
         return error
-    if not isinstance(error, psycopg.Error):
+    if isinstance(error, Refused):
+        state = error.state
+    elif isinstance(error, psycopg.Error):
+        state = error.sqlstate or ""
+    else:
         return None
-    state = error.sqlstate or ""
     words = f"{str(error).strip()} ({state or 'no connection'})"
     if state == "53100":
         return StoreFull(words)
     if not state and isinstance(error, psycopg.OperationalError):
         return StoreAway(words)
     return (_MEANING.get(state) or _MEANING_OF_CLASS.get(state[:2]) or StoreError)(words)
-
-
-class _TextDumper(StrDumperUnknown):
-    """Text as PostgreSQL takes it: it knows no character 0, which the output of a program may well have."""
-
-    def dump(self, obj: str) -> Any:
-        return super().dump(obj.replace("\0", REPLACED) if "\0" in obj else obj)
 
 
 class Session:
@@ -113,16 +99,14 @@ class Session:
             connection = PatientConnection.connect(
                 self._url,
                 autocommit=True,
-                prepare_threshold=0,
-                cursor_factory=psycopg.RawCursor,
+                prepare_threshold=None,
                 client_encoding="UTF8",
                 connect_timeout=PG_CONNECT_S_MAX,
                 options=f'{options} -c search_path="{self._schema}"',
             )
         except psycopg.Error as error:
             raise fault_of(error) or error from error
-        connection.adapters.register_dumper(str, _TextDumper)
-        connection.adapters.register_dumper(int, Int8Dumper)  # else each size of number is another statement
+        self._pipeline = Pipeline(connection)
         return connection
 
     @property
@@ -155,8 +139,7 @@ class Session:
 
     def run(self, statements: Iterable[Statement]) -> list[list[Row]]:
         """Do statements in one round trip; return the rows of each. Raises StoreError."""
-        cursors = self._sent(statements)
-        return [cursor.fetchall() if cursor.description is not None else [] for cursor in cursors]
+        return [answer.rows for answer in self._sent(statements)]
 
     def commit(self, statements: Sequence[Statement]) -> None:
         """Do statements, the last of which commits, in one round trip; raises StoreError.
@@ -164,28 +147,23 @@ class Session:
         PostgreSQL answers a COMMIT behind a failure, which undoes everything, without an error.
         """
         *_, committed = self._sent(statements)
-        if committed.statusmessage != "COMMIT":
-            self.undo("ROLLBACK")
+        if committed.tag != b"COMMIT":
+            self.script("ROLLBACK")
             raise StoreError("the transaction had failed before it was to be committed, and was undone")
 
-    def _sent(self, statements: Iterable[Statement]) -> list[psycopg.Cursor[Row]]:
+    def _sent(self, statements: Iterable[Statement]) -> list[Answer]:
         self.round_trips += 1
         try:
-            with self._connection.pipeline():
-                return [self._connection.execute(sql, parameters) for sql, parameters in statements]
-        except psycopg.Error as error:
+            return self._connection.wait(self._pipeline.exchange(statements))
+        except (psycopg.Error, Refused) as error:
             if not self.alive:  # whatever was the last that it said
                 raise StoreAway(str(error).strip()) from error
             raise fault_of(error) or error from error
 
-    def undo(self, statement: str) -> None:
-        """Do a ROLLBACK, alone: psycopg forgets what it had prepared, and not in time where others follow."""
-        self.script(statement)
-
     def script(self, text: str) -> None:
         """Do several statements without parameters, in the open transaction or in one of their own."""
         try:
-            self._connection.execute(text, prepare=False)
+            self._connection.execute(text)
         except psycopg.Error as error:
             raise fault_of(error) or error from error
 
