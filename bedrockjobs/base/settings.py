@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bedrockjobs.base.config import DEFAULT_PORT
 
-Durability = Literal["full", "relaxed"]
+Durability = Literal["full", "replicated", "relaxed"]
 Compatibility = Literal["document", "current"]
 LogFormat = Literal["text", "json"]
 
@@ -42,10 +42,15 @@ class Settings(BaseSettings):
         description="Names under which browsers reach the server through a proxy, a comma list of hosts.",
     )
     database: str = Field("jobs.db", description="SQLite file, as a path or as sqlite:///path.")
+    database_direct: str = Field(
+        "",
+        description="URL that leads to PostgreSQL itself, where `database` leads to a pooler that gives each"
+        " transaction another connection.",
+    )
     durability: Durability = Field(
         "full",
-        description="full: every acknowledged command is on disk. relaxed: a power cut may lose all since the"
-        " last checkpoint.",
+        description="full: every acknowledged command is on disk. replicated: on that of a synchronous"
+        " standby too; PostgreSQL alone. relaxed: a power cut may lose all since the last checkpoint.",
     )
     compatibility: Compatibility = Field(
         "document",
@@ -141,6 +146,17 @@ class Settings(BaseSettings):
     busy_s: float = Field(
         5.0, gt=0, description="Time the writer waits for another process's lock, also at its start."
     )
+    command_s: float = Field(
+        10.0,
+        gt=0,
+        description="Time a command waits for a PostgreSQL that is away; then it gets a 503.",
+    )
+    unit_s_max: float = Field(
+        5.0,
+        ge=1,
+        description="Time PostgreSQL waits for a server that has begun a transaction and is not heard of:"
+        " then the jobs that it has locked are free.",
+    )
 
     def database_path(self) -> Path:
         """Return the database as a file path; raises ValueError for a URL of another kind."""
@@ -155,4 +171,6 @@ class Settings(BaseSettings):
             raise ValueError(f"database: expected a path or sqlite:///path, got {text!r}")
         if not text:
             raise ValueError("database: the path is empty")
+        if self.durability == "replicated":
+            raise ValueError("durability: replicated needs PostgreSQL, a file has no standby")
         return Path(text)

@@ -22,30 +22,26 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.turns import Slices
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import Command
+from bedrockjobs.engine.absence import Absence
+from bedrockjobs.engine.alarm import Alarm
 from bedrockjobs.engine.batch import Batch, Work
 from bedrockjobs.engine.commits import Commits
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Taken
 from bedrockjobs.engine.handlers.registry import plan_of
-from bedrockjobs.engine.health import Health
+from bedrockjobs.engine.health import BUSY_LOOK_S, Health
 from bedrockjobs.engine.maintenance import Maintenance, Minutes
 from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission, refusal_of
-from bedrockjobs.engine.waiting import Waiter, Waiting
+from bedrockjobs.engine.waiting import WAKE_LATE_S, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine
-from bedrockjobs.store.faults import RowDamaged, StoreBroken, StoreBusy, StoreError, StoreFull
+from bedrockjobs.store.faults import RowDamaged, StoreAway, StoreBroken, StoreBusy, StoreError, StoreFull
 
 log = logging.getLogger(__name__)
 
 Step = Callable[[], object]
 """What follows a transaction."""
-
-WAKE_LATE_S = 0.001
-"""How much later than a job's nextRun the dispatcher wakes: stamps are cut to milliseconds."""
-
-BUSY_LOOK_S = 0.02
-"""Time between two tries to begin while another process keeps the database locked."""
 
 
 class Dispatcher:
@@ -86,12 +82,15 @@ class Dispatcher:
         self._look_outside = False  # whether it is time to ask if somebody else changed the database
         self._idle: asyncio.Future[None] | None = None
         self._busy_since: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0  # when it wakes, in the loop's seconds
+        self._alarm = Alarm(self._loop, self._wake)
         self._commits = Commits(self._loop, clock, waits_for_disk=engine.waits_for_disk)
         self._slices = Slices[Step]()
         self.health = Health(engine, clock)
         """Whether the database can be written."""
+        self._absence = Absence(
+            engine, clock, settings.command_s, gathered=self._gathered, told=self.health.failed,
+            refuse=self._refuse, tick=self._answer_overdue, over=self._reached,
+        )  # fmt: skip
         self.pending = 0
         """Commands that were submitted and not yet answered, without those that wait for a job."""
         self.commands = 0
@@ -152,13 +151,13 @@ class Dispatcher:
         """Refuse new commands, finish what is queued, answer the waiters, and end the thread."""
         self._draining = True
         self._batch.may_wait = False
+        self._absence.give_up()
         await self._until_idle()
         self._answer(self._waiting.everyone())
         await self._until_idle()  # what these answers could not deliver goes back
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         await self._commits.end()
-        if not self._broken:
+        if not (self._broken or self._absence.lasts):
             with suppress(StoreError):  # without it, ticks since the last write count as passed unserved
                 self._engine.begin().sign_off(stamp(self._clock.now()))
                 self._engine.commit()
@@ -184,7 +183,7 @@ class Dispatcher:
     def _next(self) -> None:
         """Begin a transaction with all that is there, unless one is open."""
         self._scheduled = False
-        if self._open:
+        if self._open or self._absence.lasts:
             return
         careful = bool(self._again)
         if careful:
@@ -223,13 +222,15 @@ class Dispatcher:
             work = self._batch.run(unit, submissions, careful=careful)
             if work.left:
                 self._gathered.extendleft(reversed(work.left))
-            if unit.changed:
+            wrote, begun = unit.changed, self._clock.monotonic()
+            if wrote and not self._engine.waits_in_turns:
                 ended = partial(self._ended, submissions, work)
                 return partial(self._commits.do, self._engine.commit, ended, commands=len(submissions))
-            self._engine.commit()  # nothing to write: the disk is not asked
+            self._engine.commit()  # with nothing to write, the disk is not asked
         except Exception as error:
             return partial(self._failed, submissions, error, careful=careful)
-        return partial(self._committed, submissions, work, None)
+        took_s = self._clock.monotonic() - begun if wrote else None
+        return partial(self._committed, submissions, work, took_s)
 
     def _busy(self, submissions: list[Submission], error: StoreBusy, *, careful: bool) -> None:
         """Try again later, as another process has the database."""
@@ -297,10 +298,10 @@ class Dispatcher:
             # After a failed sync nobody knows what is on disk; a new start finds out.
             self._give_up(fault)
             return
-        if fault is not None:
+        if fault is not None and not isinstance(fault, StoreAway):
             log.error("the database refused: %s", fault)
             self.health.failed(fault)
-        elif not isinstance(error, RowDamaged):  # which is told when the row is set aside
+        elif not isinstance(error, RowDamaged | StoreAway):  # told when a row is set aside, or as it begins
             log.error("a transaction failed", exc_info=error)
         try:
             self._batch.undo()
@@ -311,6 +312,11 @@ class Dispatcher:
             self._give_up(second)
             return
         self._open = False
+        if isinstance(fault, StoreAway):
+            self._gathered.extendleft(reversed([one for some in (submissions, *self._again) for one in some]))
+            self._again.clear()
+            self._absence.begin(fault)
+            return
         if len(submissions) > 1:
             self._again.extendleft([submission] for submission in reversed(submissions))
         elif fault is None and not careful:
@@ -320,7 +326,12 @@ class Dispatcher:
         if submissions or self._gathered or self._again:
             self._schedule()
         else:  # what time asked for failed: not again at once
-            self._sleep(self._settings.busy_s)
+            self._alarm.set(self._settings.busy_s)
+
+    def _reached(self) -> None:
+        """Go on, as the database is there again."""
+        self.health.reached()
+        self._wake()
 
     def _refuse(self, submissions: list[Submission], error: Exception) -> None:
         """Tell who asked that nothing was done; what nobody asked for is tried again later."""
@@ -344,20 +355,10 @@ class Dispatcher:
         deadline = self._waiting.next_deadline()
         if deadline is not None:
             due_s = min(due_s, deadline - self._clock.monotonic())
-        self._sleep(max(due_s, 0.0))
-
-    def _sleep(self, seconds: float) -> None:
-        """Wake after some seconds at the latest; a timer that is early enough is kept."""
-        now = self._loop.time()
-        if now < self._timer_at <= now + seconds:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = now + seconds
-        self._timer = self._loop.call_later(seconds, self._wake)
+        self._alarm.set(max(due_s, 0.0))
 
     def _wake(self) -> None:
-        self._timer_at = 0.0  # a loop may fire a little early: this timer is gone and cannot be kept
+        self._alarm.forget()
         self._maintenance.look_anew()
         self._look_outside = True
         if not self._open:  # else its commit may fail, and undo that somebody began to wait

@@ -309,6 +309,12 @@ class Engine(Protocol):
     """Whether the disk is full: only commands that free room are done."""
     waits_for_disk: bool
     """Whether a commit waits long enough to be done by a thread of its own."""
+    waits_in_turns: bool
+    """Whether a commit gives the turn away while it waits, and so needs none."""
+
+    def reach(self) -> None:
+        """Connect to a database that was away; raises StoreAway where it still is. None is open."""
+        ...
 
     def begin(self, plans: Iterable[Plan] = ()) -> Unit:
         """Open a unit for commands with these plans; raises StoreBusy where another process writes."""

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 class SQLiteEngine:
     """One database, open for writing."""
 
+    waits_in_turns = False
+
     def __init__(self, path: Path | str, settings: Settings, clock: Clock | None = None) -> None:
         """Open the file, or ``:memory:``, and bring it to the present schema.
 
@@ -96,6 +98,9 @@ class SQLiteEngine:
             self._execute("ROLLBACK")
 
     # --- units -------------------------------------------------------------------------------------------
+
+    def reach(self) -> None:
+        """Do nothing: a file is never away."""
 
     def begin(self, plans: Iterable[Plan] = ()) -> SQLiteUnit:
         """Open a unit; raises StoreBusy at once where another process writes. Plans are not needed here.

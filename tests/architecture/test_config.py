@@ -23,6 +23,7 @@ NOT_QUANTITIES = {
     "host",
     "port",
     "database",
+    "database_direct",
     "durability",
     "compatibility",
     "standby",

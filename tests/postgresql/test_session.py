@@ -10,8 +10,16 @@ import psycopg
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.config import LOCK_WAIT_S_MAX, PG_CONNECT_S_MAX, TAKEN_AT_ONCE, UNIT_IDLE_S_MAX
+from bedrockjobs.base.config import (
+    LOCK_WAIT_S_MAX,
+    OUTCOME_S_MAX,
+    PG_ANSWER_S_MAX,
+    PG_CONNECT_S_MAX,
+    TAKEN_AT_ONCE,
+)
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.store.faults import (
+    StoreAway,
     StoreBroken,
     StoreBusy,
     StoreConflict,
@@ -19,9 +27,10 @@ from bedrockjobs.store.faults import (
     StoreError,
     StoreFull,
 )
+from bedrockjobs.store.postgresql import engine
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.patience import PatientConnection
-from bedrockjobs.store.postgresql.session import OutcomeUnknown, Session, StoreAway, fault_of
+from bedrockjobs.store.postgresql.session import OutcomeUnknown, Session, fault_of
 from bedrockjobs.store.schema import SchemaError
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 from tests.postgresql.conftest import Server
@@ -35,7 +44,7 @@ Servers = Callable[[int], list[Server]]
         (psycopg.errors.DiskFull, StoreFull),
         (psycopg.errors.DeadlockDetected, StoreConflict),
         (psycopg.errors.LockNotAvailable, StoreConflict),
-        (psycopg.errors.ReadOnlySqlTransaction, StoreBusy),
+        (psycopg.errors.ReadOnlySqlTransaction, StoreAway),
         (psycopg.errors.TooManyConnections, StoreBusy),
         (psycopg.errors.AdminShutdown, StoreAway),
         (psycopg.errors.CannotConnectNow, StoreAway),
@@ -89,7 +98,8 @@ def test_connecting_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_waiting_and_standing_still_have_limits(servers: Servers) -> None:
     (one,) = servers(1)
     assert one.value("SHOW lock_timeout") == f"{LOCK_WAIT_S_MAX}s"
-    assert one.value("SHOW idle_in_transaction_session_timeout") == f"{UNIT_IDLE_S_MAX}s"
+    assert one.value("SHOW statement_timeout") == f"{PG_ANSWER_S_MAX}s"
+    assert one.value("SHOW idle_in_transaction_session_timeout") == f"{Settings().unit_s_max:.0f}s"
 
 
 def test_the_schema_of_another_version_is_refused(servers: Servers) -> None:
@@ -239,6 +249,7 @@ def test_a_commit_behind_a_failure_is_none(servers: Servers) -> None:
 def test_where_nobody_can_be_asked_nobody_knows(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = servers(1)
     one.opened(c.CreateJob(name="b"))
+    monkeypatch.setattr(engine, "OUTCOME_S_MAX", OUTCOME_S_MAX / 6000)
 
     def away(*_: Any, **__: Any) -> None:
         raise psycopg.OperationalError("connection refused")

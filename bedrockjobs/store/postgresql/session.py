@@ -5,15 +5,13 @@ Nothing here knows of jobs. No exception of psycopg leaves this module: each bec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.types.numeric import Int8Dumper
-from psycopg.types.string import StrDumperUnknown
 
-from bedrockjobs.base.config import LOCK_WAIT_S_MAX, PG_CONNECT_S_MAX, UNIT_IDLE_S_MAX
 from bedrockjobs.store.faults import (
+    StoreAway,
     StoreBroken,
     StoreBusy,
     StoreConflict,
@@ -21,15 +19,15 @@ from bedrockjobs.store.faults import (
     StoreError,
     StoreFull,
 )
-from bedrockjobs.store.postgresql.patience import PatientConnection
+from bedrockjobs.store.postgresql.connecting import connect
+from bedrockjobs.store.postgresql.terms import Terms
 
 Statement = tuple[str, Sequence[Any]]
 """A statement with its parameters."""
 
 Row = tuple[Any, ...]
 
-REPLACED = "\ufffd"
-"""What stands for a character that cannot be stored."""
+BEGIN = "BEGIN"
 
 
 def columns(rows: list[Row]) -> list[list[object]]:
@@ -37,32 +35,27 @@ def columns(rows: list[Row]) -> list[list[object]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-class StoreAway(StoreBusy):
-    """The connection is lost, or there is none: what was not committed is undone."""
-
-    reason = "Database away"
-    detail = "nothing was done; the database cannot be reached"
-
-
 class OutcomeUnknown(StoreBroken):
     """The connection broke at a commit, and the database could not be asked whether it was done."""
 
 
-_PARAMETERS = {
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "jit": "off",
-    "plan_cache_mode": "force_generic_plan",
-    "lock_timeout": f"{LOCK_WAIT_S_MAX}s",
-    "idle_in_transaction_session_timeout": f"{UNIT_IDLE_S_MAX}s",
-}
-"""Statistics are always behind a queue: plans follow the indexes alone, and are made once."""
+class BadURL(StoreError):
+    """The URL cannot be read."""
+
+
+class Guard(NamedTuple):
+    """Something that has to hold in each transaction."""
+
+    statement: Statement
+    judge: Callable[[list[Row]], None]
+    """Given what the statement found; raises StoreAway where it does not hold."""
+
 
 _MEANING: dict[str, type[StoreError]] = {
     "40001": StoreConflict,  # could not serialize
     "40P01": StoreConflict,  # deadlock
     "55P03": StoreConflict,  # lock not available
-    "25006": StoreBusy,  # read only: not the primary any more
+    "25006": StoreAway,  # read only: not the primary any more
     "57014": StoreBusy,  # cancelled, or over its time
     "XX001": StoreDamaged,  # data corrupted
     "XX002": StoreDamaged,  # index corrupted
@@ -72,6 +65,9 @@ _MEANING_OF_CLASS: dict[str, type[StoreError]] = {
     "57": StoreAway,  # shut down, starting up
     "08": StoreAway,  # connection lost
 }
+_UNCONFIRMED = ("01000", "57P01")
+"""Warnings of a commit that did not wait for its standby: it was cancelled, or the backend told to end. What
+they say is in the language of the database; whatever else would warn at a commit is taken for the same."""
 
 
 def fault_of(error: Exception) -> StoreError | None:
@@ -89,46 +85,51 @@ def fault_of(error: Exception) -> StoreError | None:
     return (_MEANING.get(state) or _MEANING_OF_CLASS.get(state[:2]) or StoreError)(words)
 
 
-class _TextDumper(StrDumperUnknown):
-    """Text as PostgreSQL takes it: it knows no character 0, which the output of a program may well have."""
-
-    def dump(self, obj: str) -> Any:
-        return super().dump(obj.replace("\0", REPLACED) if "\0" in obj else obj)
-
-
 class Session:
     """A connection that sends some statements at a time and comes back with all their rows."""
 
-    def __init__(self, url: str, schema: str) -> None:
+    def __init__(self, url: str, schema: str, terms: Terms | None = None) -> None:
         """Connect to ``url``, to tables in ``schema``; raises StoreError where that fails."""
         self._url = url
         self._schema = schema
+        self._terms = terms or Terms()
         self.round_trips = 0
         """How often something was sent and waited for."""
-        self._connection = self._connect()
+        self.guards: list[Guard] = []
+        """What has to hold in each transaction, asked for behind its BEGIN and behind its COMMIT."""
+        self.parameters: dict[str, str] = {}
+        """Parameters of PostgreSQL that each transaction has to set: all of ours behind a pooler."""
+        self._unconfirmed: list[str] = []
+        self.connect_again()
 
-    def _connect(self) -> PatientConnection:
-        options = " ".join(f"-c {name}={value}" for name, value in _PARAMETERS.items())
+    # --- the connection ----------------------------------------------------------------------------------
+
+    def connect_again(self) -> None:
+        """Give up the connection, if there is one, for a new one; raises StoreError where there is none."""
+        self.close()
         try:
-            connection = PatientConnection.connect(
-                self._url,
-                autocommit=True,
-                prepare_threshold=0,
-                cursor_factory=psycopg.RawCursor,
-                client_encoding="UTF8",
-                connect_timeout=PG_CONNECT_S_MAX,
-                options=f'{options} -c search_path="{self._schema}"',
-            )
+            self._connection, self.pooled = connect(self._url, self._schema, self._terms)
+        except psycopg.ProgrammingError as error:
+            raise BadURL(str(error).strip()) from error
         except psycopg.Error as error:
             raise fault_of(error) or error from error
-        connection.adapters.register_dumper(str, _TextDumper)
-        connection.adapters.register_dumper(int, Int8Dumper)  # else each size of number is another statement
-        return connection
+        self._connection.add_notice_handler(self._noticed)
+        self.parameters = self._terms.parameters(self._schema) if self.pooled else {}
+        self.guards = []
+
+    def close(self) -> None:
+        """Close the connection; an open transaction is rolled back."""
+        if self.alive:
+            self._connection.close()
+
+    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING" and notice.sqlstate in _UNCONFIRMED:
+            self._unconfirmed.append(notice.message_primary or "")
 
     @property
     def alive(self) -> bool:
         """Tell whether the connection is usable, as far as is known."""
-        return not self._connection.closed
+        return hasattr(self, "_connection") and not self._connection.closed
 
     @property
     def in_transaction(self) -> bool:
@@ -148,25 +149,47 @@ class Session:
         """Return the encoding of the database."""
         return self._connection.info.parameter_status("server_encoding") or ""
 
-    def connect_again(self) -> None:
-        """Give up the connection for a new one; raises StoreError where there is none."""
-        self._connection.close()
-        self._connection = self._connect()
+    # --- statements --------------------------------------------------------------------------------------
 
     def run(self, statements: Iterable[Statement]) -> list[list[Row]]:
         """Do statements in one round trip; return the rows of each. Raises StoreError."""
-        cursors = self._sent(statements)
-        return [cursor.fetchall() if cursor.description is not None else [] for cursor in cursors]
+        every = list(statements)
+        begins = bool(every) and every[0][0] == BEGIN
+        guards = self.guards if begins else []
+        ahead = [guard.statement for guard in guards]
+        if self.parameters and (begins or not self.in_transaction):
+            ahead.insert(0, _local(self.parameters))
+        every[begins:begins] = ahead
+        found = [_rows(cursor) for cursor in self._sent(every)]
+        self._judge(guards, found[begins + len(ahead) - len(guards) :])
+        del found[begins : begins + len(ahead)]
+        return found
+
+    def _judge(self, guards: Sequence[Guard], found: Sequence[list[Row]]) -> None:
+        """Close the connection where something does not hold: behind a commit it then has to be found out."""
+        try:
+            for guard, rows in zip(guards, found, strict=False):
+                guard.judge(rows)
+        except StoreAway:
+            self.close()
+            raise
 
     def commit(self, statements: Sequence[Statement]) -> None:
         """Do statements, the last of which commits, in one round trip; raises StoreError.
 
-        PostgreSQL answers a COMMIT behind a failure, which undoes everything, without an error.
+        PostgreSQL answers a COMMIT behind a failure, which undoes everything, without an error. One that did
+        not wait for its standby is answered with a warning: that counts as a connection that broke.
         """
-        *_, committed = self._sent(statements)
+        self._unconfirmed.clear()
+        sent = self._sent([*statements, *(guard.statement for guard in self.guards)])
+        committed = sent[len(statements) - 1]
         if committed.statusmessage != "COMMIT":
             self.undo("ROLLBACK")
             raise StoreError("the transaction had failed before it was to be committed, and was undone")
+        if self._unconfirmed:
+            self.close()
+            raise StoreAway(f"a commit was not confirmed: {self._unconfirmed[0]}")
+        self._judge(self.guards, [_rows(cursor) for cursor in sent[len(statements) :]])
 
     def _sent(self, statements: Iterable[Statement]) -> list[psycopg.Cursor[Row]]:
         self.round_trips += 1
@@ -174,9 +197,15 @@ class Session:
             with self._connection.pipeline():
                 return [self._connection.execute(sql, parameters) for sql, parameters in statements]
         except psycopg.Error as error:
-            if not self.alive:  # whatever was the last that it said
-                raise StoreAway(str(error).strip()) from error
-            raise fault_of(error) or error from error
+            raise self._fault(error) from error
+
+    def _fault(self, error: psycopg.Error) -> Exception:
+        fault = fault_of(error) or error
+        if isinstance(fault, StoreAway):
+            self.close()  # also where it could go on: only another server helps
+        elif not self.alive:  # whatever was the last that it said
+            return StoreAway(str(error).strip())
+        return fault
 
     def undo(self, statement: str) -> None:
         """Do a ROLLBACK, alone: psycopg forgets what it had prepared, and not in time where others follow."""
@@ -187,8 +216,16 @@ class Session:
         try:
             self._connection.execute(text, prepare=False)
         except psycopg.Error as error:
-            raise fault_of(error) or error from error
+            raise self._fault(error) from error
 
-    def close(self) -> None:
-        """Close the connection; an open transaction is rolled back."""
-        self._connection.close()
+
+def _rows(cursor: psycopg.Cursor[Row]) -> list[Row]:
+    return cursor.fetchall() if cursor.description is not None else []
+
+
+def _local(parameters: dict[str, str]) -> Statement:
+    """Return the statement that sets parameters for the transaction that is open."""
+    return (
+        "SELECT count(set_config(name, value, true)) FROM unnest($1::text[], $2::text[]) AS p (name, value)",
+        (list(parameters), list(parameters.values())),
+    )

@@ -121,6 +121,12 @@ class PostgreSQLUnit:
         self._job_ids.committed()
         self._run_ids.committed()
 
+    def committed(self) -> None:
+        """Note that a commit is done whose answer was lost."""
+        self._job_ids.committed()
+        self._run_ids.committed()
+        self.forget()
+
     def savepoint(self) -> Mark:
         """Begin a part that can be undone by itself; return its mark."""
         return Mark(
