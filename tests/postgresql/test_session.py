@@ -229,6 +229,35 @@ def test_a_commit_without_an_answer_is_asked_for(done: bool, servers: Servers) -
     assert one.do(c.CreateJob, name="c") == {"jobID": 3 if done else 2}
 
 
+def test_a_unit_that_arrives_after_it_was_asked_for_is_refused(servers: Servers) -> None:
+    """What was sent may lie in a buffer while the server connects anew, and does the unit again."""
+    one, watcher = servers(2)
+    one.opened(c.CreateJob(name="b"))
+    session = one.store.session
+    late: list[Any] = []
+    commit = session.commit
+
+    def hold(statements: Any) -> Any:
+        late.extend(statements)
+        session.commit = commit
+        late_connection.append(session._connection)
+        session._connection = closed
+        raise StoreAway("the connection is lost")
+
+    late_connection: list[Any] = []
+    closed = psycopg.connect(CLUSTER.url)
+    closed.close()
+    session.commit = hold
+    with pytest.raises(StoreAway):
+        one.commit()
+    one.store.rollback()
+    assert one.do(c.CreateJob, name="b") == {"jobID": 1}
+    (note,) = [statement for statement in late if "sessions" in statement[0]]
+    with late_connection[0] as old, pytest.raises(psycopg.errors.CheckViolation):
+        old.execute(*note)
+    assert watcher.value("SELECT count(*) FROM jobs") == 1
+
+
 def test_a_commit_behind_a_failure_is_none(servers: Servers) -> None:
     (one,) = servers(1)
     one.opened(c.CreateJob(name="b"))

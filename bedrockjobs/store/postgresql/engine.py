@@ -137,7 +137,7 @@ class PostgreSQLEngine:
         until = self._seconds.monotonic() + OUTCOME_S_MAX
         while True:
             try:
-                unit = self._last_unit()
+                done = self._ask()
             except StoreBroken:
                 raise
             except StoreError as second:
@@ -146,23 +146,24 @@ class PostgreSQLEngine:
                 pause(PG_LOOK_S * random.uniform(0.5, 1.5))  # noqa: S311
             else:
                 break
-        done = unit == self._units
         log.warning("the connection broke at a commit, which was %sdone", "" if done else "not ")
+        self._units += not done  # that number is used up
         return done
 
-    def _last_unit(self) -> int:
-        """Return the number of the last unit that is committed, wherever the primary is now.
+    def _ask(self) -> bool:
+        """Tell whether the last unit is committed, wherever the primary is now; if not, it never will be.
 
-        To ask waits for a transaction that is still on its way, and as it writes, for the standby.
+        To ask waits for a transaction that is still on its way, and as it writes, for the standby. What
+        PostgreSQL has not even read by then fails when it does.
         """
         try:
             self.reach()
-            ((unit,),) = self.session.run([(BEGIN, ()), (SQL["committed_unit"], (self._id,))])[1]
+            ((done,),) = self.session.run([(BEGIN, ()), (SQL["ask_for_unit"], (self._id, self._units))])[1]
             self.session.commit([(SQL["commit"], ())])
         except StoreError:
             self._undo()
             raise
-        return int(unit)
+        return bool(done)
 
     def confirm(self) -> None:
         """Do nothing: a commit that was answered is found again."""

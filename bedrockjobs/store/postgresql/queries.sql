@@ -279,11 +279,14 @@ UPDATE pauses SET regex = $2 WHERE pattern = $1;
 INSERT INTO sessions (session, unit, at) VALUES ($1, $2, $3)
     ON CONFLICT (session) DO UPDATE SET unit = excluded.unit, at = excluded.at;
 
--- name: committed_unit
--- The number of the last unit that was committed, 0 for none; waits for one that is on its way. As it writes, its own
--- commit waits for the synchronous standby, which then has that unit too.
-INSERT INTO sessions (session, unit, at) VALUES ($1, 0, '')
-    ON CONFLICT (session) DO UPDATE SET session = excluded.session RETURNING unit;
+-- name: ask_for_unit
+-- Whether unit $2 was committed; if not, it never will be: $2 + 1 stands in its place. Waits for one that has noted its
+-- number already. As it writes, its own commit waits for the synchronous standby, which then has that unit too.
+INSERT INTO sessions (session, unit, at, fence) VALUES ($1, $2::bigint + 1, '', $2::bigint)
+    ON CONFLICT (session) DO UPDATE SET
+        unit = CASE WHEN sessions.unit = $2::bigint THEN sessions.unit ELSE $2::bigint + 1 END,
+        fence = CASE WHEN sessions.unit = $2::bigint THEN sessions.fence ELSE $2::bigint END
+    RETURNING unit = $2::bigint;
 
 -- name: close_session
 -- Forget the session, and those of servers that were killed long ago.

@@ -178,11 +178,12 @@ CREATE TABLE control (
 ) WITH (fillfactor = 10);
 
 -- The number of the last unit that each server has committed, and its moment: it tells whether a commit was done whose
--- answer was lost.
+-- answer was lost. One that had not even arrived is refused when it does: by then it was done anew.
 CREATE TABLE sessions (
     session text   COLLATE "C" NOT NULL PRIMARY KEY,
     unit    bigint NOT NULL,
-    at      text   COLLATE "C" NOT NULL
+    at      text   COLLATE "C" NOT NULL,
+    fence   bigint NOT NULL DEFAULT 0 CHECK (unit > fence)
 ) WITH (fillfactor = 10);
 
 INSERT INTO control (epoch) VALUES (1);
