@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import monotonic
-
-import psycopg
 
 from tests.postgresql.cluster import Node, url_of
 from tests.postgresql.proxy import Proxy
 
 DEADLINE_S = 20
-SYNCHRONOUS = {"synchronous_standby_names": "standby"}
 STREAMING = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = '{}'"
 
 
@@ -28,9 +25,8 @@ class Pair:
 
     def __init__(self, *, synchronous: bool = True) -> None:
         """Start both, and wait until the one follows the other."""
-        self.primary = Node(settings=SYNCHRONOUS if synchronous else None)
+        self.primary = Node()
         self.primary.start()
-        self.primary.do("ALTER SYSTEM SET wal_sender_timeout = '20s'")
         self._old: list[Node] = []
         self._synchronous = synchronous
         self.new_standby()
@@ -39,14 +35,24 @@ class Pair:
         """Give the primary another standby; it has none."""
         self.stream = Proxy(self.primary.port)
         """What the standby is sent by."""
-        self.standby = Node(self._base_url(), settings=SYNCHRONOUS if self._synchronous else None)
+        self.standby = Node(self.primary.url)
         self.standby.follow(url_of(self.stream.port))
         self.standby.start()
-        kind = "sync" if self._synchronous else "async"
-        until(lambda: self.primary.do(STREAMING.format(kind)) == [(1,)])
+        if self._synchronous:
+            self.synchronize()
+        else:
+            until(lambda: self.primary.do(STREAMING.format("async")) == [(1,)])
 
-    def _base_url(self) -> str:
-        return self.primary.url
+    def synchronize(self) -> None:
+        """Let each commit wait for the standby."""
+        self.primary.do("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+        self.primary.do("SELECT pg_reload_conf()")
+        until(lambda: self.primary.do(STREAMING.format("sync")) == [(1,)])
+
+    def replace(self) -> None:
+        """Give the one that was promoted a standby of its own."""
+        self.primary = self.standby
+        self.new_standby()
 
     @property
     def url(self) -> str:
@@ -62,9 +68,8 @@ class Pair:
 
     def close(self) -> None:
         """End all."""
-        with suppress(RuntimeError):
-            self.stream.close()
-        for node in (self.standby, self.primary, *self._old):
+        self.stream.close()
+        for node in {self.standby, self.primary, *self._old}:
             node.stop()
 
 
@@ -78,9 +83,7 @@ def pair(*, synchronous: bool = True) -> Iterator[Pair]:
         both.close()
 
 
-def waits_for_standby(node: Node) -> bool:
-    """Tell whether a commit waits for its standby."""
-    with suppress(psycopg.Error):
-        found = node.do("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
-        return found[0][0] > 0
-    return False
+def waits_for_standby(node: Node, *, but: int = 0) -> int:
+    """Return how many commits wait for a standby, without that of one backend."""
+    waiting = f"SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid <> {but}"
+    return int(node.do(waiting)[0][0])

@@ -56,7 +56,9 @@ class Proxy:
         self._do(self._listen())
 
     def close(self) -> None:
-        """End it."""
+        """End it, unless that is done."""
+        if self._loop.is_closed():
+            return
         self.shut()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DONE_S)

@@ -7,6 +7,7 @@ parameters, or by what became of them.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import psycopg
@@ -17,6 +18,8 @@ from psycopg.types.string import StrDumperUnknown
 from bedrockjobs.base.config import PG_CONNECT_S_MAX
 from bedrockjobs.store.postgresql.patience import PatientConnection, done_beside
 from bedrockjobs.store.postgresql.terms import Terms
+
+logging.getLogger("psycopg").setLevel(logging.ERROR)  # what it warns of is raised as well
 
 REPLACED = "\ufffd"
 """What stands for a character that cannot be stored."""

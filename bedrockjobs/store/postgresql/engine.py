@@ -64,6 +64,7 @@ class PostgreSQLEngine:
         try:
             schema.prepare(self.session, name, self._keys)
             self._arrival.look(self.session, "", self._now())
+            self.reach()
         except BaseException:
             self.session.close()
             raise

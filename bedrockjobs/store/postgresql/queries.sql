@@ -318,7 +318,8 @@ SELECT system, timeline, (SELECT max(at) FROM sessions), outageSince, outageUnti
 -- name: raise_numbers
 -- Leave out some numbers of jobs, runs and events.
 SELECT setval('jobIDs', nextval('jobIDs') + $1::bigint), setval('runIDs', nextval('runIDs') + $1::bigint),
-    setval(events, nextval(events) + $1::bigint) FROM (SELECT pg_get_serial_sequence('events', 'seq')::regclass AS events);
+    setval(event, nextval(event) + $1::bigint)
+FROM CAST(pg_get_serial_sequence('events', 'seq') AS regclass) AS event;
 
 -- name: raise_far
 -- Let all servers read pauses, drains and the crash list anew, whatever they have counted.
