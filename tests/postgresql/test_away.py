@@ -48,7 +48,7 @@ async def live(proxy: Proxy) -> AsyncIterator[Live]:
 
 async def test_commands_wait_for_a_database_that_comes_back_at_once(proxy: Proxy, live: Live) -> None:
     taking = live.send(c.GetJob(name="a", connection="wait"))
-    await until(lambda: live.dispatcher.waiting == 1)
+    await until(lambda: live.dispatcher.waiting == 1 and not live.dispatcher.pending)
     proxy.shut()
     creating = live.send(c.CreateJob(name="a"))
     await until(lambda: live.dispatcher.health.trouble.startswith("database away"))
@@ -65,7 +65,7 @@ async def test_who_has_waited_long_enough_is_told_and_who_waits_for_a_job_stays(
     proxy: Proxy, live: Live
 ) -> None:
     taking = live.send(c.GetJob(name="a", connection="wait"))
-    await until(lambda: live.dispatcher.waiting == 1)
+    await until(lambda: live.dispatcher.waiting == 1 and not live.dispatcher.pending)
     proxy.shut()
     for _ in range(2):  # also once it has been away for longer
         sent = monotonic()
