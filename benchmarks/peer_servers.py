@@ -158,20 +158,24 @@ class BeanstalkdServer(Server):
 
 
 class PostgresServer(Server):
-    """PostgreSQL with the tables of pgqueuer; it syncs each commit, and makes no checkpoint within a run."""
+    """PostgreSQL that syncs each commit, and makes no checkpoint within a run."""
 
     stop_signal = signal.SIGINT  # ends its sessions too
+    connections = 100
+    """How many it takes."""
 
     def __init__(self, directory: Path) -> None:
-        """Find it and pgqueuer; it refuses to run as root, then it runs as the user of its package."""
+        """Find it; it refuses to run as root, then it runs as the user of its package."""
         super().__init__(directory)
         installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=self._major)
         self._program = Path(program("postgres", "postgresql", *reversed(installed))).resolve()
-        if not all(map(importlib.util.find_spec, ("pgqueuer", "asyncpg"))):
-            raise Missing("pgqueuer is not installed (beside the project: pip install pgqueuer asyncpg)")
         self.user = "postgres" if os.geteuid() == 0 else None
-        server = version_of(str(self._program), "--version")
-        self.version = f"pgqueuer {version('pgqueuer')}, PostgreSQL {server}"
+        self.version = f"PostgreSQL {version_of(str(self._program), '--version')}"
+
+    @property
+    def url(self) -> str:
+        """Return the URL of its database."""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     @staticmethod
     def _major(path: Path) -> int:
@@ -200,6 +204,7 @@ class PostgresServer(Server):
             "checkpoint_timeout": "30min",
             "wal_level": "minimal",
             "max_wal_senders": "0",
+            "max_connections": str(self.connections),
             "jit": "off",
         }
         given = [f"--{name}={value}" for name, value in settings.items()]
@@ -209,6 +214,17 @@ class PostgresServer(Server):
         """Return whether it takes sessions."""
         asked = [str(self._program.with_name("pg_isready")), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(asked, check=False).returncode == 0
+
+
+class PgqueuerServer(PostgresServer):
+    """PostgreSQL with the tables of pgqueuer."""
+
+    def __init__(self, directory: Path) -> None:
+        """Find both."""
+        super().__init__(directory)
+        if not all(map(importlib.util.find_spec, ("pgqueuer", "asyncpg"))):
+            raise Missing("pgqueuer is not installed (beside the project: pip install pgqueuer asyncpg)")
+        self.version = f"pgqueuer {version('pgqueuer')}, {self.version}"
 
     def serve(self) -> None:
         """Make pgqueuer's tables."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import machine
-from peer_servers import BeanstalkdServer, Missing, PostgresServer, RedisServer
+from peer_servers import BeanstalkdServer, Missing, PgqueuerServer, RedisServer
 from results import table, write_machine, write_section
 from served import Served
 
@@ -237,10 +237,10 @@ class Started(NamedTuple):
 
 def start(stack: ExitStack, directory: Path, wanted: set[str]) -> Started:
     """Start the servers that are wanted and installed."""
-    makers: dict[str, Callable[[Path], RedisServer | BeanstalkdServer | PostgresServer]] = {
+    makers: dict[str, Callable[[Path], RedisServer | BeanstalkdServer | PgqueuerServer]] = {
         "redis": RedisServer,
         "beanstalkd": BeanstalkdServer,
-        "pgqueuer": PostgresServer,
+        "pgqueuer": PgqueuerServer,
     }
     running: dict[str, Running] = {}
     versions, left_out = {}, []

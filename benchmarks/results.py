@@ -12,7 +12,18 @@ TITLE = """# Results
 Written by the scripts beside this page; `README.md` says what each measures. Figures of one section come from
 one run, so that their ratios mean something; those of two sections may come from two.
 """
-ORDER = ("Machine", "Throughput", "Peers", "Take", "Wake", "Steady", "Worker", "Schedules", "Pages")
+ORDER = (
+    "Machine",
+    "Throughput",
+    "Peers",
+    "PostgreSQL",
+    "Take",
+    "Wake",
+    "Steady",
+    "Worker",
+    "Schedules",
+    "Pages",
+)
 """The sections, as they stand on the page."""
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import PG_LOOK_LATER_S, PG_LOOK_S
 from bedrockjobs.base.turns import Slices
+from bedrockjobs.engine.health import Health
 from bedrockjobs.engine.submission import Submission
 from bedrockjobs.store.base import Engine
 from bedrockjobs.store.faults import StoreError
@@ -21,6 +22,7 @@ from bedrockjobs.store.faults import StoreError
 log = logging.getLogger(__name__)
 
 Step = Callable[[], object]
+"""What follows some work."""
 
 TICK_S = 0.1
 """Time between two looks who has waited long enough: a hundredth of ``command_s`` by default."""
@@ -36,21 +38,21 @@ class Absence:
         command_s: float,
         *,
         gathered: deque[Submission],
-        told: Callable[[StoreError], object],
+        health: Health,
         refuse: Callable[[list[Submission], Exception], object],
         tick: Callable[[], object],
         over: Callable[[], object],
     ) -> None:
-        """Look for ``engine`` while commands are ``gathered``.
+        """Look for ``engine`` while commands are ``gathered``, and tell ``health``.
 
-        ``told`` hears of each failure. ``refuse`` gets commands that have waited ``command_s``, and why.
+        ``refuse`` gets commands that have waited ``command_s``, and why.
         ``tick`` is called now and then, ``over`` when the database is there again.
         """
         self._engine = engine
         self._clock = clock
         self._command_s = command_s
         self._gathered = gathered
-        self._told, self._refuse, self._tick, self._over = told, refuse, tick, over
+        self._health, self._refuse, self._tick, self._over = health, refuse, tick, over
         self._loop = asyncio.get_running_loop()
         self._slices = Slices[Step]()
         self._error: StoreError | None = None
@@ -67,7 +69,7 @@ class Absence:
 
     def begin(self, error: StoreError) -> None:
         """Look for a database that is away, unless that is done already."""
-        self._told(error)
+        self._health.failed(error)
         if self._error is None:
             log.warning("the database is away: %s", error)
             self._error, self._since = error, self._clock.monotonic()
@@ -116,12 +118,13 @@ class Absence:
         if str(error) != str(self._error):
             log.warning("the database is still away: %s", error)
         self._error = error
-        self._told(error)
+        self._health.failed(error)
         self._look_soon()
 
     def _reached(self) -> None:
         log.info("the database is there again after %.1f s", self._clock.monotonic() - self._since)
         self._error = None
+        self._health.reached()
         self._over()
 
     # --- who waits meanwhile -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A timer of the event loop that rings once, at the earliest moment it was set to."""
+"""Wakes the dispatcher when it is time; a timer that is early enough is kept, since to set one costs."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from collections.abc import Callable
 
 
 class Alarm:
-    """Calls something after some time."""
+    """One timer of an event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], object]) -> None:
-        """Call ``ring``, once it is set."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], object]) -> None:
+        """Call ``wake`` when it is time."""
         self._loop = loop
-        self._ring = ring
+        self._wake = wake
         self._timer: asyncio.TimerHandle | None = None
-        self._at = 0.0  # when it rings, in the loop's seconds
+        self._at = 0.0  # in the loop's seconds
 
     def set(self, seconds: float) -> None:
-        """Ring after some seconds at the latest; a time that is early enough is kept."""
+        """Wake after some seconds at the latest."""
         now = self._loop.time()
         if now < self._at <= now + seconds:
             return
-        self.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._at = now + seconds
         self._timer = self._loop.call_later(seconds, self._ring)
 
+    def _ring(self) -> None:
+        self._at = 0.0  # a loop may fire a little early: this timer is gone and cannot be kept
+        self._wake()
+
     def cancel(self) -> None:
-        """Do not ring."""
+        """Wake no more."""
         if self._timer is not None:
             self._timer.cancel()
-
-    def forget(self) -> None:
-        """Note that who was to be woken is awake: a loop may ring a little early, its time is not kept."""
-        self._at = 0.0

@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
-from bedrockjobs.engine.events import DrainsChanged, Listeners
+from bedrockjobs.engine.events import DrainsChanged, LeftReady, Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.failing import set_aside
@@ -27,8 +28,13 @@ from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import Engine, Unit
 from bedrockjobs.store.faults import RowDamaged, StoreError
+from bedrockjobs.store.sharing import SharedUnit
 
 log = logging.getLogger(__name__)
+
+POLLED_AT_ONCE = 16
+"""Groups of waiters for which a server looks by itself, each half second: what another server made ready may
+have gone unheard. Each look costs a round trip; hints bring what is not unheard."""
 
 SERVED_AT_ONCE_MAX = 200
 """Waiters that one transaction serves because time has passed: the loop must not stand still for long."""
@@ -37,7 +43,7 @@ SERVED_AT_ONCE_MAX = 200
 class Work:
     """What one transaction did, until it is on disk or undone."""
 
-    __slots__ = ("careful", "context", "done", "left", "outcomes")
+    __slots__ = ("again", "careful", "context", "done", "left", "outcomes")
 
     def __init__(self, context: Context, *, careful: bool) -> None:
         """Begin; ``careful`` work undoes each thing that fails, the usual one is undone as a whole."""
@@ -46,6 +52,8 @@ class Work:
         self.outcomes: list[tuple[Submission, Outcome]] = []
         """The answers that follow the commit."""
         self.done = Done()
+        self.again: list[Submission] = []
+        """The takes that were passed over by other servers, and are worth another look."""
         self.left: list[Submission] = []
         """The commands that have to go into the next transaction."""
 
@@ -78,7 +86,8 @@ class Batch:
     def run(self, open_unit: Unit, submissions: list[Submission], *, careful: bool) -> Work:
         """Do commands in the open transaction; raises where the whole of it has to be undone.
 
-        Those that are left over, since the answers are too large together, are taken out of ``submissions``.
+        Those that are left over are taken out of ``submissions``: the answers are too large together, or a
+        take is worth another look.
         """
         maintenance = self._maintenance
         context = Context(
@@ -92,9 +101,11 @@ class Batch:
         work = Work(context, careful=careful)
         if open_unit.read_anew:
             context.emit(DrainsChanged(open_unit.records.drains()))
+        waiting = self._waiting
         if maintenance.due():
             maintenance.act(context, work.done)
-        waiting = self._waiting
+            if self._engine.shared:
+                waiting.note_some_due(POLLED_AT_ONCE)
         if waiting.count:
             self._serve_ready(work)
         outcomes, special, size = work.outcomes, careful or self._engine.tight, 0
@@ -106,6 +117,8 @@ class Batch:
                 outcome = perform(context, command)
                 if isinstance(outcome, Answer) and outcome.waits_for is not None:
                     self._park(work, submission, outcome.waits_for)
+                elif type(outcome) is take.PassedOver and submission.may_look_again():
+                    work.again.append(submission)
                 else:
                     outcomes.append((submission, outcome))
                     if isinstance(outcome, Answer):
@@ -118,6 +131,9 @@ class Batch:
                 del submissions[following:]
                 break
         command = None  # what follows is not its doing
+        for submission in work.again:
+            submissions.remove(submission)
+        work.left = work.again + work.left
         if waiting.count:
             self._regroup(open_unit)
             self._serve_due(work)
@@ -126,6 +142,8 @@ class Batch:
             open_unit.must_wake_all()
         if open_unit.changed:
             maintenance.note_alive(context, work.done)
+            if self._engine.shared:
+                context.emit(LeftReady(*cast(SharedUnit, open_unit).left_ready()))
         return work
 
     def accept(self, work: Work) -> int:
@@ -156,6 +174,8 @@ class Batch:
                 outcome = ServerFault(detail="nothing was done; the server's log tells more")
             if isinstance(outcome, Answer) and outcome.waits_for is not None:
                 self._park(work, submission, outcome.waits_for)
+            elif type(outcome) is take.PassedOver and submission.may_look_again():
+                work.again.append(submission)
             else:
                 work.outcomes.append((submission, outcome))
 

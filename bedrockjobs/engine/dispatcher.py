@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -22,7 +22,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.turns import Slices
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import Command
-from bedrockjobs.engine.absence import Absence
+from bedrockjobs.engine.absence import Absence, Step
 from bedrockjobs.engine.alarm import Alarm
 from bedrockjobs.engine.batch import Batch, Work
 from bedrockjobs.engine.commits import Commits
@@ -31,7 +31,8 @@ from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Taken
 from bedrockjobs.engine.handlers.registry import plan_of
 from bedrockjobs.engine.health import BUSY_LOOK_S, Health
-from bedrockjobs.engine.maintenance import Maintenance, Minutes
+from bedrockjobs.engine.maintenance import Minutes
+from bedrockjobs.engine.shared_maintenance import maintenance_of
 from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.waiting import WAKE_LATE_S, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
@@ -39,9 +40,6 @@ from bedrockjobs.store.base import Engine
 from bedrockjobs.store.faults import RowDamaged, StoreAway, StoreBroken, StoreBusy, StoreError, StoreFull
 
 log = logging.getLogger(__name__)
-
-Step = Callable[[], object]
-"""What follows a transaction."""
 
 
 class Dispatcher:
@@ -72,13 +70,12 @@ class Dispatcher:
         self._on_commit = on_commit
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
-        self._maintenance = Maintenance(engine, workers, minutes, clock)
+        self._maintenance = maintenance_of(engine, workers, minutes, clock)
         self._batch = Batch(engine, self._waiting, clock, settings, workers, listeners, self._maintenance)
         self._gathered: deque[Submission] = deque()
         self._again: deque[list[Submission]] = deque()
         """Submissions of a transaction that was undone, each to be done with care in its own."""
-        self._open = self._scheduled = False
-        self._draining = self._broken = False
+        self._open = self._scheduled = self._draining = self._broken = False
         self._look_outside = False  # whether it is time to ask if somebody else changed the database
         self._idle: asyncio.Future[None] | None = None
         self._busy_since: float | None = None
@@ -88,8 +85,8 @@ class Dispatcher:
         self.health = Health(engine, clock)
         """Whether the database can be written."""
         self._absence = Absence(
-            engine, clock, settings.command_s, gathered=self._gathered, told=self.health.failed,
-            refuse=self._refuse, tick=self._answer_overdue, over=self._reached,
+            engine, clock, settings.command_s, gathered=self._gathered, health=self.health,
+            refuse=self._refuse, tick=self._answer_overdue, over=self._wake,
         )  # fmt: skip
         self.pending = 0
         """Commands that were submitted and not yet answered, without those that wait for a job."""
@@ -133,6 +130,18 @@ class Dispatcher:
     def poke(self) -> None:
         """Look at the clock and at the presence: something changed there."""
         self._wake()
+
+    def heard(self, due: Mapping[str, str] | None) -> None:
+        """Look for jobs that other servers left: the names, each with a nextRun; None: any may be due."""
+        if not self._waiting:
+            return
+        if due is None:
+            self._waiting.note_all_due()
+        else:
+            for name, next_run in due.items():
+                self._waiting.note_name_due(name, next_run)
+        if not self._open:
+            self._schedule()
 
     def next_moment(self) -> datetime | None:
         """Return the next moment at which a job becomes due or time is over for something."""
@@ -222,15 +231,15 @@ class Dispatcher:
             work = self._batch.run(unit, submissions, careful=careful)
             if work.left:
                 self._gathered.extendleft(reversed(work.left))
-            wrote, begun = unit.changed, self._clock.monotonic()
-            if wrote and not self._engine.waits_in_turns:
+            if unit.changed:
                 ended = partial(self._ended, submissions, work)
+                if self._engine.shared:  # who waits for its answer gives others their turn
+                    return partial(ended, *self._commits.timed(self._engine.commit))
                 return partial(self._commits.do, self._engine.commit, ended, commands=len(submissions))
-            self._engine.commit()  # with nothing to write, the disk is not asked
+            self._engine.commit()  # nothing to write: the disk is not asked
         except Exception as error:
             return partial(self._failed, submissions, error, careful=careful)
-        took_s = self._clock.monotonic() - begun if wrote else None
-        return partial(self._committed, submissions, work, took_s)
+        return partial(self._committed, submissions, work, None)
 
     def _busy(self, submissions: list[Submission], error: StoreBusy, *, careful: bool) -> None:
         """Try again later, as another process has the database."""
@@ -328,11 +337,6 @@ class Dispatcher:
         else:  # what time asked for failed: not again at once
             self._alarm.set(self._settings.busy_s)
 
-    def _reached(self) -> None:
-        """Go on, as the database is there again."""
-        self.health.reached()
-        self._wake()
-
     def _refuse(self, submissions: list[Submission], error: Exception) -> None:
         """Tell who asked that nothing was done; what nobody asked for is tried again later."""
         for submission in submissions:
@@ -358,7 +362,6 @@ class Dispatcher:
         self._alarm.set(max(due_s, 0.0))
 
     def _wake(self) -> None:
-        self._alarm.forget()
         self._maintenance.look_anew()
         self._look_outside = True
         if not self._open:  # else its commit may fail, and undo that somebody began to wait

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bedrockjobs.base.config import LOOKS_AGAIN_MAX
 from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.handlers.context import Answer, Taken
@@ -23,7 +24,7 @@ PUT_BACK_TRIES_MAX = 1_000
 class Submission:
     """A command, and who gets its outcome."""
 
-    __slots__ = ("command", "deliver", "gone", "waiter")
+    __slots__ = ("command", "deliver", "gone", "looks", "waiter")
 
     def __init__(self, command: Command[Any] | None, deliver: Callable[[Outcome], bool]) -> None:
         """Hold a command; ``deliver`` gets the outcome, and returns False if it went nowhere."""
@@ -32,6 +33,12 @@ class Submission:
         self.waiter: Waiter | None = None
         self.gone = False
         """Whether its client no longer waits."""
+        self.looks = 0
+
+    def may_look_again(self) -> bool:
+        """Count a take that was passed over; return whether it is to be done again."""
+        self.looks += 1
+        return self.looks <= LOOKS_AGAIN_MAX and not self.gone
 
     @property
     def matters(self) -> bool:

@@ -45,6 +45,8 @@ class Plan:
 
     jobs: tuple[int, ...] = ()
     """jobIDs; an engine that locks rows adds their parents and children."""
+    ends: tuple[int, ...] = ()
+    """jobIDs of jobs that are ended in a way that removes most: those with nothing but themselves."""
     runs: tuple[int, ...] = ()
     """runIDs."""
     names: tuple[str, ...] = ()
@@ -171,6 +173,10 @@ class Unit(Protocol):
 
         Jobs that are paused, or whose lock is held, are passed over. A damaged one comes as a DamagedJob.
         """
+        ...
+
+    def passed_over(self, request: TakeRequest, now: str) -> bool:
+        """Tell whether ``first_due`` passed over a due job: another unit has it, and may put it back."""
         ...
 
     def soonest(self, request: TakeRequest, now: str) -> str | None:
@@ -307,10 +313,10 @@ class Engine(Protocol):
 
     tight: bool
     """Whether the disk is full: only commands that free room are done."""
+    shared: bool
+    """Whether other servers may work on the database too: units are a SharedUnit then, and wait in turns."""
     waits_for_disk: bool
     """Whether a commit waits long enough to be done by a thread of its own."""
-    waits_in_turns: bool
-    """Whether a commit gives the turn away while it waits, and so needs none."""
 
     def reach(self) -> None:
         """Connect to a database that was away; raises StoreAway where it still is. None is open."""

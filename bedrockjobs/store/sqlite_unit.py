@@ -16,6 +16,7 @@ from typing import Any
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, damaged, job_from
+from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import InMemory
 from bedrockjobs.store.facts import Facts
 from bedrockjobs.store.faults import RowDamaged, StoreBroken, StoreBusy, StoreDamaged, StoreError, StoreFull
@@ -300,6 +301,10 @@ class SQLiteUnit:
     def has_pending_children(self, job_id: int) -> bool:
         """Tell whether a job has children that have not ended."""
         return self._execute(SQL["has_pending_children"], (job_id,)).fetchone() is not None
+
+    def passed_over(self, request: TakeRequest, now: str) -> bool:
+        """Tell that no other unit has a job: there is one at a time."""
+        return False
 
     def set_crash_patterns(self, patterns: tuple[str, ...]) -> None:
         """Replace the GLOB patterns of CrashBedrockJob."""

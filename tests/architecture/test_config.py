@@ -34,6 +34,8 @@ NOT_QUANTITIES = {
     "unix",
     "public_hosts",
     "root_path",
+    "database_schema",
+    "server_name",
 }
 
 

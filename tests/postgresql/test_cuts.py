@@ -11,7 +11,6 @@ import pytest
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.store.faults import StoreAway
-from bedrockjobs.store.postgresql import patience
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from tests.conformance.engine import START
 from tests.effort import examples
@@ -107,7 +106,7 @@ def test_without_the_number_of_the_unit_commits_would_be_doubled(
 
 
 def test_a_database_that_does_not_answer_counts_as_away(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PG_ANSWER_S_MAX", 0.2)
+    monkeypatch.setattr(cut.server.store.session._connection, "answer_s", 0.2)
     cut.server.opened(c.CreateJob(name="a"))
     cut.proxy.swallow("up", "down")
     with pytest.raises(StoreAway, match="no answer within"):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import LOOKS_AGAIN_MAX
 from bedrockjobs.base.errors import NotFound, Unavailable
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import Outcome
@@ -79,3 +81,66 @@ async def test_a_database_that_goes_away_is_told_and_found_again(live: Live) -> 
     done = sum(isinstance(one, Answer) for one in outcomes)
     assert watcher.value("SELECT count(*) FROM jobs") == done
     watcher.store.close()
+
+
+def counted_units(live: Live, monkeypatch: pytest.MonkeyPatch, each: Callable[[int], object]) -> list[int]:
+    """Return a list that grows with each unit that is opened from now on; ``each`` is told its number."""
+    begin, opened = live.engine.begin, list[int]()
+
+    def counted(*plans: Any) -> Any:
+        opened.append(len(opened) + 1)
+        each(opened[-1])
+        return begin(*plans)
+
+    monkeypatch.setattr(live.engine, "begin", counted)
+    return opened
+
+
+@pytest.mark.parametrize("name", ["a", "b,a", "a*"])
+async def test_a_take_that_was_passed_over_looks_again(
+    name: str, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server has locked the job, and puts it back after all."""
+    await live.ask(c.CreateJob(name="a"))
+    other = Server(CLUSTER.another(), "document")
+    other.opened(c.GetJob(name="a"))
+    opened = counted_units(live, monkeypatch, lambda unit: unit == 3 and other.store.rollback())
+    assert '"jobID":1,' in body(await live.ask(c.GetJob(name=name)))
+    assert len(opened) == 3
+    other.store.close()
+
+
+async def test_it_does_so_ten_times_at_most(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    await live.ask(c.CreateJob(name="a"))
+    other = Server(CLUSTER.another(), "document")
+    other.opened(c.GetJob(name="a"))
+    opened = counted_units(live, monkeypatch, lambda _: None)
+    outcomes = await asyncio.gather(live.ask(c.GetJob(name="a")), live.ask(c.CreateJob(name="b")))
+    assert isinstance(outcomes[0], NotFound)
+    assert str(outcomes[0]) == str(NotFound("No job found"))
+    assert isinstance(outcomes[1], Answer)
+    assert len(opened) == 1 + LOOKS_AGAIN_MAX == 11
+    other.store.close()
+
+
+async def test_a_take_for_which_there_is_nothing_looks_once(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await live.ask(c.CreateJob(name="a", first_run="2100-01-01 00:00:00"))
+    opened = counted_units(live, monkeypatch, lambda _: None)
+    assert isinstance(await live.ask(c.GetJob(name="a")), NotFound)
+    assert len(opened) == 1
+
+
+async def test_a_worker_that_is_drained_does_not_look_again(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await live.ask(c.GetJob(name="a", worker="w"))
+    await live.ask(c.DrainWorker(worker="w"))
+    await live.ask(c.CreateJob(name="a"))
+    other = Server(CLUSTER.another(), "document")
+    other.opened(c.GetJob(name="a"))
+    opened = counted_units(live, monkeypatch, lambda _: None)
+    assert isinstance(await live.ask(c.GetJob(name="a", worker="w")), NotFound)
+    assert len(opened) == 1
+    other.store.close()

@@ -16,8 +16,8 @@ from bedrockjobs.base.glob import anchored_regex, glob
 from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OWN_COMMANDS, Lane, found_in, parse_lane
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest, names_from
+from bedrockjobs.store.postgresql.looks import Sort, lanes_open_to, planned_looks
 from bedrockjobs.store.postgresql.statements import QUERIES
-from bedrockjobs.store.postgresql.takes import lanes_open_to, look
 from tests.effort import examples
 from tests.postgresql.conftest import Server
 
@@ -53,7 +53,7 @@ def test_a_take_looks_into_the_lanes_that_are_open_to_it() -> None:
                 request = TakeRequest(names, mocked, worker=worker, accepts=accepts)
                 jobs = [Job("", 1, "QUEUED", "a", "", lane=lane) for lane in LANES]
                 expected = {found_in(job.lane) for job in jobs if request.fits(job)}
-                assert set(lanes_open_to(accepts, worker, mocked=mocked)) == expected
+                assert set(lanes_open_to(Sort(mocked, None, worker, accepts))) == expected
 
 
 ALPHABET = "ab*?[]^-!\\.()|+{}$ \n#é"
@@ -134,7 +134,8 @@ def plan_of(one: Server, sql: str, parameters: Sequence[Any], options: str = "VE
 def test_a_take_reads_what_it_takes_and_no_more(name: str, index: str, many: Server) -> None:
     names = names_from(name, None)
     assert names is not None
-    plan = plan_of(many, *look(TakeRequest(names), "2027", 2), options="ANALYZE, BUFFERS, TIMING OFF")
+    (look,) = planned_looks([TakeRequest(names, limit=2)])
+    plan = plan_of(many, *look.statement("2027"), options="ANALYZE, BUFFERS, TIMING OFF")
     assert f"using {index}" in plan
     assert "Seq Scan on jobs" not in plan
     hits = re.search(r"hit=(\d+)", plan)
@@ -145,8 +146,11 @@ def test_a_take_reads_what_it_takes_and_no_more(name: str, index: str, many: Ser
 @pytest.mark.parametrize(
     ("statement", "parameters", "index"),
     [
-        ("lock_jobs", ([1, 2], ["n1"]), "jobs_pkey"),
-        ("lock_children", ([1, 2], ["n1"]), "jobs_pkey"),
+        ("lock_jobs", ([1, 2],), "jobs_pkey"),
+        ("lock_children", ([1, 2],), "jobs_pkey"),
+        ("lock_jobs_and_firsts", ([1, 2], ["n1"]), "jobs_pkey"),
+        ("lock_children_and_firsts", ([1, 2], ["n1"]), "jobs_pkey"),
+        ("end_jobs", ([1, 2],), "jobs_pkey"),
         ("firsts", (["n1"],), "jobsmocked"),
         ("delete_jobs", ([1, 2],), "jobs_pkey"),
         ("save_data", ([1], ["{}"], [0]), "jobs_pkey"),

@@ -254,7 +254,7 @@ def test_a_unit_that_arrives_after_it_was_asked_for_is_refused(servers: Servers)
     assert one.do(c.CreateJob, name="b") == {"jobID": 1}
     (note,) = [statement for statement in late if "sessions" in statement[0]]
     with late_connection[0] as old, pytest.raises(psycopg.errors.CheckViolation):
-        old.execute(*note)
+        psycopg.RawCursor(old).execute(*note)
     assert watcher.value("SELECT count(*) FROM jobs") == 1
 
 

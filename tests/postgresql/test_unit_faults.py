@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.engine.handlers.context import Context
@@ -30,6 +31,7 @@ from tests.conformance.test_every_fault import PATTERNS, Injected, acts
 from tests.conformance.test_lifecycle import OneWorker
 from tests.effort import examples
 from tests.postgresql.cluster import CLUSTER, TABLES
+from tests.postgresql.conftest import Server
 
 HISTORIES = examples(12, night=400)
 ACTS = 14
@@ -185,3 +187,18 @@ def _fail_everywhere(
         if ended:
             return
     raise AssertionError(f"{name} has too many steps")
+
+
+def test_the_first_of_a_name_goes_with_the_part_that_made_it(servers: Callable[[int], list[Server]]) -> None:
+    """The number of the job that was undone is another job's then."""
+    (one,) = servers(1)
+    context = one.opened(
+        c.CreateJobs.read({"jobs": [{"name": "a", "unique": True}, {"name": "b", "parentJobID": 9}]}),
+        c.CreateJob(name="c"),
+        c.CreateJob(name="a", unique=True, data='{"x":1}'),
+    )
+    first = context.unit.first_of_name("a", mocked=False)
+    assert first is not None
+    assert first.job_id == 2
+    one.commit()
+    assert one.value("SELECT string_agg(name || data, ' ' ORDER BY jobID) FROM jobs") == 'c{} a{"x":1}'

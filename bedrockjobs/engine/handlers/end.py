@@ -16,7 +16,7 @@ from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.create import check_amount, is_mock_data, keep_mark
 from bedrockjobs.engine.handlers.failing import after_failure, break_off, stopped
 from bedrockjobs.engine.handlers.next_run import next_run_of
-from bedrockjobs.engine.handlers.plans import plan_ending
+from bedrockjobs.engine.handlers.plans import plan_ending, plan_finish, plan_finishes
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.take import before_the_take, then_get, then_names
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate
@@ -27,12 +27,11 @@ from bedrockjobs.job.memory import RETRY_AFTER_KEYS
 from bedrockjobs.job.placement import placed
 from bedrockjobs.job.rows import Job
 from bedrockjobs.schedule import repeat as repeats
-from bedrockjobs.store.base import Plan
 
 RetryEvent = Literal["retry", "revive", "retry mocked"]
 
 
-@handles(FinishJob, plan=lambda command: plan_ending(command, command.job_priority))
+@handles(FinishJob, plan=plan_finish)
 def finish_job(context: Context, command: FinishJob) -> Answer:
     """End a run well, and take the next job where ``thenGet`` asks for it."""
     then_names(command)
@@ -41,7 +40,7 @@ def finish_job(context: Context, command: FinishJob) -> Answer:
     return then_get(context, command, command.job_priority)
 
 
-@handles(FinishJobs, plan=lambda command: Plan(jobs=tuple(spec.job_id for spec in command.jobs)))
+@handles(FinishJobs, plan=plan_finishes)
 def finish_jobs(context: Context, command: FinishJobs) -> Answer:
     """Finish each job for itself; answers what became of each."""
     results = []

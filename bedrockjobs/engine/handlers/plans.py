@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from bedrockjobs.commands import GetJob, GetJobs, JobSpec, KillRun, TerminateRun, TriggerJob
-from bedrockjobs.commands.jobs import Ending
+from bedrockjobs.commands import (
+    FinishJob,
+    FinishJobs,
+    GetJob,
+    GetJobs,
+    JobSpec,
+    KillRun,
+    TerminateRun,
+    TriggerJob,
+)
+from bedrockjobs.commands.jobs import Ending, FinishSpec
 from bedrockjobs.commands.take import TakeOptions
 from bedrockjobs.job.take_request import Names, TakeRequest, anonymous, names_from
 from bedrockjobs.store.base import Plan
@@ -21,6 +30,7 @@ def merged(plans: Iterable[Plan]) -> Plan:
     every = list(plans)
     return Plan(
         jobs=tuple(chain.from_iterable(plan.jobs for plan in every)),
+        ends=tuple(chain.from_iterable(plan.ends for plan in every)),
         runs=tuple(chain.from_iterable(plan.runs for plan in every)),
         names=tuple(chain.from_iterable(plan.names for plan in every)),
         keys=tuple(chain.from_iterable(plan.keys for plan in every)),
@@ -60,6 +70,24 @@ def plan_ending(command: Ending, priority: int | None = None) -> Plan:
         takes=(request_of(command, names, priority, 1, "then"),) if names is not None else (),
         new_runs=1 if names is not None and command.worker else 0,
     )
+
+
+def plan_finish(command: FinishJob) -> Plan:
+    """Return the plan of a good end, which removes most jobs."""
+    plan = plan_ending(command, command.job_priority)
+    if _may_remove(command) and bool(plan.takes) == bool(command.then_get):  # else it is refused
+        plan.jobs, plan.ends = (), plan.jobs
+    return plan
+
+
+def plan_finishes(command: FinishJobs) -> Plan:
+    """Return the plan of several of them."""
+    jobs = tuple(spec.job_id for spec in command.jobs)
+    return Plan(ends=jobs) if all(map(_may_remove, command.jobs)) else Plan(jobs=jobs)
+
+
+def _may_remove(end: FinishJob | FinishSpec) -> bool:
+    return end.run_id is None and (end.data is None or '"mockRequest"' not in end.data)
 
 
 def request_of(

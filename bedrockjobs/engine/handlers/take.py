@@ -34,6 +34,13 @@ from bedrockjobs.job.rows import DamagedJob, Job
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.schedule import repeat as repeats
 
+
+class PassedOver(NotFound):
+    """There is no job to take at this moment: another server has one that it may put back."""
+
+    default_reason = "No job found"
+
+
 UNCOUNTED_PREFIX = "manual"
 """Names that begin so may be lost as often as they like, as in Bedrock."""
 
@@ -84,9 +91,16 @@ def _take_or_wait(context: Context, command: GetJob | GetJobs, request: TakeRequ
     if request.worker is not None:
         _meet(context, command, request)
     answer = take(context, request)
-    if answer is None:
-        return Answer(waits_for=request) if command.waiting else nothing(request)
-    return answer
+    if answer is not None:
+        return answer
+    if command.waiting:
+        return Answer(waits_for=request)
+    passed_over = not _drained(context, request) and context.unit.passed_over(request, context.now_ms)
+    return PassedOver() if passed_over else nothing(request)
+
+
+def _drained(context: Context, request: TakeRequest) -> bool:
+    return request.worker is not None and request.worker in context.unit.records.drains()
 
 
 def _meet(context: Context, command: GetJob | GetJobs | Ending, request: TakeRequest) -> None:
@@ -116,7 +130,7 @@ def nothing(request: TakeRequest) -> Answer | NotFound:
 
 def take(context: Context, request: TakeRequest) -> Answer | None:
     """Take up to ``request.limit`` jobs; None where there is none."""
-    if request.worker is not None and request.worker in context.unit.records.drains():
+    if _drained(context, request):
         return None
     taken: list[Taken] = []
     bodies: list[str] = []

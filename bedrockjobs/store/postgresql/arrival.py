@@ -12,7 +12,8 @@ from typing import NamedTuple
 from bedrockjobs.base.config import OUTAGE_S_MIN, TIMELINE_STEP
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.store.faults import StoreAway
-from bedrockjobs.store.postgresql.session import BEGIN, Guard, Row, Session, Statement
+from bedrockjobs.store.postgresql.pipeline import Row, Statement
+from bedrockjobs.store.postgresql.session import BEGIN, Guard, Session
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.terms import Terms
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.types.numeric import Int8Dumper
-from psycopg.types.string import StrDumperUnknown
 
 from bedrockjobs.base.config import PG_CONNECT_S_MAX
 from bedrockjobs.store.postgresql.patience import PatientConnection, done_beside
@@ -21,20 +19,10 @@ from bedrockjobs.store.postgresql.terms import Terms
 
 logging.getLogger("psycopg").setLevel(logging.ERROR)  # what it warns of is raised as well
 
-REPLACED = "\ufffd"
-"""What stands for a character that cannot be stored."""
-
 REFUSED_BY_POOLER = "unsupported startup parameter"
 """How a pooler refuses parameters."""
 
 PLANS = "SELECT current_setting('plan_cache_mode') = 'force_generic_plan'"
-
-
-class _TextDumper(StrDumperUnknown):
-    """Text as PostgreSQL takes it: it knows no character 0, which the output of a program may well have."""
-
-    def dump(self, obj: str) -> Any:
-        return super().dump(obj.replace("\0", REPLACED) if "\0" in obj else obj)
 
 
 def connect(url: str, schema: str, terms: Terms) -> tuple[PatientConnection, bool]:
@@ -65,16 +53,12 @@ def _connect(url: str, schema: str, terms: Terms) -> tuple[PatientConnection, bo
                 raise
             pooled = True
         else:
-            pooled = not connection.execute(PLANS, prepare=False).fetchone()[0]  # type: ignore[index]
+            pooled = not connection.execute(PLANS).fetchone()[0]  # type: ignore[index]
     if pooled:
         connection = _opened(url, **named)
-        connection.prepare_threshold = None
-    connection.adapters.register_dumper(str, _TextDumper)
-    connection.adapters.register_dumper(int, Int8Dumper)  # else each size of number is another statement
+    connection.answer_s = terms.answer_s
     return connection, pooled
 
 
 def _opened(url: str, **named: Any) -> PatientConnection:
-    return PatientConnection.connect(
-        url, autocommit=True, prepare_threshold=0, cursor_factory=psycopg.RawCursor, **named
-    )
+    return PatientConnection.connect(url, autocommit=True, prepare_threshold=None, **named)

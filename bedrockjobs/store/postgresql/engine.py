@@ -38,8 +38,8 @@ class PostgreSQLEngine:
 
     tight = False
     """A full disk is the database's own affair; what it refuses is refused."""
+    shared = True
     waits_for_disk = True
-    waits_in_turns = True
 
     def __init__(
         self, url: str, clock: Clock | None = None, *, name: str = SCHEMA, terms: Terms | None = None
@@ -54,7 +54,8 @@ class PostgreSQLEngine:
         self._clock = clock or SystemClock()
         self._seconds = SystemClock()
         self._keys = AdvisoryKeys(name)
-        self._id = secrets.token_hex(8)
+        self.id = secrets.token_hex(8)
+        """What no other server of the database has."""
         self._units = 0
         self._arrival = Arrival(terms or Terms())
         self._lost_at = ""
@@ -68,7 +69,7 @@ class PostgreSQLEngine:
         except BaseException:
             self.session.close()
             raise
-        self.unit = PostgreSQLUnit(self.session, self._keys)
+        self.unit = PostgreSQLUnit(self.session, self._keys, self.id)
         """What is open, or was open last."""
 
     def _now(self) -> str:
@@ -122,7 +123,7 @@ class PostgreSQLEngine:
         try:
             self.unit.commit(
                 (SQL["lock_alone"], (self._keys.of("events"),)),
-                (SQL["note_unit"], (self._id, self._units, stamp_ms(self.unit.moment))),
+                (SQL["note_unit"], (self.id, self._units, stamp_ms(self.unit.moment))),
             )
         except StoreAway as error:
             self._lost_at = self._lost_at or self._now()
@@ -159,7 +160,7 @@ class PostgreSQLEngine:
         """
         try:
             self.reach()
-            ((done,),) = self.session.run([(BEGIN, ()), (SQL["ask_for_unit"], (self._id, self._units))])[1]
+            ((done,),) = self.session.run([(BEGIN, ()), (SQL["ask_for_unit"], (self.id, self._units))])[1]
             self.session.commit([(SQL["commit"], ())])
         except StoreError:
             self._undo()
@@ -177,7 +178,7 @@ class PostgreSQLEngine:
     def _undo(self) -> None:
         with suppress(StoreError):  # a lost connection has undone it
             if self.session.alive and self.session.in_transaction:
-                self.session.undo(SQL["rollback"])
+                self.session.script(SQL["rollback"])
 
     def fault(self, error: Exception) -> StoreError | None:
         """Return the fault that an error of psycopg means."""
@@ -199,7 +200,7 @@ class PostgreSQLEngine:
         with suppress(StoreError):
             if self.session.alive:
                 old = after_seconds(self._now(), -SESSION_KEPT_S)
-                self.session.run([(SQL["close_session"], (self._id, old))])
+                self.session.run([(SQL["close_session"], (self.id, old))])
         self.session.close()
 
     # --- time --------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from bedrockjobs.store.postgresql.session import Row, Statement
+from bedrockjobs.store.postgresql.pipeline import Row, Statement
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.transaction import Transaction
 

@@ -6,16 +6,17 @@ takes. See docs/explanation/postgresql.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
 from bedrockjobs.base.config import OUTPUT_TAIL_DEFAULT
+from bedrockjobs.base.wire import SECONDS
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
-from bedrockjobs.store.postgresql.session import Row, Statement
+from bedrockjobs.store.postgresql.looks import may_claim, planned_looks
+from bedrockjobs.store.postgresql.pipeline import Row, Statement
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
-from bedrockjobs.store.postgresql.takes import look, planned_looks
 
 T = TypeVar("T", int, str)
 
@@ -23,22 +24,28 @@ T = TypeVar("T", int, str)
 class Opening:
     """The statements that open one unit, and how to read what they find."""
 
-    def __init__(self, plans: Sequence[Plan], now: str, keys: AdvisoryKeys) -> None:
-        """Open for some plans at a stamp."""
+    def __init__(self, plans: Sequence[Plan], now: str, keys: AdvisoryKeys, plain: Collection[int]) -> None:
+        """Open for some plans at a stamp; ``plain`` are jobs whose end seems to be that they are removed."""
         self.now = now
         self.names = _all(plan.names for plan in plans)
         """Names of which the first jobs matter."""
         self.keys = _all(plan.keys for plan in plans)
         """Idempotency keys."""
         self.job_ids = _all(plan.jobs for plan in plans)
-        """The jobs that are named."""
+        """The jobs that are named, to be locked."""
+        self.ended = _all(plan.ends for plan in plans)
+        """The jobs that are removed at once."""
         self.run_ids = _all(plan.runs for plan in plans)
         """The runs that are named."""
         self.looks = planned_looks(chain.from_iterable(plan.takes for plan in plans))
         """What is asked for, and how many of each."""
         self.new_jobs = sum(plan.new_jobs for plan in plans)
         self.new_runs = sum(plan.new_runs for plan in plans)
+        self.claimed = now[:SECONDS] if may_claim(self.looks) else ""
+        """The stamp at which plain jobs are taken at once; empty where they are only locked."""
         self._alone = any(plan.control or plan.everything for plan in plans)
+        if self._alone or self.job_ids or self.names or not all(job_id in plain for job_id in self.ended):
+            self.job_ids, self.ended = _all([tuple(self.job_ids), tuple(self.ended)]), []
         self._control = keys.of("control")
         self._waited = {keys.of("name", name) for name in self.names} | {keys.of("key", k) for k in self.keys}
 
@@ -50,16 +57,21 @@ class Opening:
         ]
         if self._waited:
             found.append((SQL["lock_each"], (sorted(self._waited),)))
-        if self.job_ids or self.names:
-            found.append((SQL["lock_jobs"], (self.job_ids, self.names)))
-            found.append((SQL["lock_children"], (self.job_ids, self.names)))
+        if self.ended:
+            found.append((SQL["end_jobs"], (self.ended,)))
+        if self.names:
+            found.append((SQL["lock_jobs_and_firsts"], (self.job_ids, self.names)))
+            found.append((SQL["lock_children_and_firsts"], (self.job_ids, self.names)))
+        elif self.job_ids:
+            found.append((SQL["lock_jobs"], (self.job_ids,)))
+            found.append((SQL["lock_children"], (self.job_ids,)))
         if self.names:
             found.append((SQL["firsts"], (self.names,)))
         if self.job_ids or self.run_ids:
             found.append((SQL["runs_ahead"], (self.run_ids, self.job_ids, OUTPUT_TAIL_DEFAULT)))
         if self.keys:
             found.append((SQL["keys_ahead"], (self.keys,)))
-        return found + [look(request, self.now, limit) for request, limit in self.looks]
+        return found + [look.statement(self.now, claimed=self.claimed) for look in self.looks]
 
     def epoch(self, found: Iterator[list[Row]]) -> int:
         """Read the first answers: how often pauses, drains and the crash list were changed."""
@@ -68,6 +80,10 @@ class Opening:
         if self._waited:
             next(found)
         return int(epoch)
+
+    def removed(self, found: Iterator[list[Row]]) -> list[Row]:
+        """Read the next answer: the jobs that were removed."""
+        return next(found) if self.ended else []
 
     def jobs(self, found: Iterator[list[Row]]) -> list[Row]:
         """Read the next answers: the jobs that are locked."""

@@ -27,33 +27,36 @@ T = TypeVar("T")
 class PatientConnection(psycopg.Connection[Any]):
     """A connection of psycopg, of which only the waiting is different."""
 
+    answer_s: float = PG_ANSWER_S_MAX
+    """Time in which something is heard; 0: whenever it is."""
+
     def wait(self, gen: PQGen[T], *given: Any, **named: Any) -> T:
         """Do what the generator asks for until it returns; other work has its turn while it waits.
 
-        The connection is closed where nothing is heard for ``PG_ANSWER_S_MAX``; raises OperationalError.
+        The connection is closed where nothing is heard for ``answer_s``; raises OperationalError.
         """
         until_ready = _give_turn_until_ready if may_give_turn() else _wait_until_ready
         socket = self.pgconn.socket
         try:
             wanted = next(gen)
             while True:
-                ready = until_ready(socket, wanted)
+                ready = until_ready(socket, wanted, self.answer_s or None)
                 if not ready:
                     self.close()
-                    raise psycopg.OperationalError(f"no answer within {PG_ANSWER_S_MAX} s")
+                    raise psycopg.OperationalError(f"no answer within {self.answer_s} s")
                 wanted = gen.send(ready)
         except StopIteration as done:
             found: T = done.value
             return found
 
 
-def _wait_until_ready(socket: int, wanted: Wait) -> Ready:
+def _wait_until_ready(socket: int, wanted: Wait, limit_s: float | None) -> Ready:
     """Wait until a socket can be read or written; return which, NONE where it takes too long."""
     poll = select.poll()
     poll.register(
         socket, (select.POLLIN if wanted & Wait.R else 0) | (select.POLLOUT if wanted & Wait.W else 0)
     )
-    found = poll.poll(PG_ANSWER_S_MAX * 1000)
+    found = poll.poll(limit_s and limit_s * 1000)
     if not found:
         return Ready.NONE
     ((_, events),) = found
@@ -61,20 +64,21 @@ def _wait_until_ready(socket: int, wanted: Wait) -> Ready:
     return Ready(readable | (Ready.W if events & select.POLLOUT else Ready.NONE))
 
 
-def _give_turn_until_ready(socket: int, wanted: Wait) -> Ready:
+def _give_turn_until_ready(socket: int, wanted: Wait, limit_s: float | None) -> Ready:
     """Give the turn away until then; return the same."""
     loop = asyncio.get_running_loop()
     found: list[Ready] = []
 
     def until(go_on: Callable[[], object]) -> None:
         def ready(which: Ready) -> None:
-            late.cancel()
+            if late is not None:
+                late.cancel()
             loop.remove_reader(socket)
             loop.remove_writer(socket)
             found.append(which)
             go_on()
 
-        late = loop.call_later(PG_ANSWER_S_MAX, ready, Ready.NONE)
+        late = None if limit_s is None else loop.call_later(limit_s, ready, Ready.NONE)
         if wanted & Wait.R:
             loop.add_reader(socket, partial(ready, Ready.R))
         if wanted & Wait.W:

@@ -49,7 +49,22 @@ SELECT epoch FROM control;
 -- Note that they were changed.
 UPDATE control SET epoch = epoch + 1;
 
+-- name: end_jobs
+-- Remove jobs if that is all their end takes, by jobID: the index gives them in that order.
+DELETE FROM jobs WHERE jobID = ANY ($1::bigint[]) AND {plain_end} RETURNING {row};
+
 -- name: lock_jobs
+-- Jobs without a parent, locked by jobID: some jobs, and the parents of others.
+SELECT {row} FROM jobs WHERE parentJobID = 0 AND jobID IN (
+    SELECT unnest($1::bigint[])
+    UNION SELECT child.parentJobID FROM jobs AS child WHERE child.jobID = ANY ($1::bigint[])
+) ORDER BY jobID FOR UPDATE;
+
+-- name: lock_children
+-- Jobs with a parent, locked by jobID after the parents. With `+ 0` the planner does not read the index of all children.
+SELECT {row} FROM jobs WHERE parentJobID + 0 <> 0 AND jobID = ANY ($1::bigint[]) ORDER BY jobID FOR UPDATE;
+
+-- name: lock_jobs_and_firsts
 -- Jobs without a parent, locked by jobID: of some jobs, of the first ones of some names, and of the parents of all these.
 WITH named AS MATERIALIZED ({named})
 SELECT {row} FROM jobs WHERE parentJobID = 0 AND jobID IN (
@@ -57,9 +72,8 @@ SELECT {row} FROM jobs WHERE parentJobID = 0 AND jobID IN (
     UNION SELECT child.parentJobID FROM named JOIN jobs AS child USING (jobID)
 ) ORDER BY jobID FOR UPDATE;
 
--- name: lock_children
--- Jobs with a parent, locked by jobID after the parents: of some jobs, and of the first ones of some names. With `+ 0`
--- the planner does not read the index of all children.
+-- name: lock_children_and_firsts
+-- Jobs with a parent, locked by jobID after the parents: of some jobs, and of the first ones of some names.
 WITH named AS MATERIALIZED ({named})
 SELECT {row} FROM jobs WHERE parentJobID + 0 <> 0 AND jobID IN (SELECT jobID FROM named) ORDER BY jobID FOR UPDATE;
 
@@ -130,6 +144,16 @@ UPDATE runs SET status = new.status, ended = new.ended, exitCode = new.exitCode,
         AS new (runID, status, ended, exitCode, error, result, output)
     WHERE runs.runID = new.runID;
 
+-- name: add_events
+-- Tell what happened, in the order of the set.
+INSERT INTO events (at, kind, name, jobID, runID, by, detail) SELECT * FROM unnest($1::text[], $2::text[], $3::text[],
+    $4::bigint[], $5::bigint[], $6::text[], $7::text[]);
+
+-- name: append_lines
+-- Add lines of output.
+INSERT INTO output (runID, seq, at, stream, line) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[],
+    $5::text[]);
+
 -- name: note_parents
 -- Note that some jobs have a child.
 UPDATE jobs SET parental = true WHERE jobID = ANY ($1::bigint[]) AND NOT parental;
@@ -139,27 +163,28 @@ UPDATE jobs SET parental = true WHERE jobID = ANY ($1::bigint[]) AND NOT parenta
 DELETE FROM jobs WHERE jobID = ANY ($1::bigint[]);
 
 -- name: take_by_name
--- The next due jobs of some names, class by class, locked unless another unit has them. $1: now, $2: how many,
--- $3: lanes, $4: jobs to leave out, $5: names, $6: the only priority, null for all, $7: locks to leave out.
-WITH lanes AS MATERIALIZED ({lanes:$3})
-SELECT * FROM (
-    {branches:SELECT * FROM (SELECT job.* FROM lanes CROSS JOIN unnest($5::text[]) AS asked (name) CROSS JOIN LATERAL (
-        SELECT {row} FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = {priority}
-        AND {priority} = coalesce($6::bigint, {priority}) AND nextRun <= $1 AND {queued} AND {open}
-        ORDER BY nextRun, jobID LIMIT $2::bigint FOR UPDATE SKIP LOCKED
-    ) AS job ORDER BY job.nextRun, job.jobID LIMIT $2::bigint) AS class}
-) AS found LIMIT $2::bigint;
+-- The next due jobs of some names, class by class, locked unless another unit has them. $1: now, $2: lanes, $3: names,
+-- $4: how many of each, $5: the only priority, null for all, $6: jobs to leave out, $7: locks to leave out.
+WITH lanes AS MATERIALIZED ({lanes:$2}) {next_by_name};
+
+-- name: claim_by_name
+-- The same, of which those that are plain are marked as taken at $8; each row says, last of all, whether it was.
+WITH lanes AS MATERIALIZED ({lanes:$2}),
+next AS MATERIALIZED (SELECT found.*, {plain_take} AS plain FROM ({next_by_name}) AS found),
+claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $8, attempt = next.attempt + 1 FROM next
+    WHERE jobs.jobID = next.jobID AND next.plain)
+SELECT * FROM next;
 
 -- name: take_in_order
--- The next due jobs of names that match $5, null for all; the rest as in `take_by_name`.
-WITH lanes AS MATERIALIZED ({lanes:$3})
+-- The next due jobs of names that match $3, null for all. $4: how many; the rest as in `take_by_name`.
+WITH lanes AS MATERIALIZED ({lanes:$2})
 SELECT * FROM (
     {branches:SELECT * FROM (SELECT job.* FROM lanes CROSS JOIN LATERAL (
-        SELECT {row} FROM jobs WHERE found = lanes.lane AND ($5::text IS NULL OR name ~ $5::text) AND priority = {priority}
-        AND {priority} = coalesce($6::bigint, {priority}) AND nextRun <= $1 AND {queued} AND {open}
-        ORDER BY nextRun, jobID LIMIT $2::bigint FOR UPDATE SKIP LOCKED
-    ) AS job ORDER BY job.nextRun, job.jobID LIMIT $2::bigint) AS class}
-) AS found LIMIT $2::bigint;
+        SELECT {row} FROM jobs WHERE found = lanes.lane AND ($3::text IS NULL OR name ~ $3::text) AND priority = {priority}
+        AND {priority} = coalesce($5::bigint, {priority}) AND nextRun <= $1 AND {queued} AND {open}
+        ORDER BY nextRun, jobID LIMIT $4::bigint FOR UPDATE SKIP LOCKED
+    ) AS job ORDER BY job.nextRun, job.jobID LIMIT $4::bigint) AS class}
+) AS found LIMIT $4::bigint;
 
 -- name: soonest_by_name
 -- When the next job of some names becomes due. $1: now, $2: lanes, $3: names.
@@ -332,3 +357,27 @@ UPDATE control SET system = $1, timeline = $2;
 -- name: note_outage
 -- Note a stretch of time in which no server could reach it.
 UPDATE control SET outageSince = $1, outageUntil = $2;
+
+-- name: watch
+-- Be the one server that does what time asks for, if none is; when one last did so, and when none was there.
+SELECT pg_try_advisory_xact_lock($1::bigint), (SELECT value FROM meta WHERE key = 'seen'),
+    (SELECT value FROM meta WHERE key = 'away');
+
+-- name: renew_leases
+-- Give each run in progress a new lease.
+UPDATE runs SET beat = $1 WHERE status = 'running';
+
+-- name: leases_over
+-- Runs whose workers gave no sign of life for longer than they may. The start of a run is told in whole seconds.
+SELECT runID FROM runs WHERE status = 'running' AND lease > 0
+    AND CASE WHEN beat = '' THEN started::timestamp + interval '1 second' ELSE beat::timestamp END
+        + lease * interval '1 second' < $1::timestamp
+    ORDER BY runID LIMIT $2;
+
+-- name: leave
+-- Be one of the servers no more.
+DELETE FROM servers WHERE session = $1 RETURNING name;
+
+-- name: servers_there
+-- The servers that are alive.
+SELECT name FROM servers ORDER BY name;

@@ -8,7 +8,7 @@ from datetime import datetime
 from bedrockjobs.base.config import OUTPUT_TAIL_DEFAULT
 from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.job.rows import PauseRow, RunRow
-from bedrockjobs.store.postgresql.session import Row, Statement, columns
+from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.statements import RECORDS
 from bedrockjobs.store.postgresql.transaction import Transaction
@@ -29,6 +29,7 @@ class PostgreSQLRecords(TableRecords):
         """Runs that were read ahead and are as they were then."""
         self._opened: list[RunRow] = []
         self._closed: list[RunRow] = []
+        self._lines_new: list[Row] = []
         self._over: list[int] = []
         """Those of them that have ended."""
         self._output: dict[int, tuple[int, list[str]]] = {}
@@ -54,7 +55,7 @@ class PostgreSQLRecords(TableRecords):
 
     def _forget_ahead(self) -> None:
         self._runs, self._over, self._output, self._keys = {}, [], {}, {}
-        self._opened, self._closed = [], []
+        self._opened, self._closed, self._lines_new = [], [], []
 
     def read_ahead(
         self, run_ids: Iterable[int], runs: list[Row], keys: Iterable[str], used: list[Row]
@@ -112,12 +113,13 @@ class PostgreSQLRecords(TableRecords):
 
     @property
     def changed(self) -> bool:
-        """Tell whether runs were opened or closed and not yet written."""
-        return bool(self._opened or self._closed)
+        """Tell whether there are runs and lines that were not yet written."""
+        return bool(self._opened or self._closed or self._lines_new)
 
     def differences(self) -> list[Statement]:
-        """Return statements that write the runs that were opened and closed, and take that as written."""
-        opened, closed, self._opened, self._closed = self._opened, self._closed, [], []
+        """Return statements that write runs that were opened and closed, and lines; take that as written."""
+        opened, closed, lines = self._opened, self._closed, self._lines_new
+        self._opened, self._closed, self._lines_new = [], [], []
         sets = (
             (
                 "insert_runs",
@@ -140,6 +142,7 @@ class PostgreSQLRecords(TableRecords):
                     ]
                 ),
             ),
+            ("append_lines", columns(lines)),
         )  # fmt: skip
         return [(SQL[name], parameters) for name, parameters in sets if parameters]
 
@@ -150,7 +153,7 @@ class PostgreSQLRecords(TableRecords):
     def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
         """Add lines: number, moment, stream, text."""
         self._output.pop(run_id, None)
-        super().append(run_id, lines)
+        self._lines_new += [(run_id, *line) for line in lines]
 
     def _lines(self, run_id: int, count: int) -> list[str]:
         if run_id in self._output and count <= OUTPUT_TAIL_DEFAULT:

@@ -8,20 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from bedrockjobs.job.lifecycle import after_take
 from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, job_from
-from bedrockjobs.store.postgresql.candidates import Candidates
-from bedrockjobs.store.postgresql.session import Row, Statement, columns
+from bedrockjobs.store.faults import StoreConflict
+from bedrockjobs.store.postgresql.candidates import Candidates, Order
+from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
 _WIDTH = len(Job._fields)
 _PARENTAL = _WIDTH + 1
 """Where a row says whether it had a child: behind the checksum."""
+_CLAIMED = _PARENTAL + 1
+"""Where a row of a claiming look says whether it was marked as taken."""
+
+
+def row_order(row: Row) -> Order:
+    """Return where a row that was read stands among those that are due."""
+    return -row[8], row[4], row[1]
 
 
 class Mark(NamedTuple):
     """The rows at some moment."""
 
     now: dict[int, Job | None]
+    ahead: dict[int, Job | None]
     parental: frozenset[int]
 
 
@@ -34,6 +44,8 @@ class Rows:
         """As the unit has them."""
         self._stored: dict[int, Job | None] = {}
         self._touched: dict[int, None] = {}
+        self._ahead: dict[int, Job | None] = {}
+        """As the database has those that it took or ended in the first round trip, and no handler did yet."""
         self.parental: set[int] = set()
         """Those that had a child."""
         self._new_parents: set[int] = set()
@@ -43,14 +55,17 @@ class Rows:
 
     def forget(self) -> None:
         """Begin anew with none."""
-        self.now, self._stored, self._touched = {}, {}, {}
+        self.now, self._stored, self._touched, self._ahead = {}, {}, {}, {}
         self.parental, self._new_parents = set(), set()
         self.candidates.clear()
 
     # --- what was read -----------------------------------------------------------------------------------
 
-    def read(self, found: Iterable[Row]) -> list[Job]:
-        """Keep rows that were read and locked; return the jobs as the unit has them, without those gone."""
+    def read(self, found: Iterable[Row], claimed: str = "") -> list[Job]:
+        """Keep rows that were read and locked; return the jobs as the unit has them, without those gone.
+
+        With ``claimed``, a stamp, each row says whether it was marked as taken then.
+        """
         jobs = []
         for row in found:
             job_id = row[1]
@@ -64,7 +79,20 @@ class Rows:
             known = self.now[job_id]
             if known is not None:
                 jobs.append(known)
+                if claimed and row[_CLAIMED]:
+                    taken = type(known)._make(after_take(known, claimed, 0))
+                    self._stored[job_id] = self._ahead[job_id] = taken
         return jobs
+
+    def read_ended(self, found: Iterable[Row]) -> None:
+        """Keep rows that were removed; for the handlers they are there until one ends them.
+
+        Raises StoreConflict for a damaged one, as it could not be put back the way it was.
+        """
+        for job in self.read(found):
+            if type(job) is DamagedJob:
+                raise StoreConflict(f"job {job.job_id} is damaged: it is looked at before it is removed")
+            self._stored[job.job_id] = self._ahead[job.job_id] = None
 
     def miss(self, job_ids: Iterable[int]) -> None:
         """Note that those of some jobs which were not found do not exist."""
@@ -77,7 +105,7 @@ class Rows:
     @property
     def changed(self) -> bool:
         """Tell whether anything is different from what is stored."""
-        return bool(self._touched or self._new_parents)
+        return bool(self._touched or self._new_parents or self._ahead)
 
     def write(self, job: Job) -> None:
         """Have a job as it is now; one that is new is stored nowhere yet."""
@@ -104,12 +132,12 @@ class Rows:
     # --- parts -------------------------------------------------------------------------------------------
 
     def mark(self) -> Mark:
-        """Return what ``undo`` needs; there is no difference at this moment."""
-        return Mark(dict(self.now), frozenset(self.parental))
+        """Return what ``undo`` needs; at this moment nothing differs but what the database is ahead in."""
+        return Mark(dict(self.now), dict(self._ahead), frozenset(self.parental))
 
     def undo(self, mark: Mark) -> None:
         """Be as at the mark."""
-        self.now, self._stored = dict(mark.now), dict(mark.now)
+        self.now, self._stored, self._ahead = dict(mark.now), {**mark.now, **mark.ahead}, dict(mark.ahead)
         self._touched, self.parental, self._new_parents = {}, set(mark.parental), set()
         self.candidates.clear()
         for job in self.now.values():
@@ -118,8 +146,13 @@ class Rows:
 
     # --- the difference ----------------------------------------------------------------------------------
 
-    def differences(self) -> list[Statement]:
-        """Return statements that store what is different, and take that as stored."""
+    def differences(self, *, last: bool = False) -> list[Statement]:
+        """Return statements that store what is different, and take that as stored.
+
+        With the ``last`` ones, what the database is ahead in and no handler did is put back.
+        """
+        if last:
+            self._touched.update(dict.fromkeys(self._ahead))
         new: list[Job] = []
         claims: list[Job] = []
         saved: list[Job] = []
@@ -128,12 +161,15 @@ class Rows:
         for job_id in self._touched:
             before, job = self._stored[job_id], self.now[job_id]
             self._stored[job_id] = job
+            self._ahead.pop(job_id, None)
+            if before == job and type(before) is type(job):
+                continue
             if job is None:
-                gone += [job_id] if before is not None else []
+                gone.append(job_id)
             elif before is None:
                 new.append(job)
             else:
-                if before.data != job.data or type(before) is DamagedJob:
+                if before.data != job.data or type(before) is not type(job):
                     data.append(job)
                 if _is_claimed(before, job):
                     claims.append(job)

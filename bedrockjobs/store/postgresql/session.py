@@ -6,7 +6,7 @@ Nothing here knows of jobs. No exception of psycopg leaves this module: each bec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psycopg
 
@@ -20,19 +20,10 @@ from bedrockjobs.store.faults import (
     StoreFull,
 )
 from bedrockjobs.store.postgresql.connecting import connect
+from bedrockjobs.store.postgresql.pipeline import Answer, Pipeline, Refused, Row, Statement
 from bedrockjobs.store.postgresql.terms import Terms
 
-Statement = tuple[str, Sequence[Any]]
-"""A statement with its parameters."""
-
-Row = tuple[Any, ...]
-
 BEGIN = "BEGIN"
-
-
-def columns(rows: list[Row]) -> list[list[object]]:
-    """Return the columns of some rows, each as one array: the parameters of a statement that writes a set."""
-    return [list(column) for column in zip(*rows, strict=True)]
 
 
 class OutcomeUnknown(StoreBroken):
@@ -74,9 +65,12 @@ def fault_of(error: Exception) -> StoreError | None:
     """Return the fault that an error of psycopg means; None for any other exception."""
     if isinstance(error, StoreError):
         return error
-    if not isinstance(error, psycopg.Error):
+    if isinstance(error, Refused):
+        state = error.state
+    elif isinstance(error, psycopg.Error):
+        state = error.sqlstate or ""
+    else:
         return None
-    state = error.sqlstate or ""
     words = f"{str(error).strip()} ({state or 'no connection'})"
     if state == "53100":
         return StoreFull(words)
@@ -113,6 +107,7 @@ class Session:
             raise BadURL(str(error).strip()) from error
         except psycopg.Error as error:
             raise fault_of(error) or error from error
+        self._pipeline = Pipeline(self._connection, prepares=not self.pooled)
         self._connection.add_notice_handler(self._noticed)
         self.parameters = self._terms.parameters(self._schema) if self.pooled else {}
         self.guards = []
@@ -154,13 +149,13 @@ class Session:
     def run(self, statements: Iterable[Statement]) -> list[list[Row]]:
         """Do statements in one round trip; return the rows of each. Raises StoreError."""
         every = list(statements)
-        begins = bool(every) and every[0][0] == BEGIN
+        begins = bool(every) and every[0][0].startswith(BEGIN)
         guards = self.guards if begins else []
         ahead = [guard.statement for guard in guards]
         if self.parameters and (begins or not self.in_transaction):
             ahead.insert(0, _local(self.parameters))
         every[begins:begins] = ahead
-        found = [_rows(cursor) for cursor in self._sent(every)]
+        found = [answer.rows for answer in self._sent(every)]
         self._judge(guards, found[begins + len(ahead) - len(guards) :])
         del found[begins : begins + len(ahead)]
         return found
@@ -182,24 +177,22 @@ class Session:
         """
         self._unconfirmed.clear()
         sent = self._sent([*statements, *(guard.statement for guard in self.guards)])
-        committed = sent[len(statements) - 1]
-        if committed.statusmessage != "COMMIT":
-            self.undo("ROLLBACK")
+        if sent[len(statements) - 1].tag != b"COMMIT":
+            self.script("ROLLBACK")
             raise StoreError("the transaction had failed before it was to be committed, and was undone")
         if self._unconfirmed:
             self.close()
             raise StoreAway(f"a commit was not confirmed: {self._unconfirmed[0]}")
-        self._judge(self.guards, [_rows(cursor) for cursor in sent[len(statements) :]])
+        self._judge(self.guards, [answer.rows for answer in sent[len(statements) :]])
 
-    def _sent(self, statements: Iterable[Statement]) -> list[psycopg.Cursor[Row]]:
+    def _sent(self, statements: Iterable[Statement]) -> list[Answer]:
         self.round_trips += 1
         try:
-            with self._connection.pipeline():
-                return [self._connection.execute(sql, parameters) for sql, parameters in statements]
-        except psycopg.Error as error:
+            return self._connection.wait(self._pipeline.exchange(statements))
+        except (psycopg.Error, Refused) as error:
             raise self._fault(error) from error
 
-    def _fault(self, error: psycopg.Error) -> Exception:
+    def _fault(self, error: Exception) -> Exception:
         fault = fault_of(error) or error
         if isinstance(fault, StoreAway):
             self.close()  # also where it could go on: only another server helps
@@ -207,20 +200,12 @@ class Session:
             return StoreAway(str(error).strip())
         return fault
 
-    def undo(self, statement: str) -> None:
-        """Do a ROLLBACK, alone: psycopg forgets what it had prepared, and not in time where others follow."""
-        self.script(statement)
-
     def script(self, text: str) -> None:
         """Do several statements without parameters, in the open transaction or in one of their own."""
         try:
-            self._connection.execute(text, prepare=False)
+            self._connection.execute(text)
         except psycopg.Error as error:
             raise self._fault(error) from error
-
-
-def _rows(cursor: psycopg.Cursor[Row]) -> list[Row]:
-    return cursor.fetchall() if cursor.description is not None else []
 
 
 def _local(parameters: dict[str, str]) -> Statement:

@@ -19,7 +19,6 @@ _LANES = (
 """The lanes of a list in which anything is queued: of all that a worker may look into, few are in use."""
 
 MARKS = {
-    "row": f"{statements.COLUMNS}, parental",
     "run": statements.RECORDS["run_by_id"].partition("SELECT ")[2].partition(" FROM ")[0],
     "first:real": _REAL,
     "first:mocked": _MOCKED,
@@ -27,19 +26,38 @@ MARKS = {
         f"SELECT unnest($1::bigint[]) AS jobID UNION SELECT {_REAL} FROM unnest($2::text[]) AS asked (name)"  # noqa: S608
         f" UNION SELECT {_MOCKED} FROM unnest($2::text[]) AS asked (name)"
     ),
+    "next_by_name": (
+        "SELECT job.* FROM unnest($3::text[], $4::bigint[]) AS asked (name, wanted) CROSS JOIN LATERAL ("
+        "SELECT * FROM ({branches:SELECT * FROM (SELECT job.* FROM lanes CROSS JOIN LATERAL ("
+        "SELECT {row} FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = {priority}"
+        " AND {priority} = coalesce($5::bigint, {priority}) AND nextRun <= $1 AND {queued} AND {open}"
+        " ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED"
+        ") AS job ORDER BY job.nextRun, job.jobID LIMIT asked.wanted) AS class}"
+        ") AS found LIMIT asked.wanted) AS job"
+    ),
+    "plain_take": (
+        "state = 'QUEUED' AND lane = '' AND runID = 0 AND options = '{}' AND memory = '{}'"
+        " AND expires || retryAfter || lastRun || repeat = ''"
+    ),
+    "plain_end": (
+        "state = 'RUNNING' AND lane = '' AND memory = '{}' AND repeat = '' AND parentJobID = 0 AND runID = 0"
+        " AND NOT parental"
+    ),
+    "row": f"{statements.COLUMNS}, parental",
     "open": (
-        "jobID <> ALL ($4::bigint[])"
+        "jobID <> ALL ($6::bigint[])"
         " AND (found LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE jobs.name ~ pauses.regex))"
         " AND (lock = '' OR (lock <> ALL ($7::text[]) AND NOT EXISTS (SELECT 1 FROM jobs AS holder"
         " WHERE holder.lock = jobs.lock AND holder.lock <> '' AND holder.state = 'RUNNING')))"
     ),
     "lanes:$2": _LANES.replace("{lanes}", "2"),
-    "lanes:$3": _LANES.replace("{lanes}", "3"),
 }
 """What the marks in ``queries.sql`` stand for, beside those of every file of statements.
 
-``named``: some jobs, and the first ones of some names. ``open``: that a queued job may be taken, as it is not
-to be left out, no pause covers it, and nobody holds its lock.
+``next_by_name``: the next jobs of some names. ``plain_take``, ``plain_end``: that a job is taken, or ended,
+the quick way (``lifecycle.QUICK_TAKE``, ``QUICK_FINISH``). ``named``: some jobs, and the first ones of some
+names. ``open``: that a queued job may be taken, as it is not to be left out, no pause covers it, and nobody
+holds its lock.
 """
 
 
@@ -56,6 +74,8 @@ def numbered(text: str) -> str:
 
 
 QUERIES = statements.read_statements(Path(__file__).with_name("queries.sql"), _filled)
+for _way in ("by_name", "in_order"):
+    QUERIES[f"see_{_way}"] = QUERIES[f"take_{_way}"].replace(" FOR UPDATE SKIP LOCKED", "")
 RECORDS = {name: numbered(text) for name, text in statements.RECORDS.items()}
 EVENTS = frozenset({RECORDS["add_event"]})
 """What is written last of all in a unit, as its numbers have to count up in the order of commits."""

@@ -15,13 +15,15 @@ class Terms:
     durability: Durability = "full"
     unit_s: float = 5.0
     """Time that PostgreSQL leaves a transaction open of which it hears nothing."""
+    answer_s: float = PG_ANSWER_S_MAX
+    """Time in which PostgreSQL answers what is sent together; 0: whenever it does."""
     pooled: bool = False
     """Whether it is known that a pooler gives each transaction another connection; else it is found out."""
 
     @classmethod
     def of(cls, settings: Settings) -> Terms:
         """Return the terms that an operator has set."""
-        return cls(settings.durability, settings.unit_s_max, bool(settings.database_direct))
+        return cls(settings.durability, settings.unit_s_max, pooled=bool(settings.database_direct))
 
     def parameters(self, schema: str) -> dict[str, str]:
         """Return the parameters of PostgreSQL by their names.
@@ -35,7 +37,7 @@ class Terms:
             "jit": "off",
             "plan_cache_mode": "force_generic_plan",
             "lock_timeout": _ms(LOCK_WAIT_S_MAX),
-            "statement_timeout": _ms(PG_ANSWER_S_MAX),
+            "statement_timeout": _ms(self.answer_s),
             "idle_in_transaction_session_timeout": _ms(self.unit_s),
         }
         if self.durability == "relaxed":

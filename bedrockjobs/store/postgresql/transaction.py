@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from bedrockjobs.store.postgresql.session import Row, Session, Statement
+from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
+from bedrockjobs.store.postgresql.session import Session
 from bedrockjobs.store.postgresql.statements import EVENTS
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
@@ -39,12 +40,15 @@ class Found(list[Row]):
 class Transaction:
     """What one unit has written and not yet sent."""
 
-    def __init__(self, session: Session, differences: Callable[[], list[Statement]]) -> None:
-        """Send over ``session``; ``differences`` returns what changed in rows since it was last asked."""
+    def __init__(self, session: Session, differences: Callable[[bool], list[Statement]]) -> None:
+        """Send over ``session``; ``differences`` returns what changed in rows since it was last asked.
+
+        It is told whether that are the last ones.
+        """
         self._session = session
         self._differences = differences
         self._writes: list[Statement] = []
-        self._events: list[Statement] = []
+        self._events: list[Row] = []
         self._mark: Mark | None = None
         """Where the open part began, if it is not known to the database."""
         self.wrote = False
@@ -76,7 +80,7 @@ class Transaction:
         if sql.startswith("SELECT"):
             return Found(self.read((sql, parameters))[0])
         if sql in EVENTS:
-            self._events.append((sql, parameters))
+            self._events.append(tuple(parameters))
         else:
             self._writes.append((sql, parameters))
         return Found()
@@ -96,7 +100,7 @@ class Transaction:
 
     def collect(self) -> None:
         """Remember what changed in rows that are kept elsewhere: what follows is done after it."""
-        self._writes += self._differences()
+        self._writes += self._differences(False)
 
     # --- parts -------------------------------------------------------------------------------------------
 
@@ -119,7 +123,7 @@ class Transaction:
         """Undo the part that began at a mark; what changed in jobs is undone by who keeps them."""
         del self._events[mark.events :]
         if self._mark is None:
-            self._session.undo(SQL["undo_part"])
+            self._session.script(SQL["undo_part"])
             self._writes = [(SQL["release"], ())]
         else:
             del self._writes[mark.writes :]
@@ -136,9 +140,10 @@ class Transaction:
 
         ``before_events`` precedes the events, if there are any; ``last`` is done where anything was written.
         """
+        self._writes += self._differences(True)
         statements = self._pending()
         if self._events:
-            statements += [before_events, *self._events]
+            statements += [before_events, (SQL["add_events"], columns(self._events))]
             self.wrote = True
         if self.wrote:
             statements.append(last)

@@ -17,7 +17,7 @@ from bedrockjobs.base.config import SLICE
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
-from bedrockjobs.job.rows import DamagedJob, Job, job_from
+from bedrockjobs.job.rows import DamagedJob, EventRow, Job, job_from
 from bedrockjobs.store.all_hosts import AllHostsSchedules
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.faults import RowDamaged
@@ -26,10 +26,15 @@ from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.job_locks import JobLocks
 from bedrockjobs.store.postgresql.numbers import Numbers
 from bedrockjobs.store.postgresql.opening import Opening
+from bedrockjobs.store.postgresql.pipeline import Statement
 from bedrockjobs.store.postgresql.records import PostgreSQLRecords
-from bedrockjobs.store.postgresql.session import Session, Statement, fault_of
+from bedrockjobs.store.postgresql.session import Session, fault_of
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.takes import Takes
+from bedrockjobs.store.postgresql.timekeeping import Timekeeping
+
+PLAIN_KEPT_MAX = 100_000
+"""Jobs that one server remembers as plain: more than it has handed out at a time, in some 10 MB."""
 
 
 class Mark(NamedTuple):
@@ -46,8 +51,9 @@ class Mark(NamedTuple):
 class PostgreSQLUnit:
     """The open transaction of one session; opened and ended by its engine."""
 
-    def __init__(self, session: Session, keys: AdvisoryKeys) -> None:
-        """Work over ``session``."""
+    def __init__(self, session: Session, keys: AdvisoryKeys, session_id: str = "") -> None:
+        """Work over ``session`` of the server that has ``session_id``."""
+        self._session_id = session_id
         self.moment = datetime.min.replace(tzinfo=UTC)
         self.read_anew = False
         """Whether another server changed pauses, drains or the crash list before this unit."""
@@ -63,14 +69,22 @@ class PostgreSQLUnit:
         self._keys = keys
         self._firsts: dict[tuple[str, bool], int | None] = {}
         """The first job of names that the plans name, real or mocked, as long as that is known."""
+        self._plain: set[int] = set()
+        """Jobs that were handed out here and whose end, as far as this server knows, is to be removed."""
         self._crash_patterns: tuple[str, ...] | None = None
         self._newly_ready: list[Job] = []
         self._wake_all = False
+        self._told_ready: list[Job] = []  # what of these was asked for: other servers have to hear of it too
+        self._told_wake_all = False
         self._may_wait = True
         """Whether rows may be waited for beyond the plans: only where no other command would wait too."""
         self.first_due, self.soonest = self._takes.first_due, self._takes.soonest
+        self.passed_over = self._takes.passed_over
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
         self.lock_held = self._locks.held
+        self._time = Timekeeping(self._transaction, keys)
+        self.watch, self.watched = self._time.watch, self._time.watched
+        self.was_away, self.leases_over = self._time.was_away, self._time.leases_over
 
     # --- the transaction ---------------------------------------------------------------------------------
 
@@ -82,7 +96,8 @@ class PostgreSQLUnit:
         self.moment = moment
         every = list(plans)
         self._may_wait = len(every) <= 1
-        opening = Opening(every, stamp_ms(moment), self._keys)
+        opening = Opening(every, stamp_ms(moment), self._keys, self._plain)
+        self._plain.difference_update(opening.ended)
         numbers = ((self._job_ids, opening.new_jobs), (self._run_ids, opening.new_runs))
         drawn = [(kind, kind.planned(count)) for kind, count in numbers]
         statements = [*opening.statements(), *(one for _, draws in drawn for one in draws)]
@@ -91,13 +106,15 @@ class PostgreSQLUnit:
         if self.read_anew:
             self._crash_patterns = None
             self._wake_all = True
+        self._rows.read_ended(opening.removed(found))
         self._rows.read(opening.jobs(found))
         self._rows.miss(opening.job_ids)
         known = {None, *(job_id for job_id, job in self._rows.now.items() if job is not None)}
         self._firsts = {key: job_id for key, job_id in opening.firsts(found).items() if job_id in known}
         self.records.read_ahead(opening.run_ids, opening.runs(found), opening.keys, opening.used_keys(found))
-        for request, limit in opening.looks:
-            self._takes.looked(request, opening.now, limit, next(found))
+        for look in opening.looks:
+            self._takes.looked(look, opening.now, next(found), opening.claimed)
+        self._transaction.wrote = self._rows.changed
         for kind, draws in drawn:
             if draws:
                 kind.drawn(next(found))
@@ -107,8 +124,8 @@ class PostgreSQLUnit:
         """Tell whether anything was written in this unit."""
         return self._transaction.changed or self._rows.changed or self.records.changed
 
-    def _differences(self) -> list[Statement]:
-        return self._rows.differences() + self.records.differences()
+    def _differences(self, last: bool) -> list[Statement]:
+        return self._rows.differences(last=last) + self.records.differences()
 
     @property
     def chars_read(self) -> int:
@@ -159,8 +176,8 @@ class PostgreSQLUnit:
         self._takes.forget()
         self._locks.forget()
         self._firsts = {}
-        self._newly_ready = []
-        self._wake_all = False
+        self._newly_ready, self._told_ready = [], []
+        self._wake_all = self._told_wake_all = False
 
     def roll_back(self) -> None:
         """Forget what the open unit has done; numbers that it used are used again."""
@@ -209,7 +226,13 @@ class PostgreSQLUnit:
             raise RowDamaged(job)
         self._write(job, self._found(job.job_id))
 
-    claim = save
+    def claim(self, job: Job) -> None:
+        """Write lastRun, attempt and runID of a plain job that becomes RUNNING."""
+        self.save(job)
+        if not (job.run_id or job.lane or job.parent_job_id or job.job_id in self._rows.parental):
+            if len(self._plain) >= PLAIN_KEPT_MAX:
+                self._plain.clear()
+            self._plain.add(job.job_id)
 
     def delete(self, job_id: int) -> None:
         """Remove a job."""
@@ -325,12 +348,21 @@ class PostgreSQLUnit:
     def became_ready(self) -> list[Job]:
         """Return the jobs that became ready, now or for later, since this was last asked."""
         found, self._newly_ready = self._newly_ready, []
+        self._told_ready += found
         return found
 
     def must_wake_all(self) -> bool:
         """Tell, once, whether anybody who waits may be served now."""
         found, self._wake_all = self._wake_all, False
+        self._told_wake_all = self._told_wake_all or found
         return found
+
+    def left_ready(self) -> tuple[list[tuple[str, str]], bool]:
+        """Return name and nextRun of the jobs that are left queued, and whether anybody may be served."""
+        now = self._rows.now
+        jobs = [now.get(job.job_id) for job in (*self._told_ready, *self._newly_ready)]
+        left = [(job.name, job.next_run) for job in jobs if job is not None and job.queued]
+        return left, self._told_wake_all or self._wake_all
 
     def pauses_changed(self) -> None:
         """What is paused has changed: look again, and serve those who wait."""
@@ -375,6 +407,10 @@ class PostgreSQLUnit:
     def sign_off(self, now: str) -> None:
         """Note that a server ends well. Numbers that it has drawn and not used are left out."""
         self.set_seen(now)
+        gone, left = self._time.leave(self._session_id)
+        for name in gone:
+            there = f"{len(left)} server(s) now running [{' '.join(left)}]"
+            self.records.add_event(now, EventRow("server left", name, detail=there))
 
 
 def _kind_of(job: Job) -> tuple[str, bool]:

@@ -1,0 +1,117 @@
+"""What the database is asked for the next jobs: one statement for all requests that differ in names alone.
+
+No statement is sent here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from bedrockjobs.base.config import NAMES_KEPT_MAX
+from bedrockjobs.base.glob import anchored_regex
+from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, Lane
+from bedrockjobs.job.take_request import Names, TakeRequest
+from bedrockjobs.store.postgresql.pipeline import Statement
+from bedrockjobs.store.postgresql.statements import QUERIES as SQL
+
+
+class Sort(NamedTuple):
+    """What decides, beside names, which jobs a request finds."""
+
+    mocked: bool
+    priority: int | None
+    worker: str | None
+    accepts: tuple[str, ...]
+
+
+class Look(NamedTuple):
+    """One statement: how many of each name, or how many of all that match."""
+
+    sort: Sort
+    wanted: dict[str, int]
+    """Names with their numbers; empty where patterns are asked for."""
+    patterns: Names | None = None
+    limit: int = 0
+    """How many jobs that match the patterns."""
+
+    def statement(
+        self,
+        now: str,
+        known: Sequence[int] = (),
+        closed: Sequence[str] = (),
+        *,
+        claimed: str = "",
+        seen: bool = False,
+    ) -> Statement:
+        """Return what locks the next jobs, without those that are ``known`` or whose lock is ``closed``.
+
+        With ``claimed``, a stamp, those that are plain are marked as taken then. With ``seen`` they are not
+        locked, and those are found, too, that other units have.
+        """
+        lanes = list(lanes_open_to(self.sort))
+        left_out = (self.sort.priority, list(known), list(closed))
+        if self.patterns is not None:
+            return SQL["see_in_order" if seen else "take_in_order"], (
+                now,
+                lanes,
+                _regex(self.patterns),
+                self.limit,
+                *left_out,
+            )
+        asked = (now, lanes, list(self.wanted), list(self.wanted.values()), *left_out)
+        if claimed:
+            return SQL["claim_by_name"], (*asked, claimed)
+        return SQL["see_by_name" if seen else "take_by_name"], asked
+
+
+def sort_of(request: TakeRequest) -> Sort:
+    """Return of which sort a request is."""
+    return Sort(request.mocked, request.priority, request.worker, request.accepts)
+
+
+def planned_looks(requests: Iterable[TakeRequest]) -> list[Look]:
+    """Return what is to be looked for, with the number of jobs that all requests may take.
+
+    Patterns may find jobs that another request of the unit takes before them, and look so far ahead.
+    """
+    names: dict[Sort, dict[str, int]] = {}
+    patterns: dict[tuple[Sort, Names], int] = {}
+    total = 0
+    for request in requests:
+        sort, limit = sort_of(request), request.limit
+        total += limit
+        if request.names.exact:
+            wanted = names.setdefault(sort, {})
+            for name in request.names.exact:
+                wanted[name] = wanted.get(name, 0) + limit
+        else:
+            patterns[sort, request.names] = patterns.get((sort, request.names), 0) + limit
+    looks = [Look(sort, wanted) for sort, wanted in names.items()]
+    if len(patterns) + len(looks) > 1:
+        patterns = dict.fromkeys(patterns, total)
+    return looks + [Look(sort, {}, asked, limit) for (sort, asked), limit in patterns.items()]
+
+
+def may_claim(looks: Sequence[Look]) -> bool:
+    """Tell whether what a look finds is as good as taken: by who asks for names, and has no runs."""
+    return len(looks) == 1 and looks[0].patterns is None and looks[0].sort.worker is None
+
+
+@lru_cache(maxsize=NAMES_KEPT_MAX)
+def lanes_open_to(sort: Sort) -> tuple[str, ...]:
+    """Return the lanes that a take looks into, as the column ``found`` has them."""
+    lanes = [OPEN_LANE, MOCK_LANE] if sort.mocked else [OPEN_LANE]
+    for now in (False, True):
+        for own in ("", *sort.accepts):
+            plain = str(Lane(now, own, ""))
+            lanes += [plain, f"{plain} lock".strip()]
+            if sort.worker:
+                lanes.append(str(Lane(now, own, "", sort.worker)))
+    return tuple(dict.fromkeys(lanes))
+
+
+@lru_cache(maxsize=NAMES_KEPT_MAX)
+def _regex(names: Names) -> str | None:
+    return None if names.everything else anchored_regex(names.patterns)

@@ -1,0 +1,86 @@
+"""Statements in one round trip: parameters of every type, and what is left after one that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.postgresql.pipeline import REPLACED, Statement, columns, encoded
+from bedrockjobs.store.postgresql.session import Session
+from tests.postgresql.cluster import CLUSTER, SCHEMA
+from tests.postgresql.conftest import Server
+
+Servers = Callable[[int], list[Server]]
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("", b""), ("ä\0", f"ä{REPLACED}".encode()), (-5, b"-5"), (True, b"t"), (False, b"f"), (None, None),
+        ([], b"{}"), ([1, 2], b"{1,2}"), ([None, 1], b"{NULL,1}"), ([True, False], b"{t,f}"),
+        (["a,b", ""], b'{"a,b",""}'), (['"\\'], b'{"\\"\\\\"}'), ([None, "x"], b'{NULL,"x"}'),
+    ],
+)  # fmt: skip
+def test_a_parameter_is_spelled_as_postgresql_reads_it(value: Any, found: bytes | None) -> None:
+    assert encoded(value) == found
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    """Return a connection that all examples share."""
+    CLUSTER.engine().close()
+    session = Session(CLUSTER.url, SCHEMA)
+    yield session
+    session.close()
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
+@given(texts=st.lists(TEXT), numbers=st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)), text=TEXT)
+def test_what_is_sent_comes_back(
+    session: Session, texts: list[str], numbers: list[int | None], text: str
+) -> None:
+    statement = "SELECT $1::text[], $2::bigint[], $3::text"
+    assert session.run([(statement, (texts, numbers, text))]) == [[(texts, numbers, text)]]
+
+
+def test_columns_are_those_of_the_rows() -> None:
+    assert columns([(1, "a"), (2, "b")]) == [[1, 2], ["a", "b"]]
+    assert columns([]) == []
+
+
+def test_after_a_failure_all_statements_can_be_sent_again(servers: Servers) -> None:
+    (one,) = servers(1)
+    session = one.store.session
+    some: list[Statement] = [
+        ("SELECT 1", ()),
+        ("SELECT $1::bigint", (7,)),
+        ("SELECT 3", ()),
+    ]
+    for _ in range(2):
+        with pytest.raises(StoreError, match="division by zero"):
+            session.run([some[0], ("SELECT 1 / $1::bigint", (0,)), *some[1:]])
+        with pytest.raises(StoreError, match="does not exist"):
+            session.run([some[1], ("SELECT 1 FROM nothing", ()), some[2]])
+        assert session.run(some) == [[(1,)], [(7,)], [(3,)]]
+
+
+def test_a_parameter_that_cannot_be_sent_leaves_the_connection_usable(servers: Servers) -> None:
+    (one,) = servers(1)
+    with pytest.raises(UnicodeEncodeError):
+        one.value("SELECT $1::text", "\ud800")
+    assert one.value("SELECT 1") == 1
+
+
+def test_more_is_sent_and_read_than_the_socket_holds(servers: Servers) -> None:
+    """Neither side may wait for the other to read."""
+    (one,) = servers(1)
+    large = "x" * 3_000_000
+    statements = [("SELECT $1::text", (large,))] * 4
+    assert one.store.session.run(statements) == [[(large,)]] * 4

@@ -1,0 +1,198 @@
+"""What the first round trip does ahead of the handlers: plain takes and ends; the rest of it is put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.engine.unit import perform
+from bedrockjobs.store.base import Plan
+from bedrockjobs.store.faults import StoreConflict
+from bedrockjobs.store.postgresql import unit as pg_unit
+from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
+from bedrockjobs.store.postgresql.opening import Opening
+from bedrockjobs.store.postgresql.statements import QUERIES
+from tests.postgresql.conftest import DEADLINE_S, Server, until_blocked
+
+Servers = Callable[[int], list[Server]]
+Beside = Callable[[Callable[[], Any]], "Future[Any]"]
+
+ROWS = "SELECT string_agg(jobs::text, ' ' ORDER BY jobID) FROM jobs"
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[Server], list[str]]:
+    """Return a function that lets a server list the names of the statements it sends from now on."""
+    names = {sql: name for name, sql in QUERIES.items()}
+
+    def listed(server: Server) -> list[str]:
+        found: list[str] = []
+        session, run, commit = server.store.session, server.store.session.run, server.store.session.commit
+
+        def noted(statements: Any) -> Any:
+            found.extend(names.get(sql, "?") for sql, _ in statements)
+            return run(statements)
+
+        def noted_commit(statements: Any) -> None:
+            found.extend(names.get(sql, "?") for sql, _ in statements)
+            commit(statements)
+
+        monkeypatch.setattr(session, "run", noted)
+        monkeypatch.setattr(session, "commit", noted_commit)
+        return found
+
+    return listed
+
+
+def test_plain_takes_and_ends_are_written_by_the_first_round_trip(servers: Servers, sent: Any) -> None:
+    (one,) = servers(1)
+    for _ in range(3):
+        one.do(c.CreateJob, name="a")
+    listed = sent(one)
+    one.do(c.GetJobs, name="a", numResults=2)
+    assert "claim_by_name" in listed
+    assert "claim_jobs" not in listed
+    del listed[:]
+    assert one.do(c.FinishJobs, jobs=[{"jobID": 1}, {"jobID": 2}])["results"][1]["code"] == 200
+    assert "end_jobs" in listed
+    assert not {"lock_jobs", "runs_ahead", "delete_jobs"} & set(listed)
+    assert one.value("SELECT count(*) FROM jobs") == 1
+
+
+def test_what_was_taken_ahead_and_by_nobody_is_put_back(servers: Servers) -> None:
+    (one,) = servers(1)
+    for _ in range(3):
+        one.do(c.CreateJob, name="a", data={"x": 1})
+    before = one.value(ROWS)
+    context = one.open(c.GetJobs(name="a", num_results=3))
+    watched = one.store.session.run([(ROWS, ())])[0][0][0]
+    assert watched.count("RUNNING") == 3
+    assert context.unit.job(2).state == "QUEUED"
+    one.commit()
+    assert one.value(ROWS) == before
+
+
+def test_what_was_taken_ahead_is_put_back_once_also_after_a_part(servers: Servers) -> None:
+    (one,) = servers(1)
+    for _ in range(2):
+        one.do(c.CreateJob, name="a")
+    commands = [
+        c.GetJobs(name="a", num_results=2),
+        c.CreateJobs.read({"jobs": [{"name": "b"}, {"name": "c", "parentJobID": 9}]}),
+        c.GetJob(name="a"),
+    ]
+    context = one.open(*commands)
+    outcomes = [perform(context, command) for command in commands[1:]]
+    assert [getattr(outcome, "code", 200) for outcome in outcomes] == [404, 200]
+    one.commit()
+    assert one.value("SELECT string_agg(state, ' ' ORDER BY jobID) FROM jobs") == "RUNNING QUEUED"
+
+
+def test_what_was_removed_ahead_and_by_nobody_is_put_back(servers: Servers) -> None:
+    (one,) = servers(1)
+    one.do(c.CreateJob, name="a", data={"x": 1})
+    one.do(c.GetJob, name="a")
+    before = one.value(ROWS)
+    context = one.open(c.FinishJob(job_id=1))
+    assert one.store.session.run([(ROWS, ())])[0][0][0] is None
+    assert context.unit.job(1).state == "RUNNING"
+    one.commit()
+    assert one.value(ROWS) == before
+
+
+def test_a_named_job_that_is_taken_ahead_is_written_as_it_is_in_the_end(servers: Servers) -> None:
+    (one,) = servers(1)
+    one.do(c.CreateJob, name="a")
+    one.opened(c.UpdateJob(job_id=1, data='{"by":1}'), c.GetJob(name="a"))
+    one.commit()
+    assert one.value("SELECT state || data FROM jobs") == 'RUNNING{"by":1}'
+    one.do(c.RetryJob, jobID=1)
+    one.open(c.UpdateJob(job_id=1, data="{}"), c.GetJob(name="a"))
+    one.commit()
+    assert one.value("SELECT state || data FROM jobs") == 'QUEUED{"by":1}'
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "left"),
+    [
+        (c.UpdateJob, {"jobID": 1, "data": {}, "repeat": "FINISHED, +1 HOUR"}, "QUEUED"),
+        (c.CreateJob, {"name": "child", "parentJobID": 1}, "PAUSED QUEUED"),
+    ],
+)
+def test_a_job_that_another_server_made_more_of_is_not_removed(
+    command: type[c.Command[Any]], given: dict[str, Any], left: str, servers: Servers
+) -> None:
+    one, other = servers(2)
+    one.do(c.CreateJob, name="a")
+    one.do(c.GetJob, name="a")
+    other.do(command, **given)
+    one.do(c.FinishJob, jobID=1)
+    assert one.value("SELECT string_agg(state, ' ' ORDER BY jobID) FROM jobs") == left
+
+
+def test_a_job_that_becomes_a_parent_meanwhile_is_not_removed(servers: Servers, beside: Beside) -> None:
+    one, other, watcher = servers(3)
+    one.do(c.CreateJob, name="a")
+    one.do(c.GetJob, name="a")
+    other.opened(c.CreateJob(name="child", parent_job_id=1))
+    finish = beside(lambda: one.do(c.FinishJob, jobID=1))
+    until_blocked(watcher)
+    other.commit()
+    finish.result(DEADLINE_S)
+    assert watcher.value("SELECT string_agg(state, ' ' ORDER BY jobID) FROM jobs") == "PAUSED QUEUED"
+
+
+def test_a_damaged_job_is_not_removed_before_it_is_looked_at(servers: Servers) -> None:
+    (one,) = servers(1)
+    one.do(c.CreateJob, name="a")
+    one.do(c.GetJob, name="a")
+    one.store.session.script("UPDATE jobs SET checksum = checksum + 1")
+    with pytest.raises(StoreConflict, match="damaged"):
+        one.open(c.FinishJob(job_id=1))
+    one.store.rollback()
+    one.do(c.FinishJob, jobID=1)  # again, in the way of all that is not known
+    assert one.value("SELECT count(*) FROM jobs") == 0
+
+
+def test_a_unit_that_removes_ahead_locks_nothing_else_by_job_id() -> None:
+    keys, plain = AdvisoryKeys("tested"), {1, 2}
+
+    def statements(*plans: Plan) -> set[str]:
+        names = {sql: name for name, sql in QUERIES.items()}
+        return {names[sql] for sql, _ in Opening(plans, "2027-01-01 00:00:00.000", keys, plain).statements()}
+
+    locking = {"lock_jobs", "lock_jobs_and_firsts"}
+    assert "end_jobs" in statements(Plan(ends=(1, 2)), Plan(new_jobs=1, keys=("k",)))
+    for other in (Plan(ends=(3,)), Plan(jobs=(1,)), Plan(names=("n",)), Plan(control=True)):
+        found = statements(Plan(ends=(1, 2)), other)
+        assert "end_jobs" not in found
+        assert locking & found
+
+
+def test_only_so_many_jobs_are_remembered_as_plain(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pg_unit.PLAIN_KEPT_MAX >= 10_000
+    monkeypatch.setattr(pg_unit, "PLAIN_KEPT_MAX", 2)
+    (one,) = servers(1)
+    for _ in range(5):
+        one.do(c.CreateJob, name="a")
+    one.do(c.GetJobs, name="a", numResults=5)
+    assert len(one.store.unit._plain) <= 2
+    for job_id in range(1, 6):
+        one.do(c.FinishJob, jobID=job_id)
+    assert one.value("SELECT count(*) FROM jobs") == 0
+
+
+def test_a_damaged_job_that_is_taken_ahead_is_set_aside_or_stays_as_it_was(servers: Servers) -> None:
+    (one,) = servers(1)
+    one.do(c.CreateJob, name="a", data={"x": 1})
+    one.store.session.script("UPDATE jobs SET checksum = checksum + 1")
+    before = one.value(ROWS)
+    one.open(c.GetJob(name="a"))
+    one.commit()
+    assert one.value(ROWS) == before
+    assert one.do(c.GetJob, name="a") == "404 No job found"
+    assert one.value("SELECT state || data FROM jobs") == 'FAILED{"damagedData":"{\\"x\\":1}"}'
