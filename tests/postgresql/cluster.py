@@ -131,7 +131,7 @@ class Node:
     def stop(self) -> None:
         """End it at once, and remove its files."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGINT)  # SIGTERM would wait for who is connected
+            self._process.send_signal(signal.SIGQUIT)  # others would wait: for who is connected, for the disk
             self._process.communicate(timeout=30)
             self._process = None
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -14,6 +14,7 @@ Direction = Literal["up", "down"]
 """``up``: what clients send. ``down``: what PostgreSQL answers."""
 
 READ_BYTES = 65_536
+LOOK_S = 0.01
 DONE_S = 10
 """Time in which the loop has done what it was asked."""
 
@@ -76,10 +77,11 @@ class Proxy:
         if self._server is not None:
             self._server.close()
             self._server = None
-        self._cut()
-        await asyncio.sleep(0)
-        mine = asyncio.current_task()
-        await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not mine))
+        mine = {asyncio.current_task()}
+        while others := asyncio.all_tasks() - mine:
+            self._cut()
+            await asyncio.wait(others, timeout=LOOK_S)
+        await asyncio.sleep(LOOK_S)  # until all of them are closed
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
