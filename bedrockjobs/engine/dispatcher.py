@@ -158,8 +158,7 @@ class Dispatcher:
 
     async def drain(self) -> None:
         """Refuse new commands, finish what is queued, answer the waiters, and end the thread."""
-        self._draining = True
-        self._batch.may_wait = False
+        self._draining, self._batch.may_wait = True, False
         self._absence.give_up()
         await self._until_idle()
         self._answer(self._waiting.everyone())

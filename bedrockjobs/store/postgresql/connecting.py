@@ -54,6 +54,8 @@ def _connect(url: str, schema: str, terms: Terms) -> tuple[PatientConnection, bo
             pooled = True
         else:
             pooled = not connection.execute(PLANS).fetchone()[0]  # type: ignore[index]
+            if pooled:
+                connection.close()
     if pooled:
         connection = _opened(url, **named)
     connection.answer_s = terms.answer_s

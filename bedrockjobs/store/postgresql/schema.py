@@ -26,6 +26,7 @@ _DISTRIBUTED = """SELECT logicalrelid::regclass::text FROM pg_dist_partition
 FOREIGN = {"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"}
 """What in the version tells of another database."""
 
+_NO_SCHEMA = "SELECT to_regnamespace($1) IS NULL"
 _LOCK = "SELECT pg_advisory_xact_lock($1::bigint)"
 
 
@@ -94,7 +95,8 @@ def ensure(session: Session, schema: str, keys: AdvisoryKeys) -> None:
     """Make the tables in the open transaction, unless they are there; nobody else can do so meanwhile."""
     session.run([(_LOCK, (keys.of("schema"),))])
     if not exists(session):
-        session.script(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+        if session.run([(_NO_SCHEMA, (f'"{schema}"',))])[0][0][0]:  # else it takes no right to make one
+            session.script(f'CREATE SCHEMA "{schema}"')
         session.script(Path(__file__).with_name("schema.postgresql.sql").read_text())
 
 

@@ -25,14 +25,14 @@ class StartFault(NamedTuple):
 
 
 _LET_IN = (
+    ("too many clients", "Raise max_connections, or let fewer servers connect.", UNAVAILABLE),
+    ("remaining connection slots", "Raise max_connections, or let fewer servers connect.", UNAVAILABLE),
+    ("too many connections", "Raise the connection limit of the role or the database.", UNAVAILABLE),
     ("password authentication failed", "Look at user and password.", CONFIG),
     ("no password supplied", "Give a password in the URL, in PGPASSWORD or in a password file.", CONFIG),
     ("pg_hba.conf", "Let an administrator allow this host, user and database in pg_hba.conf.", CONFIG),
     ('role "', "Make the role, or name another user in the URL.", CONFIG),
     ('database "', "Make it with CREATE DATABASE, or name another one in the URL.", CONFIG),
-    ("too many clients", "Raise max_connections, or let fewer servers connect.", UNAVAILABLE),
-    ("remaining connection slots", "Raise max_connections, or let fewer servers connect.", UNAVAILABLE),
-    ("too many connections", "Raise the connection limit of the role or the database.", UNAVAILABLE),
     ("session is read-only", "Only standbys answered: name the primary in the URL too.", UNAVAILABLE),
     ("starting up", "Try again in a moment.", UNAVAILABLE),
     ("shutting down", "Try again in a moment.", UNAVAILABLE),
