@@ -71,7 +71,6 @@ class Proxy:
         self._swallowed = frozenset()
         for writer in self._writers:
             writer.transport.abort()
-        self._writers.clear()
 
     async def _stop(self) -> None:
         if self._server is not None:
@@ -92,10 +91,16 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
-        self._writers |= {writer, far_writer}
-        await asyncio.gather(
-            self._forward(reader, far_writer, "up"), self._forward(far_reader, writer, "down")
-        )
+        ends = {writer, far_writer}
+        self._writers |= ends
+        try:
+            await asyncio.gather(
+                self._forward(reader, far_writer, "up"), self._forward(far_reader, writer, "down")
+            )
+        finally:
+            self._writers -= ends
+            for end in ends:
+                end.transport.abort()
 
     async def _forward(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction

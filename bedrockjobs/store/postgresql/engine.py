@@ -130,6 +130,7 @@ class PostgreSQLEngine:
             if not self._was_committed(error):
                 raise
             self.unit.committed()
+            self.unit.forget()
 
     def _was_committed(self, error: StoreAway) -> bool:
         """Find out whether the commit was done whose answer did not come; raises OutcomeUnknown.

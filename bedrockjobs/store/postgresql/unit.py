@@ -135,14 +135,12 @@ class PostgreSQLUnit:
     def commit(self, before_events: Statement, last: Statement) -> None:
         """Write the difference and commit; raises StoreError."""
         self._transaction.commit(before_events, last)
-        self._job_ids.committed()
-        self._run_ids.committed()
+        self.committed()
 
     def committed(self) -> None:
-        """Note that a commit is done whose answer was lost."""
+        """Note that the commit is done: the numbers that were used stay used."""
         self._job_ids.committed()
         self._run_ids.committed()
-        self.forget()
 
     def savepoint(self) -> Mark:
         """Begin a part that can be undone by itself; return its mark."""
