@@ -299,21 +299,64 @@ INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET va
 -- Note the regular expression of a pause.
 UPDATE pauses SET regex = $2 WHERE pattern = $1;
 
--- name: open_session
--- Begin to note which units were committed.
-INSERT INTO sessions (session, unit) VALUES ($1, 0);
-
 -- name: note_unit
--- Note the number of the unit that is being committed.
-UPDATE sessions SET unit = $2 WHERE session = $1;
+-- Note the number of the unit that is being committed, and its moment.
+INSERT INTO sessions (session, unit, at) VALUES ($1, $2, $3)
+    ON CONFLICT (session) DO UPDATE SET unit = excluded.unit, at = excluded.at;
 
--- name: committed_unit
--- The number of the last unit that was committed; waits for one that is on its way.
-SELECT unit FROM sessions WHERE session = $1 FOR UPDATE;
+-- name: ask_for_unit
+-- Whether unit $2 was committed; if not, it never will be: $2 + 1 stands in its place. Waits for one that has noted its
+-- number already. As it writes, its own commit waits for the synchronous standby, which then has that unit too.
+INSERT INTO sessions (session, unit, at, fence) VALUES ($1, $2::bigint + 1, '', $2::bigint)
+    ON CONFLICT (session) DO UPDATE SET
+        unit = CASE WHEN sessions.unit = $2::bigint THEN sessions.unit ELSE $2::bigint + 1 END,
+        fence = CASE WHEN sessions.unit = $2::bigint THEN sessions.fence ELSE $2::bigint END
+    RETURNING unit = $2::bigint;
 
 -- name: close_session
--- Forget the session.
-DELETE FROM sessions WHERE session = $1;
+-- Forget the session, and those of servers that were killed long ago.
+DELETE FROM sessions WHERE session = $1 OR at < $2;
+
+-- name: where
+-- Which database this is, and what it promises: whether it can only be read, its number and its timeline, whether it
+-- syncs, what a commit waits for, and whether this role sees the standbys.
+SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on',
+    (SELECT system_identifier FROM pg_control_system()),
+    CASE WHEN pg_is_in_recovery() THEN 0
+        ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END,
+    current_setting('fsync'), current_setting('synchronous_commit'),
+    pg_has_role(current_user, 'pg_read_all_stats', 'USAGE');
+
+-- name: standby
+-- Whether commits wait for a synchronous standby that is there.
+SELECT current_setting('synchronous_standby_names') <> ''
+    AND EXISTS (SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state IN ('sync', 'quorum'));
+
+-- name: control
+-- Where servers have last found this database, when the last unit of any of them was, and the last outage.
+SELECT system, timeline, (SELECT max(at) FROM sessions), outageSince, outageUntil FROM control;
+
+-- name: control_locked
+-- The same, for who is going to change it.
+SELECT system, timeline, (SELECT max(at) FROM sessions), outageSince, outageUntil FROM control FOR UPDATE;
+
+-- name: raise_numbers
+-- Leave out some numbers of jobs, runs and events.
+SELECT setval('jobIDs', nextval('jobIDs') + $1::bigint), setval('runIDs', nextval('runIDs') + $1::bigint),
+    setval(event, nextval(event) + $1::bigint)
+FROM CAST(pg_get_serial_sequence('events', 'seq') AS regclass) AS event;
+
+-- name: raise_far
+-- Let all servers read pauses, drains and the crash list anew, whatever they have counted.
+UPDATE control SET epoch = epoch + $1::bigint;
+
+-- name: note_place
+-- Note where the database is.
+UPDATE control SET system = $1, timeline = $2;
+
+-- name: note_outage
+-- Note a stretch of time in which no server could reach it.
+UPDATE control SET outageSince = $1, outageUntil = $2;
 
 -- name: watch
 -- Be the one server that does what time asks for, if none is; when one last did so, and when none was there.

@@ -134,6 +134,10 @@ class PostgreSQLUnit:
     def commit(self, before_events: Statement, last: Statement) -> None:
         """Write the difference and commit; raises StoreError."""
         self._transaction.commit(before_events, last)
+        self.committed()
+
+    def committed(self) -> None:
+        """Note that the commit is done: the numbers that were used stay used."""
         self._job_ids.committed()
         self._run_ids.committed()
 
