@@ -351,6 +351,12 @@ LOCK_WAIT_S_MAX = 2
 UNIT_IDLE_S_MAX = 5
 """Time that PostgreSQL leaves a unit open of which it hears nothing: a stopped server must not keep rows."""
 
+WALKED_MAX = 1_000
+"""Jobs of a class that a take by patterns walks on PostgreSQL before it asks names: half a millisecond."""
+
+WALKED_EACH = 100
+"""The same for each job that is wanted, where that is more: to ask 10,000 names takes a tenth of a second."""
+
 LOOKS_AGAIN_MAX = 10
 """How often a take is done again that other servers passed over: of 50,000, two tries left one or none."""
 
