@@ -196,7 +196,7 @@ def fill(url: str, rows: int) -> None:
 
 
 def backlog(directory: Path, rows: int) -> list[tuple[str, str, str, str]]:
-    """Return what is asked for at a large backlog, how often in a unit, and how many ms that is: p50 and p99."""
+    """Return what is asked for at a large backlog, how often in a unit, and the ms that it takes: p50 and p99."""
     lines = []
     with PostgresServer(directory) as server:
         engine = PostgreSQLEngine(server.url)
@@ -284,7 +284,7 @@ def main() -> None:
         found["pgqueuer, drain"] = pgqueuer(directory, options.seconds, 1)
     text = f"{before}; {options.rounds} rounds of {options.seconds:g} s.\n\n" + report(found)
     if not options.quick:
-        text += f"\n\n### Units of takes with their commit, {options.rows:,} queued jobs of {NAMES:,} names\n\n"
+        text += f"\n\n### Units of takes with their commit; {options.rows:,} jobs of {NAMES:,} names\n\n"
         text += table(TAKES_HEAD, backlog(directory, options.rows))
     print(text)
     if not options.quick:
