@@ -172,7 +172,7 @@ class Service:
             "state": "draining" if self.draining else "serving",
             "durability": self.settings.durability,
             "compatibility": self.settings.compatibility,
-            "database": self.settings.database,
+            "database": self.settings.shown_database,
             "pid": os.getpid(),
             "started": self._started,
             "now": stamp(self.clock.now()),

@@ -51,6 +51,34 @@ class SystemClock:
         return time.time() - time.monotonic()
 
 
+class AlignedClock(SystemClock):
+    """A clock that follows one elsewhere: the date is that one's, the seconds are the machine's own.
+
+    Servers of one database so agree on the date, whatever their machines say.
+    """
+
+    def __init__(self) -> None:
+        """Begin with the machine's date."""
+        self._ahead_s = super().ahead_s()
+
+    def now(self) -> datetime:
+        """Return the present moment of the clock that is followed, in UTC."""
+        return datetime.fromtimestamp(time.monotonic() + self._ahead_s, UTC)
+
+    def ahead_s(self) -> float:
+        """Return how far that date is ahead of the machine's monotonic seconds."""
+        return self._ahead_s
+
+    def align(self, moment: datetime, asked: float, answered: float) -> None:
+        """Follow a clock that showed ``moment`` at some time between two of ``monotonic``.
+
+        What is no further off than that could be by chance leaves the clock as it is.
+        """
+        ahead_s = moment.timestamp() - (asked + answered) / 2
+        if abs(ahead_s - self._ahead_s) > (answered - asked) / 2:
+            self._ahead_s = ahead_s
+
+
 class ManualClock:
     """A clock that stands still until a test moves it."""
 

@@ -362,3 +362,21 @@ LOOKS_AGAIN_MAX = 10
 
 TAKEN_AT_ONCE = 8
 """Jobs that a take on PostgreSQL locks which no plan foresaw: each look costs a round trip."""
+
+SERVER_GONE_S = 10
+"""Time after which a server that other servers hear nothing of counts as gone."""
+
+EXCHANGE_EVERY_S = 1.0
+"""Time between two exchanges of servers about who is there; a stop of a run is heard of sooner, by a hint."""
+
+HINTS_GATHERED_S = 0.002
+"""Time in which hints to other servers are gathered: one each for many commits costs more than it brings."""
+
+WATCH_EVERY_S = 0.5
+"""Time between two looks of a server at what time asks for, where others may have written it."""
+
+WATCHED_EVERY_S = 2.0
+"""Time between two notes that some server does look."""
+
+AWAY_S = 5.0
+"""Time without such a note after which no server worked: leases begin anew, and ticks count as missed."""

@@ -5,6 +5,9 @@ It is set by an option of ``bedrockjobs serve`` or by an environment variable ``
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +19,10 @@ from bedrockjobs.base.config import DEFAULT_PORT
 Durability = Literal["full", "relaxed"]
 Compatibility = Literal["document", "current"]
 LogFormat = Literal["text", "json"]
+
+
+def _hidden(found: re.Match[str]) -> str:
+    return "***" if found[1] is None else f"{found[1]}:***@"
 
 
 class Settings(BaseSettings):
@@ -41,7 +48,27 @@ class Settings(BaseSettings):
         pattern=r"^[A-Za-z0-9.:\[\], -]*$",
         description="Names under which browsers reach the server through a proxy, a comma list of hosts.",
     )
-    database: str = Field("jobs.db", description="SQLite file, as a path or as sqlite:///path.")
+    database: str = Field(
+        "jobs.db",
+        description="SQLite file, as a path or as sqlite:///path; or a PostgreSQL database that any number of"
+        " servers may share, as postgresql://host/name.",
+    )
+    database_schema: str = Field(
+        "bedrockjobs",
+        pattern=r"^[a-z_][a-z0-9_]{0,62}$",
+        description="Schema of the tables in a PostgreSQL database, which is made where there is none.",
+    )
+    database_direct: str = Field(
+        "",
+        description="URL of the same PostgreSQL database without a pooler between, for what servers tell each"
+        " other; a pooler in transaction mode passes none of it on. The database's own if empty.",
+    )
+    server_name: str = Field(
+        "%h-%p",
+        pattern=r"^[A-Za-z0-9._%@:-]{1,100}$",
+        description="Name of the server among those that share a PostgreSQL database: %h is the host's name,"
+        " %p the number of the process.",
+    )
     durability: Durability = Field(
         "full",
         description="full: every acknowledged command is on disk. relaxed: a power cut may lose all since the"
@@ -142,15 +169,27 @@ class Settings(BaseSettings):
         5.0, gt=0, description="Time the writer waits for another process's lock, also at its start."
     )
 
+    def resolved_server_name(self) -> str:
+        """Return the name of the server in this process on this host."""
+        return self.server_name.replace("%h", socket.gethostname()).replace("%p", str(os.getpid()))
+
+    @property
+    def shown_database(self) -> str:
+        """Return the database as it may be shown: without a password."""
+        if not self.on_postgresql:
+            return self.database
+        return re.sub(r"(?<=://)([^/?:@]*):[^?]*@|(?<=password=)[^&]*", _hidden, self.database)
+
+    @property
+    def on_postgresql(self) -> bool:
+        """Tell whether the database is PostgreSQL's, and not a file."""
+        return self.database.startswith(("postgresql://", "postgres://"))
+
     def database_path(self) -> Path:
         """Return the database as a file path; raises ValueError for a URL of another kind."""
         text = self.database
         if text.startswith("sqlite:///"):
             text = text.removeprefix("sqlite:///")
-        elif text.startswith(("postgresql://", "postgres://")):
-            raise ValueError(
-                "database: PostgreSQL is not served yet, only its writing half is there; use a path"
-            )
         elif "://" in text:
             raise ValueError(f"database: expected a path or sqlite:///path, got {text!r}")
         if not text:

@@ -20,10 +20,12 @@ from bedrockjobs.cli import (
     explain,
     import_,
     job,
+    move,
     query,
     run,
     schedule,
     serve,
+    server,
     top,
     worker,
 )
@@ -95,8 +97,8 @@ for _command in (details.show, *holding.COMMANDS):
     schedule.schedule.add_command(_command)
 
 for _command in (
-    serve.serve, job.job, schedule.schedule, run.run, worker.worker, top.top, events.events, apply.apply,
-    import_.import_, query.query, call.call, query.ping, query.status, database.backup, database.migrate,
-    doctor.doctor,
+    serve.serve, job.job, schedule.schedule, run.run, worker.worker, server.server, top.top, events.events,
+    apply.apply, import_.import_, query.query, call.call, query.ping, query.status, database.backup,
+    database.migrate, move.move, doctor.doctor,
 ):  # fmt: skip
     main.add_command(_command)

@@ -1,4 +1,4 @@
-"""``bedrockjobs backup`` and ``migrate``: the only commands that open the database file itself."""
+"""``bedrockjobs backup`` and ``migrate``: commands that open the database itself, as ``move`` does."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.output import write_one
-from bedrockjobs.cli.serve import settings_from
-from bedrockjobs.cli.session import FAILED, REFUSED, Failure, Session, answers, pass_session
+from bedrockjobs.cli.places import database_named, file_named, is_url, schema_option
+from bedrockjobs.cli.serve import variable_name
+from bedrockjobs.cli.session import FAILED, REFUSED, UNAVAILABLE, Failure, Session, answers, pass_session
 from bedrockjobs.store import schema
-from bedrockjobs.store.backup import CopyError, Progress, copy_database
+from bedrockjobs.store.backup import Copy, CopyError, Progress, copy_database
 from bedrockjobs.store.bedrock_import import Findings, examine, import_jobs, open_for_writing
+from bedrockjobs.store.faults import StoreBusy, StoreError
+from bedrockjobs.store.inspector import BadRows
 from bedrockjobs.store.lock import DatabaseLock, Lost, Owned
+from bedrockjobs.store.moved import BadName, MoveError
 from bedrockjobs.store.plain_file import PlantedFile
+
+if TYPE_CHECKING:
+    from bedrockjobs.store.postgresql.moving import Database
 
 COMPLAINTS_SHOWN_MAX = 50
 """Bad rows that are listed one by one; the rest is counted."""
@@ -32,12 +40,20 @@ _database_option = click.option(
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Context what can go wrong with a file into a sentence and an exit status."""
+def told() -> Iterator[None]:
+    """Context what can go wrong with a database into a sentence and an exit status."""
     try:
         yield
-    except (CopyError, Owned, Lost, PlantedFile, schema.SchemaError) as error:
+    except BadName as error:
+        raise click.UsageError(str(error)) from None
+    except (CopyError, MoveError, Owned, Lost, PlantedFile, schema.SchemaError) as error:
+        for complaint in error.complaints if isinstance(error, BadRows) else ():
+            click.echo(complaint, err=True)
         raise Failure(str(error), REFUSED) from None
+    except StoreBusy as error:
+        raise Failure(f"PostgreSQL: {error}", UNAVAILABLE) from None
+    except StoreError as error:
+        raise Failure(f"PostgreSQL: {error}; nothing was done", FAILED) from None
     except sqlite3.Error as error:
         raise Failure(f"SQLite: {error}", FAILED) from None
     except OSError as error:
@@ -45,19 +61,19 @@ def _told() -> Iterator[None]:
 
 
 @contextmanager
-def _owned(database: Path) -> Iterator[None]:
+def owned(database: Path, command: str = "migrate") -> Iterator[None]:
     """Own the database as a server does, so that none uses it meanwhile; raises what `acquire` raises."""
     lock = DatabaseLock(database.resolve())
     lock.acquire()
     try:
-        lock.describe(f"bedrockjobs migrate with pid {os.getpid()}")
+        lock.describe(f"bedrockjobs {command} with pid {os.getpid()}")
         yield
     finally:
         lock.release()
 
 
 @contextmanager
-def _progress(label: str) -> Iterator[Progress | None]:
+def progress_bar(label: str) -> Iterator[Progress | None]:
     """Show a bar on stderr while work is done, on a terminal only."""
     if not sys.stderr.isatty():
         yield None
@@ -84,23 +100,37 @@ def size_text(size: int) -> str:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @_database_option
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@schema_option
 @answers
 @pass_session
-def backup(session: Session, file: Path, database: str | None, force: bool) -> None:
+def backup(session: Session, file: Path, database: str | None, force: bool, schema: str) -> None:
     """Copy the database to FILE while the server goes on.
 
-    FILE is one snapshot, checked, readable by its owner only, and there when it is whole. To restore it,
-    stop the server, remove the database with its -wal and -shm files, and put FILE in its place.
+    FILE is a SQLite file, also of a database postgresql://...: one snapshot, checked, readable by its owner
+    only, and there when it is whole. To restore it, stop the server, remove the database with its -wal and
+    -shm files, and put FILE in its place; `bedrockjobs move` takes it back to PostgreSQL.
     """
-    source = settings_from({"database": database}).database_path()
+    named = database or os.environ.get(variable_name("database"), "")
     give_way()
-    with _told(), _progress(f"Copying {source}") as progress:
-        copy = copy_database(source, file, overwrite=force, progress=progress)
+    with told():
+        if is_url(named):
+            copy = _copy_of(database_named(named, schema), file, force)
+        else:
+            source = file_named(database)
+            with progress_bar(f"Copying {source}") as progress:
+                copy = copy_database(source, file, overwrite=force, progress=progress)
     write_one(
         {"file": str(file), "bytes": copy.size, "jobs": copy.jobs},
         session.form,
         f"Wrote {file}: {size_text(copy.size)}, {copy.jobs} jobs.",
     )
+
+
+def _copy_of(source: Database, file: Path, force: bool) -> Copy:
+    from bedrockjobs.store.postgresql.moving import copy_to_file  # it needs the driver
+
+    with progress_bar(f"Copying {source.place}") as progress:
+        return copy_to_file(source, file, overwrite=force, progress=progress)
 
 
 @click.command()
@@ -121,8 +151,8 @@ def migrate(session: Session, database: str | None, old: Path | None, skip_bad: 
     """
     if skip_bad and old is None:
         raise click.UsageError("--skip-bad has a meaning with --from-bedrock only")
-    path = settings_from({"database": database}).database_path()
-    with _told():
+    path = file_named(database)
+    with told():
         if old is None:
             _migrate(session, path)
         else:
@@ -132,7 +162,7 @@ def migrate(session: Session, database: str | None, old: Path | None, skip_bad: 
 def _migrate(session: Session, path: Path) -> None:
     if not path.is_file():
         raise CopyError(f"there is no database {path}; `bedrockjobs serve` makes one")
-    with _owned(path), closing(open_for_writing(path)) as connection:
+    with owned(path), closing(open_for_writing(path)) as connection:
         before, after, told = schema.apply(connection)
     did = f"{path} is at schema version {after} already." if before == after else (
         " ".join((f"Brought {path} from schema version {before} to {after}.", *told))
@@ -147,7 +177,7 @@ def _import(session: Session, old: Path, path: Path, skip_bad: bool) -> None:
         raise CopyError(
             f"{len(findings.bad)} rows cannot be imported; mend them, or leave them out by --skip-bad"
         )
-    with _owned(path):
+    with owned(path):
         count = import_jobs(old, path, findings)
     if findings.running:
         click.echo(

@@ -90,7 +90,9 @@ def ask(session: Session) -> Server | Finding:
 def check_server(session: Session, server: Server) -> Iterator[Finding]:
     """Tell which server it is."""
     status = server.status
-    words = f"{status['version']} at {session.server}, {status['state']}, durability {status['durability']}"
+    words = (
+        f"{status['version']} at {session.answering}, {status['state']}, durability {status['durability']}"
+    )
     if status["state"] != "serving":
         yield Finding("warn", "server", words, "it stops: wait, and start it again")
     else:

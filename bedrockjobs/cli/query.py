@@ -55,8 +55,8 @@ def ping(session: Session) -> None:
     session.tries = 1  # whoever asks for a sign of life wants to know about this moment
     session.ask(Ping())
     took_ms = round((clock.monotonic() - begun) * 1000, 1)
-    sentence = f"{session.server} answered in {took_ms} ms."
-    write_one({"server": session.server, "ms": took_ms}, session.form, sentence)
+    sentence = f"{session.answering} answered in {took_ms} ms."
+    write_one({"server": session.answering, "ms": took_ms}, session.form, sentence)
 
 
 @click.command()

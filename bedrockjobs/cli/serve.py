@@ -79,7 +79,8 @@ def settings_from(given: dict[str, Any]) -> Settings:
     values = {field: _seconds(field, value) for field, value in given.items() if value is not None}
     try:
         settings = Settings(**values)
-        settings.database_path()
+        if not settings.on_postgresql:
+            settings.database_path()
     except ValidationError as error:
         raise click.UsageError("\n".join(_complaint(fault, values) for fault in error.errors())) from None
     except ValueError as error:

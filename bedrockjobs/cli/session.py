@@ -82,6 +82,12 @@ class Session:
         except OSError as error:
             raise Failure(error.strerror or str(error) or type(error).__name__, UNAVAILABLE) from None
 
+    @property
+    def answering(self) -> str:
+        """Return what was given as the server; of several, once one has answered, the one that did."""
+        several = "," in self.server
+        return str(self._client.server) if several and self._client is not None else self.server
+
     def record(self, command: Command[Any]) -> dict[str, RawJSON]:
         """Send a command and return its reply as a record, spelled as the server sent it."""
         return record_of(self.ask(command))
@@ -150,8 +156,9 @@ def _form_option(**attributes: Any) -> Callable[[F], F]:
 
 def _server_option(**attributes: Any) -> Callable[[F], F]:
     return click.option(
-        "-s", "--server", metavar="ADDRESS", expose_value=False, callback=_set_server,
-        help=f"Server to talk to: host:port or unix:/path; {DEFAULT_SERVER} if left out.", **attributes,
+        "-s", "--server", metavar="ADDRESS[,...]", expose_value=False, callback=_set_server,
+        help="Server to talk to: host:port or unix:/path, or several: the next one is used where one does"
+        f" not answer. {DEFAULT_SERVER} if left out.", **attributes,
     )  # fmt: skip
 
 

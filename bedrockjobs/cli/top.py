@@ -59,7 +59,7 @@ class Observer:
         now = text_of(status, "now")
         runs = records_in(session.record(built(ListRuns, {"status": "running", "limit": RUNS_SHOWN}))["runs"])
         picture = Picture(
-            server=session.server,
+            server=session.answering,
             status=status,
             now=now,
             overview=self._picture.overview,

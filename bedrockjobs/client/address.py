@@ -52,16 +52,25 @@ AnyAddress = Address | UnixAddress
 def addresses_of(server: str | Sequence[str] | None = None) -> tuple[AnyAddress, ...]:
     """Return the addresses that a text (one, or a comma list) or a sequence of texts names.
 
-    None stands for the variable ``BEDROCKJOBS_SERVER``, or the default address where that is not set.
-    Raises ValueError, which names the text and what was expected.
+    None stands for the variable ``BEDROCKJOBS_SERVER``, or the default address where that is not set. The
+    order is kept, and what is named twice counts once. Raises ValueError, which names each part that is no
+    address and what was expected.
     """
     if server is None:
         server = os.environ.get(SERVER_VARIABLE) or f"127.0.0.1:{DEFAULT_PORT}"
     texts = [server] if isinstance(server, str) else list(server)
-    found = tuple(_address(part) for text in texts for part in text.split(","))
-    if not found:
+    found: dict[AnyAddress, None] = {}
+    bad: dict[str, None] = {}
+    for part in (part for text in texts for part in text.split(",")):
+        try:
+            found[_address(part)] = None
+        except ValueError as error:
+            bad[str(error)] = None
+    if not found and not bad:
         raise ValueError(f"server: {EXPECTED}, got nothing")
-    return found
+    if bad:
+        raise ValueError(f"server: {'; '.join(bad)}")
+    return tuple(found)
 
 
 def _address(text: str) -> AnyAddress:
@@ -70,19 +79,19 @@ def _address(text: str) -> AnyAddress:
         return _unix_address(text)
     found = _ADDRESS.fullmatch(text)
     if found is None:
-        raise ValueError(f"server: {EXPECTED}, got {text!r}")
+        raise ValueError(f"{EXPECTED}, got {text!r}")
     if (found["scheme"] or "http").lower() != "http":
-        raise ValueError(f"server: {EXPECTED} (the server speaks no TLS), got {text!r}")
+        raise ValueError(f"{EXPECTED} (the server speaks no TLS), got {text!r}")
     port = int(found["port"] or DEFAULT_PORT)
     if not 1 <= port <= 65_535:
-        raise ValueError(f"server: expected a port from 1 to 65535, got {text!r}")
+        raise ValueError(f"expected a port from 1 to 65535, got {text!r}")
     return Address(found["bracketed"] or found["host"] or found["bare"], port)
 
 
 def _unix_address(text: str) -> UnixAddress:
     path = "/" + text.partition(":")[2].lstrip("/")  # unix:///path is spelled so elsewhere
     if path.endswith("/") or "\0" in path:
-        raise ValueError(f"server: {EXPECTED}, got {text!r}")
+        raise ValueError(f"{EXPECTED}, got {text!r}")
     if len(os.fsencode(path)) > UNIX_PATH_BYTES_MAX:
-        raise ValueError(f"server: expected a path of at most {UNIX_PATH_BYTES_MAX} bytes, got {text!r}")
+        raise ValueError(f"expected a path of at most {UNIX_PATH_BYTES_MAX} bytes, got {text!r}")
     return UnixAddress(path)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
+from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client.address import AnyAddress, UnixAddress
 from bedrockjobs.client.base import CONNECT_S, BaseClient
 from bedrockjobs.client.exchange import (
@@ -17,7 +19,7 @@ from bedrockjobs.client.exchange import (
     answer_s,
     request_bytes,
 )
-from bedrockjobs.client.tries import NOT_DONE
+from bedrockjobs.client.tries import LOOK_S
 from bedrockjobs.commands import Command, Ping, Reply
 
 HURRY_S = 5.0
@@ -128,12 +130,13 @@ class AsyncClient(BaseClient[_Connection]):
         """Send a command and return the answer as it came; otherwise as ``call``."""
         request = request_bytes(command)
         tries = self._tries(command)
+        await self._look_back()
         while True:
             address = self._route.current
             try:
                 return await self._exchange_once(command, request, address, hurry)
-            except (ConnectionError, *NOT_DONE) as error:
-                pause = tries.pause_after(error, address)
+            except (ConnectionError, CommandError) as error:
+                pause = self._pause_after(tries, error, address)
             await asyncio.sleep(pause)
 
     async def close(self) -> None:
@@ -161,6 +164,23 @@ class AsyncClient(BaseClient[_Connection]):
             self._pool.give_back(connection, reusable=reusable)
         answer.check()
         return answer
+
+    async def _look_back(self) -> None:
+        """Use the first server again if it is time to look and it answers; nothing else is sent to see it."""
+        first = self._route.to_look_at(self._clock.monotonic())
+        if first is None:
+            return
+        with suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(LOOK_S):
+                connection = await self._connected(first)
+                good = False
+                try:
+                    answer = await connection.exchange(Ping(), request_bytes(Ping()), None)
+                    good = answer.code == 200 and not answer.closing
+                finally:
+                    self._pool.give_back(connection, reusable=good)
+                if good:
+                    self._route.come_back()
 
     async def _connected(self, address: AnyAddress) -> _Connection:
         loop, made = asyncio.get_running_loop(), _Connection(address, self._answer_bytes_max)

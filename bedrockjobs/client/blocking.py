@@ -10,6 +10,7 @@ import socket
 from typing import Any, Self, TypeVar
 
 from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client.address import AnyAddress, UnixAddress
 from bedrockjobs.client.base import CONNECT_S, BaseClient
 from bedrockjobs.client.exchange import (
@@ -22,8 +23,8 @@ from bedrockjobs.client.exchange import (
     answer_s,
     request_bytes,
 )
-from bedrockjobs.client.tries import NOT_DONE
-from bedrockjobs.commands import Command, Reply
+from bedrockjobs.client.tries import LOOK_S
+from bedrockjobs.commands import Command, Ping, Reply
 
 READ_BYTES = 262_144
 """Size of one read: a whole answer of usual size at once."""
@@ -36,11 +37,11 @@ _CLOCK = SystemClock()
 class _Connection:
     """One connection, used by one call at a time."""
 
-    def __init__(self, address: AnyAddress) -> None:
-        """Connect; raises ServerUnreachable."""
+    def __init__(self, address: AnyAddress, limit_s: float) -> None:
+        """Connect within ``limit_s``; raises ServerUnreachable."""
         self.address = address
         try:
-            self._socket = _connected(address)
+            self._socket = _connected(address, limit_s)
         except (OSError, UnicodeError) as error:
             raise ServerUnreachable(f"cannot connect to {address}: {error}") from error
 
@@ -51,9 +52,11 @@ class _Connection:
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
 
-    def exchange(self, command: Command[Any], request: bytes, bytes_max: int) -> Answer:
-        """Send a request and return its answer; raises ConnectionLost."""
-        limit_s = answer_s(command)
+    def exchange(
+        self, command: Command[Any], request: bytes, bytes_max: int, limit_s: float | None = None
+    ) -> Answer:
+        """Send a request and return its answer, within ``limit_s`` if given; raises ConnectionLost."""
+        limit_s = answer_s(command) if limit_s is None else limit_s
         deadline = _CLOCK.monotonic() + limit_s
         reader = AnswerReader(bytes_max)
         answer: Answer | None = None
@@ -86,14 +89,14 @@ class _Connection:
         self._socket.close()
 
 
-def _connected(address: AnyAddress) -> socket.socket:
+def _connected(address: AnyAddress, limit_s: float) -> socket.socket:
     if not isinstance(address, UnixAddress):
-        made = socket.create_connection(address, timeout=CONNECT_S)
+        made = socket.create_connection(address, timeout=limit_s)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        made.settimeout(CONNECT_S)
+        made.settimeout(limit_s)
         made.connect(address.path)
     except BaseException:
         made.close()
@@ -122,12 +125,13 @@ class Client(BaseClient[_Connection]):
         """Send a command and return the answer as it came; raises as ``call`` does."""
         request = request_bytes(command)
         tries = self._tries(command)
+        self._look_back()
         while True:
             address = self._route.current
             try:
                 return self._exchange_once(command, request, address)
-            except (ConnectionError, *NOT_DONE) as error:
-                pause = tries.pause_after(error, address)
+            except (ConnectionError, CommandError) as error:
+                pause = self._pause_after(tries, error, address)
             self._pool.closed.wait(pause)
 
     def close(self) -> None:
@@ -143,7 +147,7 @@ class Client(BaseClient[_Connection]):
         self.close()
 
     def _exchange_once(self, command: Command[Any], request: bytes, address: AnyAddress) -> Answer:
-        connection = self._pool.take(address) or _Connection(address)
+        connection = self._pool.take(address) or _Connection(address, CONNECT_S)
         reusable = False
         try:
             answer = connection.exchange(command, request, self._answer_bytes_max)
@@ -152,3 +156,23 @@ class Client(BaseClient[_Connection]):
             self._pool.give_back(connection, reusable=reusable)
         answer.check()
         return answer
+
+    def _look_back(self) -> None:
+        """Use the first server again if it is time to look and it answers; nothing else is sent to see it."""
+        first = self._route.to_look_at(self._clock.monotonic())
+        if first is None:
+            return
+        try:
+            connection = _Connection(first, LOOK_S)
+        except ServerUnreachable:
+            return
+        good = False
+        try:
+            answer = connection.exchange(Ping(), request_bytes(Ping()), self._answer_bytes_max, LOOK_S)
+            good = answer.code == 200 and not answer.closing
+        except ConnectionLost:
+            pass
+        finally:
+            self._pool.give_back(connection, reusable=good)
+        if good:
+            self._route.come_back()

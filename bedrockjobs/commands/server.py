@@ -54,6 +54,40 @@ class Status(Command[StatusReply]):
     )  # fmt: skip
 
 
+class ServerReply(Reply):
+    """One server."""
+
+    name: str
+    address: str
+    started: str
+    pulse: str
+    version: str
+
+
+class ServersReply(Reply):
+    """The live servers of the database, by name."""
+
+    servers: list[ServerReply]
+
+
+class ListServers(Command[ServersReply]):
+    """List the servers that are alive and share the database: one where it is a file."""
+
+    group = "server"
+    where = "at once"
+    example = Example(
+        {},
+        {
+            "servers": [
+                {
+                    "name": "box-4711", "address": "127.0.0.1:4000", "started": "2026-11-21 03:00:00.000",
+                    "pulse": "2026-11-21 03:29:56.000", "version": "1.0.0",
+                }
+            ]
+        },
+    )  # fmt: skip
+
+
 class HelpReply(Reply):
     """Each command with its sentence."""
 

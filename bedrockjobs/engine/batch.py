@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
-from bedrockjobs.engine.events import DrainsChanged, Listeners
+from bedrockjobs.engine.events import DrainsChanged, LeftReady, Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.failing import set_aside
@@ -27,8 +28,13 @@ from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import Engine, Unit
 from bedrockjobs.store.faults import RowDamaged, StoreError
+from bedrockjobs.store.sharing import SharedUnit
 
 log = logging.getLogger(__name__)
+
+POLLED_AT_ONCE = 16
+"""Groups of waiters for which a server looks by itself, each half second: what another server made ready may
+have gone unheard. Each look costs a round trip; hints bring what is not unheard."""
 
 SERVED_AT_ONCE_MAX = 200
 """Waiters that one transaction serves because time has passed: the loop must not stand still for long."""
@@ -95,9 +101,11 @@ class Batch:
         work = Work(context, careful=careful)
         if open_unit.read_anew:
             context.emit(DrainsChanged(open_unit.records.drains()))
+        waiting = self._waiting
         if maintenance.due():
             maintenance.act(context, work.done)
-        waiting = self._waiting
+            if self._engine.shared:
+                waiting.note_some_due(POLLED_AT_ONCE)
         if waiting.count:
             self._serve_ready(work)
         outcomes, special, size = work.outcomes, careful or self._engine.tight, 0
@@ -134,6 +142,8 @@ class Batch:
             open_unit.must_wake_all()
         if open_unit.changed:
             maintenance.note_alive(context, work.done)
+            if self._engine.shared:
+                context.emit(LeftReady(*cast(SharedUnit, open_unit).left_ready()))
         return work
 
     def accept(self, work: Work) -> int:

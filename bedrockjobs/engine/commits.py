@@ -43,7 +43,7 @@ class Commits:
         if self._usual_s > QUICK_COMMIT_S or commands > QUICK_COMMANDS_MAX:
             self._given.put((commit, then))
         else:
-            self._end(then, *self._timed(commit))
+            self._end(then, *self.timed(commit))
 
     async def end(self) -> None:
         """Wait until all that was given is done, and end the thread."""
@@ -53,9 +53,10 @@ class Commits:
     def _work(self) -> None:
         while (given := self._given.get()) is not None:
             commit, then = given
-            self._loop.call_soon_threadsafe(self._end, then, *self._timed(commit))
+            self._loop.call_soon_threadsafe(self._end, then, *self.timed(commit))
 
-    def _timed(self, commit: Callable[[], None]) -> tuple[float, Exception | None]:
+    def timed(self, commit: Callable[[], None]) -> tuple[float, Exception | None]:
+        """Do a commit here and now; return how many seconds it took, and what it raised."""
         begun = self._clock.monotonic()
         failure: Exception | None = None
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -22,6 +22,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.turns import Slices
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import Command
+from bedrockjobs.engine.alarm import Alarm
 from bedrockjobs.engine.batch import Batch, Work
 from bedrockjobs.engine.commits import Commits
 from bedrockjobs.engine.events import Listeners
@@ -29,7 +30,8 @@ from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Taken
 from bedrockjobs.engine.handlers.registry import plan_of
 from bedrockjobs.engine.health import Health
-from bedrockjobs.engine.maintenance import Maintenance, Minutes
+from bedrockjobs.engine.maintenance import Minutes
+from bedrockjobs.engine.shared_maintenance import maintenance_of
 from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.waiting import Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
@@ -76,7 +78,7 @@ class Dispatcher:
         self._on_commit = on_commit
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
-        self._maintenance = Maintenance(engine, workers, minutes, clock)
+        self._maintenance = maintenance_of(engine, workers, minutes, clock)
         self._batch = Batch(engine, self._waiting, clock, settings, workers, listeners, self._maintenance)
         self._gathered: deque[Submission] = deque()
         self._again: deque[list[Submission]] = deque()
@@ -86,8 +88,7 @@ class Dispatcher:
         self._look_outside = False  # whether it is time to ask if somebody else changed the database
         self._idle: asyncio.Future[None] | None = None
         self._busy_since: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0  # when it wakes, in the loop's seconds
+        self._alarm = Alarm(self._loop, self._wake)
         self._commits = Commits(self._loop, clock, waits_for_disk=engine.waits_for_disk)
         self._slices = Slices[Step]()
         self.health = Health(engine, clock)
@@ -135,6 +136,18 @@ class Dispatcher:
         """Look at the clock and at the presence: something changed there."""
         self._wake()
 
+    def heard(self, due: Mapping[str, str] | None) -> None:
+        """Look for jobs that other servers left: the names, each with a nextRun; None: any may be due."""
+        if not self._waiting:
+            return
+        if due is None:
+            self._waiting.note_all_due()
+        else:
+            for name, next_run in due.items():
+                self._waiting.note_name_due(name, next_run)
+        if not self._open:
+            self._schedule()
+
     def next_moment(self) -> datetime | None:
         """Return the next moment at which a job becomes due or time is over for something."""
         found = [stamp for stamp in (self._waiting.next_due(), self._maintenance.next_stamp()) if stamp]
@@ -155,8 +168,7 @@ class Dispatcher:
         await self._until_idle()
         self._answer(self._waiting.everyone())
         await self._until_idle()  # what these answers could not deliver goes back
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         await self._commits.end()
         if not self._broken:
             with suppress(StoreError):  # without it, ticks since the last write count as passed unserved
@@ -225,6 +237,8 @@ class Dispatcher:
                 self._gathered.extendleft(reversed(work.left))
             if unit.changed:
                 ended = partial(self._ended, submissions, work)
+                if self._engine.shared:  # who waits for its answer gives others their turn
+                    return partial(ended, *self._commits.timed(self._engine.commit))
                 return partial(self._commits.do, self._engine.commit, ended, commands=len(submissions))
             self._engine.commit()  # nothing to write: the disk is not asked
         except Exception as error:
@@ -320,7 +334,7 @@ class Dispatcher:
         if submissions or self._gathered or self._again:
             self._schedule()
         else:  # what time asked for failed: not again at once
-            self._sleep(self._settings.busy_s)
+            self._alarm.set(self._settings.busy_s)
 
     def _refuse(self, submissions: list[Submission], error: Exception) -> None:
         """Tell who asked that nothing was done; what nobody asked for is tried again later."""
@@ -344,20 +358,9 @@ class Dispatcher:
         deadline = self._waiting.next_deadline()
         if deadline is not None:
             due_s = min(due_s, deadline - self._clock.monotonic())
-        self._sleep(max(due_s, 0.0))
-
-    def _sleep(self, seconds: float) -> None:
-        """Wake after some seconds at the latest; a timer that is early enough is kept."""
-        now = self._loop.time()
-        if now < self._timer_at <= now + seconds:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = now + seconds
-        self._timer = self._loop.call_later(seconds, self._wake)
+        self._alarm.set(max(due_s, 0.0))
 
     def _wake(self) -> None:
-        self._timer_at = 0.0  # a loop may fire a little early: this timer is gone and cannot be kept
         self._maintenance.look_anew()
         self._look_outside = True
         if not self._open:  # else its commit may fail, and undo that somebody began to wait

@@ -145,10 +145,19 @@ class DrainsChanged(NamedTuple):
     drains: frozenset[str]
 
 
+class LeftReady(NamedTuple):
+    """What a transaction has left for the waiters of other servers that share the database."""
+
+    jobs: list[tuple[str, str]]
+    """Name and nextRun of each job."""
+    anybody: bool
+    """Whether anybody who waits may be served now: what is paused or locked has changed."""
+
+
 Event = (
     Noted | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
     | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
-    | DrainsChanged
+    | DrainsChanged | LeftReady
 )  # fmt: skip
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)

@@ -198,7 +198,6 @@ class Maintenance:
     def act(self, context: Context, done: Done) -> None:
         """Do what is due, in the open transaction."""
         self.look_anew()
-        now = self._clock.monotonic()
         if not self._started:
             self._start(context)
             done.started = True
@@ -209,7 +208,17 @@ class Maintenance:
             done.ahead_s = self._ahead_s + moved_s
             self._tell_clock(context, done, moved_s)
         self._plan_anew(context, done)
-        for run_id in self._workers.overdue():
+        self._end_what_is_over(context)
+        if self._workers.news:
+            done.news = self._write_news(context)
+        if self._clock.monotonic() >= self._settled_at:
+            self._fire_on_all_hosts(context)
+        if self._until_cleaning_s(self._clock.monotonic()) <= 0:
+            done.cleaned, done.clean_more = True, self._clean(context)
+
+    def _end_what_is_over(self, context: Context) -> None:
+        """End leases, jobs and pauses whose time is over."""
+        for run_id in self._workers.overdue(context.unit):
             self._try(
                 context,
                 ("run", run_id),
@@ -224,19 +233,17 @@ class Maintenance:
                 partial(_expire_later, context, job),
             )
         self._end_pauses(context)
-        if self._workers.news:
-            done.news = self._write_news(context)
-        if now >= self._settled_at:
-            for job in context.unit.due_on_all_hosts(context.now_ms)[:AT_ONCE_MAX]:
-                fire = partial(hosts.fire, context, job)
-                self._try(
-                    context,
-                    ("tick", job.job_id),
-                    partial(failing.unless_broken, context, job, fire),
-                    partial(_fire_later, context, job),
-                )
-        if self._until_cleaning_s(now) <= 0:
-            done.cleaned, done.clean_more = True, self._clean(context)
+
+    def _fire_on_all_hosts(self, context: Context) -> None:
+        """Make the jobs of the schedules on all hosts that are due."""
+        for job in context.unit.due_on_all_hosts(context.now_ms)[:AT_ONCE_MAX]:
+            fire = partial(hosts.fire, context, job)
+            self._try(
+                context,
+                ("tick", job.job_id),
+                partial(failing.unless_broken, context, job, fire),
+                partial(_fire_later, context, job),
+            )
 
     def _try(
         self, context: Context, key: Hashable, act: Callable[[], object], later: Callable[[float], object]
@@ -268,11 +275,15 @@ class Maintenance:
             self._failures.pop(key, None)
 
     def _start(self, context: Context) -> None:
-        """Give open runs a new lease; let schedules pass over what they missed, where they want that."""
+        """Give open runs a new lease, and see to what was missed."""
         context.note("server started")
         for run_id, job_id, worker, lease_s, stop in context.unit.records.open_runs():
             context.emit(RunRestored(run_id, job_id, worker, lease_s, stop))
         context.emit(DrainsChanged(context.unit.records.drains()))
+        self._pass_over_missed(context)
+
+    def _pass_over_missed(self, context: Context) -> None:
+        """Let schedules pass over what they missed while no server worked, where they want that."""
         for job in context.unit.repeating():
             if job.state == "QUEUED" and job.options.catchup == "skip" and ticks.is_schedule(job):
                 skip = partial(pass_over, context, job, "server down")
@@ -341,15 +352,18 @@ class Maintenance:
 
     def note_alive(self, context: Context, done: Done) -> None:
         """Note that the server is alive and what the last minute was, where something is written anyway."""
+        self._note_minute(context, done)
+        if self._clock.monotonic() >= self._seen_at:
+            context.unit.set_seen(context.now)
+            self._seen_at = self._clock.monotonic() + SEEN_S
+
+    def _note_minute(self, context: Context, done: Done) -> None:
         minute = f"{context.now[:16]}:00"
         if minute != self._minute:
             counts = self._minutes.closing(minute)
             if counts is not None:
                 context.unit.records.add_minute(self._minute, counts)
             done.minute = minute
-        if self._clock.monotonic() >= self._seen_at:
-            context.unit.set_seen(context.now)
-            self._seen_at = self._clock.monotonic() + SEEN_S
 
     def committed(self, done: Done) -> None:
         """Note that what was done is on disk."""

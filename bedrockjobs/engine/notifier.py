@@ -91,6 +91,11 @@ class Notifier:
         for woken in self._listening.get(topic, ()):
             woken.set()
 
+    def notify_all(self) -> None:
+        """Wake everybody who listens to anything: something may have gone unheard."""
+        for topic in list(self._listening):
+            self.notify(topic)
+
     def listen(self, topic: Topic) -> Subscription:
         """Return a subscription to be entered as a context, then read, then waited for."""
         return Subscription(self, topic)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
+from itertools import chain
 from typing import Any
 
 from bedrockjobs.base.glob import literal_prefix
@@ -69,6 +70,7 @@ class Waiting:
         self._due: list[tuple[str, int, Group]] = []
         self._deadlines: list[tuple[float, int, Waiter]] = []
         self._tie = 0
+        self._polled = 0  # how many groups had their turn in ``note_some_due``
         self.count = 0
         """How many wait."""
         self.globs = 0
@@ -222,6 +224,20 @@ class Waiting:
         """Note that a job may be due for anybody."""
         for group in self._groups.values():
             self.note_due(group, "")
+
+    def note_some_due(self, count: int) -> None:
+        """Note that a job may be due for some, other groups each time until all had their turn."""
+        groups = list(self._groups.values())
+        for group in groups[self._polled : self._polled + count]:
+            self.note_due(group, "")
+        self._polled = self._polled + count if self._polled + count < len(groups) else 0
+
+    def note_name_due(self, name: str, stamp: str) -> None:
+        """Note that a job of some name, of which nothing else is known, may become due at ``stamp``."""
+        files = [files.get(name[:length], ()) for length, files in self._by_prefix.items()]
+        for group in chain(self._by_name.get(name, ()), *files):
+            if group.request.names.match(name):
+                self.note_due(group, stamp)
 
     def due_groups(self, now: str) -> list[Group]:
         """Return the groups for which a job may be due at the stamp ``now``; each must be noted anew."""

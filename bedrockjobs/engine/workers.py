@@ -17,6 +17,7 @@ from typing import Any
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import LEASE_S_DEFAULT, WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.commands import Heartbeat
 from bedrockjobs.engine.events import (
     DrainsChanged,
@@ -27,6 +28,8 @@ from bedrockjobs.engine.events import (
     RunStopped,
     WorkerAsked,
 )
+from bedrockjobs.store.base import Unit
+from bedrockjobs.store.sharing import ServerRow
 
 LISTED_MAX = 100
 """Workers that an event about one of them lists: an event of each of very many must not list them all."""
@@ -79,6 +82,13 @@ class Worker:
         return sorted({name for names in self.asked for name in names})
 
 
+def running(what: str, names: list[str]) -> str:
+    """Return who is there, as events tell it: how many, and their names."""
+    listed = sorted(names)[:LISTED_MAX]
+    more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
+    return f"{len(names)} {what}(s) now running [{' '.join(listed)}{more}]"
+
+
 class WorkerRegistry:
     """The workers of one server and their open runs; belongs to the event loop."""
 
@@ -89,6 +99,8 @@ class WorkerRegistry:
         self.workers: dict[str, Worker] = {}
         self.runs: dict[int, OpenRun] = {}
         self.drains: frozenset[str] = frozenset()
+        self.servers: list[ServerRow] = []
+        """The servers that are alive, as far as others are known."""
         self.news: list[tuple[str, str, str]] = []
         """Workers that came and went, as events for the next transaction: kind, name, who is there now."""
         self.on_news: Callable[[], None] = lambda: None
@@ -120,7 +132,7 @@ class WorkerRegistry:
 
     def _open(self, run: OpenRun) -> None:
         """Note a run that is on disk; its lease begins."""
-        run.until = self._leases.monotonic() + run.lease_s
+        self._renew(run)
         self.runs[run.run_id] = run
         if run.lease_s:
             self.look_at = min(self.look_at, run.until)
@@ -147,8 +159,11 @@ class WorkerRegistry:
             run.until = self._leases.monotonic() + seconds
             self.look_at = min(self.look_at, run.until)
 
-    def overdue(self) -> list[int]:
-        """Return the runs whose lease is over, and let go of workers that were silent for too long."""
+    def overdue(self, unit: Unit) -> list[int]:
+        """Return the runs whose lease is over, and let go of workers that were silent for too long.
+
+        Memory knows them; where servers share a database, the ``unit`` does.
+        """
         now = self._leases.monotonic()
         for name in [worker.name for worker in self.workers.values() if worker.until <= now]:
             self.leave(name)
@@ -201,7 +216,11 @@ class WorkerRegistry:
             if len(worker.asked) > 1:
                 now_s = self._leases.monotonic()
                 worker.asked = {names: end for names, end in worker.asked.items() if end > now_s}
+        self._was_met(worker, LEASE_S_DEFAULT + wait_s)
         return worker
+
+    def _was_met(self, worker: Worker, there_s: float) -> None:
+        """Hear of a worker that is there, and counts as that for some seconds; others have to be told."""
 
     def told(self, count: int) -> None:
         """Note that the first ``count`` of the news are on disk."""
@@ -214,10 +233,7 @@ class WorkerRegistry:
             self._tell("worker left", worker)
 
     def _tell(self, kind: str, worker: Worker) -> None:
-        names = sorted(self.workers)
-        more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
-        there = f"{len(names)} worker(s) now running [{' '.join(names[:LISTED_MAX])}{more}]"
-        self.news.append((kind, worker.name, there))
+        self.news.append((kind, worker.name, running("worker", list(self.workers))))
         self.on_news()
 
     def _drains_changed(self, event: DrainsChanged) -> None:
@@ -251,10 +267,17 @@ class WorkerRegistry:
         ]
         return jsontext.dump({"workers": rows})
 
+    def servers_alive(self) -> list[ServerRow]:
+        """Return the live servers by name: this one, which is so now."""
+        now = stamp_ms(self._clock.now())
+        return [server._replace(pulse=now) for server in self.servers]
+
     # --- heartbeats --------------------------------------------------------------------------------------
 
     async def heartbeat(self, command: Heartbeat) -> str:
         """Renew leases; return what must stop, at once where that is news or nobody waits."""
+        if any(run_id not in self.runs for run_id in command.run_ids):
+            await self._learn()
         wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
         wait_s = min(wait_ms, WAIT_MS_MAX) / 1000 if command.waiting and not command.leaving else 0.0
         leases = [
@@ -267,7 +290,7 @@ class WorkerRegistry:
         for run_id in command.run_ids:
             run = self.runs.get(run_id)
             if run is not None and run.worker == command.worker:
-                run.until = self._leases.monotonic() + run.lease_s
+                self._renew(run)
         if command.leaving:
             self.leave(command.worker)
         with suppress(TimeoutError):
@@ -281,6 +304,13 @@ class WorkerRegistry:
                     await self._change(command.worker)
         worker.told_drained = command.worker in self.drains
         return self._answer(command)
+
+    async def _learn(self) -> None:
+        """Hear of runs that other servers have begun; one server alone knows all."""
+
+    def _renew(self, run: OpenRun) -> None:
+        """Begin a new lease of a run, as its worker gave a sign of life."""
+        run.until = self._leases.monotonic() + run.lease_s
 
     def standing(self, command: Heartbeat) -> str:
         """Return what must stop as things stand, to one who waits no longer; it renews nothing."""

@@ -216,6 +216,8 @@ class Metrics:
         yield by_label(Gauge, "loop_stall_longest_seconds", words, "act", measurements.stalls_s)
 
     def _files(self) -> Iterable[Metric]:
+        if self._settings.on_postgresql:
+            return
         path = self._settings.database_path()
         yield gauge("database_bytes", "Size of the database.", size_of(path))
         wal = size_of(path.with_name(f"{path.name}-wal"))

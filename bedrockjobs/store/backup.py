@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,30 +49,39 @@ def copy_database(source: Path, target: Path, *, overwrite: bool, progress: Prog
     Raises CopyError where the target is in the way or the copy is damaged, sqlite3.Error and OSError where
     a file cannot be read or written.
     """
-    _check_target(source, target, overwrite)
+    with draft_of(target, overwrite=overwrite, source=source) as draft:
+        _copy_snapshot(source, draft, progress)
+        return checked(draft)
+
+
+@contextmanager
+def draft_of(target: Path, *, overwrite: bool, source: Path | None = None) -> Iterator[Path]:
+    """Context an empty file beside ``target`` (mode 0600), which takes its place if all goes well.
+
+    Raises CopyError where the target is in the way, or is ``source``; OSError where it cannot be written.
+    """
+    _check_target(target, overwrite, source)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
     os.close(handle)
     draft = Path(name)
     try:
-        _copy_snapshot(source, draft, progress)
-        copy = _checked(draft)
+        yield draft
         _sync(draft)
-        _check_target(source, target, overwrite)
+        _check_target(target, overwrite, source)
         draft.replace(target)
         _sync(target.parent)
-        return copy
     finally:
         for suffix in ("", *COMPANIONS):
             Path(f"{draft}{suffix}").unlink(missing_ok=True)
 
 
-def _check_target(source: Path, target: Path, overwrite: bool) -> None:
+def _check_target(target: Path, overwrite: bool, source: Path | None) -> None:
     if not target.parent.is_dir():
         raise CopyError(f"there is no folder {target.parent}")
     if target.exists():
         if not target.is_file():
             raise CopyError(f"{target} is not a file")
-        if source.exists() and target.samefile(source):
+        if source is not None and source.exists() and target.samefile(source):
             raise CopyError(f"{target} is the database itself")
         if not overwrite:
             raise CopyError(f"{target} exists; --force replaces it")
@@ -96,7 +105,8 @@ def _copy_snapshot(source: Path, draft: Path, progress: Progress | None) -> None
         live.execute("ROLLBACK")
 
 
-def _checked(draft: Path) -> Copy:
+def checked(draft: Path) -> Copy:
+    """Check a file that is to be a database, with its indexes; raises CopyError where it is damaged."""
     with closing(sqlite3.connect(draft, isolation_level=None)) as copy:
         copy.execute("PRAGMA journal_mode = DELETE")
         faults = [str(row[0]) for row in copy.execute("PRAGMA integrity_check(5)")]

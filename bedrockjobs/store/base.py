@@ -313,6 +313,8 @@ class Engine(Protocol):
 
     tight: bool
     """Whether the disk is full: only commands that free room are done."""
+    shared: bool
+    """Whether other servers may work on the database too: units are a SharedUnit then, and wait in turns."""
     waits_for_disk: bool
     """Whether a commit waits long enough to be done by a thread of its own."""
 

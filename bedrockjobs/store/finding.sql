@@ -67,15 +67,15 @@ SELECT jobID, name, state, repeat, nextRun,
 -- Of the first schedules by name those whose last run failed.
 SELECT name FROM (
     SELECT name,
-        coalesce((SELECT status IN ('fail', 'timeout', 'frozen', 'killed') FROM runs WHERE jobID = jobs.jobID
+        coalesce((SELECT CASE WHEN status IN ('fail', 'timeout', 'frozen', 'killed') THEN 1 ELSE 0 END FROM runs WHERE jobID = jobs.jobID
             ORDER BY runID DESC LIMIT 1), 0) AS failed
         FROM jobs WHERE repeat <> '' AND ltrim(replace(repeat, char(9), ' '), char(10, 13, 32)) LIKE 'CRON %'
         ORDER BY name LIMIT :most
-) WHERE failed LIMIT :limit;
+) AS looked WHERE failed = 1 LIMIT :limit;
 
 -- name: count_names
 -- How many jobs have names with a common beginning, up to a limit.
-SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name BETWEEN :low AND :high LIMIT :most) LIMIT :limit;
+SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name BETWEEN :low AND :high LIMIT :most) AS found LIMIT :limit;
 
 -- name: names
 -- The first names with a common beginning, each found by a seek.
@@ -83,9 +83,9 @@ WITH RECURSIVE found (name) AS (
     SELECT (SELECT name FROM jobs WHERE name BETWEEN :low AND :high ORDER BY name LIMIT 1)
     UNION ALL
     SELECT (SELECT jobs.name FROM jobs WHERE jobs.name > found.name AND jobs.name <= :high
-        ORDER BY jobs.name LIMIT 1) FROM found WHERE found.name IS NOT NULL LIMIT :limit
+        ORDER BY jobs.name LIMIT 1) FROM found WHERE found.name IS NOT NULL
 )
-SELECT name FROM found WHERE name IS NOT NULL;
+SELECT name FROM found WHERE name IS NOT NULL LIMIT :limit;
 
 -- name: children
 -- The children of a job.

@@ -87,24 +87,24 @@ SELECT name, options FROM jobs WHERE lane = 'every' AND {queued} ORDER BY name L
 
 -- name: running_by_name
 -- How many runs are in progress; and how many jobs runs without a name of its worker has, among the `:oldest` jobs.
-SELECT name, count(*) FROM (SELECT name FROM runs INDEXED BY runsOpen WHERE status = 'running' LIMIT :most)
+SELECT name, count(*) FROM (SELECT name FROM runs INDEXED BY runsOpen WHERE status = 'running' LIMIT :most) AS open
     GROUP BY name
 UNION ALL
-SELECT name, count(*) FROM (SELECT name, state, nextRun, runID FROM jobs ORDER BY jobID LIMIT :oldest)
+SELECT name, count(*) FROM (SELECT name, state, nextRun, runID FROM jobs ORDER BY jobID LIMIT :oldest) AS oldest
     WHERE runID = 0 AND (state = 'RUNNING' OR (state = 'RUNQUEUED' AND nextRun > :now)) GROUP BY name
 LIMIT :limit;
 
 -- name: failed_by_name
 -- How many jobs of each name have failed, out of the first `:most`.
-SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most)
+SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed
     GROUP BY name LIMIT :limit;
 
 -- name: set_aside
 -- How many jobs have failed, how many wait for their children, how many repeat, and the newest event.
 SELECT
-    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most)),
-    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'PAUSED' LIMIT :most)),
-    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsRepeating WHERE repeat <> '' LIMIT :most)),
+    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed),
+    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'PAUSED' LIMIT :most) AS paused),
+    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsRepeating WHERE repeat <> '' LIMIT :most) AS repeating),
     (SELECT coalesce(max(seq), 0) FROM events)
 LIMIT :limit;
 
@@ -125,7 +125,7 @@ SELECT {columns} FROM jobs WHERE jobID = :jobID LIMIT :limit;
 -- name: pending_children
 -- How many children of a job have not ended, up to `:most`.
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0
-    AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED') LIMIT :most) LIMIT :limit;
+    AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED') LIMIT :most) AS pending LIMIT :limit;
 
 -- name: jobs_ahead
 -- How many due jobs of the same lane and name come before one.
@@ -133,4 +133,4 @@ SELECT count(*) FROM (
     {branches:SELECT jobID FROM jobs WHERE lane = :lane AND name = :name AND priority = {priority} AND {queued}
         AND nextRun <= CASE WHEN {priority} > :priority THEN :now WHEN {priority} = :priority THEN :nextRun ELSE '' END
         AND NOT ({priority} = :priority AND nextRun = :nextRun AND jobID >= :jobID)} LIMIT :most
-) LIMIT :limit;
+) AS ahead LIMIT :limit;

@@ -20,6 +20,7 @@ from bedrockjobs.store import schema
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.file_watch import LOOK_S, FileGone, FileWatch
+from bedrockjobs.store.moved import mark_of, refusal
 from bedrockjobs.store.plain_file import PlantedFile, fill
 from bedrockjobs.store.reserve import Reserve
 from bedrockjobs.store.sqlite_unit import SQLiteUnit, fault_of
@@ -31,11 +32,15 @@ log = logging.getLogger(__name__)
 class SQLiteEngine:
     """One database, open for writing."""
 
+    shared = False
+    """The file has one server."""
+
     def __init__(self, path: Path | str, settings: Settings, clock: Clock | None = None) -> None:
         """Open the file, or ``:memory:``, and bring it to the present schema.
 
-        Raises ``schema.SchemaError`` for a database of a newer server, ``PlantedFile`` for a link in the
-        place of a file of ours, ``sqlite3.Error`` where the file cannot be used.
+        Raises ``schema.SchemaError`` for a database of a newer server and for one that was moved elsewhere,
+        ``PlantedFile`` for a link in the place of a file of ours, ``sqlite3.Error`` where the file cannot be
+        used.
         """
         self.path = str(path)
         self._clock = clock or SystemClock()
@@ -76,6 +81,9 @@ class SQLiteEngine:
         self._execute("PRAGMA temp_store = MEMORY")
         for line in schema.apply(self._db).told:
             log.info("%s", line)
+        place = mark_of(self._db)
+        if place:
+            raise schema.SchemaError(refusal(place))
         self._grow_log(settings.wal_bytes)
         if self.durability != "full":
             self._execute("PRAGMA synchronous = NORMAL")

@@ -31,7 +31,8 @@ RUN_FILTERS = "(:status IS NULL OR status = :status) AND (:worker IS NULL OR wor
 
 
 PREFIX = (
-    "CASE WHEN instr(walk.name, '/') THEN substr(walk.name, 1, instr(walk.name, '/') - 1) ELSE walk.name END"
+    "CASE WHEN instr(walk.name, '/') > 0 THEN substr(walk.name, 1, instr(walk.name, '/') - 1)"
+    " ELSE walk.name END"
 )
 """The beginning of a name that a walk has come to, up to its first slash."""
 
@@ -42,9 +43,11 @@ ALIKE = f"CASE WHEN {PREFIX} = walk.before THEN walk.counted + 1 ELSE 1 END"
 def _found(table: str, key: str, columns: str, wanted: str) -> str:
     """Return the rest of a search of ``finding.sql``, behind its stretch."""
     return (
-        f"SELECT lowest, looked, found.* FROM (SELECT min({key}) AS lowest, count(*) AS looked FROM stretch)"  # noqa: S608
+        f"SELECT lowest, looked, found.* FROM (SELECT min({key}) AS lowest, count(*) AS looked"  # noqa: S608
+        " FROM stretch) AS seen"
         f" LEFT JOIN (SELECT {columns} FROM {table} WHERE {key} IN (SELECT {key} FROM stretch"
         f" CROSS JOIN {table} USING ({key}) WHERE {wanted} ORDER BY {key} DESC LIMIT :limit)) AS found"
+        " ON true"
         f" ORDER BY found.{key} DESC LIMIT :limit"
     )
 
@@ -81,7 +84,8 @@ def _read(file: str) -> dict[str, str]:
 
 _OLDEST = (
     "(SELECT min((SELECT nextRun FROM jobs WHERE jobs.lane = {lane} AND jobs.name = {name}"
-    " AND jobs.priority = column1 AND {queued} ORDER BY nextRun LIMIT 1)) FROM (VALUES {priorities}))"
+    " AND jobs.priority = column1 AND {queued} ORDER BY nextRun LIMIT 1))"
+    " FROM (VALUES {priorities}) AS classes)"
 )
 """The lowest nextRun of a lane and a name: a seek for each priority."""
 

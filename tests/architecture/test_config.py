@@ -33,6 +33,9 @@ NOT_QUANTITIES = {
     "unix",
     "public_hosts",
     "root_path",
+    "database_schema",
+    "database_direct",
+    "server_name",
 }
 
 

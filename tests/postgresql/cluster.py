@@ -119,10 +119,23 @@ class Cluster:
         return PostgreSQLEngine(self.url, clock, name=SCHEMA)
 
 
-TABLES = ("jobs", "runs", "output", "ticks", "keys", "pauses", "drains", "events", "stats")
+TABLES = (
+    "jobs",
+    "runs",
+    "output",
+    "ticks",
+    "keys",
+    "pauses",
+    "drains",
+    "events",
+    "stats",
+    "servers",
+    "workers",
+)
 EMPTY = "; ".join(
     [f"SET search_path = {SCHEMA}", *(f"DELETE FROM {table}" for table in TABLES),
-     "DELETE FROM meta WHERE key = 'seen'", "UPDATE meta SET value = '[]' WHERE key = 'crashPatterns'",
+     "DELETE FROM meta WHERE key IN ('seen', 'away')",
+     "UPDATE meta SET value = '[]' WHERE key = 'crashPatterns'",
      "UPDATE control SET epoch = epoch + 1", "SELECT setval('jobIDs', 1, false), setval('runIDs', 1, false)"]
 )  # fmt: skip
 """What makes the tables as they are when they are new."""

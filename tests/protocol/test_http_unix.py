@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.server import StartError
+from bedrockjobs.databases import StartError
 from tests.conftest import Serve
 from tests.protocol.talk import Talk, post, request
 

@@ -49,6 +49,7 @@ def test_every_setting_is_an_option_with_its_variable_and_its_words(
     texts = {
         "host": "localhost", "database": "x.db", "durability": "relaxed", "compatibility": "current",
         "unix": "x.sock", "root_path": "/queue", "log_format": "json", "public_hosts": "q.example.com",
+        "database_schema": "jobs", "database_direct": "postgresql://h/d", "server_name": "a",
     }  # fmt: skip
     other = texts[field] if isinstance(default, str) else default + 1 if default else True
     arguments = [option_name(field)] if other is True else [option_name(field), str(other)]
@@ -80,7 +81,7 @@ def test_times_are_durations_or_seconds(served: list[Settings]) -> None:
         (["--durability", "none"], {}, "'full', 'relaxed'"),
         ([], {"BEDROCKJOBS_DURABILITY": "none"}, "BEDROCKJOBS_DURABILITY: expected 'full' or"),
         (["--database", "mysql://x/y"], {}, "database: expected a path or sqlite:///path"),
-        (["--database", "postgresql://x/y"], {}, "database: PostgreSQL is not served yet"),
+        (["--server-name", "a b"], {}, "--server-name: expected"),
         (["--batch-max", "0"], {}, "--batch-max: expected greater than or equal to 1"),
         (["--nonsense"], {}, "No such option '--nonsense'"),
     ],

@@ -40,7 +40,8 @@ from bedrockjobs.commands import (
     ThenReply,
 )
 from bedrockjobs.server import Server
-from tests.worker.fake_server import DEADLINE_S, FakeServer
+from tests.unit.client_kinds import Blocking
+from tests.worker.fake_server import FakeServer
 
 
 @pytest.fixture
@@ -48,26 +49,6 @@ async def server() -> AsyncIterator[FakeServer]:
     """Yield a running server."""
     async with FakeServer() as running:
         yield running
-
-
-class Blocking:
-    """The blocking client behind the face of the other, so that one test tries both."""
-
-    def __init__(self, *arguments, **more):
-        self._client = Client(*arguments, **more)
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        self._client.close()
-
-    async def call(self, command):
-        async with asyncio.timeout(DEADLINE_S):
-            return await asyncio.to_thread(self._client.call, command)
-
-    async def exchange(self, command):
-        return await asyncio.to_thread(self._client.exchange, command)
 
 
 @pytest.fixture(params=[Blocking, AsyncClient], ids=["blocking", "async"])

@@ -49,6 +49,8 @@ async def test_last_beat_follows_the_one_on_its_way():
     said = []
 
     class Client:
+        server = None
+
         async def call(self, command, *, hurry=None):
             if hurry is not None:
                 await hurry.wait()

@@ -66,17 +66,18 @@ class Agent:
         self._selector = ProgramSelector(options) if selector is None else selector
         # One try each: the loops here go on for as long as the server is away, and say so once.
         self._client = AsyncClient([str(address) for address in options.servers], tries=1)
-        self._server = ServerStatus()
+        self._server = ServerStatus(lambda: self._client.server)
         kept = KeptReports(options.spool, options.worker, options.servers)
         self._reporter = Reporter(self._client, self._server, kept)
+        self._changed = asyncio.Event()
         self._heartbeats = Heartbeats(
             self._client,
             self._server,
             options,
             names=lambda: self._selector.names,
             on_quiet=self._set_drained,
+            on_left=self._changed.set,  # a question that waits at the silent server is cut short
         )
-        self._changed = asyncio.Event()
         self._puller = Puller(
             self._client, self._server, options, names=lambda: self._selector.names, changed=self._changed
         )

@@ -98,7 +98,7 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
     "--server", "servers", metavar="ADDRESS[,...]",
     also=(SERVER_VARIABLE,),
     default=f"127.0.0.1:{DEFAULT_PORT}", show_default=True, callback=_checked(addresses_of),
-    help="Server, host:port or unix:/path, or several that are tried in turn.",
+    help="Server, host:port or unix:/path, or several: the next one is used where one does not answer.",
 )  # fmt: skip
 @_option(
     "--concurrency", type=click.IntRange(1, JOBS_PER_GET_MAX), default=1, show_default=True, metavar="N",

@@ -14,7 +14,7 @@ from bedrockjobs.base.config import MOMENTS_PER_ADVANCE_MAX
 from bedrockjobs.base.errors import BadArguments, WrongState
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, stamp
-from bedrockjobs.commands import ALL, AdvanceClock, Heartbeat, Help, ListWorkers, Ping, Status
+from bedrockjobs.commands import ALL, AdvanceClock, Heartbeat, Help, ListServers, ListWorkers, Ping, Status
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.workers import WorkerRegistry
@@ -53,6 +53,13 @@ def tell(_: Serving, __: Help) -> Answer:
 def status(serving: Serving, _: Status) -> Answer:
     """Tell what the server is and how it is."""
     return Answer(jsontext.dump(serving.status()))
+
+
+@handles(ListServers)
+def list_servers(serving: Serving, _: ListServers) -> Answer:
+    """List the servers that are alive."""
+    servers = serving.presence.servers_alive()
+    return Answer(jsontext.dump({"servers": [server._asdict() for server in servers]}))
 
 
 @handles(Heartbeat)

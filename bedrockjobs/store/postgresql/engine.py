@@ -32,6 +32,7 @@ class PostgreSQLEngine:
 
     tight = False
     """A full disk is the database's own affair; what it refuses is refused."""
+    shared = True
     waits_for_disk = True
 
     def __init__(self, url: str, clock: Clock | None = None, *, name: str = SCHEMA) -> None:
@@ -43,17 +44,18 @@ class PostgreSQLEngine:
             raise ValueError(f"schema: expected up to 63 small letters, digits and underscores, not {name!r}")
         self._clock = clock or SystemClock()
         self._keys = AdvisoryKeys(name)
-        self._id = secrets.token_hex(8)
+        self.id = secrets.token_hex(8)
+        """What no other server of the database has."""
         self._units = 0
         self.session = Session(url, name)
         """The connection that writes."""
         try:
             schema.prepare(self.session, name, self._keys)
-            self.session.run([(SQL["open_session"], (self._id,))])
+            self.session.run([(SQL["open_session"], (self.id,))])
         except BaseException:
             self.session.close()
             raise
-        self.unit = PostgreSQLUnit(self.session, self._keys)
+        self.unit = PostgreSQLUnit(self.session, self._keys, self.id)
         """What is open, or was open last."""
 
     # --- units -------------------------------------------------------------------------------------------
@@ -74,7 +76,7 @@ class PostgreSQLEngine:
         self._units += 1
         try:
             self.unit.commit(
-                (SQL["lock_alone"], (self._keys.of("events"),)), (SQL["note_unit"], (self._id, self._units))
+                (SQL["lock_alone"], (self._keys.of("events"),)), (SQL["note_unit"], (self.id, self._units))
             )
         except StoreAway as error:
             if not self._was_committed(error):
@@ -88,7 +90,7 @@ class PostgreSQLEngine:
         """
         try:
             self.session.connect_again()
-            ((unit,),) = self.session.run([(SQL["committed_unit"], (self._id,))])[0]
+            ((unit,),) = self.session.run([(SQL["committed_unit"], (self.id,))])[0]
         except (StoreError, ValueError) as second:
             raise OutcomeUnknown(f"{error}; then {second}") from error
         done = bool(unit == self._units)
@@ -124,7 +126,7 @@ class PostgreSQLEngine:
         self.rollback()
         with suppress(StoreError):
             if self.session.alive:
-                self.session.run([(SQL["close_session"], (self._id,))])
+                self.session.run([(SQL["close_session"], (self.id,))])
         self.session.close()
 
     # --- time --------------------------------------------------------------------------------------------

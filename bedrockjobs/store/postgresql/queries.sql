@@ -344,3 +344,27 @@ SELECT unit FROM sessions WHERE session = $1 FOR UPDATE;
 -- name: close_session
 -- Forget the session.
 DELETE FROM sessions WHERE session = $1;
+
+-- name: watch
+-- Be the one server that does what time asks for, if none is; when one last did so, and when none was there.
+SELECT pg_try_advisory_xact_lock($1::bigint), (SELECT value FROM meta WHERE key = 'seen'),
+    (SELECT value FROM meta WHERE key = 'away');
+
+-- name: renew_leases
+-- Give each run in progress a new lease.
+UPDATE runs SET beat = $1 WHERE status = 'running';
+
+-- name: leases_over
+-- Runs whose workers gave no sign of life for longer than they may. The start of a run is told in whole seconds.
+SELECT runID FROM runs WHERE status = 'running' AND lease > 0
+    AND CASE WHEN beat = '' THEN started::timestamp + interval '1 second' ELSE beat::timestamp END
+        + lease * interval '1 second' < $1::timestamp
+    ORDER BY runID LIMIT $2;
+
+-- name: leave
+-- Be one of the servers no more.
+DELETE FROM servers WHERE session = $1 RETURNING name;
+
+-- name: servers_there
+-- The servers that are alive.
+SELECT name FROM servers ORDER BY name;

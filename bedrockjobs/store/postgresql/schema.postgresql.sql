@@ -87,8 +87,9 @@ CREATE TABLE runs (
     progress     text   COLLATE "C" NOT NULL DEFAULT '',
     output       text   COLLATE "C" NOT NULL DEFAULT '[]',
     lease        bigint NOT NULL DEFAULT 0,
-    stop         text   COLLATE "C" NOT NULL DEFAULT ''
-);
+    stop         text   COLLATE "C" NOT NULL DEFAULT '',
+    beat         text   COLLATE "C" NOT NULL DEFAULT ''  -- of PostgreSQL alone: the last heartbeat; in no index
+) WITH (fillfactor = 80);
 
 CREATE INDEX runsByName ON runs (name, runID);
 CREATE INDEX runsByJob ON runs (jobID, runID);
@@ -177,6 +178,31 @@ CREATE TABLE sessions (
     session text   COLLATE "C" NOT NULL PRIMARY KEY,
     unit    bigint NOT NULL
 ) WITH (fillfactor = 10);
+
+-- The servers that are alive.
+CREATE TABLE servers (
+    name    text COLLATE "C" NOT NULL PRIMARY KEY,
+    session text COLLATE "C" NOT NULL,
+    started text COLLATE "C" NOT NULL,
+    pulse   text COLLATE "C" NOT NULL,
+    address text COLLATE "C" NOT NULL,
+    version text COLLATE "C" NOT NULL
+) WITH (fillfactor = 50);
+
+-- The workers that are alive, whichever server they speak to.
+CREATE TABLE workers (
+    name      text    COLLATE "C" NOT NULL PRIMARY KEY,
+    joined    text    COLLATE "C" NOT NULL,
+    heartbeat text    COLLATE "C" NOT NULL,
+    until     text    COLLATE "C" NOT NULL,
+    host      text    COLLATE "C" NOT NULL,
+    pid       bigint  NOT NULL,
+    version   text    COLLATE "C" NOT NULL,
+    asked     text[]  COLLATE "C" NOT NULL,
+    accepts   text[]  COLLATE "C" NOT NULL,
+    slots     bigint  NOT NULL,
+    quiet     boolean NOT NULL
+) WITH (fillfactor = 50);
 
 INSERT INTO control VALUES (1);
 INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '4');

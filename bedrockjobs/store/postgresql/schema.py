@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.moved import MARK, refusal
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.session import Session
 from bedrockjobs.store.schema import SchemaError
@@ -16,15 +17,30 @@ SERVER_VERSION_MIN = 140000
 """PostgreSQL 14: the oldest with generated columns, pipelines and security fixes that we test."""
 
 _TABLES = "SELECT to_regclass('meta') IS NOT NULL"
-_VERSION = "SELECT value FROM meta WHERE key = 'schemaVersion'"
 _LOCK = "SELECT pg_advisory_xact_lock($1::bigint)"
 
 
 def prepare(session: Session, schema: str, keys: AdvisoryKeys) -> None:
-    """Make the tables, unless they are there; raises SchemaError where they cannot be used.
+    """Make the tables, unless they are there; raises SchemaError where they cannot be served.
 
     Servers that start together wait for each other.
     """
+    check_database(session)
+    session.run([("BEGIN", ())])
+    try:
+        ensure(session, schema, keys)
+        place = check_tables(session)
+        session.run([("COMMIT", ())])
+    except (StoreError, SchemaError):
+        if session.alive and session.in_transaction:
+            session.script("ROLLBACK")
+        raise
+    if place:
+        raise SchemaError(refusal(place))
+
+
+def check_database(session: Session) -> None:
+    """Raise SchemaError for a database in which tables of ours cannot be."""
     if session.server_version < SERVER_VERSION_MIN:
         raise SchemaError(
             f"The database is PostgreSQL {session.server_version // 10000}; this server needs 14 or newer."
@@ -34,19 +50,30 @@ def prepare(session: Session, schema: str, keys: AdvisoryKeys) -> None:
             f"The database has the encoding {session.server_encoding}; this server needs UTF8."
             " Make one with: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
         )
-    session.run([("BEGIN", ()), (_LOCK, (keys.of("schema"),))])
-    try:
-        ((there,),) = session.run([(_TABLES, ())])[0]
-        if not there:
-            session.script(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
-            session.script(Path(__file__).with_name("schema.postgresql.sql").read_text())
-        ((found,),) = session.run([(_VERSION, ()), ("COMMIT", ())])[0]
-    except StoreError:
-        if session.alive and session.in_transaction:
-            session.script("ROLLBACK")
-        raise
-    if int(found) != VERSION:
+
+
+def exists(session: Session) -> bool:
+    """Tell whether the tables are there."""
+    ((there,),) = session.run([(_TABLES, ())])[0]
+    return bool(there)
+
+
+def ensure(session: Session, schema: str, keys: AdvisoryKeys) -> None:
+    """Make the tables in the open transaction, unless they are there; nobody else can do so meanwhile."""
+    session.run([(_LOCK, (keys.of("schema"),))])
+    if not exists(session):
+        session.script(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+        session.script(Path(__file__).with_name("schema.postgresql.sql").read_text())
+
+
+def check_tables(session: Session) -> str:
+    """Return where the queue was moved to, empty where it was not; raises SchemaError for another version."""
+    noted: dict[str, str] = dict(
+        session.run([("SELECT key, value FROM meta WHERE key IN ($1, $2)", ("schemaVersion", MARK))])[0]
+    )
+    if int(noted["schemaVersion"]) != VERSION:
         raise SchemaError(
-            f"The database has schema version {found}; this server knows {VERSION}."
+            f"The database has schema version {noted['schemaVersion']}; this server knows {VERSION}."
             " Use the server that made it, or a newer one."
         )
+    return str(noted.get(MARK, ""))

@@ -17,7 +17,7 @@ from bedrockjobs.base.config import SLICE
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
-from bedrockjobs.job.rows import DamagedJob, Job, job_from
+from bedrockjobs.job.rows import DamagedJob, EventRow, Job, job_from
 from bedrockjobs.store.all_hosts import AllHostsSchedules
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.faults import RowDamaged
@@ -31,6 +31,7 @@ from bedrockjobs.store.postgresql.records import PostgreSQLRecords
 from bedrockjobs.store.postgresql.session import Session, fault_of
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.takes import Takes
+from bedrockjobs.store.postgresql.timekeeping import Timekeeping
 
 PLAIN_KEPT_MAX = 100_000
 """Jobs that one server remembers as plain: more than it has handed out at a time, in some 10 MB."""
@@ -50,8 +51,9 @@ class Mark(NamedTuple):
 class PostgreSQLUnit:
     """The open transaction of one session; opened and ended by its engine."""
 
-    def __init__(self, session: Session, keys: AdvisoryKeys) -> None:
-        """Work over ``session``."""
+    def __init__(self, session: Session, keys: AdvisoryKeys, session_id: str = "") -> None:
+        """Work over ``session`` of the server that has ``session_id``."""
+        self._session_id = session_id
         self.moment = datetime.min.replace(tzinfo=UTC)
         self.read_anew = False
         """Whether another server changed pauses, drains or the crash list before this unit."""
@@ -72,12 +74,17 @@ class PostgreSQLUnit:
         self._crash_patterns: tuple[str, ...] | None = None
         self._newly_ready: list[Job] = []
         self._wake_all = False
+        self._told_ready: list[Job] = []  # what of these was asked for: other servers have to hear of it too
+        self._told_wake_all = False
         self._may_wait = True
         """Whether rows may be waited for beyond the plans: only where no other command would wait too."""
         self.first_due, self.soonest = self._takes.first_due, self._takes.soonest
         self.passed_over = self._takes.passed_over
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
         self.lock_held = self._locks.held
+        self._time = Timekeeping(self._transaction, keys)
+        self.watch, self.watched = self._time.watch, self._time.watched
+        self.was_away, self.leases_over = self._time.was_away, self._time.leases_over
 
     # --- the transaction ---------------------------------------------------------------------------------
 
@@ -163,8 +170,8 @@ class PostgreSQLUnit:
         self._takes.forget()
         self._locks.forget()
         self._firsts = {}
-        self._newly_ready = []
-        self._wake_all = False
+        self._newly_ready, self._told_ready = [], []
+        self._wake_all = self._told_wake_all = False
 
     def roll_back(self) -> None:
         """Forget what the open unit has done; numbers that it used are used again."""
@@ -335,12 +342,21 @@ class PostgreSQLUnit:
     def became_ready(self) -> list[Job]:
         """Return the jobs that became ready, now or for later, since this was last asked."""
         found, self._newly_ready = self._newly_ready, []
+        self._told_ready += found
         return found
 
     def must_wake_all(self) -> bool:
         """Tell, once, whether anybody who waits may be served now."""
         found, self._wake_all = self._wake_all, False
+        self._told_wake_all = self._told_wake_all or found
         return found
+
+    def left_ready(self) -> tuple[list[tuple[str, str]], bool]:
+        """Return name and nextRun of the jobs that are left queued, and whether anybody may be served."""
+        now = self._rows.now
+        jobs = [now.get(job.job_id) for job in (*self._told_ready, *self._newly_ready)]
+        left = [(job.name, job.next_run) for job in jobs if job is not None and job.queued]
+        return left, self._told_wake_all or self._wake_all
 
     def pauses_changed(self) -> None:
         """What is paused has changed: look again, and serve those who wait."""
@@ -385,6 +401,10 @@ class PostgreSQLUnit:
     def sign_off(self, now: str) -> None:
         """Note that a server ends well. Numbers that it has drawn and not used are left out."""
         self.set_seen(now)
+        gone, left = self._time.leave(self._session_id)
+        for name in gone:
+            there = f"{len(left)} server(s) now running [{' '.join(left)}]"
+            self.records.add_event(now, EventRow("server left", name, detail=there))
 
 
 def _kind_of(job: Job) -> tuple[str, bool]:

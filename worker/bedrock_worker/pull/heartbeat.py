@@ -69,14 +69,15 @@ class Heartbeats:
         *,
         names: Callable[[], tuple[str, ...]],
         on_quiet: Callable[[bool], None],
+        on_left: Callable[[], None] = lambda: None,
     ) -> None:
         """Beat through a client.
 
         ``names`` returns the patterns that the worker asks for; ``on_quiet`` is called with whether the
-        server wants the worker quiet.
+        server wants the worker quiet, ``on_left`` where a server that was silent was left for the next.
         """
         self._client, self._server, self._options = client, server, options
-        self._names, self._on_quiet = names, on_quiet
+        self._names, self._on_quiet, self._on_left = names, on_quiet, on_left
         self._runs: set[LeasedRun] = set()
         self._said: object = None
         self._sent_at = float("-inf")
@@ -153,6 +154,7 @@ class Heartbeats:
         wait_s = min((run.beat_s for run in runs.values()), default=float(HEARTBEAT_S))
         self._said = self._to_say()
         command = self._command(runs, wait_s=wait_s if wait else 0.0)
+        address = self._client.server
         try:
             async with asyncio.timeout((wait_s if wait else 0.0) + ANSWER_S):
                 reply = await self._client.call(command, hurry=self._again)
@@ -163,7 +165,12 @@ class Heartbeats:
             for run in self._runs:
                 run.suspend()
             return None
-        except (ConnectionError, CommandError, TimeoutError) as error:
+        except TimeoutError:
+            self._server.down(TimeoutError(f"no answer to Heartbeat from {address} in time"))
+            if self._client.leave(address):
+                self._on_left()
+            return None
+        except (ConnectionError, CommandError) as error:
             self._server.down(error)
             return None
         self._server.up()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TypeGuard, TypeVar
 
 from bedrock_worker.log import event
@@ -18,11 +19,12 @@ FAULTS_MAX = 8
 
 
 class ServerStatus:
-    """Whether the server can be reached, logged when it changes."""
+    """Whether the server can be reached, and which of several answers, logged when it changes."""
 
-    def __init__(self) -> None:
-        """Take the server to be there."""
+    def __init__(self, address: Callable[[], object] = lambda: None) -> None:
+        """Take the server to be there; ``address`` returns which one is used."""
         self._there = True
+        self._address, self._last = address, address()
 
     def down(self, error: Exception) -> None:
         """Note that the server did not answer."""
@@ -35,6 +37,10 @@ class ServerStatus:
         if not self._there:
             event(logging.WARNING, "server back")
         self._there = True
+        address = self._address()
+        if address != self._last:
+            event(logging.WARNING, "server changed", server=address, before=self._last)
+            self._last = address
 
 
 async def send_until_answered(client: AsyncClient, server: ServerStatus, command: Command[R]) -> R:

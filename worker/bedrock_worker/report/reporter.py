@@ -12,7 +12,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from bedrock_worker.log import event
-from bedrock_worker.pull.server_status import FAULTS_MAX, ServerStatus, is_fault, is_final
+from bedrock_worker.pull.server_status import (
+    FAULTS_MAX,
+    ServerStatus,
+    is_fault,
+    is_final,
+    send_until_answered,
+)
 from bedrock_worker.pull.then_get import ThenGet
 from bedrock_worker.report.kept import Kept, KeptReports
 from bedrock_worker.report.outcome import Report
@@ -103,18 +109,11 @@ class Reporter:
         """Tell whether the server knows the run as it was: another database counts from 1 as well."""
         report = kept.report
         assert report.run_id is not None
-        failures = 0
-        while True:
-            try:
-                run = await self._client.call(QueryRun(run_id=report.run_id))
-            except NotFound:
-                return False
-            except ConnectionError as error:
-                failures += 1
-                self._server.down(error)
-                await asyncio.sleep(backoff_s(failures))
-            else:
-                return (run.job_id, run.worker, run.status) == (report.job_id, kept.worker, "running")
+        try:
+            run = await send_until_answered(self._client, self._server, QueryRun(run_id=report.run_id))
+        except NotFound:
+            return False
+        return (run.job_id, run.worker, run.status) == (report.job_id, kept.worker, "running")
 
     def _not_delivered(self, report: Report) -> None:
         result = None if report.data is None else report.data[:RESULT_SHOWN_CHARS]

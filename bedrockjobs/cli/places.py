@@ -1,0 +1,42 @@
+"""Databases as people name them on the command line: a file, or a URL of PostgreSQL with a schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bedrockjobs.cli.serve import settings_from
+from bedrockjobs.cli.session import USAGE, Failure
+
+if TYPE_CHECKING:
+    from bedrockjobs.store.postgresql.moving import Database
+
+URLS = ("postgresql://", "postgres://")
+
+schema_option = click.option(
+    "--schema", metavar="NAME", default="bedrockjobs", show_default=True,
+    help="PostgreSQL's schema in which the tables are.",
+)  # fmt: skip
+
+
+def is_url(text: str) -> bool:
+    """Tell whether a database is one on PostgreSQL."""
+    return text.startswith(URLS)
+
+
+def file_named(text: str | None) -> Path:
+    """Return the path of a file; without a text, of the one that ``serve`` would open. Raises UsageError."""
+    return settings_from({"database": text}).database_path()
+
+
+def database_named(url: str, schema: str) -> Database:
+    """Return a database on PostgreSQL; raises Failure where the driver is not installed."""
+    try:
+        from bedrockjobs.store.postgresql.moving import Database
+    except ImportError:
+        raise Failure(
+            "PostgreSQL needs a driver that is not installed: pip install 'bedrockjobs[postgresql]'", USAGE
+        ) from None
+    return Database(url, schema)

@@ -1,0 +1,169 @@
+"""A SQLite file as the database of one server: owned by a lock, looked at for damage, opened."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from bedrockjobs import systemd
+from bedrockjobs.base.clock import Clock, StandingClock, SystemClock
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.databases import (
+    EXIT_DISK,
+    EXIT_FAILURE,
+    EXIT_UNAVAILABLE,
+    EXIT_USAGE,
+    Opened,
+    StartError,
+)
+from bedrockjobs.engine.dispatcher import Dispatcher
+from bedrockjobs.engine.events import Listeners
+from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.store import inspection
+from bedrockjobs.store.faults import StoreDamaged
+from bedrockjobs.store.file_watch import FileGone
+from bedrockjobs.store.guarded import is_damage
+from bedrockjobs.store.lock import DatabaseLock, Lost, Owned
+from bedrockjobs.store.plain_file import PlantedFile
+from bedrockjobs.store.reader import SQLiteReader
+from bedrockjobs.store.schema import SchemaError
+from bedrockjobs.store.sharing import ServerRow
+from bedrockjobs.store.sqlite import SQLiteEngine
+
+log = logging.getLogger(__name__)
+
+STANDBY_LOOK_S = 0.2
+"""Time between two tries of a standby to take the database over."""
+
+CHECK_S_MAX = 3_600
+"""Time that systemd is asked for while a database is checked: enough for a terabyte on a good disk."""
+
+
+class FileDatabase:
+    """The file of one server."""
+
+    def __init__(self, settings: Settings, clock: Clock | None, lease_clock: Clock | None) -> None:
+        """Prepare to own what ``settings`` name; tests may bring clocks, else it is the machine's."""
+        self._settings = settings
+        system = SystemClock()
+        self.clock = clock or (StandingClock(system.now()) if settings.test_clock else system)
+        self._lease_clock = lease_clock or system
+        self.workers = WorkerRegistry(self.clock, self._lease_clock)
+        self._path = Path()
+        self._lock: DatabaseLock | None = None
+        self._version = ""
+
+    async def open(self, on_failure: Callable[[Exception], object]) -> Opened:
+        """Own it and open it; raises StartError. ``on_failure`` is told of damage that is found later."""
+        self._path = self._checked_path()
+        self._lock = DatabaseLock(self._path, accept_loss=self._settings.accept_loss)
+        await self._own(self._lock)
+        try:
+            await self._look_for_damage()
+            engine = SQLiteEngine(self._path, self._settings, self.clock)
+        except PlantedFile as error:
+            self._lock.release()
+            raise StartError(f"database: {error}", EXIT_FAILURE) from None
+        except (sqlite3.Error, SchemaError) as error:
+            self._lock.release()
+            if is_damage(error):
+                raise StartError(self._damaged(str(error)), EXIT_DISK) from None
+            raise StartError(f"database: {self._path}: {error}", EXIT_FAILURE) from None
+        except BaseException:
+            self._lock.release()
+            raise
+        self._describe("which is starting")  # before anything is acknowledged
+        return Opened(engine, SQLiteReader(self._path, self._settings, on_failure))
+
+    def _checked_path(self) -> Path:
+        try:
+            path = self._settings.database_path().resolve()
+        except ValueError as error:
+            raise StartError(str(error), EXIT_USAGE) from None
+        folder = path.parent
+        if not folder.is_dir():
+            raise StartError(f"database: there is no folder {folder}", EXIT_USAGE)
+        mode = folder.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise StartError(f"database: everybody may write to the folder {folder}", EXIT_USAGE)
+        return path
+
+    async def _own(self, lock: DatabaseLock) -> None:
+        told = False
+        while True:
+            try:
+                lock.acquire()
+            except Owned as error:
+                if not self._settings.standby:
+                    raise StartError(f"{error} --standby would wait for it.", EXIT_UNAVAILABLE) from None
+                if not told:
+                    log.info("%s Standing by.", error)
+                    systemd.notify("READY=1", "STATUS=standing by")
+                    told = True
+                await asyncio.sleep(STANDBY_LOOK_S)
+            except Lost as error:
+                raise StartError(str(error), EXIT_DISK) from None
+            except (OSError, PlantedFile) as error:
+                raise StartError(f"database: {error}", EXIT_FAILURE) from None
+            else:
+                return
+
+    async def _look_for_damage(self) -> None:
+        """Look for damage where the server before this one did not end as it should; raises StartError."""
+        if not inspection.ended_uncleanly(self._path):
+            return
+        systemd.notify("STATUS=checking the database", f"EXTEND_TIMEOUT_USEC={CHECK_S_MAX * 1_000_000}")
+        begun = self._lease_clock.monotonic()
+        faults = await asyncio.to_thread(inspection.faults_of, self._path, whole=False)
+        if faults:
+            raise StartError(self._damaged("; ".join(faults)), EXIT_DISK)
+        took_s = self._lease_clock.monotonic() - begun
+        log.info("the server before this one did not stop; the database was checked in %.1f s", took_s)
+
+    def _damaged(self, words: str) -> str:
+        """Return what to do about a damaged database."""
+        path = self._path
+        return (
+            f"database: {path} is damaged, and nothing is served from it: {words}. Restore a backup, or save"
+            f" what can be read: `sqlite3 {path} .recover | sqlite3 new.db`. `bedrockjobs doctor --scrub`"
+            " tells more."
+        )
+
+    async def join(
+        self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
+    ) -> None:
+        """Do nothing but remember the version: the file has one server."""
+        self._version = version
+
+    def serves_at(self, where: str) -> None:
+        """Tell who is refused the file where the server listens that has it."""
+        self._describe(f"on {where}")
+        now = stamp_ms(self.clock.now())
+        name = self._settings.resolved_server_name()
+        self.workers.servers = [ServerRow(name, where, now, now, self._version)]
+
+    def _describe(self, words: str) -> None:
+        assert self._lock is not None
+        self._lock.describe(f"the server with pid {os.getpid()} {words}")
+
+    def why_failed(self, error: Exception) -> str:
+        """Return a sentence on a failure after which the server must end."""
+        if isinstance(error, StoreDamaged):
+            return self._damaged(str(error))
+        why = "its file is gone" if isinstance(error, FileGone) else "the disk failed"
+        return f"{why}, the server ends: {error}"
+
+    async def leave(self) -> None:
+        """Do nothing: nobody else serves the file."""
+
+    def release(self) -> None:
+        """Let another server have the file."""
+        assert self._lock is not None
+        self._lock.release()

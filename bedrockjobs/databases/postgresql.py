@@ -1,0 +1,87 @@
+"""A PostgreSQL database as that of any number of servers, of which this is one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock, SystemClock
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, Opened, StartError
+from bedrockjobs.engine.dispatcher import Dispatcher
+from bedrockjobs.engine.events import Listeners
+from bedrockjobs.engine.neighbourhood import Neighbourhood
+from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.shared_workers import SharedWorkers
+from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+from bedrockjobs.store.postgresql.neighbours import PostgreSQLNeighbours
+from bedrockjobs.store.postgresql.reader import PostgreSQLReader
+from bedrockjobs.store.schema import SchemaError
+from bedrockjobs.store.sharing import NameTaken
+
+log = logging.getLogger(__name__)
+
+
+class PostgreSQLDatabase:
+    """What one server has of a database that others serve too."""
+
+    def __init__(self, settings: Settings, clock: Clock | None, lease_clock: Clock | None) -> None:
+        """Prepare to serve what ``settings`` name; a test may bring clocks of its own."""
+        self._settings = settings
+        standing = StandingClock(SystemClock().now()) if settings.test_clock else None
+        self.clock: Clock = clock or standing or AlignedClock()
+        self.workers = SharedWorkers(self.clock, lease_clock or SystemClock())
+        self._name = settings.resolved_server_name()
+        self._engine: PostgreSQLEngine | None = None
+        self._neighbourhood: Neighbourhood | None = None
+
+    async def open(self, on_failure: Callable[[Exception], object]) -> Opened:
+        """Connect to it, and make its tables unless they are there; raises StartError."""
+        settings = self._settings
+        try:
+            engine = PostgreSQLEngine(settings.database, self.clock, name=settings.database_schema)
+        except SchemaError as error:
+            raise StartError(f"database: {error}", EXIT_CONFIG) from None
+        except StoreError as error:
+            raise StartError(f"database: {error}", EXIT_UNAVAILABLE) from None
+        self._engine = engine
+        return Opened(engine, PostgreSQLReader(settings.database, settings, settings.database_schema))
+
+    async def join(
+        self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
+    ) -> None:
+        """Be one of its servers; raises StartError."""
+        assert self._engine is not None
+        settings = self._settings
+        neighbours = PostgreSQLNeighbours(
+            settings.database, settings.database_schema, self._name, self._engine.id, self.clock,
+            direct=settings.database_direct,
+        )  # fmt: skip
+        self._neighbourhood = Neighbourhood(neighbours, self.workers, notifier, dispatcher.heard)
+        try:
+            await self._neighbourhood.open(self._name, version)
+        except NameTaken as error:
+            await neighbours.close()
+            raise StartError(str(error), EXIT_UNAVAILABLE) from None
+        except StoreError as error:
+            await neighbours.close()
+            raise StartError(f"database: {error}", EXIT_UNAVAILABLE) from None
+        listeners.add(self._neighbourhood)
+
+    def serves_at(self, where: str) -> None:
+        """Tell the other servers where this one listens."""
+        assert self._neighbourhood is not None
+        self._neighbourhood.serves_at(where)
+
+    def why_failed(self, error: Exception) -> str:
+        """Return a sentence on a failure after which the server must end."""
+        return f"the database failed, the server ends: {error}"
+
+    async def leave(self) -> None:
+        """Tell the other servers what is left to tell."""
+        if self._neighbourhood is not None:
+            await self._neighbourhood.leave()
+
+    def release(self) -> None:
+        """Do nothing: each connection is closed by who has it."""

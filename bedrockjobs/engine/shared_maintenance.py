@@ -1,0 +1,80 @@
+"""What time asks for where several servers share a database: one of them does it, whichever comes first.
+
+Each server looks twice a second, as it cannot know what the others wrote. A lock that ends with the
+transaction makes sure that one of them is at it; nobody leads, and nobody is missed.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.config import AWAY_S, WATCH_EVERY_S, WATCHED_EVERY_S
+from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.engine.events import DrainsChanged
+from bedrockjobs.engine.handlers.context import Context
+from bedrockjobs.engine.maintenance import SETTLE_S, Done, Maintenance, Minutes
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.store.base import Engine
+from bedrockjobs.store.sharing import SharedUnit, Watch
+
+
+class SharedMaintenance(Maintenance):
+    """Keeps the time of a database together with other servers."""
+
+    def __init__(self, engine: Engine, workers: WorkerRegistry, minutes: Minutes, clock: Clock) -> None:
+        """Keep the time of ``engine`` and ``workers`` by ``clock``; write what ``minutes`` counted."""
+        super().__init__(engine, workers, minutes, clock)
+        self._watch_at = clock.monotonic()
+        self._settled_at = clock.monotonic()
+
+    def sleep_s(self) -> float:
+        """Return the seconds until there is something to do, or to be looked for."""
+        if not self._started or self._workers.news or self._to_plan:
+            return 0.0
+        return max(self._watch_at - self._clock.monotonic(), 0.0)
+
+    def look_anew(self) -> None:
+        """Look now at what time asks for."""
+        self._watch_at = self._clock.monotonic()
+
+    def act(self, context: Context, done: Done) -> None:
+        """Write what this server has to tell, and do what is due, unless another server is at it."""
+        unit = cast(SharedUnit, context.unit)
+        watch = unit.watch()
+        self.seen, self.since = watch.away
+        if watch.mine:
+            self._look_after(context, unit, watch)
+            super().act(context, done)
+        else:
+            if not self._started:
+                self._start(context)
+                done.started = True
+            if self._workers.news:
+                done.news = self._write_news(context)
+        context.seen, context.since = self.seen, self.since
+        self._watch_at = self._clock.monotonic() + WATCH_EVERY_S
+
+    def _look_after(self, context: Context, unit: SharedUnit, watch: Watch) -> None:
+        """Note that time is looked after; where nobody did for a while, make up for it."""
+        if watch.seen and after_seconds(watch.seen, AWAY_S) < context.now_ms:
+            unit.was_away(watch.seen, context.now_ms)
+            self.seen, self.since = watch.seen, context.now_ms
+            self._settled_at = self._clock.monotonic() + SETTLE_S
+            self._pass_over_missed(context)
+        if not watch.seen or after_seconds(watch.seen, WATCHED_EVERY_S) <= context.now_ms:
+            unit.watched(context.now_ms)
+
+    def _start(self, context: Context) -> None:
+        """Tell who is drained; that the server is there is told by those who meet it."""
+        context.emit(DrainsChanged(context.unit.records.drains()))
+
+    def note_alive(self, context: Context, done: Done) -> None:
+        """Write what the last minute was, where something is written anyway."""
+        self._note_minute(context, done)
+
+
+def maintenance_of(engine: Engine, workers: WorkerRegistry, minutes: Minutes, clock: Clock) -> Maintenance:
+    """Return what keeps the time of an engine: alone, or together with other servers."""
+    kind = SharedMaintenance if engine.shared else Maintenance
+    return kind(engine, workers, minutes, clock)

@@ -1,0 +1,171 @@
+"""The workers of all servers that share a database, as one of them knows them.
+
+Leases are in the database: a heartbeat that comes to any server is written there with the next exchange, and
+whoever looks after time finds those that are over. What is in memory here follows the exchanges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+from typing import Any, cast
+
+from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.wire import after_seconds, stamp_ms
+from bedrockjobs.engine.events import RunEnded, RunForgotten
+from bedrockjobs.engine.workers import OpenRun, Worker, WorkerRegistry, running
+from bedrockjobs.store.base import Unit
+from bedrockjobs.store.sharing import Heard, OpenRunRow, ServerRow, SharedUnit, Told, WorkerRow
+
+ENDED_AT_ONCE_MAX = 100
+"""Runs whose lease is over that one transaction ends."""
+
+
+class SharedWorkers(WorkerRegistry):
+    """The workers and open runs of all servers; belongs to the event loop."""
+
+    def __init__(self, clock: Clock, lease_clock: Clock) -> None:
+        """Show times of ``clock``; ``lease_clock`` is that of ``WorkerRegistry``."""
+        super().__init__(clock, lease_clock)
+        self.learn: Callable[[], Any] = lambda: asyncio.sleep(0)
+        """Does an exchange, and waits for it."""
+        self.exchange_soon: Callable[[], object] = lambda: None
+        """Lets an exchange follow soon."""
+        self._until: dict[str, str] = {}
+        """When the workers count as gone that speak to this server."""
+        self._met: dict[str, None] = {}
+        self._parted: dict[str, None] = {}
+        self._beaten: dict[int, None] = {}
+        self._known: frozenset[int] = frozenset()
+        """The runs that were known when the exchange began that is under way."""
+        self._over: set[int] = set()
+        """Those that have ended since."""
+        self._later: dict[int, float] = {}
+        """Runs that could not be taken away, and until when they are left alone."""
+
+    # --- what this server hears of its own workers -------------------------------------------------------
+
+    def _was_met(self, worker: Worker, there_s: float) -> None:
+        name, until = worker.name, after_seconds(stamp_ms(self._clock.now()), there_s)
+        if name not in self._until:
+            self.exchange_soon()
+        self._until[name] = max(until, self._until.get(name, ""))
+        self._met[name] = None
+        self._parted.pop(name, None)
+
+    def leave(self, name: str) -> None:
+        """Note that a worker ended."""
+        super().leave(name)
+        self._met.pop(name, None)
+        self._until.pop(name, None)
+        self._parted[name] = None
+        self.exchange_soon()
+
+    def _tell(self, kind: str, worker: Worker) -> None:
+        """Tell nothing: the exchange finds out for whom it is news."""
+
+    async def _learn(self) -> None:
+        await self.learn()
+
+    def _renew(self, run: OpenRun) -> None:
+        super()._renew(run)
+        self._beaten[run.run_id] = None
+
+    def _open(self, run: OpenRun) -> None:
+        super()._open(run)
+        self._beaten.pop(run.run_id, None)  # it has just begun
+
+    def _ended_run(self, event: RunEnded | RunForgotten) -> None:
+        super()._ended_run(event)
+        self._over.add(event.run_id)
+        self._beaten.pop(event.run_id, None)
+        self._later.pop(event.run_id, None)
+
+    # --- leases ------------------------------------------------------------------------------------------
+
+    def overdue(self, unit: Unit) -> list[int]:
+        """Return the runs whose lease is over, as the database knows."""
+        found = cast(SharedUnit, unit).leases_over(stamp_ms(unit.moment), ENDED_AT_ONCE_MAX)
+        now = self._leases.monotonic()
+        self._later = {run_id: until for run_id, until in self._later.items() if until > now}
+        return [run_id for run_id in found if run_id not in self._later]
+
+    def postpone(self, run_id: int, seconds: float) -> None:
+        """Count a run as overdue again only after some seconds: it could not be taken away."""
+        self._later[run_id] = self._leases.monotonic() + seconds
+
+    # --- the exchange with the other servers -------------------------------------------------------------
+
+    def to_tell(self) -> Told:
+        """Return what happened since this was last asked; the exchange begins."""
+        met = [self._row_of(self.workers[name]) for name in sorted(self._met) if name in self.workers]
+        told = Told(met, sorted(self._parted), sorted(self._beaten))
+        self._met, self._parted, self._beaten = {}, {}, {}
+        self._known, self._over = frozenset(self.runs), set()
+        return told
+
+    def tell_again(self, told: Told) -> None:
+        """Tell what an exchange was to tell that failed with the next one, too."""
+        self._met = {worker.name: None for worker in told.workers if worker.name in self.workers} | self._met
+        self._parted = {name: None for name in told.left if name not in self.workers} | self._parted
+        self._beaten = {run_id: None for run_id in told.beats if run_id in self.runs} | self._beaten
+
+    def _row_of(self, worker: Worker) -> WorkerRow:
+        return WorkerRow(
+            worker.name, worker.joined, worker.heartbeat, self._until.get(worker.name, ""), worker.host,
+            worker.pid, worker.version, worker.names, list(worker.accepts), worker.slots, worker.quiet,
+        )  # fmt: skip
+
+    def hear(self, heard: Heard) -> None:
+        """Know what all servers know; the exchange is over."""
+        self.servers = heard.servers
+        for row in heard.workers:
+            if row.name not in self._met and row.name not in self._parted:
+                self._know_worker(row)
+        there = {row.name for row in heard.workers}
+        for name in [name for name in self.workers if name not in there and name not in self._met]:
+            del self.workers[name]
+            self._until.pop(name, None)
+        for run in heard.runs:
+            self._know_run(run)
+        for run_id in self._known - {run.run_id for run in heard.runs}:
+            super()._ended_run(RunForgotten(run_id))
+        self._add_news("worker joined", heard.joined, "worker", list(self.workers))
+        self._add_news("worker left", heard.left, "worker", list(self.workers))
+        self._add_news("server left", heard.lost, "server", [server.name for server in heard.servers])
+
+    def joined(self, name: str) -> None:
+        """Tell that this server has joined the others."""
+        self._add_news("server joined", [name], "server", [server.name for server in self.servers])
+
+    def servers_alive(self) -> list[ServerRow]:
+        """Return the live servers by name, each as it was at its last exchange."""
+        return self.servers
+
+    def _add_news(self, kind: str, names: list[str], what: str, there: list[str]) -> None:
+        for name in names:
+            self.news.append((kind, name, running(what, there)))
+        if names:
+            self.on_news()
+
+    def _know_worker(self, row: WorkerRow) -> None:
+        worker = self.workers.get(row.name)
+        if worker is None:
+            worker = self.workers[row.name] = Worker(row.name, row.joined, row.heartbeat, inf)
+            worker.runs = {run.run_id for run in self.runs.values() if run.worker == row.name}
+        worker.joined, worker.heartbeat = row.joined, row.heartbeat
+        worker.host, worker.pid, worker.version = row.host, row.pid, row.version
+        worker.accepts, worker.slots, worker.quiet = tuple(row.accepts), row.slots, row.quiet
+        if row.name not in self._until:  # it speaks to another server, which knows better
+            worker.asked = {tuple(row.asked): inf}
+
+    def _know_run(self, row: OpenRunRow) -> None:
+        run = self.runs.get(row.run_id)
+        stop = row.stop.split()[0] if row.stop else ""
+        if run is None:
+            if row.run_id not in self._over:
+                self._open(OpenRun(row.run_id, row.job_id, row.worker, row.lease_s, stop=stop))
+        elif stop and stop != run.stop:
+            run.stop = stop
+            self._wake(run.worker)

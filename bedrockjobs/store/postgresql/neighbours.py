@@ -1,0 +1,171 @@
+"""One server's line to the others: a connection that tells, and one that hears.
+
+Neither is the unit's: nobody who waits for a commit waits for these. A line that breaks is opened again with
+the next exchange; until then nothing is heard, and servers look by themselves once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.types.numeric import Int8Dumper
+
+from bedrockjobs.base.clock import AlignedClock, Clock
+from bedrockjobs.base.config import PG_CONNECT_S_MAX, SERVER_GONE_S
+from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.store import statements
+from bedrockjobs.store.postgresql.pipeline import Row, Statement
+from bedrockjobs.store.postgresql.session import StoreAway, columns, fault_of
+from bedrockjobs.store.sharing import Heard, NameTaken, OpenRunRow, ServerRow, Told, WorkerRow
+
+SQL = statements.read_statements(Path(__file__).with_name("neighbours.sql"), lambda text: text)
+
+Connection = psycopg.AsyncConnection[Row]
+
+
+class PostgreSQLNeighbours:
+    """The line of one server."""
+
+    def __init__(
+        self, url: str, schema: str, name: str, session: str, clock: Clock, *, direct: str = ""
+    ) -> None:
+        """Prepare the line of the server ``name``; ``session`` is what no other server has.
+
+        Hints are heard over ``direct`` where it is given: ``url`` may lead to a pooler, which passes none on.
+        """
+        self._url = url
+        self._direct = direct or url
+        self._schema = schema
+        self._clock = clock
+        self._me = (name, session)
+        self._since = self._version = self.address = ""
+        self._telling: Connection | None = None
+        self._hearing: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        self.on_hint: Callable[[str], object] = lambda text: None
+
+    # --- the line ----------------------------------------------------------------------------------------
+
+    async def open(self, version: str) -> None:
+        """Join the servers; raises NameTaken where one of this name lives, StoreError where it cannot."""
+        name, session = self._me
+        await self._align()
+        now = stamp_ms(self._clock.now())
+        self._since, self._version = now, version
+        (joined,) = await self._run([(SQL["join"], (name, session, now, "", version, self._gone_before()))])
+        if not joined:
+            raise NameTaken(f"server_name: a living server of this database is called {name}")
+
+    def _gone_before(self) -> str:
+        return stamp_ms(self._clock.now() - timedelta(seconds=SERVER_GONE_S))
+
+    async def close(self) -> None:
+        """Speak and hear no more."""
+        if self._hearing is not None:
+            self._hearing.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._hearing
+        if self._telling is not None:
+            await self._telling.close()
+
+    async def _connect(self, url: str) -> Connection:
+        connection = await psycopg.AsyncConnection.connect(
+            url,
+            autocommit=True,
+            cursor_factory=psycopg.AsyncRawCursor,
+            client_encoding="UTF8",
+            connect_timeout=PG_CONNECT_S_MAX,
+            options=f'-c search_path="{self._schema}" -c synchronous_commit=off',
+        )
+        connection.adapters.register_dumper(int, Int8Dumper)
+        return connection
+
+    async def _run(self, some: Sequence[Statement]) -> list[list[Row]]:
+        """Do statements in one round trip and one transaction, one caller after another."""
+        async with self._turn:
+            try:
+                if self._telling is None or self._telling.closed:
+                    self._telling = await self._connect(self._url)
+                if self._hearing is None or self._hearing.done():
+                    self._hearing = asyncio.ensure_future(self._hear())
+                connection = self._telling
+                async with connection.pipeline():
+                    cursors = [await connection.execute(sql, parameters) for sql, parameters in some]
+                return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
+            except psycopg.Error as error:
+                if self._telling is not None:
+                    await self._telling.close()
+                raise fault_of(error) or StoreAway(str(error)) from error
+
+    async def _hear(self) -> None:
+        """Pass hints of others on, until the line breaks; the next exchange then begins anew."""
+        with suppress(psycopg.Error):
+            connection = await self._connect(self._direct)
+            try:
+                await connection.execute(f'LISTEN "{self._schema}"')
+                self.on_hint("")  # whatever was said before went unheard
+                async for notice in connection.notifies():
+                    told_by, _, text = notice.payload.partition(" ")
+                    if told_by != self._me[1]:
+                        self.on_hint(text)
+            finally:
+                await connection.close()
+
+    # --- what goes over it -------------------------------------------------------------------------------
+
+    async def _align(self) -> None:
+        """Set the clock by that of the database, where it is one that can be set."""
+        if isinstance(self._clock, AlignedClock):
+            await self._run([(SQL["clock"], ())])  # the first may have to connect
+            asked = self._clock.monotonic()
+            (((moment,),),) = await self._run([(SQL["clock"], ())])
+            self._clock.align(moment, asked, self._clock.monotonic())
+
+    async def exchange(self, told: Told) -> Heard:
+        """Tell that this server is alive and what its workers did; return who is there. Raises StoreError."""
+        await self._align()
+        now = stamp_ms(self._clock.now())
+        found = iter(await self._run([*self._telling_of(told, now), *_LOOKS]))
+        next(found)  # the pulse
+        lost = [name for (name,) in next(found)]
+        joined = [name for name, new in next(found) if new] if told.workers else []
+        left = [name for (name,) in next(found)] if told.left else []
+        left += [name for (name,) in next(found)]
+        if told.beats:
+            next(found)
+        servers, workers, runs = found
+        return Heard(
+            joined, left, lost,
+            [ServerRow._make(row) for row in servers],
+            [WorkerRow._make(row) for row in workers],
+            [OpenRunRow._make(row) for row in runs],
+        )  # fmt: skip
+
+    def _telling_of(self, told: Told, now: str) -> Iterable[Statement]:
+        yield SQL["pulse"], (*self._me, self._since, self.address, self._version, now)
+        yield SQL["lost_servers"], (self._gone_before(),)
+        if told.workers:
+            rows = [
+                worker._replace(asked=json.dumps(worker.asked), accepts=json.dumps(worker.accepts))  # type: ignore[arg-type]
+                for worker in told.workers
+            ]
+            yield SQL["meet"], columns([tuple(row) for row in rows])
+        if told.left:
+            yield SQL["part"], (told.left,)
+        yield SQL["lost_workers"], (now,)
+        if told.beats:
+            yield SQL["beat"], (told.beats, now)
+
+    async def hint(self, text: str) -> None:
+        """Give a hint to all other servers; raises StoreError where that cannot be done now."""
+        await self._run([(SQL["hint"], (self._schema, f"{self._me[1]} {text}"))])
+
+
+_LOOKS: list[tuple[str, Sequence[Any]]] = [(SQL[name], ()) for name in ("servers", "workers", "open_runs")]

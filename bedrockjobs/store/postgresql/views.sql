@@ -1,0 +1,81 @@
+-- What views read where PostgreSQL needs words of its own: the same names and columns as in `views.sql`,
+-- `finding.sql`, `queues.sql` and `metrics.sql`. Jobs are found by `found`, which all lanes with a lock share.
+
+-- name: queue_lanes
+-- The lanes in which jobs are queued; of those with a lock, the ones of the first jobs by name.
+WITH RECURSIVE walk (found) AS (
+    SELECT (SELECT jobs.found FROM jobs WHERE {queued} ORDER BY jobs.found LIMIT 1)
+    UNION ALL
+    SELECT (SELECT jobs.found FROM jobs WHERE jobs.found > walk.found AND {queued} ORDER BY jobs.found LIMIT 1)
+        FROM walk WHERE walk.found IS NOT NULL
+)
+SELECT DISTINCT first.lane FROM walk CROSS JOIN LATERAL (
+    SELECT jobs.lane FROM jobs WHERE jobs.found = walk.found AND {queued} ORDER BY jobs.name
+        LIMIT CASE WHEN walk.found LIKE '%lock' THEN 1000 ELSE 1 END
+) AS first ORDER BY lane LIMIT :limit;
+
+-- name: queue_groups
+-- The queued names of some lanes, each lane in turn, with the lowest nextRun of each, as on SQLite.
+WITH RECURSIVE lanes (found, lane) AS (
+    SELECT {found:value}, value FROM json_array_elements_text(:lanes::json) AS asked (value)
+), walk (found, lane, name, before, counted) AS (
+    SELECT lanes.found COLLATE "C", lanes.lane COLLATE "C", (SELECT jobs.name FROM jobs
+        WHERE jobs.found = lanes.found AND jobs.lane = lanes.lane AND {queued} ORDER BY jobs.name LIMIT 1),
+        '' COLLATE "C", 0 FROM lanes
+    UNION ALL
+    SELECT walk.found, walk.lane, (
+        SELECT jobs.name FROM jobs WHERE jobs.found = walk.found AND jobs.lane = walk.lane AND {queued}
+            AND jobs.name >= CASE WHEN {alike} > :alike THEN {prefix} || '0' ELSE walk.name || chr(1) END
+            ORDER BY jobs.name LIMIT 1
+    ), {prefix}, {alike} FROM walk WHERE walk.name IS NOT NULL
+)
+SELECT lane, name, CASE WHEN {alike} > :alike THEN 1 ELSE 0 END,
+        CASE WHEN {alike} <= :alike THEN {lowest:walk.lane:walk.name} END
+    FROM (SELECT * FROM walk LIMIT :walked) AS walk WHERE name IS NOT NULL LIMIT :limit;
+
+-- name: queue_groups_of_names
+-- The same of some names.
+SELECT lanes.value, names.value, 0, {lowest:lanes.value:names.value}
+    FROM json_array_elements_text(:names::json) WITH ORDINALITY AS names (value, place)
+    CROSS JOIN json_array_elements_text(:lanes::json) WITH ORDINALITY AS lanes (value, place)
+    WHERE EXISTS (SELECT 1 FROM jobs WHERE jobs.found = {found:lanes.value} AND jobs.lane = lanes.value
+        AND jobs.name = names.value AND {queued})
+    ORDER BY names.place, lanes.place LIMIT :limit;
+
+-- name: count_groups
+-- Of pairs of a lane and a name: how many jobs are due, and how many are to come, each up to `:most`.
+SELECT groups.place - 1,
+    (SELECT count(*) FROM (SELECT 1 FROM (VALUES {priorities}) AS classes CROSS JOIN jobs
+        WHERE jobs.found = {found:(groups.value ->> 0)} AND jobs.lane = groups.value ->> 0
+        AND jobs.name = groups.value ->> 1 AND jobs.priority = classes.column1 AND jobs.nextRun <= :now AND {queued} LIMIT :most) AS due),
+    (SELECT count(*) FROM (SELECT 1 FROM (VALUES {priorities}) AS classes CROSS JOIN jobs
+        WHERE jobs.found = {found:(groups.value ->> 0)} AND jobs.lane = groups.value ->> 0
+        AND jobs.name = groups.value ->> 1 AND jobs.priority = classes.column1 AND jobs.nextRun > :now
+        AND jobs.state = 'QUEUED' LIMIT :most) AS later)
+    FROM json_array_elements(:groups::json) WITH ORDINALITY AS groups (value, place)
+    ORDER BY groups.place LIMIT :limit;
+
+-- name: count_rests
+-- The same of all names from one on with the same beginning, and the lowest nextRun, out of the first `:most`.
+SELECT rests.place - 1, (
+    SELECT json_build_array(count(*) FILTER (WHERE nextRun <= :now),
+            count(*) FILTER (WHERE nextRun > :now AND state = 'QUEUED'), min(nextRun), count(*))::text
+        FROM (SELECT nextRun, state FROM jobs WHERE jobs.found = {found:(rests.value ->> 0)}
+            AND jobs.lane = rests.value ->> 0 AND jobs.name >= rests.value ->> 1
+            AND jobs.name < rests.value ->> 2 AND {queued} LIMIT :most) AS first
+) FROM json_array_elements(:rests::json) WITH ORDINALITY AS rests (value, place)
+    ORDER BY rests.place LIMIT :limit;
+
+-- name: lanes_at_once
+-- Of some lanes, whatever the names: how many jobs are due, up to `:most`, and the lowest nextRun.
+WITH classes (found, lane, priority) AS (
+    SELECT {found:value}, value, column1 FROM json_array_elements_text(:lanes::json) AS lanes (value)
+        CROSS JOIN (VALUES {priorities}) AS classes
+)
+SELECT
+    (SELECT count(*) FROM (SELECT 1 FROM classes JOIN jobs ON jobs.found = classes.found
+        AND jobs.lane = classes.lane AND jobs.priority = classes.priority AND jobs.nextRun <= :now AND {queued}
+        LIMIT :most) AS due),
+    (SELECT min((SELECT nextRun FROM jobs WHERE jobs.found = classes.found AND jobs.lane = classes.lane
+        AND jobs.priority = classes.priority AND {queued} ORDER BY nextRun LIMIT 1)) FROM classes)
+LIMIT :limit;

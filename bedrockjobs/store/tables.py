@@ -1,0 +1,94 @@
+"""What makes up a queue, whichever engine keeps it: tables, their columns and keys, and sums of their rows.
+
+Both engines have these tables with the same columns; what PostgreSQL has beside them is its own affair.
+``meta`` is not among them, as each engine keeps numbers of its own there.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import cache
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from msgspec import msgpack
+
+from bedrockjobs.store import schema
+
+Row = tuple[Any, ...]
+
+ENGINES_OWN = frozenset({"nextJobID", "nextRunID", "schemaVersion"})
+"""Keys of ``meta`` that one engine has and the other keeps elsewhere."""
+
+
+class Table(NamedTuple):
+    """One table."""
+
+    name: str
+    columns: tuple[str, ...]
+    texts: tuple[int, ...]
+    """Which of the columns hold text; the others hold whole numbers."""
+    key: tuple[str, ...]
+    """The columns by which its rows are in order; text is ordered by its bytes."""
+
+    def select(self) -> str:
+        """Return a query for all rows, in the order of their keys: the same text for each engine."""
+        return f"SELECT {', '.join(self.columns)} FROM {self.name} ORDER BY {', '.join(self.key)}"  # noqa: S608
+
+    def key_of(self, row: Row) -> str:
+        """Return how a person is told which row is meant: ``jobs, jobID 7``."""
+        parts = (f"{column} {row[self.columns.index(column)]!r}" for column in self.key)
+        return f"{self.name}, {', '.join(parts)}"
+
+
+@cache
+def tables() -> tuple[Table, ...]:
+    """Return the tables of ``schema.sql``, in its order."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        schema.apply(connection)
+        names = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'meta' ORDER BY rowid"
+        ).fetchall()
+        return tuple(_table(connection, name) for (name,) in names)
+
+
+def _table(connection: sqlite3.Connection, name: str) -> Table:
+    found = connection.execute(f"PRAGMA table_info({name})").fetchall()
+    keyed = sorted((place, column) for _, column, _, _, _, place in found if place)
+    return Table(
+        name,
+        tuple(column for _, column, *_ in found),
+        tuple(at for at, (_, _, kind, *_) in enumerate(found) if kind == "TEXT"),
+        tuple(column for _, column in keyed),
+    )
+
+
+class Sum:
+    """The rows of one table, counted and summed up in their order; equal for equal rows alone."""
+
+    def __init__(self) -> None:
+        """Begin without rows."""
+        self.rows = 0
+        self._hash = blake2b(digest_size=16)
+        self._encode = msgpack.Encoder().encode  # tells numbers, texts and NULL apart, and where each ends
+
+    def add(self, row: Row) -> None:
+        """Count a row."""
+        self.rows += 1
+        self._hash.update(self._encode(row))
+
+    def of(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Count rows as they are passed on."""
+        for row in rows:
+            self.add(row)
+            yield row
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sum) and (self.rows, self.digest) == (other.rows, other.digest)
+
+    @property
+    def digest(self) -> str:
+        """Return what the rows come to, as text."""
+        return self._hash.hexdigest()

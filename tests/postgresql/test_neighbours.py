@@ -1,0 +1,358 @@
+"""Servers that share a database: who is there, who hears of what, and who looks after time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from time import monotonic
+from typing import Any
+
+import psycopg
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import Clock, ManualClock
+from bedrockjobs.base.config import (
+    AWAY_S,
+    EXCHANGE_EVERY_S,
+    HINTS_GATHERED_S,
+    LEASE_S_DEFAULT,
+    SERVER_GONE_S,
+    WATCH_EVERY_S,
+    WATCHED_EVERY_S,
+)
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.engine import batch, neighbourhood, shared_maintenance
+from bedrockjobs.engine.dispatcher import Dispatcher
+from bedrockjobs.engine.events import Listeners
+from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.neighbourhood import Neighbourhood
+from bedrockjobs.engine.notifier import EVENTS, Notifier, output_topic
+from bedrockjobs.engine.shared_workers import SharedWorkers
+from bedrockjobs.engine.submission import Outcome
+from bedrockjobs.observe.stats import Stats
+from bedrockjobs.store.postgresql.neighbours import PostgreSQLNeighbours
+from bedrockjobs.store.sharing import NameTaken
+from tests.conformance.engine import START
+from tests.postgresql.cluster import CLUSTER, SCHEMA
+from tests.postgresql.conftest import DEADLINE_S
+
+
+class LivingClock(ManualClock):
+    """A date that stands until it is moved, and seconds that pass: what is waited for comes."""
+
+    monotonic = staticmethod(monotonic)
+
+
+def rows(sql: str) -> list[Any]:
+    """Return what the database has, over a connection of its own."""
+    with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
+        return connection.execute(sql).fetchall()
+
+
+class Peer:
+    """One of several servers, without a network in front of it."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        """Connect it to the tables as they are."""
+        self.name = name
+        self.engine = CLUSTER.another(clock)
+        self.workers = SharedWorkers(clock, clock)
+        self.notifier = Notifier()
+        stats = Stats()
+        listeners = Listeners([self.workers, stats, self.notifier])
+        self.failed: list[Exception] = []
+        self.dispatcher = Dispatcher(
+            self.engine, clock, Settings(), self.failed.append, workers=self.workers, minutes=stats,
+            listeners=listeners,
+        )  # fmt: skip
+        self.line = PostgreSQLNeighbours(CLUSTER.url, SCHEMA, name, self.engine.id, clock)
+        self.neighbourhood = Neighbourhood(self.line, self.workers, self.notifier, self.dispatcher.heard)
+        listeners.add(self.neighbourhood)
+
+    async def start(self) -> None:
+        """Join the others."""
+        await self.neighbourhood.open(self.name, "1")
+        self.dispatcher.start()
+        await self.dispatcher.settle()
+
+    async def stop(self) -> None:
+        """End as a server does that is told to."""
+        await self.neighbourhood.leave()
+        self.workers.end()
+        await self.dispatcher.drain()
+        self.engine.close()
+        assert not self.failed
+
+    async def die(self) -> None:
+        """End as a server does that is killed: nobody is told."""
+        self.neighbourhood._left = True
+        assert self.neighbourhood._pulse is not None
+        self.neighbourhood._pulse.cancel()
+        await self.line.close()
+        self.engine.session.close()
+
+    def send(self, command: c.Command[Any]) -> asyncio.Future[Outcome]:
+        """Submit a command; the future gets its outcome."""
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def deliver(outcome: Outcome) -> bool:
+            done.set_result(outcome)
+            return True
+
+        self.dispatcher.submit(command, deliver)
+        return done
+
+    async def ask(self, command: c.Command[Any]) -> Any:
+        """Do a command; return what its good answer says."""
+        outcome = await asyncio.wait_for(self.send(command), DEADLINE_S)
+        assert isinstance(outcome, Answer), outcome
+        return jsontext.parse(outcome.body) if outcome.body else None
+
+    async def take(self, name: str, worker: str) -> Any:
+        """Take a job for a worker that sends heartbeats."""
+        return await self.ask(c.GetJob(name=name, worker=worker, heartbeat=True))
+
+    async def beat(self, worker: str, *runs: int, wait_ms: int = 0) -> Any:
+        """Send a heartbeat; return what it is answered."""
+        command = c.Heartbeat(
+            worker=worker, run_ids=runs, timeout=wait_ms, connection="wait" if wait_ms else None
+        )
+        return jsontext.parse(await asyncio.wait_for(self.workers.heartbeat(command), DEADLINE_S))
+
+    def told(self) -> list[Any]:
+        """Return the events of the database: kind, name, detail."""
+        return rows("SELECT kind, name, detail FROM events ORDER BY seq")
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Let the loop turn until a condition holds."""
+        deadline = monotonic() + DEADLINE_S
+        while not condition():
+            assert monotonic() < deadline
+            await asyncio.sleep(0.001)
+
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def date() -> LivingClock:
+    """Return the date of all servers."""
+    return LivingClock(START)
+
+
+@pytest.fixture
+async def start(date: LivingClock) -> AsyncIterator[Start]:
+    """Return a function that starts a server by its name, the first on an empty database."""
+    peers: list[Peer] = []
+    CLUSTER.engine().close()
+
+    async def start(*names: str) -> Any:
+        begun = [Peer(name, date) for name in names]
+        for peer in begun:
+            await peer.start()
+            peers.append(peer)
+        for peer in begun:
+            await peer.until(lambda peer=peer: {*names} <= {row.name for row in peer.workers.servers})  # type: ignore[misc]
+        return begun if len(begun) > 1 else begun[0]
+
+    yield start
+    for peer in peers:
+        if peer.engine.session.alive:
+            await peer.stop()
+
+
+async def test_a_job_created_at_one_server_reaches_who_waits_at_another(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "POLLED_AT_ONCE", 0)  # nobody looks by himself
+    a, b = await start("a", "b")
+    waiting = a.send(c.GetJob(name="mail*", connection="wait"))
+    await a.until(lambda: a.dispatcher.waiting == 1)
+    await b.ask(c.CreateJob(name="mail/1"))
+    assert '"jobID":1,' in (await asyncio.wait_for(waiting, DEADLINE_S)).body
+
+
+async def test_what_went_unheard_is_found_by_looking(start: Start) -> None:
+    a, b = await start("a", "b")
+    waiting = a.send(c.GetJob(name="mail*", connection="wait"))
+    await a.until(lambda: a.dispatcher.waiting == 1)
+    a.line.on_hint = lambda text: None
+    began = monotonic()
+    await b.ask(c.CreateJob(name="mail/1"))
+    assert '"jobID":1,' in (await asyncio.wait_for(waiting, DEADLINE_S)).body
+    assert monotonic() - began < WATCH_EVERY_S * 8
+
+
+async def test_what_is_resumed_at_one_server_is_served_at_another(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "POLLED_AT_ONCE", 0)
+    a, b = await start("a", "b")
+    await b.ask(c.PauseJobs(name="mail*"))
+    await b.ask(c.CreateJob(name="mail/1"))
+    waiting = a.send(c.GetJob(name="mail*", connection="wait"))
+    await a.until(lambda: a.dispatcher.waiting == 1)
+    await b.ask(c.ResumeJobs(name="mail*"))
+    assert '"jobID":1,' in (await asyncio.wait_for(waiting, DEADLINE_S)).body
+
+
+async def test_followers_hear_of_events_and_output_at_another_server(start: Start) -> None:
+    a, b = await start("a", "b")
+    await b.ask(c.CreateJob(name="x"))
+    run = (await b.take("x", "w"))["runID"]
+    with a.notifier.listen(EVENTS) as events, a.notifier.listen(output_topic(run)) as output:
+        await b.ask(c.AppendOutput(run_id=run, lines=["hello"], seq=1))
+        assert await output.wait(DEADLINE_S)
+        await b.ask(c.PauseJobs(name="y"))
+        assert await events.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def always_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a date that is moved not look as if no server had been there meanwhile."""
+    monkeypatch.setattr(shared_maintenance, "AWAY_S", 1e6)
+
+
+@pytest.mark.usefixtures("always_there")
+async def test_a_heartbeat_may_come_to_any_server(start: Start, date: LivingClock) -> None:
+    a, b = await start("a", "b")
+    await a.ask(c.CreateJob(name="x"))
+    run = (await a.take("x", "w"))["runID"]
+    assert (await b.beat("w", run))["stop"] == []  # it asks before it calls it lost
+    assert (await b.beat("w", run + 1))["stop"] == [{"runID": run + 1, "signal": "LOST"}]
+    for _ in range(3):  # more than a lease, with a sign of life at the other server in between
+        date.advance(LEASE_S_DEFAULT * 0.7)
+        await b.beat("w", run)
+        await b.neighbourhood._learn()
+        await a.dispatcher.settle()
+    assert not [kind for kind, _, _ in a.told() if kind == "job lost"]
+    assert (await a.beat("w", run))["stop"] == []
+
+
+@pytest.mark.usefixtures("always_there")
+async def test_a_lease_that_is_over_ends_the_run_once(start: Start, date: LivingClock) -> None:
+    a, b = await start("a", "b")
+    await a.ask(c.CreateJob(name="x"))
+    run = (await a.take("x", "w"))["runID"]
+    date.advance(LEASE_S_DEFAULT + 2)
+    await asyncio.gather(a.dispatcher.settle(), b.dispatcher.settle())
+    await a.until(lambda: run not in a.workers.runs)
+    assert rows("SELECT status FROM runs") == [("frozen",)]
+    await b.until(lambda: run not in b.workers.runs)
+
+
+async def test_a_stop_at_one_server_reaches_the_worker_at_another(start: Start) -> None:
+    a, b = await start("a", "b")
+    await a.ask(c.CreateJob(name="x"))
+    run = (await a.take("x", "w"))["runID"]
+    await b.neighbourhood._learn()
+    beat = asyncio.ensure_future(b.beat("w", run, wait_ms=10_000))
+    await b.until(lambda: "w" in b.workers._changed)
+    await a.ask(c.TerminateRun(run_id=run))
+    assert (await beat)["stop"] == [{"runID": run, "signal": "TERM"}]
+
+
+async def test_servers_tell_who_joined_and_left_with_the_sorted_list(start: Start, date: LivingClock) -> None:
+    b, a = await start("b", "a")
+    dead = await start("c")
+    await dead.die()
+    for _ in range(2):
+        date.advance(SERVER_GONE_S / 2 + 1)
+        await asyncio.gather(a.neighbourhood._learn(), b.neighbourhood._learn())
+    await a.until(lambda: [row.name for row in a.workers.servers] == ["a", "b"])
+    await a.until(lambda: "server left" in [kind for kind, _, _ in a.told()])
+    await b.stop()
+    await a.until(lambda: [row.name for row in a.workers.servers] == ["a"])
+    await a.until(lambda: len([0 for kind, *_ in a.told() if kind.startswith("server ")]) >= 5)
+    assert [each for each in a.told() if each[0].startswith("server ")] == [
+        ("server joined", "b", "1 server(s) now running [b]"),
+        ("server joined", "a", "2 server(s) now running [a b]"),
+        ("server joined", "c", "3 server(s) now running [a b c]"),
+        ("server left", "c", "2 server(s) now running [a b]"),
+        ("server left", "b", "1 server(s) now running [a]"),
+    ]
+
+
+async def test_a_name_that_a_living_server_has_is_refused(start: Start, date: LivingClock) -> None:
+    await start("a")
+    twin = Peer("a", date)
+    with pytest.raises(NameTaken, match="server_name: a living server of this database is called a"):
+        await twin.start()
+    await twin.line.close()
+    twin.engine.close()
+
+
+async def test_a_worker_joins_once_whichever_servers_it_asks(start: Start) -> None:
+    a, b = await start("a", "b")
+    await asyncio.gather(a.beat("w"), b.beat("w"), a.beat("v"))
+    await asyncio.gather(a.neighbourhood._learn(), b.neighbourhood._learn())
+    await asyncio.gather(a.dispatcher.settle(), b.dispatcher.settle())
+    assert sorted(a.workers.workers) == ["v", "w"]
+    await b.until(lambda: sorted(b.workers.workers) == ["v", "w"])
+    joined = sorted(name for kind, name, _ in a.told() if kind == "worker joined")
+    assert joined == ["v", "w"]
+
+
+async def test_a_worker_that_is_silent_is_gone_everywhere(start: Start, date: LivingClock) -> None:
+    a, b = await start("a", "b")
+    await a.beat("w")
+    await b.until(lambda: "w" in b.workers.workers)
+    date.advance(LEASE_S_DEFAULT + 1)
+    await b.until(lambda: "w" not in b.workers.workers)
+    await a.until(lambda: "w" not in a.workers.workers)
+    await a.until(lambda: ("worker left", "w", "0 worker(s) now running []") in a.told())
+
+
+async def test_where_no_server_was_there_leases_begin_anew(
+    start: Start, date: LivingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await start("a")
+    await first.ask(c.CreateJob(name="x"))
+    run = (await first.take("x", "w"))["runID"]
+    await first.die()
+    date.advance(10 * LEASE_S_DEFAULT + AWAY_S)
+    second = await start("b")
+    await second.dispatcher.settle()
+    assert run in second.workers.runs
+    assert rows("SELECT status FROM runs") == [("running",)]
+    monkeypatch.setattr(shared_maintenance, "AWAY_S", 1e6)
+    date.advance(LEASE_S_DEFAULT + 2)
+    await second.until(lambda: run not in second.workers.runs)
+
+
+async def test_a_tick_fires_once_however_many_servers_ask(start: Start, date: LivingClock) -> None:
+    peers = await start("a", "b", "c")
+    await peers[0].ask(c.CreateJob(name="tick", repeat="SCHEDULED, +1 MINUTE"))
+    waits = [peer.send(c.GetJob(name="tick", connection="wait", timeout=200)) for peer in peers]
+    taken = [one for one in await asyncio.gather(*waits) if isinstance(one, Answer)]
+    assert len(taken) == 1
+
+
+async def test_a_hint_that_is_too_long_says_that_anything_may_be_new(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "POLLED_AT_ONCE", 0)
+    monkeypatch.setattr(neighbourhood, "HINT_CHARS_MAX", 10)
+    a, b = await start("a", "b")
+    waiting = a.send(c.GetJob(name="mail*", connection="wait"))
+    await a.until(lambda: a.dispatcher.waiting == 1)
+    await b.ask(c.CreateJob(name="mail/1"))
+    assert isinstance(await asyncio.wait_for(waiting, DEADLINE_S), Answer)
+
+
+async def test_a_line_that_breaks_is_opened_again(start: Start) -> None:
+    a, b = await start("a", "b")
+    assert rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+    waiting = a.send(c.GetJob(name="mail*", connection="wait"))
+    await a.until(lambda: a.dispatcher.waiting == 1)
+    await b.ask(c.CreateJob(name="mail/1"))
+    assert isinstance(await asyncio.wait_for(waiting, DEADLINE_S), Answer)
+    await a.neighbourhood._learn()
+    await a.until(lambda: len(a.workers.servers) == 2)
+
+
+def test_times_fit_together() -> None:
+    assert HINTS_GATHERED_S < WATCH_EVERY_S < EXCHANGE_EVERY_S <= WATCHED_EVERY_S < AWAY_S < SERVER_GONE_S
+    assert SERVER_GONE_S < LEASE_S_DEFAULT
