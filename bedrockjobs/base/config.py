@@ -375,6 +375,12 @@ SESSION_KEPT_S = 86_400
 LOCK_WAIT_S_MAX = 2
 """Time that a unit on PostgreSQL waits for rows of another: units take milliseconds."""
 
+WALKED_MAX = 1_000
+"""Jobs of a class that a take by patterns walks on PostgreSQL before it asks names: half a millisecond."""
+
+WALKED_EACH = 100
+"""The same for each job that is wanted, where that is more: to ask 10,000 names takes a tenth of a second."""
+
 LOOKS_AGAIN_MAX = 10
 """How often a take is done again that other servers passed over: of 50,000, two tries left one or none."""
 

@@ -176,15 +176,45 @@ claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $8, attempt = next.atte
 SELECT * FROM next;
 
 -- name: take_in_order
--- The next due jobs of names that match $3, null for all. $4: how many; the rest as in `take_by_name`.
+-- The next due jobs of names that match $3, null for all. $4: how many; the rest as in `take_by_name`. Where jobs may be
+-- passed over, no more than $8 of a class and lane are looked at: a row without a jobID stands where that ended, with the
+-- jobID up to which was looked as its runID.
 WITH lanes AS MATERIALIZED ({lanes:$2})
 SELECT * FROM (
-    {branches:SELECT * FROM (SELECT job.* FROM lanes CROSS JOIN LATERAL (
-        SELECT {row} FROM jobs WHERE found = lanes.lane AND ($3::text IS NULL OR name ~ $3::text) AND priority = {priority}
-        AND {priority} = coalesce($5::bigint, {priority}) AND nextRun <= $1 AND {queued} AND {open}
+    {branches:SELECT * FROM (SELECT job.* FROM lanes LEFT JOIN LATERAL (
+        SELECT nextRun, jobID FROM jobs WHERE found = lanes.lane AND priority = {priority} AND nextRun <= $1 AND {in_order}
+        AND ($3::text IS NOT NULL OR lanes.lane <> '' OR EXISTS (SELECT 1 FROM pauses))
+        ORDER BY nextRun, jobID OFFSET $8::bigint LIMIT 1
+    ) AS stop ON true CROSS JOIN LATERAL (SELECT * FROM (
+        SELECT {row} FROM jobs WHERE found = lanes.lane AND priority = {priority}
+        AND (nextRun, jobID) <= (coalesce(stop.nextRun, $1), coalesce(stop.jobID, 9223372036854775807))
+        AND ($3::text IS NULL OR name ~ $3::text) AND {in_order} AND {open}
         ORDER BY nextRun, jobID LIMIT $4::bigint FOR UPDATE SKIP LOCKED
-    ) AS job ORDER BY job.nextRun, job.jobID LIMIT $4::bigint) AS class}
+    ) AS job UNION ALL SELECT {stop} WHERE stop.jobID IS NOT NULL) AS job
+    WHERE {priority} = coalesce($5::bigint, {priority}) ORDER BY job.nextRun, job.jobID LIMIT $4::bigint) AS class}
 ) AS found LIMIT $4::bigint;
+
+-- name: heads_in_order
+-- The names that match $3, null for all, with the class and nextRun of a first due job, in the order of takes: a seek for
+-- each name. $1: now, $2: lanes, $4: how many, $5: the only priority, null for all, $6: what the names begin
+-- with, $7 to $9: what the last one before them was, its class below zero.
+WITH RECURSIVE lanes AS MATERIALIZED ({lanes:$2}),
+names (lane, name) AS (
+    SELECT lanes.lane, (SELECT jobs.name FROM jobs WHERE found = lanes.lane AND jobs.name >= $6 AND {queued}
+        ORDER BY jobs.name LIMIT 1) FROM lanes
+    UNION ALL
+    SELECT names.lane, (SELECT jobs.name FROM jobs WHERE found = names.lane AND jobs.name > names.name AND {queued}
+        ORDER BY jobs.name LIMIT 1) FROM names WHERE starts_with(names.name, $6)
+)
+SELECT names.name, -class.priority, min(head.nextRun) FROM names CROSS JOIN (VALUES {priorities}) AS class (priority)
+    CROSS JOIN LATERAL (
+        SELECT nextRun FROM jobs WHERE found = names.lane AND jobs.name = names.name AND priority = class.priority
+        AND nextRun <= $1 AND {queued} ORDER BY nextRun, jobID LIMIT 1
+    ) AS head
+    WHERE class.priority = coalesce($5::bigint, class.priority) AND ($3::text IS NULL OR names.name ~ $3::text)
+        AND (names.lane LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE names.name ~ pauses.regex))
+    GROUP BY 1, 2 HAVING (-class.priority, min(head.nextRun), names.name) > ($7::bigint, $8::text, $9::text)
+    ORDER BY 2, 3, 1 LIMIT $4::bigint;
 
 -- name: soonest_by_name
 -- When the next job of some names becomes due. $1: now, $2: lanes, $3: names.
@@ -199,7 +229,7 @@ SELECT min(first.nextRun) FROM lanes CROSS JOIN unnest($3::text[]) AS asked (nam
 -- When the next job of any name becomes due. $1: now, $2: lanes.
 WITH lanes AS MATERIALIZED ({lanes:$2})
 SELECT min(first.nextRun) FROM lanes CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
-    SELECT nextRun FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun > $1 AND {queued}
+    SELECT nextRun FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun > $1 AND {in_order}
     ORDER BY nextRun, jobID LIMIT 1
 ) AS first;
 
@@ -212,7 +242,7 @@ WITH RECURSIVE lanes (lane) AS (
         FROM lanes WHERE lanes.lane IS NOT NULL
 )
 SELECT min(first.nextRun) FROM lanes CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
-    SELECT nextRun FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun > $1 AND {queued}
+    SELECT nextRun FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun > $1 AND {in_order}
     ORDER BY nextRun, jobID LIMIT 1
 ) AS first;
 
