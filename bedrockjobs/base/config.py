@@ -390,12 +390,6 @@ TAKEN_AT_ONCE = 8
 SERVER_GONE_S = 10
 """Time after which a server that other servers hear nothing of counts as gone."""
 
-EXCHANGE_EVERY_S = 1.0
-"""Time between two exchanges of servers about who is there; a stop of a run is heard of sooner, by a hint."""
-
-HINTS_GATHERED_S = 0.002
-"""Time in which hints to other servers are gathered: one each for many commits costs more than it brings."""
-
 WATCH_EVERY_S = 0.5
 """Time between two looks of a server at what time asks for, where others may have written it."""
 

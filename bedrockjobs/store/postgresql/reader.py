@@ -12,10 +12,10 @@ from typing import Any, cast
 import psycopg
 
 from bedrockjobs.base.config import ANSWER_BYTES_MAX
-from bedrockjobs.base.errors import BadQuery
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Page
+from bedrockjobs.store.named_reads import FreeQueries, NamedReads
 from bedrockjobs.store.postgresql.free_query import FreeQuery
 from bedrockjobs.store.postgresql.line import Connection, Line, refusal_of
 from bedrockjobs.store.postgresql.pipeline import Row
@@ -26,7 +26,7 @@ _BY_INDEX = {"enable_seqscan": "off"}
 """A view follows the indexes, whatever statistics say."""
 
 
-class PostgreSQLReader:
+class PostgreSQLReader(NamedReads):
     """The reads of one server: what an index bounds on one connection, what may look at much on another."""
 
     def __init__(self, url: str, settings: Settings, schema: str) -> None:
@@ -46,11 +46,9 @@ class PostgreSQLReader:
         await self._scans.close()
         await self.queries.close()
 
-    async def query(self, sql: str, form: str) -> str:
-        """Run one SELECT that ends in ``;``; return its rows as text: see ``Reader.query``."""
-        if not sql.rstrip().endswith(";"):
-            raise BadQuery("Query Missing Semicolon", "query: expected one SELECT that ends in ;")
-        return await self.queries.run(sql, form)
+    @property
+    def _free(self) -> FreeQueries:
+        return self.queries
 
     async def jobs(self, after: int, state: str | None, name: str | None, limit: int) -> list[Job]:
         """Return a page of jobs by jobID; raises TimedOut where filters find too little in ``query_s``."""
@@ -58,19 +56,10 @@ class PostgreSQLReader:
         page = await _read(self._scans, LIST_JOBS, given, limit, ANSWER_BYTES_MAX)
         return [job_from(row) for row in page.rows]
 
-    async def view(
-        self,
-        name: str,
-        parameters: Mapping[str, Any],
-        limit: int,
-        *,
-        scans: bool = False,
-        again: bool = False,
-        bytes_max: int = ANSWER_BYTES_MAX,
+    async def _page(
+        self, name: str, given: Mapping[str, Any], limit: int, bytes_max: int, *, scans: bool, again: bool
     ) -> Page:
-        """Return at most ``limit`` rows of a named statement: see ``Reader.view``."""
         line = self._scans if scans else self._seeks
-        given = {**parameters, "limit": limit + 1}
         return await _read(line, VIEWS[name], given, limit, bytes_max, again=again)
 
 

@@ -71,10 +71,8 @@ class PostgreSQLUnit:
         self._plain: set[int] = set()
         """Jobs that were handed out here and whose end, as far as this server knows, is to be removed."""
         self._crash_patterns: tuple[str, ...] | None = None
-        self._newly_ready: list[Job] = []
-        self._wake_all = False
-        self._told_ready: list[Job] = []  # what of these was asked for: other servers have to hear of it too
-        self._told_wake_all = False
+        self._newly_ready, self._told_ready = list[Job](), list[Job]()
+        self._wake_all = self._told_wake_all = False  # told: asked for here, and other servers hear of it too
         self._may_wait = True
         """Whether rows may be waited for beyond the plans: only where no other command would wait too."""
         self.first_due, self.soonest = self._takes.first_due, self._takes.soonest
