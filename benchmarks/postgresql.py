@@ -196,7 +196,7 @@ def fill(url: str, rows: int) -> None:
 
 
 def backlog(directory: Path, rows: int) -> list[tuple[str, str, str, str]]:
-    """Return what is asked at a large backlog, how often in a unit, and the ms it takes: p50 and p99."""
+    """Return what is asked for at a large backlog, how often in a unit, and its time in ms: p50 and p99."""
     lines = []
     with PostgresServer(directory) as server:
         engine = PostgreSQLEngine(server.url)

@@ -44,12 +44,12 @@ END $$;
 CREATE TRIGGER jobsDataByHand BEFORE UPDATE OF data ON jobs FOR EACH ROW
     WHEN (new.checksum = old.checksum AND new.data <> old.data) EXECUTE FUNCTION forget_checksum();
 
--- A take by name, and one of any name: the first entries of each priority are the next jobs. `jobID > 0` keeps the
--- second one from statements that do not say it: while the table is small, the planner takes either for a name.
+-- A take by name, and one of any name: the first entries of each priority are the next jobs. What is always true
+-- of `created` keeps the second one from statements that do not say it: for a small table, the planner takes either.
 CREATE INDEX jobsByName ON jobs (found, name, priority DESC, nextRun, jobID)
     WHERE state IN ('QUEUED', 'RUNQUEUED');
 CREATE INDEX jobsByPriority ON jobs (found, priority DESC, nextRun, jobID)
-    WHERE state IN ('QUEUED', 'RUNQUEUED') AND jobID > 0;
+    WHERE state IN ('QUEUED', 'RUNQUEUED') AND length(created) >= 0;
 
 -- `unique`, which looks at jobs in any state, mocked ones apart, and lists by name.
 CREATE INDEX jobsAnyState ON jobs (name, jobID);

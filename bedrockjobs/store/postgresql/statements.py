@@ -42,7 +42,7 @@ MARKS = {
         ),
         f"{statements.COLUMNS}, parental",
     ),
-    "in_order": f"{statements.QUEUED} AND jobID > 0",
+    "in_order": f"{statements.QUEUED} AND length(created) >= 0",
     "plain_take": (
         "state = 'QUEUED' AND lane = '' AND runID = 0 AND options = '{}' AND memory = '{}'"
         " AND expires || retryAfter || lastRun || repeat = ''"
