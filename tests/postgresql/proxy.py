@@ -33,6 +33,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
         self._server: asyncio.Server | None = None
+        self._is_open = False
         self.open()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
@@ -73,20 +74,25 @@ class Proxy:
             writer.transport.abort()
 
     async def _stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        """Serve nobody; a server that closes while somebody is being accepted leaves sockets open."""
+        self._is_open = False
         mine = {asyncio.current_task()}
         while others := asyncio.all_tasks() - mine:
             self._cut()
             await asyncio.wait(others, timeout=LOOK_S)
+        if self._server is not None:
+            self._server.close()
+            self._server = None
         await asyncio.sleep(LOOK_S)  # until all of them are closed
 
     async def _listen(self) -> None:
+        self._is_open = True
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
+            if not self._is_open:
+                raise ConnectionRefusedError
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
         except OSError:
             writer.transport.abort()

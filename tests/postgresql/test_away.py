@@ -86,8 +86,9 @@ async def test_who_has_waited_long_enough_is_told_and_who_waits_for_a_job_stays(
 async def test_the_loop_goes_on_while_a_connection_is_made_that_nobody_answers(
     proxy: Proxy, live: Live
 ) -> None:
-    proxy.cut()
+    proxy.shut()
     proxy.swallow("up", "down")
+    proxy.open()
     outcome = live.send(c.CreateJob(name="a"))
     longest, before = 0.0, monotonic()
     while not outcome.done():

@@ -19,10 +19,11 @@ from bedrockjobs.store.postgresql.terms import Terms
 from tests.conformance.engine import START, PostgreSQLQueue
 from tests.conformance.scenario import Scenario
 from tests.conformance.test_cases import RUNS
-from tests.effort import PROFILE, examples
+from tests.effort import PROFILE
 from tests.postgresql.cluster import CLUSTER, EMPTY, SCHEMA, as_user, free_port, url_of
 
-CASES = RUNS[:: examples(5, night=1)] if PROFILE != "fast" else RUNS[::50]
+EACH = 5
+CASES = RUNS[:: 1 if PROFILE == "random" else EACH]
 """Scenarios of the queue: every fifth of those that are run without a pooler."""
 
 SETTINGS = """

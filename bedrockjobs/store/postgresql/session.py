@@ -94,13 +94,16 @@ class Session:
         self.parameters: dict[str, str] = {}
         """Parameters of PostgreSQL that each transaction has to set: all of ours behind a pooler."""
         self._unconfirmed: list[str] = []
-        self.connect_again()
+        self._connect()
 
     # --- the connection ----------------------------------------------------------------------------------
 
     def connect_again(self) -> None:
         """Give up the connection, if there is one, for a new one; raises StoreError where there is none."""
         self.close()
+        self._connect()
+
+    def _connect(self) -> None:
         try:
             self._connection, self.pooled = connect(self._url, self._schema, self._terms)
         except psycopg.ProgrammingError as error:

@@ -166,20 +166,16 @@ class PostgreSQLUnit:
 
     def forget(self) -> None:
         """Know nothing of rows: the unit is over, or was undone."""
-        self._transaction.forget()
-        self._rows.forget()
-        self._takes.forget()
-        self._locks.forget()
+        for part in (self._transaction, self._rows, self._takes, self._locks):
+            part.forget()
         self._firsts = {}
         self._newly_ready, self._told_ready = [], []
         self._wake_all = self._told_wake_all = False
 
     def roll_back(self) -> None:
         """Forget what the open unit has done; numbers that it used are used again."""
-        self.forget()
-        self.records.forget()
-        self._job_ids.forget()
-        self._run_ids.forget()
+        for part in (self, self.records, self._job_ids, self._run_ids):
+            part.forget()
         self._crash_patterns = None
 
     # --- rows --------------------------------------------------------------------------------------------
