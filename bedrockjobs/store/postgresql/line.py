@@ -43,7 +43,7 @@ _OPTIONS = {
 
 
 class Line:
-    """One connection that only reads."""
+    """One connection that only reads; one read after another."""
 
     def __init__(
         self,

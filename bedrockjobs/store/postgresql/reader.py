@@ -22,8 +22,14 @@ from bedrockjobs.store.postgresql.pipeline import Row
 from bedrockjobs.store.postgresql.views import LIST_JOBS, VIEWS, View
 from bedrockjobs.store.reader import SEEKS_WAITING_MAX
 
-_BY_INDEX = {"enable_seqscan": "off"}
+_BY_INDEX = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
 """A view follows the indexes, whatever statistics say."""
+
+LARGE_AT_ONCE = 8
+"""Large rows that come at once: what is too much is known some 4 MiB of data each too late at the most."""
+
+_CHUNK = LARGE_AT_ONCE if psycopg.capabilities.has_stream_chunked() else 1
+"""The same, as far as libpq is new enough."""
 
 
 class PostgreSQLReader:
@@ -104,7 +110,7 @@ async def _rows(connection: Connection, view: View, parameters: list[Any]) -> As
     """Yield rows: large ones as they come, so that no more of them are in memory than are wanted."""
     async with connection.cursor() as cursor:
         if view.large:
-            stream = cast("AsyncGenerator[Row]", cursor.stream(view.sql, parameters))
+            stream = cast("AsyncGenerator[Row]", cursor.stream(view.sql, parameters, size=_CHUNK))
             async with aclosing(stream) as rows:
                 async for row in rows:
                     yield row
