@@ -53,6 +53,11 @@ class Behind(NamedTuple):
     next: int
     highest: int
 
+    @property
+    def repair(self) -> str:
+        """Return the statement that sets it right."""
+        return f"SELECT setval('{self.sequence}', {self.highest})"
+
 
 def settings_of(session: Session) -> dict[str, str]:
     """Return the settings named above."""

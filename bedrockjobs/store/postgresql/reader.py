@@ -65,15 +65,9 @@ class PostgreSQLReader:
         return [job_from(row) for row in page.rows]
 
     async def view(
-        self,
-        name: str,
-        parameters: Mapping[str, Any],
-        limit: int,
-        *,
-        scans: bool = False,
-        again: bool = False,
-        bytes_max: int = ANSWER_BYTES_MAX,
-    ) -> Page:
+        self, name: str, parameters: Mapping[str, Any], limit: int, *,
+        scans: bool = False, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> Page:  # fmt: skip
         """Return at most ``limit`` rows of a named statement: see ``Reader.view``."""
         line = self._scans if scans else self._seeks
         given = {**parameters, "limit": limit + 1}
