@@ -21,7 +21,7 @@ from bedrockjobs.cli.session import FAILED, REFUSED, UNAVAILABLE, Failure, Sessi
 from bedrockjobs.store import schema
 from bedrockjobs.store.backup import Copy, CopyError, Progress, copy_database
 from bedrockjobs.store.bedrock_import import Findings, examine, import_jobs, open_for_writing
-from bedrockjobs.store.faults import StoreBusy, StoreError
+from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.inspector import BadRows
 from bedrockjobs.store.lock import DatabaseLock, Lost, Owned
 from bedrockjobs.store.moved import BadName, MoveError
@@ -50,10 +50,9 @@ def told() -> Iterator[None]:
         for complaint in error.complaints if isinstance(error, BadRows) else ():
             click.echo(complaint, err=True)
         raise Failure(str(error), REFUSED) from None
-    except StoreBusy as error:
-        raise Failure(f"PostgreSQL: {error}", UNAVAILABLE) from None
     except StoreError as error:
-        raise Failure(f"PostgreSQL: {error}; nothing was done", FAILED) from None
+        away = error.reason in ("Database away", "Database busy")
+        raise Failure(f"PostgreSQL: {error}; nothing was done", UNAVAILABLE if away else FAILED) from None
     except sqlite3.Error as error:
         raise Failure(f"SQLite: {error}", FAILED) from None
     except OSError as error:

@@ -473,9 +473,11 @@ def test_a_queue_with_a_living_server_is_not_moved(path: Path, tmp_path: Path) -
     moved.execute(
         "DROP TABLE IF EXISTS servers",
         "CREATE TABLE servers (name text PRIMARY KEY, pulse text NOT NULL)",
-        "INSERT INTO servers VALUES ('gone-1', '2026-01-01 00:00:00')",
-        "INSERT INTO servers SELECT 'here-1', to_char(clock_timestamp() AT TIME ZONE 'UTC',"
-        " 'YYYY-MM-DD HH24:MI:SS.MS')",
+        *(
+            f"INSERT INTO servers SELECT '{name}', to_char(clock_timestamp() AT TIME ZONE 'UTC'"
+            f" - interval '{silent} s', 'YYYY-MM-DD HH24:MI:SS.MS')"
+            for name, silent in (("gone-1", moving.SILENT_S + 1), ("here-1", 0))
+        ),
     )
     with (
         moved.both_as_before(path),
@@ -516,14 +518,14 @@ def test_where_nobody_can_be_asked_the_source_stays_marked(
 ) -> None:
     def broken(session: BulkSession, _: Any) -> None:
         session.close()
+        monkeypatch.setattr(session, "connect_again", away)
         raise StoreAway("cut")
 
-    def away(_: BulkSession) -> None:
+    def away() -> None:
         raise StoreAway("gone")
 
     with monkeypatch.context() as patched:
         patched.setattr(BulkSession, "commit", broken)
-        patched.setattr(BulkSession, "connect_again", away)
         with pytest.raises(moving.Undecided, match=r"\(cut\).*\(gone\).*move --undo --from"):
             moving.to_postgresql(full, moved.database(), STRICT)
     assert mark_in(full)
@@ -531,7 +533,6 @@ def test_where_nobody_can_be_asked_the_source_stays_marked(
     moving.to_postgresql(full, moved.database(), STRICT)
     with monkeypatch.context() as patched:
         patched.setattr(BulkSession, "commit", broken)
-        patched.setattr(BulkSession, "connect_again", away)
         with pytest.raises(moving.Undecided, match=r"cut; then gone.*move --undo"):
             moving.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
     assert not (tmp_path / "back.db").exists()

@@ -12,10 +12,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.store.bedrock_import import COUNTED_ID_MAX
-from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.faults import StoreAway, StoreError
 from bedrockjobs.store.moved import MARK, BadName
-from bedrockjobs.store.postgresql.session import Session, StoreAway, fault_of
+from bedrockjobs.store.postgresql.session import Session, fault_of
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
+from bedrockjobs.store.postgresql.terms import Terms
 from bedrockjobs.store.tables import ENGINES_OWN, Row, Table, tables
 from bedrockjobs.store.whole_copy import Numbers
 
@@ -31,13 +32,15 @@ PARENTAL = (
 )
 """Notes which jobs have children."""
 
-PATIENCE = (
-    "SET LOCAL idle_in_transaction_session_timeout = 0",  # a large job may keep the other side busy
-    "SET LOCAL statement_timeout = 0",
-    "SET LOCAL maintenance_work_mem = '128MB'",  # indexes are made at once
-    "SET LOCAL enable_sort = off",  # rows are asked for in the order of an index
-)
-"""What a transaction needs that may take minutes."""
+PARAMETERS = {
+    "search_path": "{}",
+    "idle_in_transaction_session_timeout": "0",  # a large job may keep the other side busy
+    "statement_timeout": "0",
+    "enable_seqscan": "off",
+    "enable_sort": "off",  # rows are asked for in the order of an index
+    "maintenance_work_mem": "128MB",  # indexes are made at once
+}
+"""What a transaction needs that reads or writes everything; set in each, as a pooler keeps nothing."""
 
 
 NO_URL = (
@@ -70,7 +73,7 @@ class BulkSession(Session):
 
     def __init__(self, url: str, schema: str) -> None:
         """Connect to ``url``, to tables in ``schema``; raises StoreError where that fails."""
-        super().__init__(url, schema)
+        super().__init__(url, schema, Terms(answer_s=0))  # which may take as long as it does
         self._indexes: list[str] = []
         """How those are made that are put off."""
 
@@ -78,7 +81,9 @@ class BulkSession(Session):
     def transaction(self, level: str) -> Iterator[None]:
         """Context a transaction of that level; it is rolled back unless it was committed within."""
         try:
-            self.run([(f"BEGIN ISOLATION LEVEL {level}", ()), *((statement, ()) for statement in PATIENCE)])
+            self.script(f"BEGIN ISOLATION LEVEL {level}")
+            for name, value in PARAMETERS.items():
+                self.script(f"SET LOCAL {name} = '{value.format(self._schema)}'")
             yield
         finally:
             if self.alive and self.in_transaction:

@@ -14,24 +14,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bedrockjobs.store.backup import Copy, Progress, checked, draft_of
-from bedrockjobs.store.faults import StoreConflict, StoreError
+from bedrockjobs.store.faults import StoreAway, StoreConflict, StoreError
 from bedrockjobs.store.inspector import Rules
 from bedrockjobs.store.moved import MARK, BadName, MoveError, put_mark, take_mark
 from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.bulk import BulkSession, place_of
 from bedrockjobs.store.postgresql.engine import SCHEMA
-from bedrockjobs.store.postgresql.session import StoreAway
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.sqlite_rows import SQLiteRows, new_queue, open_source
 from bedrockjobs.store.tables import tables
 from bedrockjobs.store.whole_copy import Moved, copy_all
 
+SILENT_S = 10
+"""Seconds after the last sign of life of a server after which it counts as gone: five signs missed."""
+
 LIVING = (
     "SELECT name FROM servers WHERE pulse > to_char(clock_timestamp() AT TIME ZONE 'UTC'"
-    " - interval '10 s', 'YYYY-MM-DD HH24:MI:SS') ORDER BY name"
+    " - $1::bigint * interval '1 s', 'YYYY-MM-DD HH24:MI:SS') ORDER BY name"
 )
-"""The servers that gave a sign of life in the time after which they count as gone."""
+"""The servers that are alive."""
 
 
 class Undecided(MoveError):
@@ -137,10 +139,10 @@ def to_sqlite(source: Database, target: Path, rules: Rules, progress: Progress |
     if target.exists():
         raise MoveError(f"{target} exists; a queue is moved into a new file")
     with closing(source.open()) as session:
-        _refuse_none(session, source)
         committing = False
         try:
             with draft_of(target, overwrite=False) as draft, session.transaction("READ COMMITTED"):
+                _refuse_none(session, source)
                 _own(session, source)
                 _refuse_moved(schema.check_tables(session), source)
                 moved = _written(session, draft, rules, progress)
@@ -161,7 +163,9 @@ def _unmark(session: BulkSession, source: Database, error: BaseException) -> Non
     try:
         if not session.alive:
             session.connect_again()
-        session.script(_UNMARK)
+        with session.transaction("READ COMMITTED"):
+            session.script(_UNMARK)
+            session.commit([("COMMIT", ())])
     except StoreError as second:
         raise Undecided(
             f"{error}; then {second}. No file was made. The queue at {source.place} may be marked as moved:"
@@ -178,9 +182,9 @@ def copy_to_file(source: Database, target: Path, *, overwrite: bool, progress: P
     Jobs that are damaged are copied as they are.
     """
     with closing(source.open()) as session:
-        _refuse_none(session, source)
         level = "REPEATABLE READ, READ ONLY"
         with draft_of(target, overwrite=overwrite) as draft, session.transaction(level):
+            _refuse_none(session, source)
             schema.check_tables(session)
             _written(session, draft, Rules(keep_damaged=True), progress)
             return checked(draft)
@@ -211,7 +215,7 @@ def _own(session: BulkSession, database: Database) -> None:
         raise MoveError(f"the queue at {database.place} is in use. Stop all its servers first") from None
     if not session.value(SQL["try_lock"], database.keys.of("control")):
         raise MoveError(f"a server uses the queue at {database.place}. Stop all its servers first")
-    if with_servers and (living := session.run([(LIVING, ())])[0]):
+    if with_servers and (living := session.run([(LIVING, (SILENT_S,))])[0]):
         names = [name for (name,) in living]
         raise MoveError(f"servers use the queue at {database.place}: {', '.join(names)}. Stop them first")
 
@@ -245,12 +249,11 @@ def undo_move(source: Database) -> str:
 
     Raises what a move raises.
     """
-    with closing(source.open()) as session:
+    with closing(source.open()) as session, session.transaction("READ COMMITTED"):
         _refuse_none(session, source)
-        with session.transaction("READ COMMITTED"):
-            _own(session, source)
-            place = schema.check_tables(session)
-            session.run([(SQL["raise_epoch"], ())])
-            session.script(_UNMARK)
-            session.commit([("COMMIT", ())])
+        _own(session, source)
+        place = schema.check_tables(session)
+        session.run([(SQL["raise_epoch"], ())])
+        session.script(_UNMARK)
+        session.commit([("COMMIT", ())])
     return place
