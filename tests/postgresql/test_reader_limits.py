@@ -288,6 +288,27 @@ async def test_a_database_that_is_away_is_not_asked_all_the_time(monkeypatch: py
     assert len(given) == 2
 
 
+@pytest.mark.parametrize("given", ["target_session_attrs=read-write", "options=-c%20TimeZone%3DAsia/Tokyo"])
+async def test_what_a_url_says_is_kept_beside_what_reads_need(opened: Open, given: str) -> None:
+    await opened()
+    reader = PostgreSQLReader(f"{CLUSTER.url}?{given}", Settings(), SCHEMA)
+    await reader.open()
+    assert (await reader.view("newest_event", {}, 1)).rows == [(0,)]
+    found = await read(reader._seeks, View("SELECT current_setting('TimeZone')", [], large=False))
+    assert (found == [("Asia/Tokyo",)]) == given.startswith("options")
+    await reader.close()
+
+
+async def test_a_pooler_is_gone_around(opened: Open) -> None:
+    await opened()
+    pooler = f"postgresql://tester@127.0.0.1:{free_port()}/postgres"
+    reader = PostgreSQLReader(pooler, Settings(database_direct=CLUSTER.url), SCHEMA)
+    await reader.open()
+    assert (await reader.view("newest_event", {}, 1)).rows == [(0,)]
+    assert await reader.query("SELECT 1;", "rows") == "[[1]]"
+    await reader.close()
+
+
 async def test_nothing_is_written(opened: Open) -> None:
     reader = await opened()
     for line in (reader._seeks, reader._scans):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bedrockjobs.store.postgresql.session import Session
 
-SETTINGS = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names", "autovacuum")
+SETTINGS = ("fsync", "full_page_writes", "synchronous_standby_names", "autovacuum")
 """What of PostgreSQL's settings decides about data and speed."""
 
 

@@ -36,7 +36,12 @@ class PostgreSQLReader:
     """The reads of one server: what an index bounds on one connection, what may look at much on another."""
 
     def __init__(self, url: str, settings: Settings, schema: str) -> None:
-        """Read the tables of ``schema`` in the database at ``url``; connections are opened when needed."""
+        """Read the tables of ``schema`` in the database at ``url``; connections are opened when needed.
+
+        Where a pooler is in between, ``database_direct`` is read: the time of a read is a parameter of its
+        connection.
+        """
+        url = settings.database_direct or url
         self._seeks = Line(url, schema, settings.query_s, SEEKS_WAITING_MAX, _BY_INDEX)
         self._scans = Line(url, schema, settings.query_s, settings.query_waiting_max, _BY_INDEX)
         self.queries = FreeQuery(url, schema, settings)
