@@ -60,8 +60,8 @@ class Settings(BaseSettings):
     )
     database_direct: str = Field(
         "",
-        description="URL of the same PostgreSQL database without a pooler between, for what servers tell each"
-        " other; a pooler in transaction mode passes none of it on. The database's own if empty.",
+        description="URL of the same PostgreSQL database without a pooler between, for reads and what servers"
+        " tell each other; a pooler in transaction mode passes none of it on. The database's own if empty.",
     )
     server_name: str = Field(
         "%h-%p",

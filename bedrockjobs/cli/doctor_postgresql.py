@@ -13,6 +13,7 @@ from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.postgresql import inspection
 from bedrockjobs.store.postgresql.schema import SERVER_VERSION_MIN, VERSION
 from bedrockjobs.store.postgresql.session import Session
+from bedrockjobs.store.postgresql.terms import Terms
 
 OLDEST_WARN_S, OLDEST_FAIL_S = 60.0, 3_600.0
 """Ages of a transaction: rows that are gone since it began stay, and each take walks past more of them."""
@@ -28,7 +29,7 @@ def findings(settings: Settings, durability: str | None) -> Iterator[Finding]:
     """
     where = settings.shown_database
     try:
-        session = Session(settings.database, settings.database_schema)
+        session = Session(settings.database, settings.database_schema, Terms.of(settings))
     except StoreError as error:
         words = f"{where}: {' '.join(str(error).split())}"
         yield Finding("fail", "database", words, "start PostgreSQL, or name the database by --database")
@@ -102,28 +103,29 @@ def check_sequences(session: Session) -> Iterator[Finding]:
     """Look at whether the next numbers are ones that nobody has."""
     for one in inspection.sequences_behind(session):
         words = f"{one.sequence} is at {one.next}, but {one.highest} is taken"
+<<<<<<< HEAD
         advice = f"stop all servers, raise it by setval('{one.sequence}', {one.highest}), and start them"
         yield Finding("fail", "schema", words, advice)
+=======
+        yield Finding("fail", "schema", words, f"stop all servers, {one.repair}, and start them")
+>>>>>>> 7360b5535e6e8aa489d5e2be2d9d8c5d4b0e1908
 
 
 def check_durability(
     found: dict[str, str], standbys: list[inspection.Standby], durability: str
 ) -> Iterator[Finding]:
-    """Look at whether what was acknowledged is kept as was promised."""
+    """Look at whether what was acknowledged is kept as was promised.
+
+    ``synchronous_commit`` is no matter: a server sets what its promise takes.
+    """
     for name in ("fsync", "full_page_writes"):
         if found[name] == "off":
             words = f"{name} is off: a crash of the machine may destroy the database"
             yield Finding("fail", "disk", words, f"ALTER SYSTEM SET {name} = on, and restart PostgreSQL")
-    commits = found["synchronous_commit"]
-    if durability != "relaxed" and commits == "off":
-        words = (
-            f"synchronous_commit is off, and the durability is {durability}: commits of seconds may be lost"
-        )
-        yield Finding("fail", "standbys", words, "set synchronous_commit to on for the server's role")
     synchronous = [one for one in standbys if one.sync_state in ("sync", "quorum")]
     words = f"{len(standbys)} connected, {len(synchronous)} synchronous"
     advice = "start a standby that synchronous_standby_names names"
-    if found["synchronous_standby_names"] and not synchronous and commits not in ("off", "local"):
+    if found["synchronous_standby_names"] and not synchronous and durability != "relaxed":
         words += f", and each commit waits for {found['synchronous_standby_names']}"
         yield Finding("fail", "standbys", words, advice)
     elif durability == "replicated" and not synchronous:
@@ -148,6 +150,12 @@ def check_vacuum(
     if oldest is not None and oldest.seconds >= OLDEST_WARN_S:
         level: Level = "fail" if oldest.seconds >= OLDEST_FAIL_S else "warn"
         words = f"{oldest.who}, has kept rows from being removed for {oldest.seconds:,.0f} s"
+<<<<<<< HEAD
         yield Finding(level, "vacuum", words, "end it with pg_terminate_backend, or roll it back")
+=======
+        yield Finding(
+            level, "vacuum", words, "end it: pg_terminate_backend(), or what the prepared one belongs to"
+        )
+>>>>>>> 7360b5535e6e8aa489d5e2be2d9d8c5d4b0e1908
     elif found["autovacuum"] != "off" and not tables.untended:
         yield Finding("ok", "vacuum", "autovacuum is on, and no transaction is old")

@@ -20,7 +20,7 @@ from bedrockjobs.store.postgresql.session import Session
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 
 WELL = {
-    "fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "synchronous_standby_names": "",
+    "fsync": "on", "full_page_writes": "on", "synchronous_standby_names": "",
     "autovacuum": "on",
 }  # fmt: skip
 OURS = Tables("4", [], [], [], [], [])
@@ -160,10 +160,8 @@ SYNC, ASYNC, UNSEEN = (
         ({}, [ASYNC, SYNC], "replicated", []),
         ({"fsync": "off"}, [], "full", [("fail", "disk")]),
         ({"full_page_writes": "off"}, [], "full", [("fail", "disk")]),
-        ({"synchronous_commit": "off"}, [], "full", [("fail", "standbys")]),
-        ({"synchronous_commit": "off"}, [], "relaxed", []),
         ({"synchronous_standby_names": "s"}, [ASYNC], "full", [("fail", "standbys")]),
-        ({"synchronous_standby_names": "s", "synchronous_commit": "local"}, [ASYNC], "full", []),
+        ({"synchronous_standby_names": "s"}, [ASYNC], "relaxed", []),
         ({}, [ASYNC], "replicated", [("fail", "standbys")]),
         ({}, [UNSEEN], "full", [("warn", "standbys")]),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from time import monotonic
 from typing import Any
@@ -29,10 +30,11 @@ JOB = (
 FOREVER = View("SELECT count(*) FROM generate_series(1, 100000000000)", [], large=False)
 
 
-def do(sql: str) -> list[Any]:
-    """Do a statement over a connection of its own; return its rows."""
+def do(*statements: str) -> list[Any]:
+    """Do statements over a connection of its own; return the rows of the last."""
     with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
-        cursor = connection.execute(sql)
+        for sql in statements:
+            cursor = connection.execute(sql)
         return cursor.fetchall() if cursor.description else []
 
 
@@ -107,6 +109,59 @@ async def test_what_may_be_large_comes_row_by_row() -> None:
     }  # fmt: skip
 
 
+JOBS, NAMES = 12_000, 3_000
+LARGEST: dict[str, dict[str, Any]] = {
+    "queue_lanes": {},
+    "queue_groups": {"lanes": '["", "argv", "lock db"]', "alike": 50, "walked": 1_000},
+    "queue_groups_of_names": {"lanes": '["", "argv", "lock db"]', "names": '["a/1", "a/2999", "none"]'},
+    "count_groups": {"groups": '[["", "a/2"], ["argv", "a/3"]]', "now": "2027", "most": 10},
+    "lanes_at_once": {"lanes": '["", "argv"]', "now": "2027", "most": 10},
+    "jobs_ahead": {
+        "lane": "argv", "name": "a/1", "now": "2027", "priority": 0, "nextRun": "2027", "jobID": 9, "most": 10
+    },
+    "schedules_on_all_hosts": {},
+    "lanes_held": {},
+    "find_any": {
+        "before": JOBS, "state": None, "moment": "last", "since": "2026", "until": "2027", "text": None,
+        "stretch": 50, "pattern": "a*",
+    },
+    "find_events": {"before": JOBS, "pattern": "b*", "kind": None, "stretch": 50},
+    "names": {"low": "", "high": "b"},
+    "pending_children": {"jobID": 1, "most": 10},
+}  # fmt: skip
+"""Statements that look at few rows of a long queue, whatever is asked, and parameters that tempt to more."""
+
+PASSED_MAX = 300
+"""Rows of the queue that such a statement may look at in vain."""
+
+
+async def test_a_long_queue_is_not_walked_through(opened: Open) -> None:
+    do(
+        "INSERT INTO jobs (created, jobID, state, name, nextRun, priority, lane)"
+        f" SELECT '', n, 'QUEUED', 'a/' || n % {NAMES}, '2026-01-05 10:00:' || n % 60,"
+        " (ARRAY[0, 500, 1000])[1 + n % 3], (ARRAY['', 'argv', 'lock db'])[1 + n % 3]"
+        f" FROM generate_series(1, {JOBS}) AS n",
+        f"INSERT INTO events (at, kind, name) SELECT '', 'x', 'a' FROM generate_series(1, {JOBS})",
+    )
+    reader = await opened(query_s=20)
+    for name, given in LARGEST.items():
+        view = VIEWS[name]
+        parameters = view.parameters({**given, "limit": 20})
+
+        async def explained(connection: Connection, view: View = view, given: Any = parameters) -> str:
+            cursor = await connection.execute(f"EXPLAIN (ANALYZE, TIMING off) {view.sql}", given)
+            return "\n".join(row[0] for row in await cursor.fetchall())
+
+        plan = await reader._scans.do(explained)
+        passed = 0
+        for line in plan.splitlines():
+            if found := re.search(r"actual rows=[\d.]+ loops=(\d+)", line):
+                loops = int(found[1])
+            if found := re.search(r"Rows Removed by (?:Join )?Filter: (\d+)", line):
+                passed += int(found[1]) * loops
+        assert passed <= PASSED_MAX, f"{name}:\n{plan}"
+
+
 # --- time ------------------------------------------------------------------------------------------------
 
 
@@ -128,7 +183,7 @@ async def test_a_read_has_its_time_and_the_loop_goes_on(opened: Open) -> None:
 async def test_a_view_that_takes_too_long_is_told_so(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = await opened(query_s=0.1)
     monkeypatch.setitem(VIEWS, "names", FOREVER)
-    with pytest.raises(TimedOut, match="it took too long"):
+    with pytest.raises(TimedOut, match="it took too long$"):
         await reader.view("names", {}, 1)
 
 
@@ -231,6 +286,27 @@ async def test_a_database_that_is_away_is_not_asked_all_the_time(monkeypatch: py
     with pytest.raises(Unavailable):
         await reader.view("newest_event", {}, 1)
     assert len(given) == 2
+
+
+@pytest.mark.parametrize("given", ["target_session_attrs=read-write", "options=-c%20TimeZone%3DAsia/Tokyo"])
+async def test_what_a_url_says_is_kept_beside_what_reads_need(opened: Open, given: str) -> None:
+    await opened()
+    reader = PostgreSQLReader(f"{CLUSTER.url}?{given}", Settings(), SCHEMA)
+    await reader.open()
+    assert (await reader.view("newest_event", {}, 1)).rows == [(0,)]
+    found = await read(reader._seeks, View("SELECT current_setting('TimeZone')", [], large=False))
+    assert (found == [("Asia/Tokyo",)]) == given.startswith("options")
+    await reader.close()
+
+
+async def test_a_pooler_is_gone_around(opened: Open) -> None:
+    await opened()
+    pooler = f"postgresql://tester@127.0.0.1:{free_port()}/postgres"
+    reader = PostgreSQLReader(pooler, Settings(database_direct=CLUSTER.url), SCHEMA)
+    await reader.open()
+    assert (await reader.view("newest_event", {}, 1)).rows == [(0,)]
+    assert await reader.query("SELECT 1;", "rows") == "[[1]]"
+    await reader.close()
 
 
 async def test_nothing_is_written(opened: Open) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bedrockjobs.store.postgresql.session import Session
 
-SETTINGS = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names", "autovacuum")
+SETTINGS = ("fsync", "full_page_writes", "synchronous_standby_names", "autovacuum")
 """What of PostgreSQL's settings decides about data and speed."""
 
 
@@ -52,6 +52,11 @@ class Behind(NamedTuple):
     sequence: str
     next: int
     highest: int
+
+    @property
+    def repair(self) -> str:
+        """Return the statement that sets it right."""
+        return f"SELECT setval('{self.sequence}', {self.highest})"
 
 
 def settings_of(session: Session) -> dict[str, str]:

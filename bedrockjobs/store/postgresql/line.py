@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8Dumper
 
 from bedrockjobs.base.config import PG_CONNECT_S_MAX
@@ -43,7 +44,7 @@ _OPTIONS = {
 
 
 class Line:
-    """One connection that only reads."""
+    """One connection that only reads; one read after another."""
 
     def __init__(
         self,
@@ -142,15 +143,27 @@ class Line:
             raise refusal
         try:
             self._connection = await psycopg.AsyncConnection.connect(
-                self._url, autocommit=True, cursor_factory=psycopg.AsyncRawCursor, client_encoding="UTF8",
-                connect_timeout=PG_CONNECT_S_MAX, options=self._options,
-            )  # fmt: skip
+                self._url, autocommit=True, cursor_factory=psycopg.AsyncRawCursor, **self._named()
+            )
         except psycopg.Error as error:
             refusal = away(error)
             self._away = (asyncio.get_running_loop().time() + AWAY_S, refusal)
             raise refusal from error
         self._connection.adapters.register_dumper(int, Int8Dumper)
         return self._connection
+
+    def _named(self) -> dict[str, Any]:
+        """Return what is said beside the URL: to the primary, as what was just written must be seen.
+
+        A URL that demands ``read-write`` means that one too, and would refuse a connection that only reads.
+        """
+        given = conninfo_to_dict(self._url)
+        defaults = {"tcp_user_timeout": PG_CONNECT_S_MAX * 1000, "application_name": "bedrockjobs"}
+        named: dict[str, Any] = {name: value for name, value in defaults.items() if name not in given}
+        if given.get("target_session_attrs", "read-write") == "read-write":
+            named["target_session_attrs"] = "primary"
+        options = f"{given.get('options') or ''} {self._options}".strip()
+        return {**named, "client_encoding": "UTF8", "connect_timeout": PG_CONNECT_S_MAX, "options": options}
 
 
 def _heard(read: asyncio.Future[Any]) -> None:

@@ -22,15 +22,26 @@ from bedrockjobs.store.postgresql.pipeline import Row
 from bedrockjobs.store.postgresql.views import LIST_JOBS, VIEWS, View
 from bedrockjobs.store.reader import SEEKS_WAITING_MAX
 
-_BY_INDEX = {"enable_seqscan": "off"}
+_BY_INDEX = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
 """A view follows the indexes, whatever statistics say."""
+
+LARGE_AT_ONCE = 8
+"""Large rows that come at once: what is too much is known some 4 MiB of data each too late at the most."""
+
+_CHUNK = LARGE_AT_ONCE if psycopg.capabilities.has_stream_chunked() else 1
+"""The same, as far as libpq is new enough."""
 
 
 class PostgreSQLReader(NamedReads):
     """The reads of one server: what an index bounds on one connection, what may look at much on another."""
 
     def __init__(self, url: str, settings: Settings, schema: str) -> None:
-        """Read the tables of ``schema`` in the database at ``url``; connections are opened when needed."""
+        """Read the tables of ``schema`` in the database at ``url``; connections are opened when needed.
+
+        Where a pooler is in between, ``database_direct`` is read: the time of a read is a parameter of its
+        connection.
+        """
+        url = settings.database_direct or url
         self._seeks = Line(url, schema, settings.query_s, SEEKS_WAITING_MAX, _BY_INDEX)
         self._scans = Line(url, schema, settings.query_s, settings.query_waiting_max, _BY_INDEX)
         self.queries = FreeQuery(url, schema, settings)
@@ -56,9 +67,17 @@ class PostgreSQLReader(NamedReads):
         page = await _read(self._scans, LIST_JOBS, given, limit, ANSWER_BYTES_MAX)
         return [job_from(row) for row in page.rows]
 
+<<<<<<< HEAD
     async def _page(
         self, name: str, given: Mapping[str, Any], limit: int, bytes_max: int, *, scans: bool, again: bool
     ) -> Page:
+=======
+    async def view(
+        self, name: str, parameters: Mapping[str, Any], limit: int, *,
+        scans: bool = False, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> Page:  # fmt: skip
+        """Return at most ``limit`` rows of a named statement: see ``Reader.view``."""
+>>>>>>> 7360b5535e6e8aa489d5e2be2d9d8c5d4b0e1908
         line = self._scans if scans else self._seeks
         return await _read(line, VIEWS[name], given, limit, bytes_max, again=again)
 
@@ -93,7 +112,7 @@ async def _rows(connection: Connection, view: View, parameters: list[Any]) -> As
     """Yield rows: large ones as they come, so that no more of them are in memory than are wanted."""
     async with connection.cursor() as cursor:
         if view.large:
-            stream = cast("AsyncGenerator[Row]", cursor.stream(view.sql, parameters))
+            stream = cast("AsyncGenerator[Row]", cursor.stream(view.sql, parameters, size=_CHUNK))
             async with aclosing(stream) as rows:
                 async for row in rows:
                     yield row

@@ -18,14 +18,22 @@ from bedrockjobs.store import statements
 _LOCKED = r"^((?:now )?(?:(?:cmd|argv|url) )?lock) ."
 _LOWEST = (
     "(SELECT min((SELECT nextRun FROM jobs WHERE jobs.found = {found:<lane>} AND jobs.lane = <lane>"  # noqa: S608
-    " AND jobs.name = <name> AND jobs.priority = column1 AND {queued} ORDER BY nextRun LIMIT 1))"
+    " AND jobs.name BETWEEN <name> AND <name> AND jobs.priority = column1 AND {queued}"
+    " ORDER BY jobs.name, nextRun LIMIT 1))"
     f" FROM (VALUES {', '.join(f'({priority})' for priority in PRIORITIES)}) AS classes)"
 )
-"""The lowest nextRun of a lane and a name: a seek for each priority."""
+"""The lowest nextRun of a lane and a name: a seek for each priority.
+
+Were the name asked for by ``=``, both indexes would give the order, and where PostgreSQL knows nothing of the
+names it might take the one that has none.
+"""
 
 _WORDS = (
     (r" INDEXED BY \w+", ""),
-    (r"CROSS JOIN (\w+) USING", r"JOIN \1 USING"),
+    (
+        r"CROSS JOIN (\w+) USING \((\w+)\)",
+        r"JOIN LATERAL (SELECT * FROM \1 AS one WHERE one.\2 = stretch.\2 OFFSET 0) AS \1 USING (\2)",
+    ),
     (r"(\w[\w.]*) GLOB :(\w+)", r"\1 ~ :\2_regex"),
     (r"(\w[\w.]*) GLOB pattern\b", r"\1 ~ pauses.regex"),
     (r":(\w+) IS NULL", r":\1::text IS NULL"),
@@ -35,7 +43,10 @@ _WORDS = (
     (r"\bLIKE 'CRON %'", "ILIKE 'CRON %'"),
     (r"(\w+\.)?options ->> 'source'", r"(\1options::json ->> 'source')"),
 )
-"""What PostgreSQL says otherwise, as regular expressions."""
+"""What PostgreSQL says otherwise, as regular expressions.
+
+``OFFSET 0`` keeps the order that stands there: a stretch first, then its rows one by one.
+"""
 
 
 _LARGE = re.compile(r"\b(data|result)\b")
