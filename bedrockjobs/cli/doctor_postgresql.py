@@ -103,12 +103,7 @@ def check_sequences(session: Session) -> Iterator[Finding]:
     """Look at whether the next numbers are ones that nobody has."""
     for one in inspection.sequences_behind(session):
         words = f"{one.sequence} is at {one.next}, but {one.highest} is taken"
-<<<<<<< HEAD
-        advice = f"stop all servers, raise it by setval('{one.sequence}', {one.highest}), and start them"
-        yield Finding("fail", "schema", words, advice)
-=======
         yield Finding("fail", "schema", words, f"stop all servers, {one.repair}, and start them")
->>>>>>> 7360b5535e6e8aa489d5e2be2d9d8c5d4b0e1908
 
 
 def check_durability(
@@ -150,12 +145,8 @@ def check_vacuum(
     if oldest is not None and oldest.seconds >= OLDEST_WARN_S:
         level: Level = "fail" if oldest.seconds >= OLDEST_FAIL_S else "warn"
         words = f"{oldest.who}, has kept rows from being removed for {oldest.seconds:,.0f} s"
-<<<<<<< HEAD
-        yield Finding(level, "vacuum", words, "end it with pg_terminate_backend, or roll it back")
-=======
         yield Finding(
             level, "vacuum", words, "end it: pg_terminate_backend(), or what the prepared one belongs to"
         )
->>>>>>> 7360b5535e6e8aa489d5e2be2d9d8c5d4b0e1908
     elif found["autovacuum"] != "off" and not tables.untended:
         yield Finding("ok", "vacuum", "autovacuum is on, and no transaction is old")

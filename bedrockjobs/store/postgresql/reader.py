@@ -67,17 +67,9 @@ class PostgreSQLReader(NamedReads):
         page = await _read(self._scans, LIST_JOBS, given, limit, ANSWER_BYTES_MAX)
         return [job_from(row) for row in page.rows]
 
-<<<<<<< HEAD
     async def _page(
         self, name: str, given: Mapping[str, Any], limit: int, bytes_max: int, *, scans: bool, again: bool
     ) -> Page:
-=======
-    async def view(
-        self, name: str, parameters: Mapping[str, Any], limit: int, *,
-        scans: bool = False, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX,
-    ) -> Page:  # fmt: skip
-        """Return at most ``limit`` rows of a named statement: see ``Reader.view``."""
->>>>>>> 7360b5535e6e8aa489d5e2be2d9d8c5d4b0e1908
         line = self._scans if scans else self._seeks
         return await _read(line, VIEWS[name], given, limit, bytes_max, again=again)
 
