@@ -183,7 +183,7 @@ async def test_a_read_has_its_time_and_the_loop_goes_on(opened: Open) -> None:
 async def test_a_view_that_takes_too_long_is_told_so(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = await opened(query_s=0.1)
     monkeypatch.setitem(VIEWS, "names", FOREVER)
-    with pytest.raises(TimedOut, match="it took too long$"):
+    with pytest.raises(TimedOut, match=r"it took too long$"):
         await reader.view("names", {}, 1)
 
 
