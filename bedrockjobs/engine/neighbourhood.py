@@ -74,13 +74,11 @@ class Neighbourhood:
         if self._left:
             return
         self._left = True
+        self._soon.set()
         for task in (self._pulse, self._hinting):
             if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
-        with suppress(StoreError):
-            await self._exchange()
+                await task
+        await self._tried()
         await self._neighbours.close()
         if self._exchanged is not None and not self._exchanged.done():
             self._exchanged.set_result(None)
@@ -88,7 +86,7 @@ class Neighbourhood:
     # --- exchanges ---------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
-        while True:
+        while not self._left:
             with suppress(TimeoutError):
                 async with asyncio.timeout(EXCHANGE_EVERY_S):
                     await self._soon.wait()
@@ -97,7 +95,7 @@ class Neighbourhood:
             done = await self._tried()
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
-            if not done:
+            if not (done or self._left):
                 self._heard(None)  # nobody knows what goes unheard
                 await asyncio.sleep(EXCHANGE_EVERY_S)
 

@@ -90,6 +90,7 @@ class Peer:
         self.neighbourhood._left = True
         assert self.neighbourhood._pulse is not None
         self.neighbourhood._pulse.cancel()
+        await asyncio.wait({self.neighbourhood._pulse})
         await self.line.close()
         self.engine.session.close()
 

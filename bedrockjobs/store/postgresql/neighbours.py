@@ -31,6 +31,9 @@ SQL = statements.read_statements(Path(__file__).with_name("neighbours.sql"), lam
 
 Connection = psycopg.AsyncConnection[Row]
 
+LINE_S_MAX = 5.0
+"""Time for one exchange with the database, which takes milliseconds: one that takes longer is given up."""
+
 
 class PostgreSQLNeighbours:
     """The line of one server."""
@@ -51,6 +54,7 @@ class PostgreSQLNeighbours:
         self._telling: Connection | None = None
         self._hearing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
+        self._closed = False
         self.on_hint: Callable[[str], object] = lambda text: None
 
     # --- the line ----------------------------------------------------------------------------------------
@@ -76,6 +80,7 @@ class PostgreSQLNeighbours:
 
     async def close(self) -> None:
         """Speak and hear no more."""
+        self._closed = True
         if self._hearing is not None:
             self._hearing.cancel()
             with suppress(asyncio.CancelledError):
@@ -98,24 +103,35 @@ class PostgreSQLNeighbours:
     async def _run(self, some: Sequence[Statement]) -> list[list[Row]]:
         """Do statements in one round trip and one transaction, one caller after another."""
         async with self._turn:
+            if self._closed:
+                raise StoreAway("the server leaves the others")
             try:
                 if self._telling is None or self._telling.closed:
                     self._telling = await self._connect(self._url)
                 if self._hearing is None or self._hearing.done():
                     self._hearing = asyncio.ensure_future(self._hear())
-                connection = self._telling
-                async with connection.pipeline():
-                    cursors = [await connection.execute(sql, parameters) for sql, parameters in some]
-                return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
-            except psycopg.Error as error:
+                async with asyncio.timeout(LINE_S_MAX):
+                    return await self._answers(self._telling, some)
+            except (psycopg.Error, TimeoutError) as error:
                 if self._telling is not None:
                     await self._telling.close()
-                raise fault_of(error) or StoreAway(str(error)) from error
+                raise fault_of(error) or StoreAway(f"no answer within {LINE_S_MAX:g} s") from error
+
+    @staticmethod
+    async def _answers(connection: Connection, some: Sequence[Statement]) -> list[list[Row]]:
+        async with connection.pipeline():
+            cursors = [await connection.execute(sql, parameters) for sql, parameters in some]
+        return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
     async def _hear(self) -> None:
         """Pass hints of others on, until the line breaks; the next exchange then begins anew."""
         with suppress(psycopg.Error):
-            connection = await self._connect(self._direct)
+            connecting = asyncio.ensure_future(self._connect(self._direct))
+            try:
+                connection = await asyncio.shield(connecting)
+            except asyncio.CancelledError:  # one that is half open cannot be closed
+                await (await connecting).close()
+                raise
             try:
                 await connection.execute(f'LISTEN "{self._schema}"')
                 self.on_hint("")  # whatever was said before went unheard

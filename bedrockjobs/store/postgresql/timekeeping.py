@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bedrockjobs.job.rows import EventRow
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
+from bedrockjobs.store.postgresql.records import PostgreSQLRecords
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.transaction import Transaction
 from bedrockjobs.store.sharing import Watch
@@ -13,8 +15,12 @@ _BETWEEN = " to "
 class Timekeeping:
     """The part of a unit that looks after time."""
 
-    def __init__(self, transaction: Transaction, keys: AdvisoryKeys) -> None:
-        """Speak within ``transaction``."""
+    def __init__(
+        self, transaction: Transaction, records: PostgreSQLRecords, keys: AdvisoryKeys, session_id: str
+    ) -> None:
+        """Speak within ``transaction`` and ``records`` for the server that has ``session_id``."""
+        self._records = records
+        self._session_id = session_id
         self._transaction = transaction
         self._key = keys.of("watch")
 
@@ -39,8 +45,12 @@ class Timekeeping:
         (found,) = self._transaction.read((SQL["leases_over"], (now, limit)))
         return [run_id for (run_id,) in found]
 
-    def leave(self, session: str) -> tuple[list[str], list[str]]:
-        """Be one of the servers no more; return its name, if it was one, and those that are left."""
-        gone, left = self._transaction.read((SQL["leave"], (session,)), (SQL["servers_there"], ()))
+    def sign_off(self, now: str) -> None:
+        """Note that the server ends well. Numbers that it has drawn and not used are left out."""
+        self.watched(now)
+        gone, there = self._transaction.read((SQL["leave"], (self._session_id,)), (SQL["servers_there"], ()))
         self._transaction.wrote = True
-        return [name for (name,) in gone], [name for (name,) in left]
+        names = " ".join(name for (name,) in there)
+        for (name,) in gone:
+            detail = f"{len(there)} server(s) now running [{names}]"
+            self._records.add_event(now, EventRow("server left", name, detail=detail))

@@ -17,7 +17,7 @@ from bedrockjobs.base.config import SLICE
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
-from bedrockjobs.job.rows import DamagedJob, EventRow, Job, job_from
+from bedrockjobs.job.rows import DamagedJob, Job, job_from
 from bedrockjobs.store.all_hosts import AllHostsSchedules
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.faults import RowDamaged
@@ -53,7 +53,6 @@ class PostgreSQLUnit:
 
     def __init__(self, session: Session, keys: AdvisoryKeys, session_id: str = "") -> None:
         """Work over ``session`` of the server that has ``session_id``."""
-        self._session_id = session_id
         self.moment = datetime.min.replace(tzinfo=UTC)
         self.read_anew = False
         """Whether another server changed pauses, drains or the crash list before this unit."""
@@ -82,9 +81,9 @@ class PostgreSQLUnit:
         self.passed_over = self._takes.passed_over
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
         self.lock_held = self._locks.held
-        self._time = Timekeeping(self._transaction, keys)
-        self.watch, self.watched = self._time.watch, self._time.watched
-        self.was_away, self.leases_over = self._time.was_away, self._time.leases_over
+        time = Timekeeping(self._transaction, self.records, keys, session_id)
+        self.watch, self.watched, self.set_seen = time.watch, time.watched, time.watched
+        self.was_away, self.leases_over, self.sign_off = time.was_away, time.leases_over, time.sign_off
 
     # --- the transaction ---------------------------------------------------------------------------------
 
@@ -393,18 +392,6 @@ class PostgreSQLUnit:
         self._transaction.write(SQL["set_meta"], "crashPatterns", json.dumps(patterns))
         self.records.raise_epoch()
         self._crash_patterns = None
-
-    def set_seen(self, now: str) -> None:
-        """Note that a server is alive."""
-        self._transaction.write(SQL["set_meta"], "seen", now)
-
-    def sign_off(self, now: str) -> None:
-        """Note that a server ends well. Numbers that it has drawn and not used are left out."""
-        self.set_seen(now)
-        gone, left = self._time.leave(self._session_id)
-        for name in gone:
-            there = f"{len(left)} server(s) now running [{' '.join(left)}]"
-            self.records.add_event(now, EventRow("server left", name, detail=there))
 
 
 def _kind_of(job: Job) -> tuple[str, bool]:
