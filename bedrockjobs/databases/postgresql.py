@@ -66,6 +66,9 @@ class PostgreSQLDatabase:
         except NameTaken as error:
             await neighbours.close()
             raise StartError(str(error), EXIT_UNAVAILABLE) from None
+        except SchemaError as error:
+            await neighbours.close()
+            raise StartError(f"database: {error}", EXIT_CONFIG) from None
         except StoreError as error:
             await neighbours.close()
             raise StartError(f"database: {error}", EXIT_UNAVAILABLE) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import subprocess
@@ -17,17 +18,18 @@ from click.testing import CliRunner, Result
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.config import SERVER_GONE_S
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import main
+from bedrockjobs.databases import EXIT_CONFIG, StartError
 from bedrockjobs.server import Server as WholeServer
-from bedrockjobs.server import StartError
 from bedrockjobs.store import sqlite_rows, whole_copy
 from bedrockjobs.store.bedrock_import import COUNTED_ID_MAX
 from bedrockjobs.store.faults import StoreFull
 from bedrockjobs.store.inspector import COMPLAINTS_MAX, REPLACED, BadRows, Rules
 from bedrockjobs.store.lock import DatabaseLock
 from bedrockjobs.store.moved import MARK, MoveError
-from bedrockjobs.store.postgresql import moving
+from bedrockjobs.store.postgresql import moving, schema
 from bedrockjobs.store.postgresql.bulk import BulkSession, place_of
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.session import StoreAway
@@ -471,13 +473,11 @@ def test_a_queue_that_is_in_use_is_not_moved(held: str, path: Path, tmp_path: Pa
 def test_a_queue_with_a_living_server_is_not_moved(path: Path, tmp_path: Path) -> None:
     moving.to_postgresql(path, moved.database(), STRICT)
     moved.execute(
-        "DROP TABLE IF EXISTS servers",
-        "CREATE TABLE servers (name text PRIMARY KEY, pulse text NOT NULL)",
         *(
-            f"INSERT INTO servers SELECT '{name}', to_char(clock_timestamp() AT TIME ZONE 'UTC'"
-            f" - interval '{silent} s', 'YYYY-MM-DD HH24:MI:SS.MS')"
-            for name, silent in (("gone-1", moving.SILENT_S + 1), ("here-1", 0))
-        ),
+            f"INSERT INTO servers SELECT '{name}', '', '', to_char(clock_timestamp() AT TIME ZONE 'UTC'"
+            f" - interval '{silent} s', 'YYYY-MM-DD HH24:MI:SS.MS'), '', ''"
+            for name, silent in (("gone-1", SERVER_GONE_S + 1), ("here-1", 0))
+        )
     )
     with (
         moved.both_as_before(path),
@@ -569,6 +569,29 @@ def test_no_server_starts_on_a_database_that_was_moved(path: Path, tmp_path: Pat
         moving.to_sqlite(moved.database(), tmp_path / "more.db", STRICT)
     assert "What was done at" in move("--undo", "--from", CLUSTER.url).stdout
     postgresql_queue().store.close()
+
+
+def on_postgresql() -> WholeServer:
+    """Return a server, not yet started, of the queue on PostgreSQL."""
+    return WholeServer(Settings(database=CLUSTER.url, database_schema=moved.SCHEMA, server_name="s", port=0))
+
+
+async def test_a_server_that_is_there_is_in_the_way_and_one_that_comes_is_refused(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving.to_postgresql(path, moved.database(), STRICT)
+    server = on_postgresql()
+    await server.start()
+    with pytest.raises(MoveError, match=r"servers use the queue at .*: s"):
+        await asyncio.to_thread(moving.to_sqlite, moved.database(), tmp_path / "back.db", STRICT)
+    await server.stop()
+    moving.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
+    for _ in range(2):  # the second has looked before it was moved
+        with pytest.raises(StartError, match="was moved to") as refused:
+            await on_postgresql().start()
+        assert refused.value.status == EXIT_CONFIG
+        monkeypatch.setattr(schema, "prepare", lambda *_: None)
+    moving.undo_move(moved.database())
 
 
 def test_servers_that_were_asleep_hear_of_the_mark(path: Path, tmp_path: Path) -> None:

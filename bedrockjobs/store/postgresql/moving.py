@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from bedrockjobs.base.config import SERVER_GONE_S
 from bedrockjobs.store.backup import Copy, Progress, checked, draft_of
 from bedrockjobs.store.faults import StoreAway, StoreConflict, StoreError
 from bedrockjobs.store.inspector import Rules
@@ -25,9 +26,6 @@ from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.sqlite_rows import SQLiteRows, new_queue, open_source
 from bedrockjobs.store.tables import tables
 from bedrockjobs.store.whole_copy import Moved, copy_all
-
-SILENT_S = 10
-"""Seconds after the last sign of life of a server after which it counts as gone: five signs missed."""
 
 LIVING = (
     "SELECT name FROM servers WHERE pulse > to_char(clock_timestamp() AT TIME ZONE 'UTC'"
@@ -207,17 +205,16 @@ def _written(session: BulkSession, draft: Path, rules: Rules, progress: Progress
 
 def _own(session: BulkSession, database: Database) -> None:
     """Keep everybody from writing until the transaction ends; raises MoveError where a server is there."""
-    with_servers = session.value("SELECT to_regclass('servers') IS NOT NULL")
-    names = [table.name for table in tables()] + ["meta", "control", *(["servers"] if with_servers else [])]
+    names = [*(table.name for table in tables()), "meta", "control", "servers"]
     try:
         session.run([(f"LOCK TABLE {', '.join(names)} IN EXCLUSIVE MODE", ())])
     except StoreConflict:
         raise MoveError(f"the queue at {database.place} is in use. Stop all its servers first") from None
     if not session.value(SQL["try_lock"], database.keys.of("control")):
         raise MoveError(f"a server uses the queue at {database.place}. Stop all its servers first")
-    if with_servers and (living := session.run([(LIVING, (SILENT_S,))])[0]):
-        names = [name for (name,) in living]
-        raise MoveError(f"servers use the queue at {database.place}: {', '.join(names)}. Stop them first")
+    living = [name for (name,) in session.run([(LIVING, (SERVER_GONE_S,))])[0]]
+    if living:
+        raise MoveError(f"servers use the queue at {database.place}: {', '.join(living)}. Stop them first")
 
 
 def _refuse_full(session: BulkSession, target: Database) -> None:

@@ -22,8 +22,10 @@ from bedrockjobs.base.config import PG_CONNECT_S_MAX, SERVER_GONE_S
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.store import statements
 from bedrockjobs.store.faults import StoreAway
+from bedrockjobs.store.moved import refusal
 from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
 from bedrockjobs.store.postgresql.session import fault_of
+from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sharing import Heard, NameTaken, OpenRunRow, ServerRow, Told, WorkerRow
 
 SQL = statements.read_statements(Path(__file__).with_name("neighbours.sql"), lambda text: text)
@@ -59,12 +61,18 @@ class PostgreSQLNeighbours:
     # --- the line ----------------------------------------------------------------------------------------
 
     async def open(self, version: str) -> None:
-        """Join the servers; raises NameTaken where one of this name lives, StoreError where it cannot."""
+        """Join the servers; raises NameTaken where one of this name lives, StoreError where it cannot.
+
+        Raises SchemaError where the queue was moved while this server started.
+        """
         name, session = self._me
         await self._align()
         now = stamp_ms(self._clock.now())
         self._since, self._version = now, version
-        (joined,) = await self._run([(SQL["join"], (name, session, now, "", version, self._gone_before()))])
+        mine = (name, session, now, "", version, self._gone_before())
+        joined, moved = await self._run([(SQL["join"], mine), (SQL["moved_to"], ())])
+        if moved:
+            raise SchemaError(refusal(moved[0][0]))
         if not joined:
             raise NameTaken(f"server_name: a living server of this database is called {name}")
 

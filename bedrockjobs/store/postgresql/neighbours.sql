@@ -5,12 +5,19 @@
 SELECT clock_timestamp();
 
 -- name: join
--- Be one of the servers, unless one that is alive has the name; returns the name where it could be had.
-INSERT INTO servers (name, session, started, pulse, address, version) VALUES ($1, $2, $3, $3, $4, $5)
+-- Be one of the servers, unless one that is alive has the name, or the queue was moved: who moves it locks the servers,
+-- so that this is known here. Returns the name where it could be had.
+INSERT INTO servers (name, session, started, pulse, address, version)
+    SELECT $1::text, $2::text, $3::text, $3::text, $4::text, $5::text
+    WHERE NOT EXISTS (SELECT FROM meta WHERE key = 'movedTo')
     ON CONFLICT (name) DO UPDATE SET session = excluded.session, started = excluded.started,
         pulse = excluded.pulse, address = excluded.address, version = excluded.version
     WHERE servers.pulse < $6
     RETURNING name;
+
+-- name: moved_to
+-- Where the queue was moved to.
+SELECT value FROM meta WHERE key = 'movedTo';
 
 -- name: pulse
 -- This server is alive; one that was taken for gone is back.
