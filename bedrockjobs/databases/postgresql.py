@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock, SystemClock
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.databases import EXIT_UNAVAILABLE, Opened, StartError
+from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, Opened, StartError
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.neighbourhood import Neighbourhood
