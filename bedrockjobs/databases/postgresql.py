@@ -57,8 +57,8 @@ class PostgreSQLDatabase:
         assert self._engine is not None
         settings = self._settings
         neighbours = PostgreSQLNeighbours(
-            settings.database, settings.database_schema, self._name, self._engine.id, self.clock,
-            direct=settings.database_direct,
+            settings.database_direct or settings.database, settings.database_schema, self._name,
+            self._engine.id, self.clock,
         )  # fmt: skip
         self._neighbourhood = Neighbourhood(neighbours, self.workers, notifier, dispatcher.heard)
         try:

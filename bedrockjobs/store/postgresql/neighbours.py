@@ -39,15 +39,12 @@ LINE_S_MAX = 5.0
 class PostgreSQLNeighbours:
     """The line of one server."""
 
-    def __init__(
-        self, url: str, schema: str, name: str, session: str, clock: Clock, *, direct: str = ""
-    ) -> None:
+    def __init__(self, url: str, schema: str, name: str, session: str, clock: Clock) -> None:
         """Prepare the line of the server ``name``; ``session`` is what no other server has.
 
-        Hints are heard over ``direct`` where it is given: ``url`` may lead to a pooler, which passes none on.
+        ``url`` leads to PostgreSQL itself: a pooler passes no hints on.
         """
         self._url = url
-        self._direct = direct or url
         self._schema = schema
         self._clock = clock
         self._me = (name, session)
@@ -89,13 +86,14 @@ class PostgreSQLNeighbours:
         if self._telling is not None:
             await self._telling.close()
 
-    async def _connect(self, url: str) -> Connection:
+    async def _connect(self) -> Connection:
         connection = await psycopg.AsyncConnection.connect(
-            url,
+            self._url,
             autocommit=True,
             cursor_factory=psycopg.AsyncRawCursor,
             client_encoding="UTF8",
             connect_timeout=PG_CONNECT_S_MAX,
+            target_session_attrs="read-write",  # wherever the primary is by now
             options=f'-c search_path="{self._schema}" -c synchronous_commit=off',
         )
         connection.adapters.register_dumper(int, Int8Dumper)
@@ -108,7 +106,7 @@ class PostgreSQLNeighbours:
                 raise StoreAway("the server leaves the others")
             try:
                 if self._telling is None or self._telling.closed:
-                    self._telling = await self._connect(self._url)
+                    self._telling = await self._connect()
                 if self._hearing is None or self._hearing.done():
                     self._hearing = asyncio.ensure_future(self._hear())
                 async with asyncio.timeout(LINE_S_MAX):
@@ -127,7 +125,7 @@ class PostgreSQLNeighbours:
     async def _hear(self) -> None:
         """Pass hints of others on, until the line breaks; the next exchange then begins anew."""
         with suppress(psycopg.Error):
-            connecting = asyncio.ensure_future(self._connect(self._direct))
+            connecting = asyncio.ensure_future(self._connect())
             try:
                 connection = await asyncio.shield(connecting)
             except asyncio.CancelledError:  # one that is half open cannot be closed

@@ -87,6 +87,7 @@ class Session:
         self._url = url
         self._schema = schema
         self._terms = terms or Terms()
+        self._busy = False
         self.round_trips = 0
         """How often something was sent and waited for."""
         self.guards: list[Guard] = []
@@ -189,11 +190,16 @@ class Session:
         self._judge(self.guards, [answer.rows for answer in sent[len(statements) :]])
 
     def _sent(self, statements: Iterable[Statement]) -> list[Answer]:
+        if self._busy:  # what is under way gave its turn away, and comes back for its answers
+            raise StoreError("the connection is in use")
         self.round_trips += 1
+        self._busy = True
         try:
             return self._connection.wait(self._pipeline.exchange(statements))
         except (psycopg.Error, Refused) as error:
             raise self._fault(error) from error
+        finally:
+            self._busy = False
 
     def _fault(self, error: Exception) -> Exception:
         fault = fault_of(error) or error
