@@ -14,6 +14,7 @@ DEADLINE_S = 30
 HANGING = """
 import asyncio, sys
 from bedrockjobs import server
+from bedrockjobs.databases import file
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store.reader import SQLiteReader
 
@@ -24,7 +25,7 @@ class Hanging(SQLiteReader):
         print("begun", flush=True)
         await asyncio.Event().wait()
 
-server.SQLiteReader = Hanging
+file.SQLiteReader = Hanging
 sys.exit(server.run(Settings(port=0, database=sys.argv[1], wal_bytes=0, ballast_bytes=0)))
 """
 

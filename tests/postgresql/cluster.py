@@ -39,7 +39,7 @@ CLUSTER_SETTINGS = {
     "shared_buffers": "32MB",
     "log_min_messages": "log",  # that it is ready, and next to nothing more: nobody reads on
     "log_checkpoints": "off",
-    "autovacuum": "off",  # plans are to be the same in each run, whatever tests did before
+    "autovacuum_naptime": "2000000s",  # plans are to be the same in each run, whatever tests did before
 }
 
 
