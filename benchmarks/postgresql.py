@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -21,11 +22,33 @@ from typing import Any, NamedTuple, Self
 
 import machine
 import peers
+import psycopg
 from peer_servers import Missing, PgqueuerServer, PostgresServer
 from results import table, verdict, write_machine, write_section
 from served import START_S, stop
 
+from bedrockjobs.commands import GetJob
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.registry import plan_of
+from bedrockjobs.engine.presence import Nobody
+from bedrockjobs.engine.unit import perform
+from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+
 CLIENTS = (64, 256)
+NAMES, UNITS = 10_000, 50
+TAKES = (
+    ("exact name", "queue/{}", 1),
+    ("exact name", "queue/{}", 64),
+    ("absent name", "absent", 1),
+    ("`*`", "*", 1),
+    ("`*`", "*", 64),
+    ("prefix, all names", "queue/*", 64),
+    ("wide GLOB", "*e/0?0[0-4]?", 64),
+    ("prefix behind all others", "rare/*", 64),
+    ("GLOB behind all others", "*are/*", 64),
+)
+"""What is taken from a large backlog, and how many takes share a unit."""
+TAKES_HEAD = ("asked for", "takes in a unit", "ms, p50", "p99")
 BARS = {64: 0.5, 256: 0.6}
 """Of SQLite's lifecycles, at so many clients."""
 LOOP_BAR = 0.3
@@ -157,6 +180,44 @@ def pgqueuer(directory: Path, seconds: float, count: int) -> list[Figure]:
     return [Figure(one.rates[drain], 0.0, one.cpu_us[drain]) for one in results]
 
 
+def fill(url: str, rows: int) -> None:
+    """Queue jobs of 10,000 names, all due, and a few of names that lie behind all of them."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET search_path = bedrockjobs")
+        add = (
+            "INSERT INTO jobs (created, jobID, state, name, nextRun) SELECT '2020-01-01 00:00:00', %s + n,"
+            " 'QUEUED', %s || lpad((n %% %s)::text, 5, '0'), %s || lpad((n %% 60)::text, 2, '0') || '.000'"
+            " FROM generate_series(1, %s) AS n"
+        )
+        connection.execute(add, [0, "queue/", NAMES, "2020-01-01 00:00:", rows])
+        connection.execute(add, [rows, "rare/", 100, "2020-01-02 00:00:", 10_000])
+        connection.execute("SELECT setval('jobIDs', %s)", [rows + 20_000])
+        connection.execute("VACUUM ANALYZE jobs")
+
+
+def backlog(directory: Path, rows: int) -> list[tuple[str, str, str, str]]:
+    """Return what is asked for at a large backlog, how often in a unit, and its time in ms: p50 and p99."""
+    lines = []
+    with PostgresServer(directory) as server:
+        engine = PostgreSQLEngine(server.url)
+        fill(server.url, rows)
+        for what, names, count in TAKES:
+            took = []
+            for number in range(UNITS):
+                commands = [GetJob(name=names.format(f"{number * 7919 % NAMES:05d}"))] * count
+                begun = time.perf_counter()
+                context = Context(engine.begin(map(plan_of, commands)), "document", Nobody())
+                outcomes = [perform(context, command) for command in commands]
+                engine.commit()
+                took.append((time.perf_counter() - begun) * 1000)
+                assert all(isinstance(one, Answer) for one in outcomes) == (what != "absent name")
+            took.sort()
+            figures = f"{statistics.median(took):.2f}", f"{took[len(took) * 99 // 100]:.2f}"
+            lines.append((what, str(count), *figures))
+        engine.close()
+    return lines
+
+
 def middle(figures: list[Figure]) -> Figure:
     """Return the medians."""
     return Figure(*map(statistics.median, zip(*figures, strict=True)))
@@ -207,16 +268,24 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where the databases go; must be on a disk")
     parser.add_argument("--seconds", type=float, default=1.0, help="measured time of one load")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of which the medians count")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="queued jobs of the large backlog")
+    parser.add_argument("--takes", action="store_true", help="only takes from the backlog; writes nothing")
     parser.add_argument("--quick", action="store_true", help="a look: our two engines only; writes nothing")
     options = parser.parse_args()
     directory = machine.real_directory(options.directory)
     before = machine.moment()
+    if options.takes:
+        print(table(TAKES_HEAD, backlog(directory, options.rows)))
+        return
     with ExitStack() as stack:
         bench = Bench(stack, directory, options.seconds)
         found = rounds(bench, options.rounds, only=options.quick)
     if not options.quick:
         found["pgqueuer, drain"] = pgqueuer(directory, options.seconds, 1)
     text = f"{before}; {options.rounds} rounds of {options.seconds:g} s.\n\n" + report(found)
+    if not options.quick:
+        text += f"\n\n### Units of takes with their commit; {options.rows:,} jobs of {NAMES:,} names\n\n"
+        text += table(TAKES_HEAD, backlog(directory, options.rows))
     print(text)
     if not options.quick:
         write_machine(machine.describe(directory))

@@ -19,9 +19,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PROGRAMS = {"nc": "netcat-openbsd", "curl": "curl", "chromium": "chromium", "pg_ctlcluster": "postgresql"}
+PROGRAMS = {
+    "nc": "netcat-openbsd",
+    "curl": "curl",
+    "chromium": "chromium",
+    "pg_ctlcluster": "postgresql",
+    "pgbouncer": "pgbouncer",
+}
 """Programs that the README's sessions and the tests use, with the Debian package of each. The tests start a
 PostgreSQL of their own; the one that comes with the package is left alone."""
+
+SEARCHED = f"{os.environ['PATH']}{os.pathsep}/usr/sbin"
+"""Where programs are, also where it is not root who asks."""
 
 PARALLEL = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 """Two at a time on two cores, file by file, the longest first: three leave tests of real time too little."""
@@ -66,7 +75,9 @@ MEMORY_BYTES = 2 << 30
 
 def install_programs() -> None:
     """Install the programs that are missing; ends with a sentence where that cannot be done."""
-    packages = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program)})
+    packages = sorted(
+        {package for program, package in PROGRAMS.items() if not shutil.which(program, path=SEARCHED)}
+    )
     if not packages:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):

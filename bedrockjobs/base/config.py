@@ -343,13 +343,43 @@ MOMENTS_PER_ADVANCE_MAX = 100_000
 """Moments that one AdvanceClock stops at; then it goes to its end at once."""
 
 PG_CONNECT_S_MAX = 5
-"""Time to connect to PostgreSQL: a server that takes longer is gone, or about to be."""
+"""Time to connect to each host of PostgreSQL, and for what was sent to reach it: one that takes longer is
+gone, or about to be."""
+
+PG_ANSWER_S_MAX = 10
+"""Time in which PostgreSQL answers what a unit sends, waits for rows included: units take milliseconds.
+Beyond it the connection counts as broken; PostgreSQL ends a statement by itself then."""
+
+PG_LOOK_S = 0.05
+"""Time between two tries to reach a database that is away, half more or less: a standby is promoted in some
+300 ms."""
+
+PG_LOOK_LATER_S = 0.5
+"""The same once nobody is left who has waited from the beginning: it will be away for longer."""
+
+OUTCOME_S_MAX = 600
+"""Time in which a server finds out what became of a commit whose answer was lost: a failover by hand takes
+minutes. Then it ends."""
+
+OUTAGE_S_MIN = 5
+"""Time without a unit of any server that counts as an outage, after which runs get new leases: half a
+heartbeat."""
+
+TIMELINE_STEP = 1_000_000
+"""Numbers that are left out after a standby was promoted: more than a primary gives out that it did not tell
+it of."""
+
+SESSION_KEPT_S = 86_400
+"""Time that the last unit of a server is remembered: longer than it may ask for it."""
 
 LOCK_WAIT_S_MAX = 2
 """Time that a unit on PostgreSQL waits for rows of another: units take milliseconds."""
 
-UNIT_IDLE_S_MAX = 5
-"""Time that PostgreSQL leaves a unit open of which it hears nothing: a stopped server must not keep rows."""
+WALKED_MAX = 1_000
+"""Jobs of a class that a take by patterns walks on PostgreSQL before it asks names: half a millisecond."""
+
+WALKED_EACH = 100
+"""The same for each job that is wanted, where that is more: to ask 10,000 names takes a tenth of a second."""
 
 LOOKS_AGAIN_MAX = 10
 """How often a take is done again that other servers passed over: of 50,000, two tries left one or none."""
@@ -359,12 +389,6 @@ TAKEN_AT_ONCE = 8
 
 SERVER_GONE_S = 10
 """Time after which a server that other servers hear nothing of counts as gone."""
-
-EXCHANGE_EVERY_S = 1.0
-"""Time between two exchanges of servers about who is there; a stop of a run is heard of sooner, by a hint."""
-
-HINTS_GATHERED_S = 0.002
-"""Time in which hints to other servers are gathered: one each for many commits costs more than it brings."""
 
 WATCH_EVERY_S = 0.5
 """Time between two looks of a server at what time asks for, where others may have written it."""

@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bedrockjobs.base.config import DEFAULT_PORT
 
-Durability = Literal["full", "relaxed"]
+Durability = Literal["full", "replicated", "relaxed"]
 Compatibility = Literal["document", "current"]
 LogFormat = Literal["text", "json"]
 
@@ -60,8 +60,8 @@ class Settings(BaseSettings):
     )
     database_direct: str = Field(
         "",
-        description="URL of the same PostgreSQL database without a pooler between, for what servers tell each"
-        " other; a pooler in transaction mode passes none of it on. The database's own if empty.",
+        description="URL of the same PostgreSQL database without a pooler between, for reads and what servers"
+        " tell each other; a pooler in transaction mode passes none of it on. The database's own if empty.",
     )
     server_name: str = Field(
         "%h-%p",
@@ -71,8 +71,8 @@ class Settings(BaseSettings):
     )
     durability: Durability = Field(
         "full",
-        description="full: every acknowledged command is on disk. relaxed: a power cut may lose all since the"
-        " last checkpoint.",
+        description="full: every acknowledged command is on disk. replicated: on that of a synchronous"
+        " standby too; PostgreSQL alone. relaxed: a power cut may lose all since the last checkpoint.",
     )
     compatibility: Compatibility = Field(
         "document",
@@ -168,6 +168,17 @@ class Settings(BaseSettings):
     busy_s: float = Field(
         5.0, gt=0, description="Time the writer waits for another process's lock, also at its start."
     )
+    command_s: float = Field(
+        10.0,
+        gt=0,
+        description="Time a command waits for a PostgreSQL that is away; then it gets a 503.",
+    )
+    unit_s_max: float = Field(
+        5.0,
+        ge=1,
+        description="Time PostgreSQL waits for a server that has begun a transaction and is not heard of:"
+        " then the jobs that it has locked are free.",
+    )
 
     def resolved_server_name(self) -> str:
         """Return the name of the server in this process on this host."""
@@ -194,4 +205,6 @@ class Settings(BaseSettings):
             raise ValueError(f"database: expected a path or sqlite:///path, got {text!r}")
         if not text:
             raise ValueError("database: the path is empty")
+        if self.durability == "replicated":
+            raise ValueError("durability: replicated needs PostgreSQL, a file has no standby")
         return Path(text)

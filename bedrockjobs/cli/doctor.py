@@ -1,7 +1,7 @@
 """``bedrockjobs doctor``: looks for what usually goes wrong with a server and its file, and changes nothing.
 
 Each check is a function that returns findings. What is asked of the server goes through the session, what is
-read from the file through ``store.inspection``.
+read from the file through ``store.inspection``; checks of a PostgreSQL database are in ``doctor_postgresql``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -22,15 +22,14 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.cli.database import size_text
-from bedrockjobs.cli.output import Record, printable, styled, text_of, write_many
+from bedrockjobs.cli.finding import Finding, Level
+from bedrockjobs.cli.output import Record, styled, text_of, write_many
 from bedrockjobs.cli.schedule_control import resume_command
 from bedrockjobs.cli.serve import settings_from
 from bedrockjobs.cli.session import FAILED, Failure, Session, pass_session, records_in, talks
 from bedrockjobs.commands import Overview, Status
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.backup import CopyError
-
-Level = Literal["ok", "warn", "fail"]
 
 COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -48,21 +47,6 @@ WAITED_FAIL_S = 300.0
 
 DIFFERENCES_SHOWN_MAX = 10
 """Differences of a schema that are named."""
-
-
-class Finding(NamedTuple):
-    """What a check found, and what to do about it."""
-
-    level: Level
-    check: str
-    words: str
-    advice: str = ""
-
-    @property
-    def line(self) -> str:
-        """Return it as one line."""
-        advice = f" -> {self.advice}" if self.advice else ""
-        return printable(f"{self.check:<9}{self.words}{advice}")
 
 
 class Server(NamedTuple):
@@ -282,13 +266,16 @@ def _finding(problem: Record, overview: Record, server: Server) -> Finding:
 # --- the command -----------------------------------------------------------------------------------------
 
 
-def database_of(given: str | None, server: Server | None) -> Path:
-    """Return the database: as it is named, else as the server says, else the default."""
+def database_of(given: str | None, server: Server | None) -> Settings:
+    """Return settings with the database: as it is named, else as the server says, else the default."""
     named = settings_from({"database": given})
     if given is None and server is not None and "database" not in named.model_fields_set:
-        path = Settings(database=server.status["database"]).database_path()
-        return path if path.is_absolute() else _folder_of(server.status["pid"]) / path
-    return named.database_path()
+        told = named.model_copy(update={"database": server.status["database"]})
+        if not told.on_postgresql and not (path := told.database_path()).is_absolute():
+            path = _folder_of(server.status["pid"]) / path
+            return named.model_copy(update={"database": str(path)})
+        return told
+    return named
 
 
 def _folder_of(pid: int) -> Path:
@@ -308,7 +295,36 @@ def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator
     else:
         yield from check_server(session, found)
         yield from check_clock(found)
-    path = database_of(database, server)
+    settings = database_of(database, server)
+    if settings.on_postgresql:
+        yield from look_at_postgresql(settings, server, scrub=scrub)
+    else:
+        yield from look_at_file(settings.database_path(), server, scrub=scrub)
+    if server is not None:
+        yield from check_jobs(session, server)
+
+
+def look_at_postgresql(settings: Settings, server: Server | None, *, scrub: bool) -> Iterator[Finding]:
+    """Yield what is found in a PostgreSQL database."""
+    if ":***@" in settings.database or "=***" in settings.database:
+        words = f"{settings.shown_database}: the server does not tell its password"
+        yield Finding("warn", "database", words, "give the whole URL by --database or BEDROCKJOBS_DATABASE")
+        return
+    try:
+        from bedrockjobs.cli import doctor_postgresql
+    except ImportError as error:
+        if error.name != "psycopg":
+            raise
+        words = "what reads PostgreSQL is not installed here"
+        yield Finding("warn", "database", words, "pip install 'bedrockjobs[postgresql]'")
+        return
+    yield from doctor_postgresql.findings(settings, server and server.status["durability"])
+    if scrub:
+        yield Finding("warn", "damage", "--scrub is for files", "pg_amcheck reads a PostgreSQL database")
+
+
+def look_at_file(path: Path, server: Server | None, *, scrub: bool) -> Iterator[Finding]:
+    """Yield what is found in a file."""
     if path.exists():
         checks: list[Callable[[Path], Iterator[Finding]]] = [
             check_schema, check_disk, check_wal, partial(check_owner, server=server),
@@ -319,13 +335,11 @@ def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator
     else:
         words = f"{path} is not here"
         yield Finding("warn", "database", words, "run doctor where the server runs, or give --database")
-    if server is not None:
-        yield from check_jobs(session, server)
 
 
 @click.command()
 @click.option(
-    "--database", metavar="FILE", allow_from_autoenv=False,
+    "--database", metavar="FILE|URL", allow_from_autoenv=False,
     help="The database.  [BEDROCKJOBS_DATABASE; default: what the server says]",
 )  # fmt: skip
 @click.option("--scrub", is_flag=True, help="Read all of the database for damage: minutes, if it is large.")

@@ -23,7 +23,8 @@ from bedrockjobs.client.tries import LOOK_S
 from bedrockjobs.commands import Command, Ping, Reply
 
 HURRY_S = 5.0
-"""Time a server has for the answer once a wait was ended: it has nothing left to wait for."""
+"""Time a server has for the answer once a wait was ended, as it has nothing left to wait for, or once it was
+left as it is silent."""
 
 R = TypeVar("R", bound=Reply)
 
@@ -39,6 +40,8 @@ class _Connection(asyncio.Protocol):
         self._reader: AnswerReader | None = None
         self._answer: asyncio.Future[Answer] | None = None
         self._command: Command[Any] = Ping()
+        self._limit: asyncio.Timeout | None = None
+        self._limit_s = 0.0
 
     @property
     def fresh(self) -> bool:
@@ -50,19 +53,29 @@ class _Connection(asyncio.Protocol):
         assert self._transport is not None
         self._command, self._reader = command, AnswerReader(self._bytes_max)
         self._answer = asyncio.get_running_loop().create_future()
-        limit_s = answer_s(command)
+        self._limit_s = answer_s(command)
         self._transport.write(request)
         try:
-            async with asyncio.timeout(limit_s) as limit:
+            async with asyncio.timeout(self._limit_s) as self._limit:
                 if hurry is not None and not await self._answered_before(hurry):
                     self._transport.write_eof()
-                    limit_s = HURRY_S
-                    limit.reschedule(asyncio.get_running_loop().time() + limit_s)
+                    self.hurry()
                 return await self._answer
         except TimeoutError:
-            raise ConnectionLost(self._command, self.address, f"nothing came within {limit_s:g} s") from None
+            why = f"nothing came within {self._limit_s:g} s"
+            raise ConnectionLost(self._command, self.address, why) from None
         finally:
+            self._limit = None
             self._answer.cancel()  # where the call was cancelled, nobody waits for it any more
+
+    def hurry(self) -> None:
+        """Wait no longer than ``HURRY_S`` for the answer from now on."""
+        if self._limit is None or self._limit.expired():
+            return
+        until = asyncio.get_running_loop().time() + HURRY_S
+        if (self._limit.when() or until) >= until:
+            self._limit.reschedule(until)
+            self._limit_s = HURRY_S
 
     async def _answered_before(self, hurry: asyncio.Event) -> bool:
         """Wait for the answer or for ``hurry``, and tell whether it was the answer."""
@@ -139,6 +152,14 @@ class AsyncClient(BaseClient[_Connection]):
                 pause = self._pause_after(tries, error, address)
             await asyncio.sleep(pause)
 
+    def leave(self, server: AnyAddress) -> bool:
+        """Use the next address from now on, as ``BaseClient`` does; calls that wait for the other hurry."""
+        left = super().leave(server)
+        for connection in self._busy if left else ():
+            if connection.address == server:
+                connection.hurry()
+        return left
+
     async def close(self) -> None:
         """Close the idle connections; a call after this is an error."""
         self._pool.close()
@@ -157,10 +178,12 @@ class AsyncClient(BaseClient[_Connection]):
     ) -> Answer:
         connection = self._pool.take(address) or await self._connected(address)
         reusable = False
+        self._busy.add(connection)
         try:
             answer = await connection.exchange(command, request, hurry)
             reusable = not answer.closing and not (hurry is not None and hurry.is_set())
         finally:
+            self._busy.discard(connection)
             self._pool.give_back(connection, reusable=reusable)
         answer.check()
         return answer

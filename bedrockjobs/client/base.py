@@ -41,6 +41,8 @@ class BaseClient(Generic[C]):
         self._answer_bytes_max = answer_bytes_max
         self._clock = SystemClock() if clock is None else clock
         self._pool: Pool[C] = Pool()
+        self._busy: set[C] = set()
+        """Connections on which a call waits, where a change of the server concerns them."""
 
     @property
     def server(self) -> AnyAddress:

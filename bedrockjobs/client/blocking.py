@@ -162,13 +162,15 @@ class Client(BaseClient[_Connection]):
         first = self._route.to_look_at(self._clock.monotonic())
         if first is None:
             return
+        until = _CLOCK.monotonic() + LOOK_S
         try:
             connection = _Connection(first, LOOK_S)
         except ServerUnreachable:
             return
         good = False
         try:
-            answer = connection.exchange(Ping(), request_bytes(Ping()), self._answer_bytes_max, LOOK_S)
+            left_s = max(until - _CLOCK.monotonic(), 0.0)
+            answer = connection.exchange(Ping(), request_bytes(Ping()), self._answer_bytes_max, left_s)
             good = answer.code == 200 and not answer.closing
         except ConnectionLost:
             pass

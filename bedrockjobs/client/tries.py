@@ -83,7 +83,7 @@ class Route:
 
         Only one caller gets it in ``RETURN_S``.
         """
-        if self._at == 0 or now - self._looked_at < RETURN_S:
+        if self._at == 0:
             return None
         with self._lock:
             if self._at == 0 or now - self._looked_at < RETURN_S:

@@ -17,6 +17,8 @@ from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.neighbours import PostgreSQLNeighbours
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
+from bedrockjobs.store.postgresql.start_faults import start_fault
+from bedrockjobs.store.postgresql.terms import Terms
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sharing import NameTaken
 
@@ -40,11 +42,11 @@ class PostgreSQLDatabase:
         """Connect to it, and make its tables unless they are there; raises StartError."""
         settings = self._settings
         try:
-            engine = PostgreSQLEngine(settings.database, self.clock, name=settings.database_schema)
-        except SchemaError as error:
-            raise StartError(f"database: {error}", EXIT_CONFIG) from None
-        except StoreError as error:
-            raise StartError(f"database: {error}", EXIT_UNAVAILABLE) from None
+            engine = PostgreSQLEngine(
+                settings.database, self.clock, name=settings.database_schema, terms=Terms.of(settings)
+            )
+        except (SchemaError, StoreError) as error:
+            raise StartError(*start_fault(error)) from None
         self._engine = engine
         return Opened(engine, PostgreSQLReader(settings.database, settings, settings.database_schema))
 

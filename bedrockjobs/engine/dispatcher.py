@@ -22,6 +22,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.turns import Slices
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import Command
+from bedrockjobs.engine.absence import Absence, Step
 from bedrockjobs.engine.alarm import Alarm
 from bedrockjobs.engine.batch import Batch, Work
 from bedrockjobs.engine.commits import Commits
@@ -29,25 +30,16 @@ from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Taken
 from bedrockjobs.engine.handlers.registry import plan_of
-from bedrockjobs.engine.health import Health
+from bedrockjobs.engine.health import BUSY_LOOK_S, Health
 from bedrockjobs.engine.maintenance import Minutes
 from bedrockjobs.engine.shared_maintenance import maintenance_of
 from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission, refusal_of
-from bedrockjobs.engine.waiting import Waiter, Waiting
+from bedrockjobs.engine.waiting import WAKE_LATE_S, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine
-from bedrockjobs.store.faults import RowDamaged, StoreBroken, StoreBusy, StoreError, StoreFull
+from bedrockjobs.store.faults import RowDamaged, StoreAway, StoreBroken, StoreBusy, StoreError, StoreFull
 
 log = logging.getLogger(__name__)
-
-Step = Callable[[], object]
-"""What follows a transaction."""
-
-WAKE_LATE_S = 0.001
-"""How much later than a job's nextRun the dispatcher wakes: stamps are cut to milliseconds."""
-
-BUSY_LOOK_S = 0.02
-"""Time between two tries to begin while another process keeps the database locked."""
 
 
 class Dispatcher:
@@ -83,8 +75,7 @@ class Dispatcher:
         self._gathered: deque[Submission] = deque()
         self._again: deque[list[Submission]] = deque()
         """Submissions of a transaction that was undone, each to be done with care in its own."""
-        self._open = self._scheduled = False
-        self._draining = self._broken = False
+        self._open = self._scheduled = self._draining = self._broken = False
         self._look_outside = False  # whether it is time to ask if somebody else changed the database
         self._idle: asyncio.Future[None] | None = None
         self._busy_since: float | None = None
@@ -93,6 +84,10 @@ class Dispatcher:
         self._slices = Slices[Step]()
         self.health = Health(engine, clock)
         """Whether the database can be written."""
+        self._absence = Absence(
+            engine, clock, settings.command_s, gathered=self._gathered, health=self.health,
+            refuse=self._refuse, tick=self._answer_overdue, over=self._wake,
+        )  # fmt: skip
         self.pending = 0
         """Commands that were submitted and not yet answered, without those that wait for a job."""
         self.commands = 0
@@ -163,14 +158,14 @@ class Dispatcher:
 
     async def drain(self) -> None:
         """Refuse new commands, finish what is queued, answer the waiters, and end the thread."""
-        self._draining = True
-        self._batch.may_wait = False
+        self._draining, self._batch.may_wait = True, False
+        self._absence.give_up()
         await self._until_idle()
         self._answer(self._waiting.everyone())
         await self._until_idle()  # what these answers could not deliver goes back
         self._alarm.cancel()
         await self._commits.end()
-        if not self._broken:
+        if not (self._broken or self._absence.lasts):
             with suppress(StoreError):  # without it, ticks since the last write count as passed unserved
                 self._engine.begin().sign_off(stamp(self._clock.now()))
                 self._engine.commit()
@@ -196,7 +191,7 @@ class Dispatcher:
     def _next(self) -> None:
         """Begin a transaction with all that is there, unless one is open."""
         self._scheduled = False
-        if self._open:
+        if self._open or self._absence.lasts:
             return
         careful = bool(self._again)
         if careful:
@@ -311,10 +306,10 @@ class Dispatcher:
             # After a failed sync nobody knows what is on disk; a new start finds out.
             self._give_up(fault)
             return
-        if fault is not None:
+        if fault is not None and not isinstance(fault, StoreAway):
             log.error("the database refused: %s", fault)
             self.health.failed(fault)
-        elif not isinstance(error, RowDamaged):  # which is told when the row is set aside
+        elif not isinstance(error, RowDamaged | StoreAway):  # told when a row is set aside, or as it begins
             log.error("a transaction failed", exc_info=error)
         try:
             self._batch.undo()
@@ -325,6 +320,11 @@ class Dispatcher:
             self._give_up(second)
             return
         self._open = False
+        if isinstance(fault, StoreAway):
+            self._gathered.extendleft(reversed([one for some in (submissions, *self._again) for one in some]))
+            self._again.clear()
+            self._absence.begin(fault)
+            return
         if len(submissions) > 1:
             self._again.extendleft([submission] for submission in reversed(submissions))
         elif fault is None and not careful:

@@ -12,6 +12,9 @@ from bedrockjobs.store.faults import StoreBroken
 ROOM_LOOK_S = 0.5
 """Time between two looks whether a disk that was full has room again."""
 
+BUSY_LOOK_S = 0.02
+"""Time between two tries to begin while another process keeps the database locked."""
+
 TROUBLE_S = 10.0
 """Time that a failed transaction counts if none is written after it: somebody must try again one day."""
 
@@ -40,6 +43,10 @@ class Health:
         self._until = self._clock.monotonic() + TROUBLE_S
         if isinstance(error, StoreBroken):
             self._until = float("inf")
+
+    def reached(self) -> None:
+        """Note that a database which was away is there again."""
+        self.committed(wrote=True)
 
     def committed(self, *, wrote: bool) -> None:
         """Note that a transaction is done; ``wrote`` says that the disk took it."""

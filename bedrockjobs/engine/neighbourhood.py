@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from bedrockjobs.base.config import EXCHANGE_EVERY_S, HINTS_GATHERED_S
 from bedrockjobs.engine.events import LeftReady, Noted, OutputChanged, RunEnded, RunForgotten, RunStopped
 from bedrockjobs.engine.notifier import EVENTS, Notifier, output_topic
 from bedrockjobs.engine.shared_workers import SharedWorkers
@@ -21,6 +20,12 @@ from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.sharing import Neighbours
 
 log = logging.getLogger(__name__)
+
+EXCHANGE_EVERY_S = 1.0
+"""Time between two exchanges of servers about who is there; a stop of a run is heard of sooner, by a hint."""
+
+HINTS_GATHERED_S = 0.002
+"""Time in which hints to other servers are gathered: one each for many commits costs more than it brings."""
 
 HINT_CHARS_MAX = 7_900
 """Length of a hint, which is ASCII: PostgreSQL passes on less than 8,000 bytes. What is longer becomes an

@@ -18,6 +18,9 @@ from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
 
+WAKE_LATE_S = 0.001
+"""How much later than a job's nextRun the dispatcher wakes: stamps are cut to milliseconds."""
+
 GroupKey = tuple[Names, bool, int | None, tuple[str, ...], str | None]
 """What a group asks for: names, mocked, priority, accepts, and the worker where it stands alone."""
 

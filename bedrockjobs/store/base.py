@@ -318,6 +318,10 @@ class Engine(Protocol):
     waits_for_disk: bool
     """Whether a commit waits long enough to be done by a thread of its own."""
 
+    def reach(self) -> None:
+        """Connect to a database that was away; raises StoreAway where it still is. None is open."""
+        ...
+
     def begin(self, plans: Iterable[Plan] = ()) -> Unit:
         """Open a unit for commands with these plans; raises StoreBusy where another process writes."""
         ...

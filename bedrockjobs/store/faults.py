@@ -19,6 +19,13 @@ class StoreBusy(StoreError):
     detail = "nothing was done; another process keeps the database locked"
 
 
+class StoreAway(StoreError):
+    """The database cannot be reached, or cannot promise what it must: what was not committed is undone."""
+
+    reason = "Database away"
+    detail = "nothing was done; the database cannot be reached at the moment, try again"
+
+
 class StoreFull(StoreError):
     """The disk is full."""
 

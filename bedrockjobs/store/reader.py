@@ -14,13 +14,14 @@ from typing import Any
 import aiosqlite
 
 from bedrockjobs.base.config import ANSWER_BYTES_MAX
-from bedrockjobs.base.errors import BadQuery, TooMany, Unavailable
+from bedrockjobs.base.errors import TooMany, Unavailable
 from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Page, Parameters
 from bedrockjobs.store.faults import StoreDamaged
 from bedrockjobs.store.guarded import Guarded, is_damage, refusal
+from bedrockjobs.store.named_reads import FreeQueries, NamedReads
 from bedrockjobs.store.queries import Queries
 from bedrockjobs.store.sqlite_unit import is_undecodable, replacing
 from bedrockjobs.store.statements import METRICS, QUEUES, STATEMENTS, VIEWS
@@ -126,7 +127,7 @@ def _heard(read: asyncio.Future[Any]) -> None:
         read.exception()
 
 
-class SQLiteReader:
+class SQLiteReader(NamedReads):
     """The reads of one server.
 
     What an index bounds is read on one connection, what may have to look at very many rows on another, so
@@ -161,16 +162,9 @@ class SQLiteReader:
         await self._scans.close()
         await self.queries.close()
 
-    async def query(self, sql: str, form: str) -> str:
-        """Run one SELECT that ends in ``;``; return its rows as text.
-
-        ``form``: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines. Raises BadArguments
-        for SQL that cannot be read, BadQuery for what is not allowed or too much, TimedOut after ``query_s``,
-        TooMany when very many queries wait, Unavailable where no process can be had.
-        """
-        if not sql.rstrip().endswith(";"):
-            raise BadQuery("Query Missing Semicolon", "query: expected one SELECT that ends in ;")
-        return await self.queries.run(sql, form)
+    @property
+    def _free(self) -> FreeQueries:
+        return self.queries
 
     async def jobs(self, after: int, state: str | None, name: str | None, limit: int) -> list[Job]:
         """Return a page of jobs by jobID; raises TimedOut where filters find too little in ``query_s``."""
@@ -178,22 +172,9 @@ class SQLiteReader:
         _, page = await self._scans.read(STATEMENTS["list_jobs"], parameters, limit, ANSWER_BYTES_MAX)
         return [job_from(row) for row in page.rows]
 
-    async def view(
-        self,
-        name: str,
-        parameters: Mapping[str, Any],
-        limit: int,
-        *,
-        scans: bool = False,
-        again: bool = False,
-        bytes_max: int = ANSWER_BYTES_MAX,
+    async def _page(
+        self, name: str, given: Mapping[str, Any], limit: int, bytes_max: int, *, scans: bool, again: bool
     ) -> Page:
-        """Return at most ``limit`` rows of a named statement, none behind the one that exceeds ``bytes_max``.
-
-        ``scans`` says that the statement may look at many rows for few. Raises TooMany when very many reads
-        wait, unless somebody reads ``again`` who was let in before; TimedOut after ``query_s``.
-        """
         connection = self._scans if scans else self._seeks
-        given = {**parameters, "limit": limit + 1}
         _, page = await connection.read(_VIEWS[name], given, limit, bytes_max, again=again)
         return page

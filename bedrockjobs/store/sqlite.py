@@ -105,6 +105,9 @@ class SQLiteEngine:
 
     # --- units -------------------------------------------------------------------------------------------
 
+    def reach(self) -> None:
+        """Do nothing: a file is never away."""
+
     def begin(self, plans: Iterable[Plan] = ()) -> SQLiteUnit:
         """Open a unit; raises StoreBusy at once where another process writes. Plans are not needed here.
 

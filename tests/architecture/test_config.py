@@ -23,6 +23,7 @@ NOT_QUANTITIES = {
     "host",
     "port",
     "database",
+    "database_direct",
     "durability",
     "compatibility",
     "standby",
@@ -34,7 +35,6 @@ NOT_QUANTITIES = {
     "public_hosts",
     "root_path",
     "database_schema",
-    "database_direct",
     "server_name",
 }
 

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError, NotFound
-from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.base.settings import Compatibility, Settings
 from bedrockjobs.commands import Command, ListJobs
 from bedrockjobs.engine.handlers.context import Answer, Context
@@ -24,8 +23,9 @@ from bedrockjobs.engine.presence import Nobody
 from bedrockjobs.engine.render import render_with_state
 from bedrockjobs.engine.unit import perform
 from bedrockjobs.job.rows import Job, job_from
+from bedrockjobs.store.postgresql.views import LIST_JOBS
 from bedrockjobs.store.sqlite import SQLiteEngine
-from bedrockjobs.store.statements import COLUMNS, STATEMENTS
+from bedrockjobs.store.statements import STATEMENTS
 from tests.model import Model, Outcome
 from tests.postgresql.cluster import CLUSTER
 
@@ -144,16 +144,8 @@ class PostgreSQLQueue(Queue):
 
     def jobs(self, page: tuple[int, str | None, str | None, int]) -> list[Job]:
         """Return a page of jobs."""
-        after, state, name, limit = page
-        regex = None if name is None else anchored_regex([name])
-        return [job_from(row) for row in self.store.session.run([(LISTED, (after, state, regex, limit))])[0]]
-
-
-LISTED = (
-    f"SELECT {COLUMNS} FROM jobs WHERE jobID > $1 AND ($2::text IS NULL OR state = $2)"
-    " AND ($3::text IS NULL OR name ~ $3) ORDER BY jobID LIMIT $4"
-)
-"""As SQLite lists jobs: there is no reader for PostgreSQL yet."""
+        given = LIST_JOBS.parameters(dict(zip(("after", "state", "name", "limit"), page, strict=True)))
+        return [job_from(row) for row in self.store.session.run([(LIST_JOBS.sql, given)])[0]]
 
 
 @contextmanager

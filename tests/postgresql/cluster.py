@@ -13,13 +13,17 @@ import signal
 import socket
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+from bedrockjobs.store.postgresql.terms import Terms
 from tests.effort import PROFILE
 
 SCHEMA = "tested"
@@ -35,7 +39,7 @@ CLUSTER_SETTINGS = {
     "shared_buffers": "32MB",
     "log_min_messages": "log",  # that it is ready, and next to nothing more: nobody reads on
     "log_checkpoints": "off",
-    "log_autovacuum_min_duration": "-1",
+    "autovacuum": "off",  # plans are to be the same in each run, whatever tests did before
 }
 
 
@@ -47,65 +51,125 @@ def folder_of_programs() -> Path | None:
     return Path(found).resolve().parent if found else None
 
 
-class Cluster:
-    """One PostgreSQL with its files."""
+class Node:
+    """One PostgreSQL with its files: a primary of its own, or a standby of another."""
 
-    def __init__(self) -> None:
-        """Begin without: most tests need none."""
-        self._folder: Path | None = None
-        self._process: subprocess.Popen[str] | None = None
-        self._url = ""
+    def __init__(self, primary: str = "", *, settings: Mapping[str, str] | None = None) -> None:
+        """Prepare its files, copied from the one at the URL ``primary``, if one is given.
 
-    @property
-    def url(self) -> str:
-        """Return where it listens; the first time, it is started. Skips the test where that cannot be."""
-        if self._process is None:
-            self._start()
-        return self._url
-
-    def _start(self) -> None:
+        Skips the test where there is no PostgreSQL.
+        """
         programs = folder_of_programs()
         if programs is None:
             if PROFILE == "fast":
                 pytest.skip("there is no PostgreSQL: install the package postgresql")
             raise RuntimeError("The tests need PostgreSQL: install the package postgresql")
-        as_user = ["setpriv", "--pdeathsig", "QUIT"]
         self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
-        if os.geteuid() == 0:  # which PostgreSQL refuses
-            user = pwd.getpwnam("postgres")
-            os.chown(self._folder, user.pw_uid, user.pw_gid)
-            as_user += [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-        data = self._folder / "data"
-        subprocess.run(
-            [*as_user, programs / "initdb", "-D", data, "-A", "trust", "-U", "tester", "-E", "UTF8",
-             "--locale=C", "-N"],
-            check=True, stdout=subprocess.DEVNULL, cwd=self._folder,
-        )  # fmt: skip
-        self._process = self._listening([*as_user, str(programs / "postgres"), "-D", str(data)])
+        self._as_user = as_user(self._folder)
+        self._programs = programs
+        self._settings = {**CLUSTER_SETTINGS, **(settings or {})}
+        self._process: subprocess.Popen[str] | None = None
+        self.port = free_port()
+        self.url = url_of(self.port)
+        """Where it listens."""
+        if primary:
+            self._do(
+                "pg_basebackup", "-D", self._data, "-d", primary, "-c", "fast", "-X", "stream", "--no-sync"
+            )
+        else:
+            self._do(
+                "initdb", "-D", self._data, "-A", "trust", "-U", "tester", "-E", "UTF8", "--locale=C", "-N"
+            )
 
-    def _listening(self, command: list[str]) -> subprocess.Popen[str]:
-        """Start it on a port that is free, and wait until it says that it is ready."""
-        port = free_port()
-        options = [f"--{name}={value}" for name, value in {**CLUSTER_SETTINGS, "port": port}.items()]
-        process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True, cwd=self._folder)
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    def _do(self, program: str, *words: str | Path) -> None:
+        command = [*self._as_user, self._programs / program, *words]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=self._folder)
+
+    def follow(self, primary: str, *, name: str = "standby") -> None:
+        """Be a standby of the one at a URL, under a name, from its next start on."""
+        given = conninfo_to_dict(primary)
+        words = f"host={given['host']} port={given['port']} user={given['user']} application_name={name}"
+        self._settings |= {"primary_conninfo": words, "wal_retrieve_retry_interval": "100ms"}
+        subprocess.run([*self._as_user, "touch", self._data / "standby.signal"], check=True)
+
+    def start(self) -> None:
+        """Start it, and wait until it says that it is ready."""
+        options = [f"--{name}={value}" for name, value in {**self._settings, "port": self.port}.items()]
+        command = [*self._as_user, str(self._programs / "postgres"), "-D", str(self._data), *options]
+        self._process = process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, cwd=self._folder, start_new_session=True
+        )
         assert process.stderr is not None
         told = []
         for _, line in zip(range(START_LINES_MAX), process.stderr, strict=False):
             told.append(line)
-            if "ready to accept connections" in line:
-                self._url = f"postgresql://tester@127.0.0.1:{port}/postgres"
-                return process
+            if "ready to accept" in line:  # connections, or read-only connections
+                return
         raise RuntimeError("PostgreSQL did not start: " + "".join(told))
+
+    def do(self, sql: str) -> list[tuple[Any, ...]]:
+        """Do a statement in a transaction of its own; return its rows."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(sql)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    def promote(self) -> None:
+        """Make a standby the primary, and wait for that."""
+        assert self.do("SELECT pg_promote(true, 20)") == [(True,)]
+
+    def kill(self) -> None:
+        """End all of its processes at once, as a machine does that fails."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate(timeout=30)
+        self._process = None
 
     def stop(self) -> None:
         """End it at once, and remove its files."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGINT)  # SIGTERM would wait for who is connected
+            self._process.send_signal(signal.SIGQUIT)  # others would wait: for who is connected, for the disk
             self._process.communicate(timeout=30)
             self._process = None
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Cluster:
+    """The PostgreSQL that the tests of a process share."""
+
+    def __init__(self) -> None:
+        """Begin without: most tests need none."""
+        self._node: Node | None = None
+
+    @property
+    def url(self) -> str:
+        """Return where it listens; the first time, it is started. Skips the test where that cannot be."""
+        if self._node is None:
+            self._node = Node()
+            self._node.start()
+        return self._node.url
+
+    @property
+    def port(self) -> int:
+        """Return its port."""
+        assert self.url
+        assert self._node is not None
+        return self._node.port
+
+    def do(self, sql: str) -> list[tuple[Any, ...]]:
+        """Do a statement in a transaction of its own; return its rows."""
+        assert self.url
+        assert self._node is not None
+        return self._node.do(sql)
+
+    def stop(self) -> None:
+        """End it at once, and remove its files."""
+        if self._node is not None:
+            self._node.stop()
+            self._node = None
 
     def engine(self, clock: Clock | None = None) -> PostgreSQLEngine:
         """Return an engine on an empty database."""
@@ -114,9 +178,9 @@ class Cluster:
             connection.execute(EMPTY)
         return engine
 
-    def another(self, clock: Clock | None = None) -> PostgreSQLEngine:
+    def another(self, clock: Clock | None = None, terms: Terms | None = None) -> PostgreSQLEngine:
         """Return one more engine on the database as it is."""
-        return PostgreSQLEngine(self.url, clock, name=SCHEMA)
+        return PostgreSQLEngine(self.url, clock, name=SCHEMA, terms=terms)
 
 
 TABLES = (
@@ -139,6 +203,22 @@ EMPTY = "; ".join(
      "UPDATE control SET epoch = epoch + 1", "SELECT setval('jobIDs', 1, false), setval('runIDs', 1, false)"]
 )  # fmt: skip
 """What makes the tables as they are when they are new."""
+
+
+def as_user(folder: Path) -> list[str]:
+    """Return what makes a program end with this one and, for a folder that it is given, not be root's."""
+    words = ["setpriv", "--pdeathsig", "QUIT"]
+    if os.geteuid() == 0:  # which PostgreSQL refuses
+        user = pwd.getpwnam("postgres")
+        os.chown(folder, user.pw_uid, user.pw_gid)
+        words += [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    return words
+
+
+def url_of(*ports: int) -> str:
+    """Return the URL of the database that is writable among those on some ports."""
+    hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+    return f"postgresql://tester@{hosts}/postgres"
 
 
 def free_port() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -13,73 +12,28 @@ from bedrockjobs import commands as c
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LOOKS_AGAIN_MAX
 from bedrockjobs.base.errors import NotFound, Unavailable
-from bedrockjobs.base.settings import Settings
-from bedrockjobs.engine.dispatcher import Dispatcher
-from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import Outcome
-from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.observe.stats import Stats
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.conftest import BLOCKED, DEADLINE_S, Server
+from tests.postgresql.live import Live, until
 
 Servers = Callable[[int], list[Server]]
-
-
-class Live:
-    """A dispatcher on a server's engine."""
-
-    def __init__(self) -> None:
-        """Start it on an empty database."""
-        self.engine = CLUSTER.engine(SystemClock())
-        self.failed: list[Exception] = []
-        clock = SystemClock()
-        workers, stats = WorkerRegistry(clock, clock), Stats()
-        self.dispatcher = Dispatcher(
-            self.engine, clock, Settings(busy_s=0.1), self.failed.append, workers=workers, minutes=stats,
-            listeners=Listeners([workers, stats]),
-        )  # fmt: skip
-        self.dispatcher.start()
-
-    def send(self, command: c.Command[Any]) -> asyncio.Future[Outcome]:
-        """Submit a command; the future gets its outcome."""
-        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def deliver(outcome: Outcome) -> bool:
-            done.set_result(outcome)
-            return True
-
-        self.dispatcher.submit(command, deliver)
-        return done
-
-    async def ask(self, command: c.Command[Any]) -> Outcome:
-        """Submit a command and wait for its outcome."""
-        return await asyncio.wait_for(self.send(command), DEADLINE_S)
 
 
 @pytest.fixture
 async def live() -> AsyncIterator[Live]:
     """Run a dispatcher."""
-    live = Live()
+    live = Live(CLUSTER.engine(SystemClock()))
     await live.dispatcher.settle()
     yield live
-    await live.dispatcher.drain()
-    live.engine.close()
-    assert not live.failed
+    await live.stop()
 
 
 def body(outcome: Outcome) -> str:
     """Return the body of a good answer."""
     assert isinstance(outcome, Answer), outcome
     return outcome.body
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until a condition holds."""
-    deadline = monotonic() + DEADLINE_S
-    while not condition():
-        assert monotonic() < deadline
-        await asyncio.sleep(0)
 
 
 async def test_commands_of_one_turn_share_a_unit(live: Live) -> None:

@@ -15,8 +15,6 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock, ManualClock
 from bedrockjobs.base.config import (
     AWAY_S,
-    EXCHANGE_EVERY_S,
-    HINTS_GATHERED_S,
     LEASE_S_DEFAULT,
     SERVER_GONE_S,
     WATCH_EVERY_S,
@@ -27,7 +25,7 @@ from bedrockjobs.engine import batch, neighbourhood, shared_maintenance
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.neighbourhood import Neighbourhood
+from bedrockjobs.engine.neighbourhood import EXCHANGE_EVERY_S, HINTS_GATHERED_S, Neighbourhood
 from bedrockjobs.engine.notifier import EVENTS, Notifier, output_topic
 from bedrockjobs.engine.shared_workers import SharedWorkers
 from bedrockjobs.engine.submission import Outcome

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bedrockjobs.store.faults import StoreError
@@ -42,6 +42,7 @@ def session() -> Iterator[Session]:
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
 
+@settings(deadline=None)
 @given(texts=st.lists(TEXT), numbers=st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)), text=TEXT)
 def test_what_is_sent_comes_back(
     session: Session, texts: list[str], numbers: list[int | None], text: str

@@ -11,7 +11,7 @@ import psycopg.sql
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.config import PRIORITIES
+from bedrockjobs.base.config import PRIORITIES, WALKED_MAX
 from bedrockjobs.base.glob import anchored_regex, glob
 from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OWN_COMMANDS, Lane, found_in, parse_lane
 from bedrockjobs.job.rows import Job
@@ -138,6 +138,9 @@ def test_a_take_reads_what_it_takes_and_no_more(name: str, index: str, many: Ser
     plan = plan_of(many, *look.statement("2027"), options="ANALYZE, BUFFERS, TIMING OFF")
     assert f"using {index}" in plan
     assert "Seq Scan on jobs" not in plan
+    if name == "n*":  # which may have to pass over others
+        assert f"actual rows={WALKED_MAX + 1} " in plan
+        return
     hits = re.search(r"hit=(\d+)", plan)
     assert hits is not None
     assert int(hits[1]) < 200, plan
@@ -152,6 +155,10 @@ def test_a_take_reads_what_it_takes_and_no_more(name: str, index: str, many: Ser
         ("lock_children_and_firsts", ([1, 2], ["n1"]), "jobs_pkey"),
         ("end_jobs", ([1, 2],), "jobs_pkey"),
         ("firsts", (["n1"],), "jobsmocked"),
+        ("take_by_name", ("2027", [""], ["n1"], [1], None, [], []), "jobsbyname"),
+        ("claim_by_name", ("2027", [""], ["n1"], [1], None, [], [], "2027"), "jobsbyname"),
+        ("take_in_order", ("2027", [""], None, 1, None, [], [], 1000), "jobsbypriority"),
+        ("heads_in_order", ("2027", [""], None, 1, None, "", -1001, "", ""), "jobsbyname"),
         ("delete_jobs", ([1, 2],), "jobs_pkey"),
         ("save_data", ([1], ["{}"], [0]), "jobs_pkey"),
         ("first_of_name", ("n1",), "jobsanystate"),
@@ -174,4 +181,5 @@ def test_each_statement_has_its_index(
     (one,) = servers(1)
     plan = plan_of(one, QUERIES[statement], parameters)
     assert f"using {index}" in plan, plan
+    assert index != "jobsbyname" or "using jobsbypriority" not in plan, plan
     assert "Seq Scan on jobs" not in plan, plan

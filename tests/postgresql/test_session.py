@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import psycopg
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.config import LOCK_WAIT_S_MAX, PG_CONNECT_S_MAX, TAKEN_AT_ONCE, UNIT_IDLE_S_MAX
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.config import (
+    LOCK_WAIT_S_MAX,
+    OUTAGE_S_MIN,
+    OUTCOME_S_MAX,
+    PG_ANSWER_S_MAX,
+    PG_CONNECT_S_MAX,
+    SESSION_KEPT_S,
+    TAKEN_AT_ONCE,
+)
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.store.faults import (
+    StoreAway,
     StoreBroken,
     StoreBusy,
     StoreConflict,
@@ -19,9 +33,11 @@ from bedrockjobs.store.faults import (
     StoreError,
     StoreFull,
 )
+from bedrockjobs.store.postgresql import engine, session
+from bedrockjobs.store.postgresql.arrival import Outage
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.patience import PatientConnection
-from bedrockjobs.store.postgresql.session import OutcomeUnknown, Session, StoreAway, fault_of
+from bedrockjobs.store.postgresql.session import OutcomeUnknown, Session, fault_of
 from bedrockjobs.store.schema import SchemaError
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 from tests.postgresql.conftest import Server
@@ -35,7 +51,7 @@ Servers = Callable[[int], list[Server]]
         (psycopg.errors.DiskFull, StoreFull),
         (psycopg.errors.DeadlockDetected, StoreConflict),
         (psycopg.errors.LockNotAvailable, StoreConflict),
-        (psycopg.errors.ReadOnlySqlTransaction, StoreBusy),
+        (psycopg.errors.ReadOnlySqlTransaction, StoreAway),
         (psycopg.errors.TooManyConnections, StoreBusy),
         (psycopg.errors.AdminShutdown, StoreAway),
         (psycopg.errors.CannotConnectNow, StoreAway),
@@ -89,7 +105,8 @@ def test_connecting_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_waiting_and_standing_still_have_limits(servers: Servers) -> None:
     (one,) = servers(1)
     assert one.value("SHOW lock_timeout") == f"{LOCK_WAIT_S_MAX}s"
-    assert one.value("SHOW idle_in_transaction_session_timeout") == f"{UNIT_IDLE_S_MAX}s"
+    assert one.value("SHOW statement_timeout") == f"{PG_ANSWER_S_MAX}s"
+    assert one.value("SHOW idle_in_transaction_session_timeout") == f"{Settings().unit_s_max:.0f}s"
 
 
 def test_the_schema_of_another_version_is_refused(servers: Servers) -> None:
@@ -219,6 +236,35 @@ def test_a_commit_without_an_answer_is_asked_for(done: bool, servers: Servers) -
     assert one.do(c.CreateJob, name="c") == {"jobID": 3 if done else 2}
 
 
+def test_a_unit_that_arrives_after_it_was_asked_for_is_refused(servers: Servers) -> None:
+    """What was sent may lie in a buffer while the server connects anew, and does the unit again."""
+    one, watcher = servers(2)
+    one.opened(c.CreateJob(name="b"))
+    session = one.store.session
+    late: list[Any] = []
+    commit = session.commit
+
+    def hold(statements: Any) -> Any:
+        late.extend(statements)
+        session.commit = commit
+        late_connection.append(session._connection)
+        session._connection = closed
+        raise StoreAway("the connection is lost")
+
+    late_connection: list[Any] = []
+    closed = psycopg.connect(CLUSTER.url)
+    closed.close()
+    session.commit = hold
+    with pytest.raises(StoreAway):
+        one.commit()
+    one.store.rollback()
+    assert one.do(c.CreateJob, name="b") == {"jobID": 1}
+    (note,) = [statement for statement in late if "sessions" in statement[0]]
+    with late_connection[0] as old, pytest.raises(psycopg.errors.CheckViolation):
+        psycopg.RawCursor(old).execute(*note)
+    assert watcher.value("SELECT count(*) FROM jobs") == 1
+
+
 def test_a_commit_behind_a_failure_is_none(servers: Servers) -> None:
     (one,) = servers(1)
     one.opened(c.CreateJob(name="b"))
@@ -239,6 +285,7 @@ def test_a_commit_behind_a_failure_is_none(servers: Servers) -> None:
 def test_where_nobody_can_be_asked_nobody_knows(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = servers(1)
     one.opened(c.CreateJob(name="b"))
+    monkeypatch.setattr(engine, "OUTCOME_S_MAX", OUTCOME_S_MAX / 6000)
 
     def away(*_: Any, **__: Any) -> None:
         raise psycopg.OperationalError("connection refused")
@@ -247,6 +294,44 @@ def test_where_nobody_can_be_asked_nobody_knows(servers: Servers, monkeypatch: p
     with answer_lost(one, done=True), pytest.raises(OutcomeUnknown) as told:
         one.commit()
     assert isinstance(told.value, StoreBroken)
+
+
+@pytest.mark.parametrize(("away_s", "noted"), [(OUTAGE_S_MIN - 1, False), (OUTAGE_S_MIN, True)])
+def test_a_stretch_of_time_in_which_no_server_could_work_is_noted(
+    away_s: int, noted: bool, servers: Servers, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = servers(2)
+    one.do(c.CreateJob, name="a")
+    lost = stamp_ms(clock.now())
+    for server in (one, other):
+        server.store.session.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "connect", Mock(side_effect=psycopg.OperationalError("away")))
+        for server in (one, other):
+            with pytest.raises(StoreAway):
+                server.store.reach()
+    clock.advance(away_s)
+    one.store.reach()
+    assert one.store.outage() == (Outage(lost, stamp_ms(clock.now())) if noted else None)
+    known = one.store.outage()
+    clock.advance(away_s)
+    one.do(c.CreateJob, name="b")
+    other.store.reach()  # which was away for longer, but alone in that
+    assert other.store.outage() == known
+
+
+def test_the_session_of_a_server_that_was_killed_is_forgotten_one_day(servers: Servers) -> None:
+    one, other = servers(2)
+    one.do(c.CreateJob, name="a")
+    add = "INSERT INTO sessions (session, unit, at) VALUES ($1, 1, $2)"
+    now = one.clock.now()
+    for name, age_s in (("old", SESSION_KEPT_S + 1), ("young", SESSION_KEPT_S - 1)):
+        one.store.session.run([(add, (name, stamp_ms(now - timedelta(seconds=age_s))))])
+    other.store.close()
+    kept = "SELECT count(*) FROM sessions WHERE session = $1"
+    assert one.value(kept, "old") == 0
+    assert one.value(kept, "young") == 1
+    one.store.session.run([("DELETE FROM sessions WHERE session = 'young'", ())])
 
 
 def test_a_connection_that_broke_between_units_is_made_anew(servers: Servers) -> None:

@@ -7,15 +7,19 @@ import os
 import signal
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
 
+from bedrockjobs.client import AsyncClient
+from bedrockjobs.commands import CreateJobs, ListJobs, ListRuns, Ping
 from tests.history import Ledger, judge
 from tests.reliability.load import Load
 from tests.reliability.recorded import Recorded, look
 from tests.reliability.servers import Launcher, Server
+from tests.worker.test_command_line import program
 
 pytestmark = pytest.mark.reliability
 
@@ -24,6 +28,9 @@ TAKEN_OVER_S = 2.0
 TAKEOVERS = int(os.environ.get("RELIABILITY_TAKEOVERS", "10"))
 DRAINS = 5
 LOAD_S = 0.4
+HANDOVERS = 3
+RESULTS_S = 60.0
+"""Time for what workers do, on a busy machine."""
 
 
 async def test_a_second_server_is_refused_and_told_of_the_first(tmp_path: Path) -> None:
@@ -77,6 +84,53 @@ async def test_standbys_take_over(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert max(times) < TAKEN_OVER_S
     assert not report.faults, report
     assert report.counts["created"] > TAKEOVERS
+
+
+async def test_workers_and_clients_with_both_addresses_go_on(tmp_path: Path) -> None:
+    """Servers are killed in turn: each job runs once, and each result arrives."""
+    addresses = [f"unix:{tmp_path}/{name}" for name in "ab"]
+    ran, script = tmp_path / "ran", 'echo "$BEDROCK_JOB_ID" >> "$0"; echo line; sleep 0.3'
+    arguments = ("--concurrency", "4", "--spool", str(tmp_path / "spool"), "--", "sh", "-c", script, str(ran))
+    jobs = 16 * (HANDOVERS + 1)
+
+    def server(number: int) -> Server:
+        unix = addresses[number % 2].removeprefix("unix:")
+        return Server(tmp_path / "jobs.db", "--standby", "--unix", unix)
+
+    async with AsyncExitStack() as stack:
+        active = await stack.enter_async_context(server(0))
+        await active.listening()
+        for _ in range(2):
+            await stack.enter_async_context(program(",".join(addresses), *arguments))
+        client = await stack.enter_async_context(AsyncClient(addresses))
+        await client.call(CreateJobs(jobs=[{"name": "Foo", "keepSuccess": jobs} for _ in range(jobs)]))
+        for number in range(1, HANDOVERS + 1):
+            standby = await stack.enter_async_context(server(number))
+            await standby.says("Standing by")
+            await _until(lambda number=number: len(_lines(ran)) >= 16 * number)
+            active.send(signal.SIGKILL)
+            await standby.listening()
+            await client.call(Ping())
+            assert str(client.server) == addresses[number % 2]
+            active = standby
+        await _until(lambda: len(_lines(ran)) >= jobs)
+        async with asyncio.timeout(RESULTS_S):
+            while (await client.call(ListJobs())).jobs:
+                await asyncio.sleep(0.1)
+        found = (await client.call(ListRuns(limit=jobs + 1))).runs
+    assert sorted(_lines(ran), key=int) == [str(number) for number in range(1, jobs + 1)]
+    assert [run.status for run in found] == ["success"] * jobs
+    assert [run.output for run in found] == [["line"]] * jobs
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(RESULTS_S):
+        while not holds():
+            await asyncio.sleep(0.02)
 
 
 async def test_a_stopped_server_answers_everybody_and_loses_nothing(

@@ -17,7 +17,7 @@ from bedrockjobs.client.tries import LOOK_S, RETURN_S, Route
 from bedrockjobs.commands import CreateJob, Ping, UpdateJob
 from tests.unit.cli_fake import run
 from tests.unit.client_kinds import Blocking
-from tests.worker.fake_server import FakeServer
+from tests.worker.fake_server import DEADLINE_S, FakeServer
 
 NOT_DONE = ["500 Internal Server Error", "503 Service Unavailable", "555 Timeout"]
 
@@ -231,6 +231,22 @@ async def test_changing_over_in_a_wait_by_the_caller(servers: Any, clock: Manual
         assert not client.leave(addresses_of(first.address)[0]), "another has left it already"
         await client.call(Ping())
     assert (verbs(first), verbs(second)) == (["Ping"], ["Ping"])
+
+
+async def test_who_waits_for_a_server_that_was_left_does_not_wait_long(
+    servers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bedrockjobs.client.asynchronous.HURRY_S", 0.05)
+    first, second = servers
+    first.silent = {"UpdateJob"}
+    async with AsyncClient(both(servers)) as client:
+        waiting = asyncio.ensure_future(client.call(UpdateJob(job_id=1, data={})))
+        await first.until(lambda: first.requests)
+        assert not waiting.done()
+        assert client.leave(client.server)
+        async with asyncio.timeout(DEADLINE_S / 4):  # it would have had 30 s
+            await waiting
+    assert (verbs(first), verbs(second)) == (["UpdateJob"], ["UpdateJob"])
 
 
 def test_route_goes_round_and_one_address_is_never_left() -> None:

@@ -194,15 +194,28 @@ async def test_kept_report_of_a_run_that_is_not_ours_is_dropped(
     assert messages(caplog, "run already over")
 
 
+async def test_kept_report_is_asked_about_until_the_server_is_ready(
+    server: Any, working: Any, spool: Path
+) -> None:
+    kept_by("first", server, spool).keep(REPORT)
+    server.answers["QueryRun"] = run_of("first")
+    server.refusals["QueryRun"] = deque(["503 Service Unavailable"] * 20)
+    async with working("true", spool=spool):
+        await until(lambda: not files(spool))
+    assert [report.given["jobID"] for report in server.reports] == [1]
+
+
 async def test_kept_report_that_the_server_still_fails_at_stays(
     server: Any, working: Any, spool: Path
 ) -> None:
+    """The run is the first worker's also for the one after the second."""
     kept_by("first", server, spool).keep(REPORT)
     server.answers["QueryRun"] = run_of("first")
     server.refusals["FinishJob"] = deque([FAULT] * FAULTS_MAX)
     async with working("true", spool=spool):
         await until(lambda: len(server.of("FinishJob")) == FAULTS_MAX)
     assert len(files(spool)) == 1
+    assert [kept.worker for kept in kept_by("third", server, spool).earlier()] == ["first"]
 
 
 REPORT = FinishJob(job_id=1, run_id=101, exit_code=0, data='{"n":2.50,"ä":"\\u0000"}')
@@ -219,6 +232,20 @@ def test_what_is_kept_is_read_as_it_was(spool: Path) -> None:
     assert kept_by("second", "b:1", spool).earlier() == []
     kept_by("first", "a:1", spool).forget(REPORT)
     assert kept_by("second", "a:1", spool).earlier() == []
+
+
+def test_what_is_kept_for_one_server_is_for_a_list_with_it(spool: Path) -> None:
+    """And the other way round; whatever is delivered leaves no file."""
+    path = kept_by("first", "a:1", spool).keep(REPORT)
+    longer = KeptReports(spool, "second", ["b:1", "a:1"])
+    (found,) = longer.earlier()
+    assert (found.path, found.worker, found.servers) == (path, "first", ("a:1",))
+    assert longer.keep(REPORT) == path, "no second file"
+    (found,) = KeptReports(spool, "third", ["b:1", "c:1"]).earlier()
+    assert (found.worker, found.servers) == ("first", ("a:1", "b:1"))
+    assert KeptReports(spool, "third", ["c:1"]).earlier() == []
+    longer.forget(REPORT)
+    assert files(spool) == []
 
 
 def test_the_largest_result_can_be_kept(spool: Path) -> None:

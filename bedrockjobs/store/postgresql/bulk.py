@@ -12,10 +12,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.store.bedrock_import import COUNTED_ID_MAX
-from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.faults import StoreAway, StoreError
 from bedrockjobs.store.moved import MARK, BadName
-from bedrockjobs.store.postgresql.session import Session, StoreAway, fault_of
+from bedrockjobs.store.postgresql.session import Session, fault_of
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
+from bedrockjobs.store.postgresql.terms import Terms
 from bedrockjobs.store.tables import ENGINES_OWN, Row, Table, tables
 from bedrockjobs.store.whole_copy import Numbers
 
@@ -72,7 +73,7 @@ class BulkSession(Session):
 
     def __init__(self, url: str, schema: str) -> None:
         """Connect to ``url``, to tables in ``schema``; raises StoreError where that fails."""
-        super().__init__(url, schema)
+        super().__init__(url, schema, Terms(answer_s=0))  # which may take as long as it does
         self._indexes: list[str] = []
         """How those are made that are put off."""
 

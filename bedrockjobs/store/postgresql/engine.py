@@ -7,18 +7,24 @@ commands.
 from __future__ import annotations
 
 import logging
+import random
 import re
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 
 from bedrockjobs.base.clock import Clock, SystemClock
+from bedrockjobs.base.config import OUTCOME_S_MAX, PG_LOOK_S, SESSION_KEPT_S
+from bedrockjobs.base.wire import after_seconds, stamp_ms
 from bedrockjobs.store.base import Plan
-from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.faults import StoreAway, StoreBroken, StoreError
 from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
-from bedrockjobs.store.postgresql.session import OutcomeUnknown, Session, StoreAway, fault_of
+from bedrockjobs.store.postgresql.arrival import Arrival, Outage
+from bedrockjobs.store.postgresql.patience import pause
+from bedrockjobs.store.postgresql.session import BEGIN, OutcomeUnknown, Session, fault_of
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
+from bedrockjobs.store.postgresql.terms import Terms
 from bedrockjobs.store.postgresql.unit import PostgreSQLUnit
 
 log = logging.getLogger(__name__)
@@ -35,28 +41,63 @@ class PostgreSQLEngine:
     shared = True
     waits_for_disk = True
 
-    def __init__(self, url: str, clock: Clock | None = None, *, name: str = SCHEMA) -> None:
+    def __init__(
+        self, url: str, clock: Clock | None = None, *, name: str = SCHEMA, terms: Terms | None = None
+    ) -> None:
         """Connect to ``url`` and make the tables in the schema ``name``, unless they are there.
 
-        Raises StoreError where the database cannot be reached, SchemaError where it cannot be used.
+        Raises StoreError where the database cannot be reached or is not as ``terms`` demand, SchemaError
+        where it cannot be used.
         """
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name):
             raise ValueError(f"schema: expected up to 63 small letters, digits and underscores, not {name!r}")
         self._clock = clock or SystemClock()
+        self._seconds = SystemClock()
         self._keys = AdvisoryKeys(name)
         self.id = secrets.token_hex(8)
         """What no other server of the database has."""
         self._units = 0
-        self.session = Session(url, name)
+        self._arrival = Arrival(terms or Terms())
+        self._lost_at = ""
+        """When the connection was found lost; empty while there is one."""
+        self.session = Session(url, name, terms)
         """The connection that writes."""
         try:
             schema.prepare(self.session, name, self._keys)
-            self.session.run([(SQL["open_session"], (self.id,))])
+            self._arrival.look(self.session, "", self._now())
+            self.reach()
         except BaseException:
             self.session.close()
             raise
         self.unit = PostgreSQLUnit(self.session, self._keys, self.id)
         """What is open, or was open last."""
+
+    def _now(self) -> str:
+        return stamp_ms(self._clock.now())
+
+    # --- the connection ----------------------------------------------------------------------------------
+
+    def reach(self) -> None:
+        """See to it that there is a connection that may be used; raises StoreAway where there is none."""
+        if not self.session.alive:
+            self._lost_at = self._lost_at or self._now()
+            try:
+                self.session.connect_again()
+                self._arrival.look(self.session, self._lost_at, self._now())
+            except BaseException:
+                self.session.close()
+                raise
+        if self.session.guards:
+            try:
+                self.session.run([(BEGIN, ())])
+            finally:
+                self._undo()
+        self._lost_at = ""
+
+    def outage(self) -> Outage | None:
+        """Return the last stretch of time in which no server could reach the database; None for none."""
+        ((_, _, _, since, until),) = self.session.run([(SQL["control"], ())])[0]
+        return Outage(since, until) if until else None
 
     # --- units -------------------------------------------------------------------------------------------
 
@@ -67,8 +108,13 @@ class PostgreSQLEngine:
         """
         every = list(plans)
         if not self.session.alive:
-            self.session.connect_again()
-        self.unit.open(self._clock.now(), every)
+            self.reach()
+        try:
+            self.unit.open(self._clock.now(), every)
+        except StoreError:
+            self._lost_at = self._lost_at or ("" if self.session.alive else self._now())
+            self.rollback()
+            raise
         return self.unit
 
     def commit(self) -> None:
@@ -76,36 +122,64 @@ class PostgreSQLEngine:
         self._units += 1
         try:
             self.unit.commit(
-                (SQL["lock_alone"], (self._keys.of("events"),)), (SQL["note_unit"], (self.id, self._units))
+                (SQL["lock_alone"], (self._keys.of("events"),)),
+                (SQL["note_unit"], (self.id, self._units, stamp_ms(self.unit.moment))),
             )
         except StoreAway as error:
+            self._lost_at = self._lost_at or self._now()
             if not self._was_committed(error):
                 raise
+            self.unit.committed()
             self.unit.forget()
 
     def _was_committed(self, error: StoreAway) -> bool:
         """Find out whether the commit was done whose answer did not come; raises OutcomeUnknown.
 
-        The row is locked: that waits for a transaction that is still on its way.
+        It is tried again and again, as a standby may have to be promoted first.
+        """
+        until = self._seconds.monotonic() + OUTCOME_S_MAX
+        while True:
+            try:
+                done = self._ask()
+            except StoreBroken:
+                raise
+            except StoreError as second:
+                if self._seconds.monotonic() >= until:
+                    raise OutcomeUnknown(f"{error}; then {second}") from error
+                pause(PG_LOOK_S * random.uniform(0.5, 1.5))  # noqa: S311
+            else:
+                break
+        log.warning("the connection broke at a commit, which was %sdone", "" if done else "not ")
+        self._units += not done  # that number is used up
+        return done
+
+    def _ask(self) -> bool:
+        """Tell whether the last unit is committed, wherever the primary is now; if not, it never will be.
+
+        To ask waits for a transaction that is still on its way, and as it writes, for the standby. What
+        PostgreSQL has not even read by then fails when it does.
         """
         try:
-            self.session.connect_again()
-            ((unit,),) = self.session.run([(SQL["committed_unit"], (self.id,))])[0]
-        except (StoreError, ValueError) as second:
-            raise OutcomeUnknown(f"{error}; then {second}") from error
-        done = bool(unit == self._units)
-        log.warning("the connection broke at a commit, which was %sdone", "" if done else "not ")
-        return done
+            self.reach()
+            ((done,),) = self.session.run([(BEGIN, ()), (SQL["ask_for_unit"], (self.id, self._units))])[1]
+            self.session.commit([(SQL["commit"], ())])
+        except StoreError:
+            self._undo()
+            raise
+        return bool(done)
 
     def confirm(self) -> None:
         """Do nothing: a commit that was answered is found again."""
 
     def rollback(self) -> None:
         """Undo the unit, if it is still open, and forget what it did in memory."""
+        self._undo()
+        self.unit.roll_back()
+
+    def _undo(self) -> None:
         with suppress(StoreError):  # a lost connection has undone it
             if self.session.alive and self.session.in_transaction:
                 self.session.script(SQL["rollback"])
-        self.unit.roll_back()
 
     def fault(self, error: Exception) -> StoreError | None:
         """Return the fault that an error of psycopg means."""
@@ -126,7 +200,8 @@ class PostgreSQLEngine:
         self.rollback()
         with suppress(StoreError):
             if self.session.alive:
-                self.session.run([(SQL["close_session"], (self.id,))])
+                old = after_seconds(self._now(), -SESSION_KEPT_S)
+                self.session.run([(SQL["close_session"], (self.id, old))])
         self.session.close()
 
     # --- time --------------------------------------------------------------------------------------------

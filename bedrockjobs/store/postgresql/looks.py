@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from bedrockjobs.base.config import NAMES_KEPT_MAX
+from bedrockjobs.base.config import NAMES_KEPT_MAX, WALKED_EACH, WALKED_MAX
 from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, Lane
 from bedrockjobs.job.take_request import Names, TakeRequest
@@ -24,6 +24,10 @@ class Sort(NamedTuple):
     priority: int | None
     worker: str | None
     accepts: tuple[str, ...]
+
+
+Head = tuple[int, str, str]
+"""Where a first job of a name stands: its class below zero, its nextRun, and the name."""
 
 
 class Look(NamedTuple):
@@ -53,17 +57,24 @@ class Look(NamedTuple):
         lanes = list(lanes_open_to(self.sort))
         left_out = (self.sort.priority, list(known), list(closed))
         if self.patterns is not None:
-            return SQL["see_in_order" if seen else "take_in_order"], (
-                now,
-                lanes,
-                _regex(self.patterns),
-                self.limit,
-                *left_out,
-            )
+            matching = (now, lanes, _regex(self.patterns), self.limit, *left_out, walked_max(self.limit))
+            return SQL["see_in_order" if seen else "take_in_order"], matching
         asked = (now, lanes, list(self.wanted), list(self.wanted.values()), *left_out)
         if claimed:
             return SQL["claim_by_name"], (*asked, claimed)
         return SQL["see_by_name" if seen else "take_by_name"], asked
+
+
+def walked_max(limit: int) -> int:
+    """Return how many jobs of a class are looked at for so many that are wanted."""
+    return max(WALKED_MAX, WALKED_EACH * limit)
+
+
+def heads(sort: Sort, names: Names, now: str, limit: int, after: Head) -> Statement:
+    """Return what reads the names with the next due jobs, behind a head that was read before."""
+    lanes = list(lanes_open_to(sort))
+    prefix = names.prefix()
+    return SQL["heads_in_order"], (now, lanes, _regex(names), limit, sort.priority, prefix, *after)
 
 
 def sort_of(request: TakeRequest) -> Sort:

@@ -15,14 +15,13 @@ from typing import NamedTuple
 
 from bedrockjobs.base.config import SERVER_GONE_S
 from bedrockjobs.store.backup import Copy, Progress, checked, draft_of
-from bedrockjobs.store.faults import StoreConflict, StoreError
+from bedrockjobs.store.faults import StoreAway, StoreConflict, StoreError
 from bedrockjobs.store.inspector import Rules
 from bedrockjobs.store.moved import MARK, BadName, MoveError, put_mark, take_mark
 from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.bulk import BulkSession, place_of
 from bedrockjobs.store.postgresql.engine import SCHEMA
-from bedrockjobs.store.postgresql.session import StoreAway
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.sqlite_rows import SQLiteRows, new_queue, open_source
 from bedrockjobs.store.tables import tables

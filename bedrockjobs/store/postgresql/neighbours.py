@@ -21,9 +21,10 @@ from bedrockjobs.base.clock import AlignedClock, Clock
 from bedrockjobs.base.config import PG_CONNECT_S_MAX, SERVER_GONE_S
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.store import statements
+from bedrockjobs.store.faults import StoreAway
 from bedrockjobs.store.moved import refusal
-from bedrockjobs.store.postgresql.pipeline import Row, Statement
-from bedrockjobs.store.postgresql.session import StoreAway, columns, fault_of
+from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
+from bedrockjobs.store.postgresql.session import fault_of
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sharing import Heard, NameTaken, OpenRunRow, ServerRow, Told, WorkerRow
 

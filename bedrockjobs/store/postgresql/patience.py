@@ -1,13 +1,16 @@
-"""A connection that lets the event loop serve others while PostgreSQL works.
+"""Waiting that lets the event loop serve others: for an answer of PostgreSQL, a connection, a moment.
 
-A unit runs within work that may be stopped (``base/turns.py``): there, who waits for an answer gives the turn
-away until the socket can be read. Elsewhere, in a thread or a test, the call simply waits.
+A unit runs within work that may be stopped (``base/turns.py``): there, who waits gives the turn away.
+Elsewhere, in a thread or a test, the call simply waits. Nothing waits without a limit.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,6 +18,7 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.waiting import Ready, Wait
 
+from bedrockjobs.base.config import PG_ANSWER_S_MAX
 from bedrockjobs.base.turns import give_turn, may_give_turn
 
 T = TypeVar("T")
@@ -23,35 +27,99 @@ T = TypeVar("T")
 class PatientConnection(psycopg.Connection[Any]):
     """A connection of psycopg, of which only the waiting is different."""
 
+    answer_s: float = PG_ANSWER_S_MAX
+    """Time in which something is heard; 0: whenever it is."""
+
     def wait(self, gen: PQGen[T], *given: Any, **named: Any) -> T:
-        """Do what the generator asks for until it returns; other work has its turn while it waits."""
-        if not may_give_turn():
-            return super().wait(gen, *given, **named)
-        loop, socket = asyncio.get_running_loop(), self.pgconn.socket
+        """Do what the generator asks for until it returns; other work has its turn while it waits.
+
+        The connection is closed where nothing is heard for ``answer_s``; raises OperationalError.
+        """
+        until_ready = _give_turn_until_ready if may_give_turn() else _wait_until_ready
+        socket = self.pgconn.socket
         try:
             wanted = next(gen)
             while True:
-                wanted = gen.send(_wait(loop, socket, wanted))
+                ready = until_ready(socket, wanted, self.answer_s or None)
+                if not ready:
+                    self.close()
+                    raise psycopg.OperationalError(f"no answer within {self.answer_s} s")
+                wanted = gen.send(ready)
         except StopIteration as done:
             found: T = done.value
             return found
 
 
-def _wait(loop: asyncio.AbstractEventLoop, socket: int, wanted: Wait) -> Ready:
-    """Give the turn away until a socket can be read or written, as is wanted; return which."""
+def _wait_until_ready(socket: int, wanted: Wait, limit_s: float | None) -> Ready:
+    """Wait until a socket can be read or written; return which, NONE where it takes too long."""
+    poll = select.poll()
+    poll.register(
+        socket, (select.POLLIN if wanted & Wait.R else 0) | (select.POLLOUT if wanted & Wait.W else 0)
+    )
+    found = poll.poll(limit_s and limit_s * 1000)
+    if not found:
+        return Ready.NONE
+    ((_, events),) = found
+    readable = Ready.R if events & ~select.POLLOUT else Ready.NONE  # a hang-up is found out by reading
+    return Ready(readable | (Ready.W if events & select.POLLOUT else Ready.NONE))
+
+
+def _give_turn_until_ready(socket: int, wanted: Wait, limit_s: float | None) -> Ready:
+    """Give the turn away until then; return the same."""
+    loop = asyncio.get_running_loop()
     found: list[Ready] = []
 
-    def ready(which: Ready, go_on: Callable[[], object]) -> None:
-        loop.remove_reader(socket)
-        loop.remove_writer(socket)
-        found.append(which)
-        go_on()
-
     def until(go_on: Callable[[], object]) -> None:
+        def ready(which: Ready) -> None:
+            if late is not None:
+                late.cancel()
+            loop.remove_reader(socket)
+            loop.remove_writer(socket)
+            found.append(which)
+            go_on()
+
+        late = None if limit_s is None else loop.call_later(limit_s, ready, Ready.NONE)
         if wanted & Wait.R:
-            loop.add_reader(socket, partial(ready, Ready.R, go_on))
+            loop.add_reader(socket, partial(ready, Ready.R))
         if wanted & Wait.W:
-            loop.add_writer(socket, partial(ready, Ready.W, go_on))
+            loop.add_writer(socket, partial(ready, Ready.W))
 
     give_turn(until)
     return found[0]
+
+
+def done_beside(work: Callable[[], T]) -> T:
+    """Do work that keeps its thread in one of its own, and give the turn away until it is done.
+
+    Returns its result, or raises what it raises. Where no turn can be given away, it is done here.
+    """
+    if not may_give_turn():
+        return work()
+    loop = asyncio.get_running_loop()
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def until(go_on: Callable[[], object]) -> None:
+        def do() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:
+                errors.append(error)
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(go_on)
+
+        threading.Thread(target=do, name="connect", daemon=True).start()
+
+    give_turn(until)
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def pause(seconds: float) -> None:
+    """Let some time pass, and give the turn away meanwhile."""
+    if may_give_turn():
+        loop = asyncio.get_running_loop()
+        give_turn(partial(loop.call_later, seconds))
+    else:
+        threading.Event().wait(seconds)

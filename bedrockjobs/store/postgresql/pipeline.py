@@ -46,8 +46,12 @@ class Answer(NamedTuple):
 class Pipeline:
     """Sends statements over one connection; each is prepared when it is first sent."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        """Send over ``connection``, which nothing else uses meanwhile."""
+    def __init__(self, connection: psycopg.Connection[Any], *, prepares: bool = True) -> None:
+        """Send over ``connection``, which nothing else uses meanwhile.
+
+        ``prepares`` is false where nothing stays prepared, as each transaction goes to another PostgreSQL.
+        """
+        self._prepares = prepares
         self._pgconn = connection.pgconn
         self._loaders = Transformer(connection)
         self._names: dict[str, bytes] = {}
@@ -83,6 +87,10 @@ class Pipeline:
         pgconn, names = self._pgconn, self._names
         asked: list[str | None] = []
         for sql, parameters in statements:
+            if not self._prepares:
+                pgconn.send_query_params(sql.encode(), parameters)
+                asked.append(None)
+                continue
             name = names.get(sql)
             if name is None:
                 self._prepared += 1

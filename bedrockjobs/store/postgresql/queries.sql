@@ -176,15 +176,45 @@ claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $8, attempt = next.atte
 SELECT * FROM next;
 
 -- name: take_in_order
--- The next due jobs of names that match $3, null for all. $4: how many; the rest as in `take_by_name`.
+-- The next due jobs of names that match $3, null for all. $4: how many; the rest as in `take_by_name`. Where jobs may be
+-- passed over, no more than $8 of a class and lane are looked at: a row without a jobID stands where that ended, with the
+-- jobID up to which was looked as its runID.
 WITH lanes AS MATERIALIZED ({lanes:$2})
 SELECT * FROM (
-    {branches:SELECT * FROM (SELECT job.* FROM lanes CROSS JOIN LATERAL (
-        SELECT {row} FROM jobs WHERE found = lanes.lane AND ($3::text IS NULL OR name ~ $3::text) AND priority = {priority}
-        AND {priority} = coalesce($5::bigint, {priority}) AND nextRun <= $1 AND {queued} AND {open}
+    {branches:SELECT * FROM (SELECT job.* FROM lanes LEFT JOIN LATERAL (
+        SELECT nextRun, jobID FROM jobs WHERE found = lanes.lane AND priority = {priority} AND nextRun <= $1 AND {in_order}
+        AND ($3::text IS NOT NULL OR lanes.lane <> '' OR EXISTS (SELECT 1 FROM pauses))
+        ORDER BY nextRun, jobID OFFSET $8::bigint LIMIT 1
+    ) AS stop ON true CROSS JOIN LATERAL (SELECT * FROM (
+        SELECT {row} FROM jobs WHERE found = lanes.lane AND priority = {priority}
+        AND (nextRun, jobID) <= (coalesce(stop.nextRun, $1), coalesce(stop.jobID, 9223372036854775807))
+        AND ($3::text IS NULL OR name ~ $3::text) AND {in_order} AND {open}
         ORDER BY nextRun, jobID LIMIT $4::bigint FOR UPDATE SKIP LOCKED
-    ) AS job ORDER BY job.nextRun, job.jobID LIMIT $4::bigint) AS class}
+    ) AS job UNION ALL SELECT {stop} WHERE stop.jobID IS NOT NULL) AS job
+    WHERE {priority} = coalesce($5::bigint, {priority}) ORDER BY job.nextRun, job.jobID LIMIT $4::bigint) AS class}
 ) AS found LIMIT $4::bigint;
+
+-- name: heads_in_order
+-- The names that match $3, null for all, with the class and nextRun of a first due job, in the order of takes: a seek for
+-- each name. $1: now, $2: lanes, $4: how many, $5: the only priority, null for all, $6: what the names begin
+-- with, $7 to $9: what the last one before them was, its class below zero.
+WITH RECURSIVE lanes AS MATERIALIZED ({lanes:$2}),
+names (lane, name) AS (
+    SELECT lanes.lane, (SELECT jobs.name FROM jobs WHERE found = lanes.lane AND jobs.name >= $6 AND {queued}
+        ORDER BY jobs.name LIMIT 1) FROM lanes
+    UNION ALL
+    SELECT names.lane, (SELECT jobs.name FROM jobs WHERE found = names.lane AND jobs.name > names.name AND {queued}
+        ORDER BY jobs.name LIMIT 1) FROM names WHERE starts_with(names.name, $6)
+)
+SELECT names.name, -class.priority, min(head.nextRun) FROM names CROSS JOIN (VALUES {priorities}) AS class (priority)
+    CROSS JOIN LATERAL (
+        SELECT nextRun FROM jobs WHERE found = names.lane AND jobs.name = names.name AND priority = class.priority
+        AND nextRun <= $1 AND {queued} ORDER BY nextRun, jobID LIMIT 1
+    ) AS head
+    WHERE class.priority = coalesce($5::bigint, class.priority) AND ($3::text IS NULL OR names.name ~ $3::text)
+        AND (names.lane LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE names.name ~ pauses.regex))
+    GROUP BY 1, 2 HAVING (-class.priority, min(head.nextRun), names.name) > ($7::bigint, $8::text, $9::text)
+    ORDER BY 2, 3, 1 LIMIT $4::bigint;
 
 -- name: soonest_by_name
 -- When the next job of some names becomes due. $1: now, $2: lanes, $3: names.
@@ -199,7 +229,7 @@ SELECT min(first.nextRun) FROM lanes CROSS JOIN unnest($3::text[]) AS asked (nam
 -- When the next job of any name becomes due. $1: now, $2: lanes.
 WITH lanes AS MATERIALIZED ({lanes:$2})
 SELECT min(first.nextRun) FROM lanes CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
-    SELECT nextRun FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun > $1 AND {queued}
+    SELECT nextRun FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun > $1 AND {in_order}
     ORDER BY nextRun, jobID LIMIT 1
 ) AS first;
 
@@ -212,7 +242,7 @@ WITH RECURSIVE lanes (lane) AS (
         FROM lanes WHERE lanes.lane IS NOT NULL
 )
 SELECT min(first.nextRun) FROM lanes CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
-    SELECT nextRun FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun > $1 AND {queued}
+    SELECT nextRun FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun > $1 AND {in_order}
     ORDER BY nextRun, jobID LIMIT 1
 ) AS first;
 
@@ -299,21 +329,64 @@ INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET va
 -- Note the regular expression of a pause.
 UPDATE pauses SET regex = $2 WHERE pattern = $1;
 
--- name: open_session
--- Begin to note which units were committed.
-INSERT INTO sessions (session, unit) VALUES ($1, 0);
-
 -- name: note_unit
--- Note the number of the unit that is being committed.
-UPDATE sessions SET unit = $2 WHERE session = $1;
+-- Note the number of the unit that is being committed, and its moment.
+INSERT INTO sessions (session, unit, at) VALUES ($1, $2, $3)
+    ON CONFLICT (session) DO UPDATE SET unit = excluded.unit, at = excluded.at;
 
--- name: committed_unit
--- The number of the last unit that was committed; waits for one that is on its way.
-SELECT unit FROM sessions WHERE session = $1 FOR UPDATE;
+-- name: ask_for_unit
+-- Whether unit $2 was committed; if not, it never will be: $2 + 1 stands in its place. Waits for one that has noted its
+-- number already. As it writes, its own commit waits for the synchronous standby, which then has that unit too.
+INSERT INTO sessions (session, unit, at, fence) VALUES ($1, $2::bigint + 1, '', $2::bigint)
+    ON CONFLICT (session) DO UPDATE SET
+        unit = CASE WHEN sessions.unit = $2::bigint THEN sessions.unit ELSE $2::bigint + 1 END,
+        fence = CASE WHEN sessions.unit = $2::bigint THEN sessions.fence ELSE $2::bigint END
+    RETURNING unit = $2::bigint;
 
 -- name: close_session
--- Forget the session.
-DELETE FROM sessions WHERE session = $1;
+-- Forget the session, and those of servers that were killed long ago.
+DELETE FROM sessions WHERE session = $1 OR at < $2;
+
+-- name: where
+-- Which database this is, and what it promises: whether it can only be read, its number and its timeline, whether it
+-- syncs, what a commit waits for, and whether this role sees the standbys.
+SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on',
+    (SELECT system_identifier FROM pg_control_system()),
+    CASE WHEN pg_is_in_recovery() THEN 0
+        ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END,
+    current_setting('fsync'), current_setting('synchronous_commit'),
+    pg_has_role(current_user, 'pg_read_all_stats', 'USAGE');
+
+-- name: standby
+-- Whether commits wait for a synchronous standby that is there.
+SELECT current_setting('synchronous_standby_names') <> ''
+    AND EXISTS (SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state IN ('sync', 'quorum'));
+
+-- name: control
+-- Where servers have last found this database, when the last unit of any of them was, and the last outage.
+SELECT system, timeline, (SELECT max(at) FROM sessions), outageSince, outageUntil FROM control;
+
+-- name: control_locked
+-- The same, for who is going to change it.
+SELECT system, timeline, (SELECT max(at) FROM sessions), outageSince, outageUntil FROM control FOR UPDATE;
+
+-- name: raise_numbers
+-- Leave out some numbers of jobs, runs and events.
+SELECT setval('jobIDs', nextval('jobIDs') + $1::bigint), setval('runIDs', nextval('runIDs') + $1::bigint),
+    setval(event, nextval(event) + $1::bigint)
+FROM CAST(pg_get_serial_sequence('events', 'seq') AS regclass) AS event;
+
+-- name: raise_far
+-- Let all servers read pauses, drains and the crash list anew, whatever they have counted.
+UPDATE control SET epoch = epoch + $1::bigint;
+
+-- name: note_place
+-- Note where the database is.
+UPDATE control SET system = $1, timeline = $2;
+
+-- name: note_outage
+-- Note a stretch of time in which no server could reach it.
+UPDATE control SET outageSince = $1, outageUntil = $2;
 
 -- name: watch
 -- Be the one server that does what time asks for, if none is; when one last did so, and when none was there.

@@ -44,10 +44,12 @@ END $$;
 CREATE TRIGGER jobsDataByHand BEFORE UPDATE OF data ON jobs FOR EACH ROW
     WHEN (new.checksum = old.checksum AND new.data <> old.data) EXECUTE FUNCTION forget_checksum();
 
--- A take by name, and one of any name: the first entries of each priority are the next jobs.
+-- A take by name, and one of any name: the first entries of each priority are the next jobs. What is always true
+-- of `created` keeps the second one from statements that do not say it: for a small table, the planner takes either.
 CREATE INDEX jobsByName ON jobs (found, name, priority DESC, nextRun, jobID)
     WHERE state IN ('QUEUED', 'RUNQUEUED');
-CREATE INDEX jobsByPriority ON jobs (found, priority DESC, nextRun, jobID) WHERE state IN ('QUEUED', 'RUNQUEUED');
+CREATE INDEX jobsByPriority ON jobs (found, priority DESC, nextRun, jobID)
+    WHERE state IN ('QUEUED', 'RUNQUEUED') AND length(created) >= 0;
 
 -- `unique`, which looks at jobs in any state, mocked ones apart, and lists by name.
 CREATE INDEX jobsAnyState ON jobs (name, jobID);
@@ -167,14 +169,24 @@ CREATE TABLE meta (
     value text COLLATE "C"
 );
 
--- How often pauses, drains or the crash list were changed: each server remembers them for as long as this is the same.
-CREATE TABLE control (epoch bigint NOT NULL) WITH (fillfactor = 10);
+-- epoch: how often pauses, drains or the crash list were changed; each server remembers them for as long as this is the
+-- same. system, timeline: the cluster, and which of its histories, as servers have last found it. outageSince,
+-- outageUntil: when no server could reach it.
+CREATE TABLE control (
+    epoch       bigint NOT NULL,
+    system      text   COLLATE "C" NOT NULL DEFAULT '',
+    timeline    bigint NOT NULL DEFAULT 0,
+    outageSince text   COLLATE "C" NOT NULL DEFAULT '',
+    outageUntil text   COLLATE "C" NOT NULL DEFAULT ''
+) WITH (fillfactor = 10);
 
--- The number of the last unit that each open session has committed: it tells whether a commit was done whose answer was
--- lost.
+-- The number of the last unit that each server has committed, and its moment: it tells whether a commit was done whose
+-- answer was lost. One that had not even arrived is refused when it does: by then it was done anew.
 CREATE TABLE sessions (
     session text   COLLATE "C" NOT NULL PRIMARY KEY,
-    unit    bigint NOT NULL
+    unit    bigint NOT NULL,
+    at      text   COLLATE "C" NOT NULL,
+    fence   bigint NOT NULL DEFAULT 0 CHECK (unit > fence)
 ) WITH (fillfactor = 10);
 
 -- The servers that are alive.
@@ -202,5 +214,5 @@ CREATE TABLE workers (
     quiet     boolean NOT NULL
 ) WITH (fillfactor = 50);
 
-INSERT INTO control VALUES (1);
+INSERT INTO control (epoch) VALUES (1);
 INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '4');

@@ -5,12 +5,13 @@ Nothing here knows of jobs. No exception of psycopg leaves this module: each bec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import psycopg
 
-from bedrockjobs.base.config import LOCK_WAIT_S_MAX, PG_CONNECT_S_MAX, UNIT_IDLE_S_MAX
 from bedrockjobs.store.faults import (
+    StoreAway,
     StoreBroken,
     StoreBusy,
     StoreConflict,
@@ -18,41 +19,34 @@ from bedrockjobs.store.faults import (
     StoreError,
     StoreFull,
 )
-from bedrockjobs.store.postgresql.patience import PatientConnection
+from bedrockjobs.store.postgresql.connecting import connect
 from bedrockjobs.store.postgresql.pipeline import Answer, Pipeline, Refused, Row, Statement
+from bedrockjobs.store.postgresql.terms import Terms
 
-
-def columns(rows: list[Row]) -> list[list[object]]:
-    """Return the columns of some rows, each as one array: the parameters of a statement that writes a set."""
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-class StoreAway(StoreBusy):
-    """The connection is lost, or there is none: what was not committed is undone."""
-
-    reason = "Database away"
-    detail = "nothing was done; the database cannot be reached"
+BEGIN = "BEGIN"
 
 
 class OutcomeUnknown(StoreBroken):
     """The connection broke at a commit, and the database could not be asked whether it was done."""
 
 
-_PARAMETERS = {
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "jit": "off",
-    "plan_cache_mode": "force_generic_plan",
-    "lock_timeout": f"{LOCK_WAIT_S_MAX}s",
-    "idle_in_transaction_session_timeout": f"{UNIT_IDLE_S_MAX}s",
-}
-"""Statistics are always behind a queue: plans follow the indexes alone, and are made once."""
+class BadURL(StoreError):
+    """The URL cannot be read."""
+
+
+class Guard(NamedTuple):
+    """Something that has to hold in each transaction."""
+
+    statement: Statement
+    judge: Callable[[list[Row]], None]
+    """Given what the statement found; raises StoreAway where it does not hold."""
+
 
 _MEANING: dict[str, type[StoreError]] = {
     "40001": StoreConflict,  # could not serialize
     "40P01": StoreConflict,  # deadlock
     "55P03": StoreConflict,  # lock not available
-    "25006": StoreBusy,  # read only: not the primary any more
+    "25006": StoreAway,  # read only: not the primary any more
     "57014": StoreBusy,  # cancelled, or over its time
     "XX001": StoreDamaged,  # data corrupted
     "XX002": StoreDamaged,  # index corrupted
@@ -62,6 +56,9 @@ _MEANING_OF_CLASS: dict[str, type[StoreError]] = {
     "57": StoreAway,  # shut down, starting up
     "08": StoreAway,  # connection lost
 }
+_UNCONFIRMED = ("01000", "57P01")
+"""Warnings of a commit that did not wait for its standby: it was cancelled, or the backend told to end. What
+they say is in the language of the database; whatever else would warn at a commit is taken for the same."""
 
 
 def fault_of(error: Exception) -> StoreError | None:
@@ -85,34 +82,52 @@ def fault_of(error: Exception) -> StoreError | None:
 class Session:
     """A connection that sends some statements at a time and comes back with all their rows."""
 
-    def __init__(self, url: str, schema: str) -> None:
+    def __init__(self, url: str, schema: str, terms: Terms | None = None) -> None:
         """Connect to ``url``, to tables in ``schema``; raises StoreError where that fails."""
         self._url = url
         self._schema = schema
+        self._terms = terms or Terms()
         self.round_trips = 0
         """How often something was sent and waited for."""
-        self._connection = self._connect()
+        self.guards: list[Guard] = []
+        """What has to hold in each transaction, asked for behind its BEGIN and behind its COMMIT."""
+        self.parameters: dict[str, str] = {}
+        """Parameters of PostgreSQL that each transaction has to set: all of ours behind a pooler."""
+        self._unconfirmed: list[str] = []
+        self._connect()
 
-    def _connect(self) -> PatientConnection:
-        options = " ".join(f"-c {name}={value}" for name, value in _PARAMETERS.items())
+    # --- the connection ----------------------------------------------------------------------------------
+
+    def connect_again(self) -> None:
+        """Give up the connection, if there is one, for a new one; raises StoreError where there is none."""
+        self.close()
+        self._connect()
+
+    def _connect(self) -> None:
         try:
-            connection = PatientConnection.connect(
-                self._url,
-                autocommit=True,
-                prepare_threshold=None,
-                client_encoding="UTF8",
-                connect_timeout=PG_CONNECT_S_MAX,
-                options=f'{options} -c search_path="{self._schema}"',
-            )
+            self._connection, self.pooled = connect(self._url, self._schema, self._terms)
+        except psycopg.ProgrammingError as error:
+            raise BadURL(str(error).strip()) from error
         except psycopg.Error as error:
             raise fault_of(error) or error from error
-        self._pipeline = Pipeline(connection)
-        return connection
+        self._pipeline = Pipeline(self._connection, prepares=not self.pooled)
+        self._connection.add_notice_handler(self._noticed)
+        self.parameters = self._terms.parameters(self._schema) if self.pooled else {}
+        self.guards = []
+
+    def close(self) -> None:
+        """Close the connection; an open transaction is rolled back."""
+        if self.alive:
+            self._connection.close()
+
+    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING" and notice.sqlstate in _UNCONFIRMED:
+            self._unconfirmed.append(notice.message_primary or "")
 
     @property
     def alive(self) -> bool:
         """Tell whether the connection is usable, as far as is known."""
-        return not self._connection.closed
+        return hasattr(self, "_connection") and not self._connection.closed
 
     @property
     def in_transaction(self) -> bool:
@@ -132,41 +147,73 @@ class Session:
         """Return the encoding of the database."""
         return self._connection.info.parameter_status("server_encoding") or ""
 
-    def connect_again(self) -> None:
-        """Give up the connection for a new one; raises StoreError where there is none."""
-        self._connection.close()
-        self._connection = self._connect()
+    # --- statements --------------------------------------------------------------------------------------
 
     def run(self, statements: Iterable[Statement]) -> list[list[Row]]:
         """Do statements in one round trip; return the rows of each. Raises StoreError."""
-        return [answer.rows for answer in self._sent(statements)]
+        every = list(statements)
+        begins = bool(every) and every[0][0].startswith(BEGIN)
+        guards = self.guards if begins else []
+        ahead = [guard.statement for guard in guards]
+        if self.parameters and (begins or not self.in_transaction):
+            ahead.insert(0, _local(self.parameters))
+        every[begins:begins] = ahead
+        found = [answer.rows for answer in self._sent(every)]
+        self._judge(guards, found[begins + len(ahead) - len(guards) :])
+        del found[begins : begins + len(ahead)]
+        return found
+
+    def _judge(self, guards: Sequence[Guard], found: Sequence[list[Row]]) -> None:
+        """Close the connection where something does not hold: behind a commit it then has to be found out."""
+        try:
+            for guard, rows in zip(guards, found, strict=False):
+                guard.judge(rows)
+        except StoreAway:
+            self.close()
+            raise
 
     def commit(self, statements: Sequence[Statement]) -> None:
         """Do statements, the last of which commits, in one round trip; raises StoreError.
 
-        PostgreSQL answers a COMMIT behind a failure, which undoes everything, without an error.
+        PostgreSQL answers a COMMIT behind a failure, which undoes everything, without an error. One that did
+        not wait for its standby is answered with a warning: that counts as a connection that broke.
         """
-        *_, committed = self._sent(statements)
-        if committed.tag != b"COMMIT":
+        self._unconfirmed.clear()
+        sent = self._sent([*statements, *(guard.statement for guard in self.guards)])
+        if sent[len(statements) - 1].tag != b"COMMIT":
             self.script("ROLLBACK")
             raise StoreError("the transaction had failed before it was to be committed, and was undone")
+        if self._unconfirmed:
+            self.close()
+            raise StoreAway(f"a commit was not confirmed: {self._unconfirmed[0]}")
+        self._judge(self.guards, [answer.rows for answer in sent[len(statements) :]])
 
     def _sent(self, statements: Iterable[Statement]) -> list[Answer]:
         self.round_trips += 1
         try:
             return self._connection.wait(self._pipeline.exchange(statements))
         except (psycopg.Error, Refused) as error:
-            if not self.alive:  # whatever was the last that it said
-                raise StoreAway(str(error).strip()) from error
-            raise fault_of(error) or error from error
+            raise self._fault(error) from error
+
+    def _fault(self, error: Exception) -> Exception:
+        fault = fault_of(error) or error
+        if isinstance(fault, StoreAway):
+            self.close()  # also where it could go on: only another server helps
+        elif not self.alive:  # whatever was the last that it said
+            return StoreAway(str(error).strip())
+        return fault
 
     def script(self, text: str) -> None:
         """Do several statements without parameters, in the open transaction or in one of their own."""
         try:
             self._connection.execute(text)
         except psycopg.Error as error:
-            raise fault_of(error) or error from error
+            raise self._fault(error) from error
 
-    def close(self) -> None:
-        """Close the connection; an open transaction is rolled back."""
-        self._connection.close()
+
+def _local(parameters: dict[str, str]) -> Statement:
+    """Return the statement that sets parameters for the transaction that is open."""
+    return (
+        "SELECT count(set_config(name, value, true)) FROM unnest($1::text[], $2::text[]) AS p (name, value)",
+        (list(parameters), list(parameters.values())),
+    )

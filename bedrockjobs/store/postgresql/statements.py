@@ -14,7 +14,7 @@ _REAL, _MOCKED = (
 )
 _LANES = (
     "SELECT asked.lane FROM unnest(${lanes}::text[]) AS asked (lane)"
-    " WHERE (SELECT true FROM jobs WHERE found = asked.lane AND {queued} LIMIT 1)"
+    " WHERE asked.lane = '' OR (SELECT true FROM jobs WHERE found = asked.lane AND {queued} LIMIT 1)"
 )
 """The lanes of a list in which anything is queued: of all that a worker may look into, few are in use."""
 
@@ -35,6 +35,14 @@ MARKS = {
         ") AS job ORDER BY job.nextRun, job.jobID LIMIT asked.wanted) AS class}"
         ") AS found LIMIT asked.wanted) AS job"
     ),
+    "stop": re.sub(
+        r"\w+",
+        lambda column: {"nextRun": "stop.nextRun", "priority": "{priority}", "runID": "stop.jobID"}.get(
+            column[0], "NULL"
+        ),
+        f"{statements.COLUMNS}, parental",
+    ),
+    "in_order": f"{statements.QUEUED} AND length(created) >= 0",
     "plain_take": (
         "state = 'QUEUED' AND lane = '' AND runID = 0 AND options = '{}' AND memory = '{}'"
         " AND expires || retryAfter || lastRun || repeat = ''"
@@ -54,10 +62,10 @@ MARKS = {
 }
 """What the marks in ``queries.sql`` stand for, beside those of every file of statements.
 
-``next_by_name``: the next jobs of some names. ``plain_take``, ``plain_end``: that a job is taken, or ended,
-the quick way (``lifecycle.QUICK_TAKE``, ``QUICK_FINISH``). ``named``: some jobs, and the first ones of some
-names. ``open``: that a queued job may be taken, as it is not to be left out, no pause covers it, and nobody
-holds its lock.
+``next_by_name``: the next jobs of some names. ``stop``: where a walk ended. ``in_order``: that
+``jobsByPriority`` holds a job. ``plain_take``, ``plain_end``: that a job is taken, or ended, the quick way
+(``lifecycle.QUICK_TAKE``, ``QUICK_FINISH``). ``named``: some jobs, and the first of some names. ``open``:
+that a queued job may be taken, as it is not to be left out, no pause covers it, and nobody holds its lock.
 """
 
 

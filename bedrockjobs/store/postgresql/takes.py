@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from bedrockjobs.base.config import TAKEN_AT_ONCE
+from bedrockjobs.base.config import PRIORITIES, TAKEN_AT_ONCE
 from bedrockjobs.job.lanes import parse_lane
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.postgresql.candidates import Order, order_of
 from bedrockjobs.store.postgresql.job_locks import JobLocks
-from bedrockjobs.store.postgresql.looks import Look, Sort, lanes_open_to, sort_of
+from bedrockjobs.store.postgresql.looks import Head, Look, Sort, heads, lanes_open_to, sort_of
 from bedrockjobs.store.postgresql.pipeline import Row
 from bedrockjobs.store.postgresql.rows import Rows, row_order
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
@@ -26,6 +26,23 @@ Key = tuple[Sort, str | Names, str]
 
 _EVERYTHING: Order = (1, "", 0)
 """Behind the last job there may be."""
+
+
+class Asked:
+    """The names of some patterns that are asked one by one, those with the next due jobs first."""
+
+    def __init__(self, limit: int) -> None:
+        """Ask for so many jobs at a time, from the beginning."""
+        self.limit = limit
+        self.names: dict[str, None] = {}
+        """Those that were found so far."""
+        self.last: Head = (-max(PRIORITIES) - 1, "", "")
+        """Where the last of them stands."""
+
+    @property
+    def each(self) -> int:
+        """Return how many jobs of each name are asked for: one more, so that it is known what follows."""
+        return -(-self.limit // len(self.names)) + 1
 
 
 class Takes:
@@ -45,21 +62,23 @@ class Takes:
         self._is_paused = is_paused
         self._looked: dict[Key, Order] = {}
         """Up to where all jobs are known that a request finds in the database."""
+        self._asked: dict[Key, Asked] = {}
+        """The names that were asked for patterns of which a walk did not find enough."""
         self._seen: dict[Key, bool] = {}
         """Whether a job is due that another unit has."""
 
     def forget(self) -> None:
         """Look again: what was passed over may be open now, or another unit begins."""
         self._looked.clear()
+        self._asked.clear()
         self._seen.clear()
 
     def looked(self, look: Look, now: str, found: list[Row], claimed: str = "") -> None:
         """Note what the statement of a look has found, at which stamp it has claimed plain ones."""
-        self._rows.read(found, claimed)
         if look.patterns is not None:
-            full = len(found) >= look.limit
-            self._looked[look.sort, look.patterns, now] = max(map(row_order, found)) if full else _EVERYTHING
+            self._walked(look, look.patterns, now, found)
             return
+        self._rows.read(found, claimed)
         orders: dict[str, Order] = {}
         for row in found:
             name, order = row[3], row_order(row)
@@ -68,20 +87,52 @@ class Takes:
         for name, wanted in look.wanted.items():
             self._looked[look.sort, name, now] = orders[name] if counts[name] >= wanted else _EVERYTHING
 
+    def _walked(self, look: Look, names: Names, now: str, found: list[Row]) -> None:
+        """Note what a walk has found; where it had to stop, each name is asked for what lies behind."""
+        jobs = [row for row in found if row[1] is not None]
+        self._rows.read(jobs)
+        key = look.sort, names, now
+        if len(jobs) < len(found):
+            stop = next(row for row in found if row[1] is None)
+            self._looked[key] = -stop[8], stop[4], stop[12]
+            self._asked.setdefault(key, Asked(max(look.limit, TAKEN_AT_ONCE)))
+        else:
+            self._looked[key] = max(map(row_order, jobs)) if len(jobs) >= look.limit else _EVERYTHING
+
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID."""
         sort, names = sort_of(request), request.names
+        limit = max(request.limit, TAKEN_AT_ONCE)
         while True:
             best = self._rows.candidates.first(request, now, self._rows.now.get, self._is_open)
-            unknown = [asked for asked in names.exact or (names,) if not self._covers(sort, asked, now, best)]
-            if not unknown:
+            asked = self._asked.get((sort, names, now))
+            exact = asked.names if asked is not None else names.exact
+            unknown = [name for name in exact if not self._covers(sort, name, now, best)]
+            if unknown:
+                self._look(Look(sort, dict.fromkeys(unknown, asked.each if asked else limit)), now)
+            elif names.exact or self._covers(sort, names, now, best):
                 return best
-            limit = max(request.limit, TAKEN_AT_ONCE)
-            wanted = {asked: limit for asked in unknown if isinstance(asked, str)}
-            look = Look(sort, wanted) if wanted else Look(sort, {}, names, limit)
-            statement = look.statement(now, self._rows.queued(), self._locks.closed())
-            (found,) = self._transaction.read(statement)
-            self.looked(look, now, found)
+            elif asked is not None:
+                self._ask(asked, sort, names, now)
+            else:
+                self._look(Look(sort, {}, names, limit), now)
+
+    def _look(self, look: Look, now: str) -> None:
+        (found,) = self._transaction.read(look.statement(now, self._rows.queued(), self._locks.closed()))
+        self.looked(look, now, found)
+
+    def _ask(self, asked: Asked, sort: Sort, names: Names, now: str) -> None:
+        """Find the names with the next due jobs, behind those that were found before."""
+        (found,) = self._transaction.read(heads(sort, names, now, asked.limit + 1, asked.last))
+        for name, down, next_run in found[: asked.limit]:
+            asked.names[name] = None
+            asked.last = down, next_run, name
+        if len(found) > asked.limit:
+            _, down, next_run = found[-1]
+            known = self._looked[sort, names, now]
+            self._looked[sort, names, now] = max(known, (down, next_run, 0))
+        else:
+            self._looked[sort, names, now] = _EVERYTHING
 
     def _covers(self, sort: Sort, asked: str | Names, now: str, best: Job | None) -> bool:
         """Tell whether no job that is not known comes before the best of those that are."""
@@ -104,7 +155,7 @@ class Takes:
                 look = Look(sort, {asked: 1}) if isinstance(asked, str) else Look(sort, {}, names, 1)
                 statement = look.statement(now, self._rows.queued(), self._locks.closed(), seen=True)
                 (found,) = self._transaction.read(statement)
-                self._seen[key] = bool(found)
+                self._seen[key] = any(row[1] is not None for row in found)
             if self._seen[key]:
                 return True
         return False

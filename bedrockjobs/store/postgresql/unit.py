@@ -71,10 +71,8 @@ class PostgreSQLUnit:
         self._plain: set[int] = set()
         """Jobs that were handed out here and whose end, as far as this server knows, is to be removed."""
         self._crash_patterns: tuple[str, ...] | None = None
-        self._newly_ready: list[Job] = []
-        self._wake_all = False
-        self._told_ready: list[Job] = []  # what of these was asked for: other servers have to hear of it too
-        self._told_wake_all = False
+        self._newly_ready, self._told_ready = list[Job](), list[Job]()
+        self._wake_all = self._told_wake_all = False  # told: asked for here, and other servers hear of it too
         self._may_wait = True
         """Whether rows may be waited for beyond the plans: only where no other command would wait too."""
         self.first_due, self.soonest = self._takes.first_due, self._takes.soonest
@@ -134,6 +132,10 @@ class PostgreSQLUnit:
     def commit(self, before_events: Statement, last: Statement) -> None:
         """Write the difference and commit; raises StoreError."""
         self._transaction.commit(before_events, last)
+        self.committed()
+
+    def committed(self) -> None:
+        """Note that the commit is done: the numbers that were used stay used."""
         self._job_ids.committed()
         self._run_ids.committed()
 
@@ -164,20 +166,16 @@ class PostgreSQLUnit:
 
     def forget(self) -> None:
         """Know nothing of rows: the unit is over, or was undone."""
-        self._transaction.forget()
-        self._rows.forget()
-        self._takes.forget()
-        self._locks.forget()
+        for part in (self._transaction, self._rows, self._takes, self._locks):
+            part.forget()
         self._firsts = {}
         self._newly_ready, self._told_ready = [], []
         self._wake_all = self._told_wake_all = False
 
     def roll_back(self) -> None:
         """Forget what the open unit has done; numbers that it used are used again."""
-        self.forget()
-        self.records.forget()
-        self._job_ids.forget()
-        self._run_ids.forget()
+        for part in (self, self.records, self._job_ids, self._run_ids):
+            part.forget()
         self._crash_patterns = None
 
     # --- rows --------------------------------------------------------------------------------------------

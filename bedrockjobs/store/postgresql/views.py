@@ -18,14 +18,22 @@ from bedrockjobs.store import statements
 _LOCKED = r"^((?:now )?(?:(?:cmd|argv|url) )?lock) ."
 _LOWEST = (
     "(SELECT min((SELECT nextRun FROM jobs WHERE jobs.found = {found:<lane>} AND jobs.lane = <lane>"  # noqa: S608
-    " AND jobs.name = <name> AND jobs.priority = column1 AND {queued} ORDER BY nextRun LIMIT 1))"
+    " AND jobs.name BETWEEN <name> AND <name> AND jobs.priority = column1 AND {queued}"
+    " ORDER BY jobs.name, nextRun LIMIT 1))"
     f" FROM (VALUES {', '.join(f'({priority})' for priority in PRIORITIES)}) AS classes)"
 )
-"""The lowest nextRun of a lane and a name: a seek for each priority."""
+"""The lowest nextRun of a lane and a name: a seek for each priority.
+
+Were the name asked for by ``=``, both indexes would give the order, and where PostgreSQL knows nothing of the
+names it might take the one that has none.
+"""
 
 _WORDS = (
     (r" INDEXED BY \w+", ""),
-    (r"CROSS JOIN (\w+) USING", r"JOIN \1 USING"),
+    (
+        r"CROSS JOIN (\w+) USING \((\w+)\)",
+        r"JOIN LATERAL (SELECT * FROM \1 AS one WHERE one.\2 = stretch.\2 OFFSET 0) AS \1 USING (\2)",
+    ),
     (r"(\w[\w.]*) GLOB :(\w+)", r"\1 ~ :\2_regex"),
     (r"(\w[\w.]*) GLOB pattern\b", r"\1 ~ pauses.regex"),
     (r":(\w+) IS NULL", r":\1::text IS NULL"),
@@ -35,7 +43,14 @@ _WORDS = (
     (r"\bLIKE 'CRON %'", "ILIKE 'CRON %'"),
     (r"(\w+\.)?options ->> 'source'", r"(\1options::json ->> 'source')"),
 )
-"""What PostgreSQL says otherwise, as regular expressions."""
+"""What PostgreSQL says otherwise, as regular expressions.
+
+``OFFSET 0`` keeps the order that stands there: a stretch first, then its rows one by one.
+"""
+
+
+_LARGE = re.compile(r"\b(data|result)\b")
+"""The data of a job, the result of a run: columns that may have megabytes."""
 
 
 class View(NamedTuple):
@@ -43,6 +58,8 @@ class View(NamedTuple):
 
     sql: str
     names: list[str]
+    large: bool
+    """Whether a row may be large."""
 
     def parameters(self, given: Mapping[str, Any]) -> list[Any]:
         """Return what the statement is given; a pattern as a regular expression where it asks for that."""
@@ -71,7 +88,8 @@ def _numbered(sql: str) -> View:
             names.append(match[1])
         return f"${names.index(match[1]) + 1}"
 
-    return View(re.sub(r"(?<![:?]):([a-zA-Z_]\w*)", number, sql), names)
+    text = re.sub(r"(?<![:?]):([a-zA-Z_]\w*)", number, sql)
+    return View(text, names, _LARGE.search(sql) is not None)
 
 
 def translated(sql: str) -> View:

@@ -1,5 +1,7 @@
 -- What views read where PostgreSQL needs words of its own: the same names and columns as in `views.sql`,
 -- `finding.sql`, `queues.sql` and `metrics.sql`. Jobs are found by `found`, which all lanes with a lock share.
+-- A name is sought by BETWEEN and put in order: by `=` another index, which has no names, may look as good to a
+-- planner that knows nothing of them yet.
 
 -- name: queue_lanes
 -- The lanes in which jobs are queued; of those with a lock, the ones of the first jobs by name.
@@ -38,20 +40,22 @@ SELECT lane, name, CASE WHEN {alike} > :alike THEN 1 ELSE 0 END,
 SELECT lanes.value, names.value, 0, {lowest:lanes.value:names.value}
     FROM json_array_elements_text(:names::json) WITH ORDINALITY AS names (value, place)
     CROSS JOIN json_array_elements_text(:lanes::json) WITH ORDINALITY AS lanes (value, place)
-    WHERE EXISTS (SELECT 1 FROM jobs WHERE jobs.found = {found:lanes.value} AND jobs.lane = lanes.value
-        AND jobs.name = names.value AND {queued})
+    CROSS JOIN LATERAL (SELECT 1 FROM jobs WHERE jobs.found = {found:lanes.value} AND jobs.lane = lanes.value
+        AND jobs.name BETWEEN names.value AND names.value AND {queued} ORDER BY jobs.name LIMIT 1) AS first
     ORDER BY names.place, lanes.place LIMIT :limit;
 
 -- name: count_groups
 -- Of pairs of a lane and a name: how many jobs are due, and how many are to come, each up to `:most`.
 SELECT groups.place - 1,
-    (SELECT count(*) FROM (SELECT 1 FROM (VALUES {priorities}) AS classes CROSS JOIN jobs
+    (SELECT count(*) FROM (SELECT 1 FROM (VALUES {priorities}) AS classes CROSS JOIN LATERAL (SELECT 1 FROM jobs
         WHERE jobs.found = {found:(groups.value ->> 0)} AND jobs.lane = groups.value ->> 0
-        AND jobs.name = groups.value ->> 1 AND jobs.priority = classes.column1 AND jobs.nextRun <= :now AND {queued} LIMIT :most) AS due),
-    (SELECT count(*) FROM (SELECT 1 FROM (VALUES {priorities}) AS classes CROSS JOIN jobs
+        AND jobs.name BETWEEN groups.value ->> 1 AND groups.value ->> 1 AND jobs.priority = classes.column1
+        AND jobs.nextRun <= :now AND {queued} ORDER BY jobs.name, jobs.nextRun LIMIT :most) AS first LIMIT :most) AS due),
+    (SELECT count(*) FROM (SELECT 1 FROM (VALUES {priorities}) AS classes CROSS JOIN LATERAL (SELECT 1 FROM jobs
         WHERE jobs.found = {found:(groups.value ->> 0)} AND jobs.lane = groups.value ->> 0
-        AND jobs.name = groups.value ->> 1 AND jobs.priority = classes.column1 AND jobs.nextRun > :now
-        AND jobs.state = 'QUEUED' LIMIT :most) AS later)
+        AND jobs.name BETWEEN groups.value ->> 1 AND groups.value ->> 1 AND jobs.priority = classes.column1
+        AND jobs.nextRun > :now AND {queued} AND jobs.state = 'QUEUED'
+        ORDER BY jobs.name, jobs.nextRun LIMIT :most) AS first LIMIT :most) AS later)
     FROM json_array_elements(:groups::json) WITH ORDINALITY AS groups (value, place)
     ORDER BY groups.place LIMIT :limit;
 
@@ -73,9 +77,28 @@ WITH classes (found, lane, priority) AS (
         CROSS JOIN (VALUES {priorities}) AS classes
 )
 SELECT
-    (SELECT count(*) FROM (SELECT 1 FROM classes JOIN jobs ON jobs.found = classes.found
-        AND jobs.lane = classes.lane AND jobs.priority = classes.priority AND jobs.nextRun <= :now AND {queued}
-        LIMIT :most) AS due),
+    (SELECT count(*) FROM (SELECT 1 FROM classes CROSS JOIN LATERAL (
+        SELECT 1 FROM jobs WHERE jobs.found = classes.found AND jobs.lane = classes.lane
+            AND jobs.priority = classes.priority AND jobs.nextRun <= :now AND {queued} LIMIT :most
+    ) AS first LIMIT :most) AS due),
     (SELECT min((SELECT nextRun FROM jobs WHERE jobs.found = classes.found AND jobs.lane = classes.lane
         AND jobs.priority = classes.priority AND {queued} ORDER BY nextRun LIMIT 1)) FROM classes)
 LIMIT :limit;
+
+-- name: lanes_held
+-- The lanes of running jobs that hold a lock, with the first of them.
+SELECT lane, min(jobID) FROM jobs WHERE state = 'RUNNING' AND lock <> '' GROUP BY lane LIMIT :limit;
+
+-- name: schedules_on_all_hosts
+-- The schedules of which the server makes a job for each worker.
+SELECT name, options FROM jobs WHERE found = 'every' AND {queued} ORDER BY name LIMIT :limit;
+
+-- name: jobs_ahead
+-- How many due jobs of the same lane and name come before one.
+SELECT count(*) FROM (
+    {branches:(SELECT jobID FROM jobs WHERE found = {found:(:lane)} AND lane = :lane
+        AND name BETWEEN :name AND :name AND priority = {priority} AND {queued}
+        AND nextRun <= CASE WHEN {priority} > :priority THEN :now WHEN {priority} = :priority THEN :nextRun ELSE '' END
+        AND NOT ({priority} = :priority AND nextRun = :nextRun AND jobID >= :jobID)
+        ORDER BY name, nextRun LIMIT :most)} LIMIT :most
+) AS ahead LIMIT :limit;

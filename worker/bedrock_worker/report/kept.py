@@ -38,27 +38,32 @@ class Kept:
     path: Path
     worker: str
     """The name of the worker whose run it is."""
+    servers: tuple[str, ...]
+    """The servers it was meant for, any of which would do."""
     report: Report
 
 
 class KeptReports:
-    """The files of one worker and of those before it that had the same servers."""
+    """The files of one worker and of those before it that had one of the same servers."""
 
     def __init__(self, folder: Path | None, worker: str, servers: Sequence[object]) -> None:
         """Keep them in a folder, which is made when it is needed; None: nowhere."""
         self._folder, self._worker = folder, worker
-        key = ",".join(sorted(map(str, servers)))
+        self._servers = tuple(sorted(map(str, servers)))
         self._there: set[Path] | None = None
-        self._prefix = hashlib.sha256(key.encode()).hexdigest()[:12]
+        self._earlier: dict[int | None, tuple[Path, str]] = {}
+        """Files of earlier workers and their names, by runID."""
+        self._prefix = hashlib.sha256(",".join(self._servers).encode()).hexdigest()[:12]
 
     def keep(self, report: Report) -> Path | None:
         """Write a report to its file and return its path; None where it cannot be kept, which is logged."""
         path = self._path(report)
         if path is None:
             return None
+        _, worker = self._earlier.get(report.run_id, (path, self._worker))
         text = (
-            f'{{"worker":{json.dumps(self._worker)},"verb":"{type(report).__name__}",'
-            f'"report":{report.wire()}}}'
+            f'{{"worker":{json.dumps(worker)},"servers":{json.dumps(self._servers)},'
+            f'"verb":"{type(report).__name__}","report":{report.wire()}}}'
         )
         new = path.with_suffix(".new")
         try:
@@ -84,18 +89,36 @@ class KeptReports:
         if self._files and (path := self._path(report)) in self._files:
             path.unlink(missing_ok=True)
             self._files.discard(path)
+            self._earlier.pop(report.run_id, None)
+
+    def drop(self, kept: Kept) -> None:
+        """Remove the file of an earlier worker's report."""
+        kept.path.unlink(missing_ok=True)
+        self._files.discard(kept.path)
+        self._earlier.pop(kept.report.run_id, None)
 
     def earlier(self) -> list[Kept]:
-        """Return what earlier workers kept for these servers; a file that is none of ours is passed over."""
+        """Return what earlier workers kept for one of these servers: the list may have grown since.
+
+        A file that is none of ours is passed over.
+        """
         if self._folder is None:
             return []
-        found = []
+        found: list[Kept] = []
         self._there = None
-        for path in sorted(self._files)[:FILES_MAX]:
-            try:
-                found.append(_read(path))
-            except (OSError, ValueError, LookupError, CommandError) as error:
-                event(logging.WARNING, "kept report not read", file=path, error=error)
+        ours = self._files
+        with suppress(OSError):
+            for path in sorted(self._folder.glob("*.json"))[:FILES_MAX]:
+                try:
+                    kept = _read(path)
+                except (OSError, ValueError, LookupError, CommandError) as error:
+                    if path in ours:
+                        event(logging.WARNING, "kept report not read", file=path, error=error)
+                    continue
+                if path in ours or not set(self._servers).isdisjoint(kept.servers):
+                    ours.add(path)
+                    self._earlier[kept.report.run_id] = path, kept.worker
+                    found.append(kept)
         return found
 
     @property
@@ -111,7 +134,8 @@ class KeptReports:
     def _path(self, report: Report) -> Path | None:
         if self._folder is None or report.run_id is None:  # without a run, nothing fences a late one off
             return None
-        return self._folder / f"{self._prefix}-{report.run_id}.json"
+        own = self._folder / f"{self._prefix}-{report.run_id}.json"
+        return self._earlier.get(report.run_id, (own, ""))[0]
 
 
 def _read(path: Path) -> Kept:
@@ -126,5 +150,6 @@ def _read(path: Path) -> Kept:
         parts = jsontext.members(text)
         kind = KINDS[json.loads(parts["verb"])]
         report = kind.read(kind.given(parts["report"]))
-        return Kept(path, str(json.loads(parts["worker"])), report)
+        servers = tuple(map(str, json.loads(parts.get("servers", "[]"))))
+        return Kept(path, str(json.loads(parts["worker"])), servers, report)
     raise ValueError("expected a report as JSON")

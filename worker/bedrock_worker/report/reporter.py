@@ -98,10 +98,11 @@ class Reporter:
             try:
                 if await self._is_open(kept):
                     event(logging.INFO, "kept report", file=kept.path)
-                    await self._judged(kept.report, FAULTS_MAX)
+                    if await self._judged(kept.report, FAULTS_MAX) is None:
+                        self._kept.drop(kept)
                 else:
                     _log(logging.WARNING, "run already over", kept.report)
-                    kept.path.unlink(missing_ok=True)
+                    self._kept.drop(kept)
             except (CommandError, OSError) as error:
                 event(logging.ERROR, "kept report not delivered", file=kept.path, error=error)
 

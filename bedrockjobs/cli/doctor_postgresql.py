@@ -1,0 +1,152 @@
+"""What `bedrockjobs doctor` looks at where the database is PostgreSQL's.
+
+Each check is a function that returns findings; what is read is in ``store.postgresql.inspection``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.cli.finding import Finding, Level
+from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.postgresql import inspection
+from bedrockjobs.store.postgresql.schema import SERVER_VERSION_MIN, VERSION
+from bedrockjobs.store.postgresql.session import Session
+from bedrockjobs.store.postgresql.terms import Terms
+
+OLDEST_WARN_S, OLDEST_FAIL_S = 60.0, 3_600.0
+"""Ages of a transaction: rows that are gone since it began stay, and each take walks past more of them."""
+
+NAMED_MAX = 10
+"""Tables and indexes that one finding names."""
+
+
+def findings(settings: Settings, durability: str | None) -> Iterator[Finding]:
+    """Yield what is found in the database of ``settings``; ``durability`` is what its server promises.
+
+    None takes that of ``settings``.
+    """
+    where = settings.shown_database
+    try:
+        session = Session(settings.database, settings.database_schema, Terms.of(settings))
+    except StoreError as error:
+        words = f"{where}: {' '.join(str(error).split())}"
+        yield Finding("fail", "database", words, "start PostgreSQL, or name the database by --database")
+        return
+    try:
+        yield from checked(session, settings, durability or settings.durability)
+    except StoreError as error:
+        words = f"{where}: {' '.join(str(error).split())}"
+        yield Finding("fail", "database", words, "run doctor with the server's role")
+    finally:
+        session.close()
+
+
+def checked(session: Session, settings: Settings, durability: str) -> Iterator[Finding]:
+    """Yield what all checks find; raises StoreError."""
+    if inspection.is_standby(session):
+        words = f"{settings.shown_database} is a standby, which nobody can write to"
+        yield Finding("fail", "database", words, "name the primary by --database")
+    yield from check_version(session)
+    tables = inspection.tables_of(session, settings.database_schema)
+    yield from check_tables(tables, settings.database_schema)
+    if not tables.missing:
+        yield from check_sequences(session)
+    found = inspection.settings_of(session)
+    yield from check_durability(found, inspection.standbys_of(session), durability)
+    yield from check_vacuum(found, tables, inspection.oldest_of(session))
+
+
+def check_version(session: Session) -> Iterator[Finding]:
+    """Look at the version of PostgreSQL, and the encoding of the database."""
+    version = f"PostgreSQL {session.server_version // 10_000}.{session.server_version % 10_000}"
+    if session.server_version < SERVER_VERSION_MIN:
+        yield Finding("fail", "database", f"{version}; 14 or newer is needed", "upgrade PostgreSQL")
+    elif session.server_encoding != "UTF8":
+        words = f"{version}, but the encoding is {session.server_encoding}; UTF8 is needed"
+        advice = "make a database with: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
+        yield Finding("fail", "database", words, advice)
+    else:
+        yield Finding("ok", "database", f"{version}, {session.server_encoding}")
+
+
+def check_tables(tables: inspection.Tables, schema: str) -> Iterator[Finding]:
+    """Look at whether the tables and indexes are ours, and all of them."""
+    if tables.version is None:
+        words = f"there are no tables of bedrockjobs in the schema {schema}"
+        yield Finding("fail", "schema", words, "start a server, or name it by BEDROCKJOBS_DATABASE_SCHEMA")
+        return
+    if tables.version != str(VERSION):
+        words = f"version {tables.version}; this program knows {VERSION}"
+        yield Finding("fail", "schema", words, "use the bedrockjobs that made it, or a newer one")
+        return
+    wrong = [
+        *(f"{name} is missing" for name in tables.missing),
+        *(f"{name} is not ours" for name in tables.foreign),
+        *(f"the index {name} is not valid" for name in tables.invalid),
+        *(f"{name} is distributed" for name in tables.distributed),
+    ]
+    if wrong:
+        words = "; ".join(wrong[:NAMED_MAX]) + (
+            f"; and {more} more" if (more := len(wrong) - NAMED_MAX) > 0 else ""
+        )
+        advice = (
+            "undo what was changed by hand: REINDEX INDEX for one that is not valid, local tables on Citus"
+        )
+        yield Finding("fail", "schema", words, advice)
+    else:
+        yield Finding("ok", "schema", f"version {tables.version} in {schema}, as it should be")
+
+
+def check_sequences(session: Session) -> Iterator[Finding]:
+    """Look at whether the next numbers are ones that nobody has."""
+    for one in inspection.sequences_behind(session):
+        words = f"{one.sequence} is at {one.next}, but {one.highest} is taken"
+        yield Finding("fail", "schema", words, f"stop all servers, {one.repair}, and start them")
+
+
+def check_durability(
+    found: dict[str, str], standbys: list[inspection.Standby], durability: str
+) -> Iterator[Finding]:
+    """Look at whether what was acknowledged is kept as was promised.
+
+    ``synchronous_commit`` is no matter: a server sets what its promise takes.
+    """
+    for name in ("fsync", "full_page_writes"):
+        if found[name] == "off":
+            words = f"{name} is off: a crash of the machine may destroy the database"
+            yield Finding("fail", "disk", words, f"ALTER SYSTEM SET {name} = on, and restart PostgreSQL")
+    synchronous = [one for one in standbys if one.sync_state in ("sync", "quorum")]
+    words = f"{len(standbys)} connected, {len(synchronous)} synchronous"
+    advice = "start a standby that synchronous_standby_names names"
+    if found["synchronous_standby_names"] and not synchronous and durability != "relaxed":
+        words += f", and each commit waits for {found['synchronous_standby_names']}"
+        yield Finding("fail", "standbys", words, advice)
+    elif durability == "replicated" and not synchronous:
+        yield Finding("fail", "standbys", f"{words}, and the durability is replicated", advice)
+    elif standbys and not any(one.sync_state for one in standbys):
+        words = f"{len(standbys)} connected; what they have may be seen by a member of pg_read_all_stats"
+        yield Finding("warn", "standbys", words, "GRANT pg_read_all_stats to the role that doctor uses")
+    else:
+        yield Finding("ok", "standbys", words if standbys else "there are none")
+
+
+def check_vacuum(
+    found: dict[str, str], tables: inspection.Tables, oldest: inspection.Oldest | None
+) -> Iterator[Finding]:
+    """Look at whether rows that are gone are removed: takes walk past them until they are."""
+    if found["autovacuum"] == "off":
+        words = "autovacuum is off: the tables only grow"
+        yield Finding("fail", "vacuum", words, "ALTER SYSTEM SET autovacuum = on, and reload")
+    if tables.untended:
+        words = f"autovacuum leaves alone: {', '.join(tables.untended[:NAMED_MAX])}"
+        yield Finding("warn", "vacuum", words, "ALTER TABLE ... RESET (autovacuum_enabled)")
+    if oldest is not None and oldest.seconds >= OLDEST_WARN_S:
+        level: Level = "fail" if oldest.seconds >= OLDEST_FAIL_S else "warn"
+        words = f"{oldest.who}, has kept rows from being removed for {oldest.seconds:,.0f} s"
+        yield Finding(
+            level, "vacuum", words, "end it: pg_terminate_backend(), or what the prepared one belongs to"
+        )
+    elif found["autovacuum"] != "off" and not tables.untended:
+        yield Finding("ok", "vacuum", "autovacuum is on, and no transaction is old")

@@ -1,0 +1,152 @@
+"""While the database is away: it is looked for, and no command waits for it longer than it may.
+
+Those who wait for a job stay. It knows neither handlers nor SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable
+
+from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.config import PG_LOOK_LATER_S, PG_LOOK_S
+from bedrockjobs.base.turns import Slices
+from bedrockjobs.engine.health import Health
+from bedrockjobs.engine.submission import Submission
+from bedrockjobs.store.base import Engine
+from bedrockjobs.store.faults import StoreError
+
+log = logging.getLogger(__name__)
+
+Step = Callable[[], object]
+"""What follows some work."""
+
+TICK_S = 0.1
+"""Time between two looks who has waited long enough: a hundredth of ``command_s`` by default."""
+
+
+class Absence:
+    """What is known of a database that is away, and who has waited since when."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        command_s: float,
+        *,
+        gathered: deque[Submission],
+        health: Health,
+        refuse: Callable[[list[Submission], Exception], object],
+        tick: Callable[[], object],
+        over: Callable[[], object],
+    ) -> None:
+        """Look for ``engine`` while commands are ``gathered``, and tell ``health``.
+
+        ``refuse`` gets commands that have waited ``command_s``, and why.
+        ``tick`` is called now and then, ``over`` when the database is there again.
+        """
+        self._engine = engine
+        self._clock = clock
+        self._command_s = command_s
+        self._gathered = gathered
+        self._health, self._refuse, self._tick, self._over = health, refuse, tick, over
+        self._loop = asyncio.get_running_loop()
+        self._slices = Slices[Step]()
+        self._error: StoreError | None = None
+        self._since = 0.0
+        self._marks: deque[tuple[float, int]] = deque()
+        """How many commands had come at some moments, those counted that were taken out since."""
+        self._taken_out = 0
+        self._given_up = False
+
+    @property
+    def lasts(self) -> bool:
+        """Tell whether the database is away."""
+        return self._error is not None
+
+    def begin(self, error: StoreError) -> None:
+        """Look for a database that is away, unless that is done already."""
+        self._health.failed(error)
+        if self._error is None:
+            log.warning("the database is away: %s", error)
+            self._error, self._since = error, self._clock.monotonic()
+            self._marks.clear()
+            self._taken_out = 0
+            self._watch()
+            self._look_soon()
+
+    def give_up(self) -> None:
+        """Refuse all who wait, as the server stops; the database is not looked for any more."""
+        if self._error is not None:
+            self._given_up = True
+            commands = list(self._gathered)
+            self._gathered.clear()
+            self._refuse(commands, self._error)
+
+    # --- looking for it ----------------------------------------------------------------------------------
+
+    def _look_soon(self) -> None:
+        late = self._clock.monotonic() - self._since > self._command_s
+        pause_s = (PG_LOOK_LATER_S if late else PG_LOOK_S) * random.uniform(0.5, 1.5)  # noqa: S311
+        self._loop.call_later(pause_s, self._look)
+
+    def _look(self) -> None:
+        if not self._given_up:
+            self._follow(self._slices.begin(self._reach))
+
+    def _follow(self, step: Step | None) -> None:
+        if step is None:
+            self._slices.call_when_ready(lambda: self._follow(self._slices.go_on()), self._loop.call_soon)
+        else:
+            step()
+
+    def _reach(self) -> Step:
+        try:
+            self._engine.reach()
+        except Exception as error:
+            fault = self._engine.fault(error)
+            if fault is None:
+                log.exception("the database could not be looked for")
+                fault = StoreError(str(error))
+            return lambda: self._not_yet(fault)
+        return self._reached
+
+    def _not_yet(self, error: StoreError) -> None:
+        if str(error) != str(self._error):
+            log.warning("the database is still away: %s", error)
+        self._error = error
+        self._health.failed(error)
+        self._look_soon()
+
+    def _reached(self) -> None:
+        log.info("the database is there again after %.1f s", self._clock.monotonic() - self._since)
+        self._error = None
+        self._health.reached()
+        self._over()
+
+    # --- who waits meanwhile -----------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Refuse who has waited long enough, as long as the database is away."""
+        if self._error is None or self._given_up:
+            return
+        now = self._clock.monotonic()
+        self._marks.append((now, self._taken_out + len(self._gathered)))
+        count = 0
+        while self._marks and self._marks[0][0] <= now - self._command_s:
+            count = self._marks.popleft()[1] - self._taken_out
+        if count > 0:
+            self._take_out(count, self._error)
+        self._tick()
+        self._loop.call_later(min(TICK_S, self._command_s), self._watch)
+
+    def _take_out(self, count: int, error: StoreError) -> None:
+        """Refuse the first commands; what nobody asked for, such as jobs on their way back, stays."""
+        first = [self._gathered.popleft() for _ in range(count)]
+        kept = [one for one in first if one.command is None]
+        self._gathered.extendleft(reversed(kept))
+        self._taken_out += count - len(kept)
+        self._refuse([one for one in first if one.command is not None], error)

@@ -1,0 +1,160 @@
+"""What `bedrockjobs doctor` reads of a PostgreSQL database: how it is set, and whether all is as it should.
+
+Each function does one look over a session, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from bedrockjobs.store.postgresql.session import Session
+
+SETTINGS = ("fsync", "full_page_writes", "synchronous_standby_names", "autovacuum")
+"""What of PostgreSQL's settings decides about data and speed."""
+
+
+class Standby(NamedTuple):
+    """A standby that is connected; its states are empty where we may not see them."""
+
+    name: str
+    state: str
+    sync_state: str
+
+
+class Oldest(NamedTuple):
+    """Who has kept rows that are gone from being removed for longest."""
+
+    who: str
+    seconds: float
+
+
+class Tables(NamedTuple):
+    """Our tables and indexes, by their names in small letters."""
+
+    version: str | None
+    """The version of the schema; None where there is none."""
+    missing: list[str]
+    foreign: list[str]
+    """What is in the schema and not ours."""
+    invalid: list[str]
+    """Indexes that PostgreSQL does not use, as making them has failed."""
+    distributed: list[str]
+    """Tables whose rows are spread over machines."""
+    untended: list[str]
+    """Tables that autovacuum is told to leave alone."""
+
+
+class Behind(NamedTuple):
+    """A sequence whose next number is taken already."""
+
+    sequence: str
+    next: int
+    highest: int
+
+    @property
+    def repair(self) -> str:
+        """Return the statement that sets it right."""
+        return f"SELECT setval('{self.sequence}', {self.highest})"
+
+
+def settings_of(session: Session) -> dict[str, str]:
+    """Return the settings named above."""
+    sql = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY ($1::text[])"
+    return dict(session.run([(sql, (list(SETTINGS),))])[0])
+
+
+def is_standby(session: Session) -> bool:
+    """Tell whether it only follows another database."""
+    return bool(session.run([("SELECT pg_is_in_recovery()", ())])[0][0][0])
+
+
+def standbys_of(session: Session) -> list[Standby]:
+    """Return the standbys that are connected."""
+    sql = (
+        "SELECT coalesce(application_name, ''), coalesce(state, ''), coalesce(sync_state, '')"
+        " FROM pg_catalog.pg_stat_replication ORDER BY 1"
+    )
+    return [Standby._make(row) for row in session.run([(sql, ())])[0]]
+
+
+_OLDEST = """
+    SELECT who, seconds FROM (
+        SELECT 'process ' || pid || coalesce(' of ' || usename, '') || ', ' || coalesce(state, '?') AS who,
+            extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds
+        FROM pg_catalog.pg_stat_activity WHERE pid <> pg_backend_pid() AND xact_start IS NOT NULL
+            AND backend_type <> 'autovacuum worker' AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+            AND (datname IS NULL OR datname = current_database())
+        UNION ALL
+        SELECT 'the prepared transaction ' || gid, extract(epoch FROM clock_timestamp() - prepared)::float8
+        FROM pg_catalog.pg_prepared_xacts WHERE database = current_database()
+    ) AS all_of_them ORDER BY seconds DESC LIMIT 1
+"""
+
+
+def oldest_of(session: Session) -> Oldest | None:
+    """Return the oldest transaction that has looked at rows or written some; None where there is none.
+
+    Those of other users are seen by a member of ``pg_read_all_stats``.
+    """
+    rows = session.run([(_OLDEST, ())])[0]
+    return Oldest._make(rows[0]) if rows else None
+
+
+_RELATIONS = """
+    SELECT relname, relkind::text, coalesce(indisvalid, true),
+        coalesce(reloptions && ARRAY['autovacuum_enabled=false', 'autovacuum_enabled=off'], false)
+    FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
+    LEFT JOIN pg_catalog.pg_index ON indexrelid = pg_class.oid
+    WHERE nspname = $1 AND relkind IN ('r', 'p', 'i')
+        AND pg_class.oid NOT IN (SELECT conindid FROM pg_catalog.pg_constraint)
+    ORDER BY relname
+"""
+_DISTRIBUTED = "SELECT logicalrelid::regclass::text FROM pg_dist_partition WHERE partmethod <> 'n' ORDER BY 1"
+
+
+def tables_of(session: Session, schema: str) -> Tables:
+    """Compare what is in a schema with what makes a new one."""
+    relations = session.run([(_RELATIONS, (schema,))])[0]
+    found = {name for name, *_ in relations}
+    wanted = _wanted()
+    version = None
+    if "meta" in found:
+        rows = session.run([("SELECT value FROM meta WHERE key = 'schemaVersion'", ())])[0]
+        version = rows[0][0] if rows else None
+    spread: list[str] = []
+    if session.run([("SELECT to_regclass('pg_dist_partition') IS NOT NULL", ())])[0][0][0]:
+        spread = [name for (name,) in session.run([(_DISTRIBUTED, ())])[0]]
+    return Tables(
+        version,
+        missing=sorted(wanted - found),
+        foreign=sorted(found - wanted),
+        invalid=[name for name, _, valid, _ in relations if not valid],
+        distributed=[name for name in spread if name.rpartition(".")[2] in wanted],
+        untended=[name for name, _, _, untended in relations if untended],
+    )
+
+
+def _wanted() -> set[str]:
+    """Return the names of our tables and indexes."""
+    text = Path(__file__).with_name("schema.postgresql.sql").read_text()
+    return {
+        name.lower() for name in re.findall(r"^CREATE (?:TABLE|(?:UNIQUE )?INDEX) (\w+)", text, re.MULTILINE)
+    }
+
+
+_SEQUENCES = """
+    SELECT 'jobIDs', last_value + is_called::int,
+        greatest((SELECT max(jobID) FROM jobs), (SELECT max(jobID) FROM runs), 0) FROM jobIDs
+    UNION ALL SELECT 'runIDs', last_value + is_called::int, greatest((SELECT max(runID) FROM runs), 0)
+        FROM runIDs
+    UNION ALL SELECT 'events_seq_seq', last_value + is_called::int, greatest((SELECT max(seq) FROM events), 0)
+        FROM events_seq_seq
+"""
+
+
+def sequences_behind(session: Session) -> list[Behind]:
+    """Return the sequences that would give a number out again."""
+    found = [Behind._make(row) for row in session.run([(_SEQUENCES, ())])[0]]
+    return [one for one in found if one.next <= one.highest]

@@ -1,0 +1,64 @@
+"""A dispatcher on an engine, as a server has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from bedrockjobs import commands as c
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.engine.dispatcher import Dispatcher
+from bedrockjobs.engine.events import Listeners
+from bedrockjobs.engine.submission import Outcome
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.observe.stats import Stats
+from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+from tests.postgresql.conftest import DEADLINE_S
+
+
+class Live:
+    """A dispatcher that works."""
+
+    def __init__(self, engine: PostgreSQLEngine, **settings: Any) -> None:
+        """Start it on an engine."""
+        self.engine = engine
+        self.failed: list[Exception] = []
+        clock = SystemClock()
+        workers, stats = WorkerRegistry(clock, clock), Stats()
+        self.dispatcher = Dispatcher(
+            engine, clock, Settings(busy_s=0.1, **settings), self.failed.append, workers=workers,
+            minutes=stats, listeners=Listeners([workers, stats]),
+        )  # fmt: skip
+        self.dispatcher.start()
+
+    def send(self, command: c.Command[Any]) -> asyncio.Future[Outcome]:
+        """Submit a command; the future gets its outcome."""
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def deliver(outcome: Outcome) -> bool:
+            done.set_result(outcome)
+            return True
+
+        self.dispatcher.submit(command, deliver)
+        return done
+
+    async def ask(self, command: c.Command[Any]) -> Outcome:
+        """Submit a command and wait for its outcome."""
+        return await asyncio.wait_for(self.send(command), DEADLINE_S)
+
+    async def stop(self) -> None:
+        """End it, and see that it did not give up."""
+        await self.dispatcher.drain()
+        self.engine.close()
+        assert not self.failed
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until a condition holds."""
+    deadline = monotonic() + DEADLINE_S
+    while not condition():
+        assert monotonic() < deadline
+        await asyncio.sleep(0)

@@ -1,0 +1,120 @@
+"""A way to a PostgreSQL that a test can cut, hold up, or let swallow what goes in one direction."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Literal
+
+from tests.postgresql.cluster import free_port
+
+Direction = Literal["up", "down"]
+"""``up``: what clients send. ``down``: what PostgreSQL answers."""
+
+READ_BYTES = 65_536
+LOOK_S = 0.01
+DONE_S = 10
+"""Time in which the loop has done what it was asked."""
+
+
+class Proxy:
+    """Forwards connections to a port of loopback, in a loop and a thread of its own."""
+
+    def __init__(self, target: int) -> None:
+        """Forward to ``target``."""
+        self.port = free_port()
+        """Where clients connect to."""
+        self._target = target
+        self._swallowed: frozenset[Direction] = frozenset()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._thread.start()
+        self._server: asyncio.Server | None = None
+        self._is_open = False
+        self.open()
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(DONE_S)
+
+    # --- what a test does with it ------------------------------------------------------------------------
+
+    def swallow(self, *directions: Direction) -> None:
+        """Forward nothing in these directions, and tell nobody."""
+        self._swallowed = frozenset(directions)
+
+    def cut(self, after_s: float = 0.0) -> None:
+        """Break all connections after some time; what comes by new ones is forwarded."""
+        self._loop.call_soon_threadsafe(self._loop.call_later, after_s, self._cut)
+
+    def shut(self) -> None:
+        """Break all connections, and let nobody connect."""
+        self._do(self._stop())
+
+    def open(self) -> None:
+        """Let everybody connect."""
+        self._do(self._listen())
+
+    def close(self) -> None:
+        """End it, unless that is done."""
+        if self._loop.is_closed():
+            return
+        self.shut()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(DONE_S)
+        self._loop.close()
+
+    # --- in its loop -------------------------------------------------------------------------------------
+
+    def _cut(self) -> None:
+        self._swallowed = frozenset()
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _stop(self) -> None:
+        """Serve nobody; a server that closes while somebody is being accepted leaves sockets open."""
+        self._is_open = False
+        mine = {asyncio.current_task()}
+        while others := asyncio.all_tasks() - mine:
+            self._cut()
+            await asyncio.wait(others, timeout=LOOK_S)
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        await asyncio.sleep(LOOK_S)  # until all of them are closed
+
+    async def _listen(self) -> None:
+        self._is_open = True
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if not self._is_open:
+                raise ConnectionRefusedError
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        ends = {writer, far_writer}
+        self._writers |= ends
+        try:
+            await asyncio.gather(
+                self._forward(reader, far_writer, "up"), self._forward(far_reader, writer, "down")
+            )
+        finally:
+            self._writers -= ends
+            for end in ends:
+                end.transport.abort()
+
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction
+    ) -> None:
+        with suppress(OSError):
+            while data := await reader.read(READ_BYTES):
+                if direction not in self._swallowed:
+                    writer.write(data)
+                    await writer.drain()
+        if not writer.transport.is_closing():
+            writer.close()

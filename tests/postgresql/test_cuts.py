@@ -1,0 +1,123 @@
+"""Connections that break, most of them at a commit whose answer is then swallowed: nothing is done twice."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.store.faults import StoreAway
+from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+from tests.conformance.engine import START
+from tests.effort import examples
+from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
+from tests.postgresql.conftest import Server
+from tests.postgresql.proxy import Proxy
+
+CUTS = examples(200, night=10_000)
+OTHERS = examples(40, night=2_000)
+CUT_AFTER_S = 0.004
+"""Longer than most commits take, so that they are done."""
+
+
+class Cut:
+    """A server behind a proxy."""
+
+    def __init__(self) -> None:
+        """Start it on an empty database."""
+        clock = ManualClock(START)
+        CLUSTER.engine(clock).close()
+        self.proxy = Proxy(CLUSTER.port)
+        self.server = Server(PostgreSQLEngine(url_of(self.proxy.port), clock, name=SCHEMA), "document", clock)
+        self.rng = random.Random(1)
+        self.lost = 0
+        """Units that broke and were not done."""
+
+    def create(self, name: str, kind: str) -> None:
+        """Create a job as the dispatcher does, with one cut of a kind: until it is acknowledged."""
+        for attempt in range(10):
+            try:
+                self.server.opened(c.CreateJob(name=name))
+                if not attempt:
+                    self._cut(kind)
+                self.server.commit()
+            except StoreAway:
+                self.lost += 1
+                self.server.store.rollback()
+            else:
+                return
+        raise AssertionError("it was never acknowledged")
+
+    def _cut(self, kind: str) -> None:
+        if kind == "answer":
+            self.proxy.swallow("down")
+            self.proxy.cut(CUT_AFTER_S)
+        elif kind == "request":
+            self.proxy.swallow("up")
+            self.proxy.cut()
+        else:
+            self.proxy.cut(self.rng.random() * CUT_AFTER_S / 2)
+
+    def doubled(self) -> list[str]:
+        """Return the names of which there is more than one job."""
+        counts = Counter(name for (name,) in CLUSTER.do(f"SELECT name FROM {SCHEMA}.jobs"))
+        return [name for name, count in counts.items() if count != 1]
+
+    def close(self) -> None:
+        """End both."""
+        self.server.store.close()
+        self.proxy.close()
+
+
+@pytest.fixture
+def cut() -> Iterator[Cut]:
+    """Return a server behind a proxy."""
+    cut = Cut()
+    yield cut
+    cut.close()
+
+
+def test_no_commit_is_lost_or_done_twice_whose_answer_was_swallowed(cut: Cut) -> None:
+    kinds = ["answer"] * CUTS + ["request", "any"] * (OTHERS // 2)
+    for number, kind in enumerate(kinds):
+        cut.create(f"j{number}", kind)
+    assert cut.doubled() == []
+    assert CLUSTER.do(f"SELECT count(*), count(DISTINCT jobID) FROM {SCHEMA}.jobs") == [(len(kinds),) * 2]
+    assert OTHERS // 2 <= cut.lost < CUTS // 2 + OTHERS, "most of the answers belonged to commits"
+
+
+def test_without_the_number_of_the_unit_commits_would_be_doubled(
+    cut: Cut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: a server that repeats what was not answered, with new numbers."""
+
+    def guess(_: StoreAway) -> bool:
+        cut.server.store.unit.committed()
+        return False
+
+    monkeypatch.setattr(cut.server.store, "_was_committed", guess)
+    for number in range(10):
+        cut.create(f"j{number}", "answer")
+    assert cut.doubled()
+
+
+def test_a_database_that_does_not_answer_counts_as_away(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cut.server.store.session._connection, "answer_s", 0.2)
+    cut.server.opened(c.CreateJob(name="a"))
+    cut.proxy.swallow("up", "down")
+    with pytest.raises(StoreAway, match="no answer within"):
+        cut.server.store.session.run([("SELECT 1", ())])
+    cut.server.store.rollback()
+    cut.proxy.swallow()
+    assert cut.server.do(c.CreateJob, name="a") == {"jobID": 1}
+
+
+def test_numbers_of_a_unit_whose_answer_was_lost_are_not_used_again(cut: Cut) -> None:
+    cut.create("a", "answer")
+    cut.server.opened(c.CreateJob(name="b"))
+    cut.server.store.rollback()
+    assert cut.server.do(c.CreateJob, name="c") == {"jobID": 2}

@@ -1,0 +1,179 @@
+"""A primary that is lost, and its standby promoted: what was acknowledged is there, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from itertools import count
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import TIMELINE_STEP
+from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.store.faults import StoreAway
+from bedrockjobs.store.postgresql.arrival import StandbyAway, Unfit
+from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+from bedrockjobs.store.postgresql.terms import Terms
+from tests.effort import examples
+from tests.postgresql.cluster import SCHEMA
+from tests.postgresql.conftest import DEADLINE_S, Server
+from tests.postgresql.live import Live
+from tests.postgresql.pair import STREAMING, Pair, pair, until, waits_for_standby
+
+FAILOVERS = examples(1, night=500)
+CLIENTS = 8
+FIRST_ANSWER_S = 2.0
+"""Time from the promotion to the first answer."""
+
+Beside = Callable[[Callable[[], Any]], "Future[Any]"]
+
+
+class Load:
+    """Clients that create jobs of names of their own, one after another."""
+
+    def __init__(self, live: Live) -> None:
+        """Send to ``live``."""
+        self._live = live
+        self._numbers = count(1)
+        self.acknowledged: dict[str, int] = {}
+        self.times: list[float] = []
+        self._tasks = [asyncio.create_task(self._client()) for _ in range(CLIENTS)]
+        self._ends = False
+
+    async def _client(self) -> None:
+        while not self._ends:
+            name = f"j{next(self._numbers)}"
+            outcome = await self._live.ask(c.CreateJob(name=name))
+            if isinstance(outcome, Answer):
+                self.acknowledged[name] = int(outcome.body[9:-1])
+                self.times.append(monotonic())
+
+    async def more(self, answers: int) -> None:
+        """Wait for some more answers."""
+        wanted = len(self.acknowledged) + answers
+        async with asyncio.timeout(DEADLINE_S):
+            while len(self.acknowledged) < wanted:
+                await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        """Let all clients end after what they have begun."""
+        self._ends = True
+        await asyncio.gather(*self._tasks)
+
+
+def stored(both: Pair) -> Counter[str]:
+    """Return how many jobs there are of each name."""
+    return Counter(name for (name,) in both.standby.do(f"SELECT name FROM {SCHEMA}.jobs"))
+
+
+async def started(both: Pair) -> Live:
+    """Return a dispatcher on whichever can be written."""
+    return Live(await asyncio.to_thread(PostgreSQLEngine, both.url, SystemClock(), name=SCHEMA))
+
+
+async def test_nothing_acknowledged_is_lost_or_doubled_by_a_failover() -> None:
+    with pair() as both:
+        for number in range(FAILOVERS):
+            if number:
+                both.replace()
+            live = await started(both)
+            load = Load(live)
+            await load.more(200)
+            await asyncio.to_thread(both.fail_over)
+            promoted = monotonic()
+            await load.more(50)
+            await load.end()
+            first = min(at for at in load.times if at > promoted)
+            outage = live.engine.outage()
+            await live.stop()
+            found = stored(both)
+            assert [name for name in load.acknowledged if name not in found] == []
+            assert [name for name, jobs in found.items() if jobs > 1] == []
+            assert first - promoted < FIRST_ANSWER_S
+            assert max(load.acknowledged.values()) > TIMELINE_STEP * (number + 1)
+            assert outage is not None
+            assert outage.since < outage.until
+            both.standby.do(f"DELETE FROM {SCHEMA}.jobs")
+
+
+async def test_an_asynchronous_standby_loses_but_no_number_is_given_out_twice() -> None:
+    """The control of the test above."""
+    with pair(synchronous=False) as both:
+        live = await started(both)
+        load = Load(live)
+        await load.more(50)
+        both.stream.swallow("down")
+        await load.more(50)
+        await asyncio.to_thread(both.fail_over)
+        await load.more(50)
+        await load.end()
+        await live.stop()
+        found = stored(both)
+        assert [name for name in load.acknowledged if name not in found]
+        assert len(set(load.acknowledged.values())) == len(load.acknowledged)
+        await asyncio.to_thread(an_old_primary_that_comes_back_is_not_written, both)
+
+
+def an_old_primary_that_comes_back_is_not_written(both: Pair) -> None:
+    """Let a server that has seen the standby promoted find the old primary alone."""
+    server = Server(PostgreSQLEngine(both.url, name=SCHEMA), "document")
+    server.do(c.CreateJob, name="b")
+    both.standby.kill()
+    both.primary.start()
+    server.store.session.close()
+    with pytest.raises(Unfit, match="an old primary answers: its timeline is 1, that of another was 2"):
+        server.open()
+    assert both.primary.do(f"SELECT count(*) FROM {SCHEMA}.jobs WHERE name = 'b'") == [(0,)]
+
+
+def test_a_commit_that_no_longer_waits_for_its_standby_is_not_acknowledged(beside: Beside) -> None:
+    with pair() as both:
+        server = Server(PostgreSQLEngine(both.url, name=SCHEMA), "document")
+        both.stream.swallow("down")
+        server.opened(c.CreateJob(name="a"))
+        commit = beside(server.commit)
+        until(lambda: waits_for_standby(both.primary) == 1)
+        cancelled = both.primary.do(
+            "SELECT pid, pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        )
+        until(lambda: waits_for_standby(both.primary, but=cancelled[0][0]) == 1)  # who asks waits as well
+        assert both.primary.do(f"SELECT name FROM {SCHEMA}.jobs") == [("a",)]
+        assert not commit.done()
+        both.fail_over()
+        with pytest.raises(StoreAway, match="not confirmed"):
+            commit.result(DEADLINE_S)
+        server.store.rollback()
+        assert server.do(c.CreateJob, name="a")["jobID"] == 1  # as it was never done
+        assert stored(both) == {"a": 1}
+        server.store.close()
+
+
+def test_durability_replicated_asks_for_a_standby_in_each_unit() -> None:
+    with pair() as both:
+        server = Server(PostgreSQLEngine(both.url, name=SCHEMA, terms=Terms("replicated")), "document")
+        assert server.do(c.CreateJob, name="a") == {"jobID": 1}
+        both.standby.kill()
+        until(lambda: both.primary.do(STREAMING.format("sync")) == [(0,)])
+        with pytest.raises(StandbyAway):
+            server.open()
+        with pytest.raises(StandbyAway):
+            server.store.reach()
+        with pytest.raises(StandbyAway):
+            PostgreSQLEngine(both.url, name=SCHEMA, terms=Terms("replicated"))
+        both.primary.do("ALTER SYSTEM SET synchronous_standby_names = ''")
+        both.primary.do("SELECT pg_reload_conf()")
+        until(lambda: both.primary.do("SHOW synchronous_standby_names") == [("",)])
+        both.standby.start()
+        until(lambda: both.primary.do(STREAMING.format("async")) == [(1,)])
+        with pytest.raises(StandbyAway):  # an asynchronous one promises nothing
+            server.open()
+        both.synchronize()
+        server.store.reach()
+        assert server.do(c.CreateJob, name="b") == {"jobID": 2}
+        server.store.close()

@@ -1,0 +1,156 @@
+"""A pooler between, which gives each transaction another connection: all is as without one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.settings import Compatibility
+from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+from bedrockjobs.store.postgresql.terms import Terms
+from tests.conformance.engine import START, PostgreSQLQueue
+from tests.conformance.scenario import Scenario
+from tests.conformance.test_cases import RUNS
+from tests.effort import PROFILE
+from tests.postgresql.cluster import CLUSTER, EMPTY, SCHEMA, as_user, free_port, url_of
+
+EACH = 5
+CASES = RUNS[:: 1 if PROFILE == "random" else EACH]
+"""Scenarios of the queue: every fifth of those that are run without a pooler."""
+
+SETTINGS = """
+[databases]
+* = host=127.0.0.1 port={target}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 3
+server_round_robin = 1
+log_connections = 0
+log_disconnections = 0
+{more}
+"""
+
+
+class Pooler:
+    """A pgbouncer in transaction mode."""
+
+    def __init__(self, more: str = "") -> None:
+        """Start it before the cluster; skips the test where there is none."""
+        program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+        if program is None:
+            if PROFILE == "fast":
+                pytest.skip("there is no pgbouncer: install the package pgbouncer")
+            raise RuntimeError("The tests need pgbouncer: install the package pgbouncer")
+        target, port = CLUSTER.port, free_port()
+        self._folder = Path(tempfile.mkdtemp(prefix="pool-"))
+        words = as_user(self._folder)
+        settings = self._folder / "settings.ini"
+        settings.write_text(
+            SETTINGS.format(target=target, port=port, more=more).replace("host=", "user=tester host=")
+        )
+        self._process = subprocess.Popen(
+            [*words, program, settings], stderr=subprocess.PIPE, text=True, cwd=self._folder
+        )
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if "process up" in line:
+                break
+        self.url = url_of(port)
+        """Where it listens."""
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.communicate(timeout=10)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def pooler() -> Iterator[Pooler]:
+    """Start a pooler."""
+    CLUSTER.engine().close()
+    pooler = Pooler()
+    yield pooler
+    pooler.stop()
+
+
+@pytest.fixture
+def store(pooler: Pooler) -> Iterator[PostgreSQLEngine]:
+    """Return an engine behind it, on an empty database."""
+    CLUSTER.do(EMPTY)
+    store = PostgreSQLEngine(pooler.url, ManualClock(START), name=SCHEMA)
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize(("mode", "case"), CASES, ids=[f"{mode}-{one.name}" for mode, one in CASES])
+def test_scenario_behind_a_pooler(store: PostgreSQLEngine, mode: Compatibility, case: Scenario) -> None:
+    assert store.session.pooled, "it has found that out by itself"
+    assert isinstance(store._clock, ManualClock)
+    queue = PostgreSQLQueue(store, mode, store._clock)
+    for step in case.steps:
+        step.run(queue)
+
+
+def test_transactions_have_their_parameters_wherever_they_are(
+    pooler: Pooler, store: PostgreSQLEngine
+) -> None:
+    seen = set()
+    for number in range(2):
+        other = psycopg.connect(pooler.url)
+        if number:
+            other.execute("SELECT 1")  # which keeps the connection that was used first
+        shown = (
+            "SELECT pg_backend_pid(), current_setting('search_path'),"
+            " current_setting('idle_in_transaction_session_timeout'), current_setting('plan_cache_mode')"
+        )
+        ((pid, *parameters),) = store.session.run([(shown, ())])[0]
+        assert parameters == [f'"{SCHEMA}"', "5s", "force_generic_plan"]
+        seen.add(pid)
+        other.close()
+    assert len(seen) > 1, "the control: they are not the same connection"
+    shown_elsewhere = CLUSTER.do("SHOW plan_cache_mode")
+    assert shown_elsewhere == [("auto",)]
+
+
+def test_a_pooler_that_ignores_parameters_is_found_out(pooler: Pooler) -> None:
+    silent = Pooler("ignore_startup_parameters = options")
+    try:
+        store = PostgreSQLEngine(silent.url, name=SCHEMA)
+        assert store.session.pooled
+        store.close()
+    finally:
+        silent.stop()
+    told = PostgreSQLEngine(CLUSTER.url, name=SCHEMA, terms=Terms(pooled=True))
+    assert told.session.pooled
+    told.close()
+    straight = CLUSTER.another()
+    assert not straight.session.pooled
+    straight.close()
+
+
+def test_commits_behind_a_pooler_wait_for_the_disk(pooler: Pooler) -> None:
+    clock = ManualClock(START)
+    CLUSTER.do("ALTER ROLE tester SET synchronous_commit = off")
+    other = Pooler()
+    try:
+        store = PostgreSQLEngine(other.url, clock, name=SCHEMA)
+        assert store.session.run([("SHOW synchronous_commit", ())]) == [[("on",)]]
+        queue = PostgreSQLQueue(store, "document", clock)
+        assert queue.call(c.CreateJob(name="a")).code == 200
+        store.close()
+    finally:
+        other.stop()
+        CLUSTER.do("ALTER ROLE tester RESET synchronous_commit")

@@ -1,0 +1,228 @@
+"""Both engines answer every named statement with the same rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import JOB_ID_MAX
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.store import statements
+from bedrockjobs.store.postgresql.reader import PostgreSQLReader
+from bedrockjobs.store.postgresql.views import VIEWS
+from bedrockjobs.store.reader import SQLiteReader
+from bedrockjobs.views.queues import HIGHEST
+from tests.postgresql import one_history
+from tests.postgresql.cluster import CLUSTER, SCHEMA
+
+Axis = list[dict[str, Any]]
+
+
+def each(name: str, *values: Any) -> Axis:
+    """Return an axis of one parameter."""
+    return [{name: value} for value in values]
+
+
+BEFORE = each("before", JOB_ID_MAX, 60, 0)
+AFTER = each("after", 0, 40, JOB_ID_MAX)
+NOW = each("now", "2026-01-05 10:20:00.000", "2026-01-05 12:30:00.000", "2027")
+PATTERN = each("pattern", None, "mail*", "a[[]1]", "*[bd]", "?lean", "mail")
+NAME = each("pattern", *one_history.NAMES, "nobody")
+STRETCH: Axis = [
+    {"low": "", "high": HIGHEST},
+    {"low": "mail", "high": f"mail{HIGHEST}"},
+    {"low": "é", "high": "é"},
+]
+STATE = each("state", None, "QUEUED", "FAILED", "PAUSED")
+MOMENT: Axis = [
+    {"moment": moment, "since": since, "until": until}
+    for moment in ("created", "next", "last")
+    for since, until in ((None, None), ("2026-01-05 10:30:00", "2026-01-05 11:00:00"))
+]
+TEXT = each("text", None, 'é\\"', "done")
+MOST = each("most", 3, 10_000)
+JOBS = each("jobID", *range(1, 200, 3))
+FILTERS: Axis = [
+    {"status": status, "worker": worker} for status in (None, "fail", "running") for worker in (None, "w1")
+]
+LANES = [
+    "", "argv", "every", "for w1", "lock db", "lock disk x", "mock", "now", "now lock disk x", "argv lock db"
+]  # fmt: skip
+KINDS = each("kind", None, "triggered", "paused")
+SEARCH = [BEFORE, STATE, MOMENT, TEXT, each("stretch", 30, 1_000)]
+RUNS = [BEFORE, PATTERN, FILTERS]
+
+GIVEN: dict[str, list[Axis]] = {
+    "output_of_run": [each("runID", *range(1, 120)), each("after", 0, 2)],
+    "run": [each("runID", *range(120))],
+    "runs": RUNS,
+    "runs_in_progress": RUNS,
+    "runs_of_job": [JOBS, *RUNS],
+    "runs_of_name": [NAME, BEFORE, FILTERS],
+    "runs_of_names": [*RUNS, STRETCH],
+    "schedules": [
+        AFTER, NOW, STRETCH, each("pattern", None, "cron/*", "hosts/*"), each("source", None, "here")
+    ],
+    "ticks": [each("jobID", *range(1, 200)), each("before", HIGHEST, "2026-01-05 11:00:00")],
+    "newest_event": [],
+    "events": [AFTER, KINDS, PATTERN],
+    "minutes": [each("since", "", "2026-01-05 10:04:00", "2027")],
+    "find_any": [*SEARCH, PATTERN],
+    "find_aside": [*SEARCH, PATTERN],
+    "find_named": [*SEARCH, NAME],
+    "find_few": [*SEARCH, PATTERN, STRETCH],
+    "find_failed_runs": [BEFORE, PATTERN, each("stretch", 10, 1_000)],
+    "find_failed_runs_of_name": [BEFORE, NAME, each("stretch", 2, 1_000)],
+    "find_events": [BEFORE, PATTERN, KINDS, each("stretch", 10, 1_000)],
+    "schedules_ahead": [NOW, STRETCH, each("pattern", None, "cron/*")],
+    "schedules_that_failed": [each("most", 10_000)],
+    "count_names": [STRETCH, MOST],
+    "names": [STRETCH],
+    "children": [JOBS, each("after", 0, 80)],
+    "events_of_job": [each("jobID", *range(200))],
+    "health_of_schedule": [],
+    "queue_lanes": [],
+    "queue_groups": [
+        each("lanes", jsontext.dump(LANES), '["mock"]', "[]"),
+        each("alike", 1, 2, 100),
+        each("walked", 7, 25, 10_000),
+    ],
+    "queue_groups_of_names": [
+        each("lanes", jsontext.dump(LANES)),
+        each("names", jsontext.dump(list(one_history.NAMES)), '["é", "mail/a", "nobody"]'),
+    ],
+    "count_groups": [
+        each("groups", jsontext.dump([[lane, name] for lane in LANES for name in one_history.NAMES])),
+        NOW, MOST,
+    ],
+    "count_rests": [
+        each(
+            "rests",
+            jsontext.dump([[lane, name, f"{name[:3]}~"] for lane in LANES for name in one_history.NAMES]),
+        ),
+        NOW, each("most", 10_000),
+    ],
+    "lanes_at_once": [each("lanes", jsontext.dump(LANES), '["lock db", "mock"]', "[]"), NOW, MOST],
+    "pauses_held": [NOW],
+    "drained_workers": [],
+    "lanes_held": [],
+    "schedules_on_all_hosts": [],
+    "running_by_name": [NOW, each("most", 10_000), each("oldest", 50, 10_000)],
+    "failed_by_name": [each("most", 10_000)],
+    "set_aside": [MOST],
+    "names_of_jobs": [STRETCH, PATTERN, each("after", "", "mail/a")],
+    "job": [each("jobID", *range(200))],
+    "pending_children": [JOBS, each("most", 1, 100)],
+    "jobs_ahead": [
+        each("lane", *LANES), each("name", *one_history.NAMES[:4]), NOW, each("priority", 0, 500),
+        each("nextRun", "2026-01-05 10:30:00", "2027"), each("jobID", 90), MOST,
+    ],
+}  # fmt: skip
+"""Parameters of every statement but ``limit``: all combinations of each axis."""
+
+UNORDERED = {"queue_lanes", "running_by_name", "failed_by_name", "lanes_held", "names_of_jobs"}
+"""Statements whose rows have no order that anybody relies on."""
+
+COMBINATIONS_MAX = 120
+"""Of very many combinations so many are looked at."""
+
+
+def combined(axes: Iterable[Axis]) -> list[dict[str, Any]]:
+    """Return the combinations of some axes."""
+    found = [{key: value for one in some for key, value in one.items()} for some in product(*axes)]
+    return Random(3).sample(found, min(len(found), COMBINATIONS_MAX))
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    """Return the history on SQLite; it is on PostgreSQL too."""
+    db = one_history.played(tmp_path_factory.mktemp("history") / "jobs.db")
+    one_history.move(db)
+    yield db
+    db.close()
+
+
+@pytest.fixture
+async def readers(database: sqlite3.Connection) -> AsyncIterator[tuple[SQLiteReader, PostgreSQLReader]]:
+    """Return the readers of both."""
+    settings = Settings(query_s=20)
+    ((_, _, path),) = database.execute("PRAGMA database_list").fetchall()
+    one, other = SQLiteReader(Path(path), settings), PostgreSQLReader(CLUSTER.url, settings, SCHEMA)
+    await one.open()
+    await other.open()
+    yield one, other
+    await one.close()
+    await other.close()
+
+
+def test_no_statement_is_left_out() -> None:
+    assert set(VIEWS) == {*statements.VIEWS, *statements.METRICS, *statements.QUEUES}
+    assert set(GIVEN) == set(VIEWS)
+
+
+def test_the_history_has_of_everything(database: sqlite3.Connection) -> None:
+    for table in one_history.TABLES:
+        assert database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] > 1, table
+    lanes = {lane for (lane,) in database.execute("SELECT DISTINCT lane FROM jobs")}
+    assert lanes >= {*LANES} - {"now lock disk x", "argv lock db"}
+    with psycopg.connect(CLUSTER.url) as there:
+        for table in one_history.TABLES:
+            ((count,),) = there.execute(f"SELECT count(*) FROM {SCHEMA}.{table}").fetchall()
+            assert (count,) == database.execute(f"SELECT count(*) FROM {table}").fetchone()
+
+
+@pytest.mark.parametrize("name", GIVEN)
+async def test_rows_are_equal(name: str, readers: tuple[SQLiteReader, PostgreSQLReader]) -> None:
+    axes = GIVEN[name]
+    if name == "health_of_schedule":
+        page = await readers[0].view("names", {"low": "cron/", "high": f"cron/{HIGHEST}"}, 1_000)
+        axes = [each("name", *(row[0] for row in page.rows))]
+    some = False
+    for limit in (1_000, 2):
+        for given in combined(axes):
+            pages = [await reader.view(name, given, limit, scans=limit > 2) for reader in readers]
+            if name in UNORDERED:
+                if limit == 2:
+                    continue
+                pages = [page._replace(rows=sorted(page.rows)) for page in pages]
+            if name == "lanes_held":  # whoever asks looks at locks alone
+                pages = [
+                    page._replace(rows=[row for row in page.rows if "lock " in row[0]]) for page in pages
+                ]
+            if name == "count_rests":
+                pages = [page._replace(rows=[(key, jsontext.parse(counts)) for key, counts in page.rows])
+                         for page in pages]  # fmt: skip
+            assert pages[0] == pages[1], given
+            some = some or bool(pages[0].rows)
+    assert some, "nothing was compared"
+
+
+async def test_pages_of_jobs_are_equal(readers: tuple[SQLiteReader, PostgreSQLReader]) -> None:
+    for after, state, name, limit in product((0, 100), (None, "FAILED"), (None, "mail*", "é"), (5, 1_000)):
+        one, other = [await reader.jobs(after, state, name, limit) for reader in readers]
+        assert one == other
+
+
+@pytest.mark.parametrize("form", ["rows", "json", "text"])
+async def test_answers_of_query_are_equal(form: str, readers: tuple[SQLiteReader, PostgreSQLReader]) -> None:
+    for sql in (
+        f"SELECT {statements.COLUMNS} FROM jobs ORDER BY jobID",
+        f"SELECT {statements.RUN} FROM runs ORDER BY runID",
+        f"SELECT {statements.EVENT} FROM events ORDER BY seq",
+        "SELECT * FROM stats ORDER BY minute",
+        "SELECT * FROM ticks ORDER BY jobID, tick",
+        "SELECT state, count(*) AS n, sum(priority) AS total, max(nextRun) AS latest FROM jobs GROUP BY state"
+        " ORDER BY state",
+        "SELECT name = 'mail' AS yes, NULL AS missing, 1.5 AS part FROM jobs ORDER BY jobID LIMIT 2",
+        "SELECT jobID FROM jobs WHERE jobID < 0",
+    ):
+        one, other = [await reader.query(f"{sql};", form) for reader in readers]
+        assert one == other, sql

@@ -1,0 +1,138 @@
+"""What keeps a server from starting is told in a sentence, with a status, and leaves nothing half done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from bedrockjobs.base.settings import Durability
+from bedrockjobs.store.faults import StoreError, StoreFull
+from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+from bedrockjobs.store.postgresql.schema import refuse_foreign
+from bedrockjobs.store.postgresql.session import fault_of
+from bedrockjobs.store.postgresql.start_faults import StartFault, start_fault
+from bedrockjobs.store.postgresql.terms import Terms
+from bedrockjobs.store.schema import SchemaError
+from tests.postgresql.cluster import CLUSTER, Node, free_port, url_of
+
+DURABLE: tuple[Durability, ...] = ("full", "replicated")
+NEW = "started"
+"""A schema that no other test has."""
+
+
+def fault(url: str, terms: Terms | None = None) -> StartFault:
+    """Start on a URL, which fails."""
+    with pytest.raises((StoreError, SchemaError)) as told:
+        PostgreSQLEngine(url, name=NEW, terms=terms).close()
+    return start_fault(told.value)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """See that no schema was made."""
+    CLUSTER.do(f"DROP SCHEMA IF EXISTS {NEW} CASCADE")
+    yield
+    assert CLUSTER.do(f"SELECT to_regnamespace('{NEW}')") == [(None,)]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_what_somebody_has_to_change() -> None:
+    url = CLUSTER.url
+    assert fault(f"{url}?bad=1").status == 78
+    assert "cannot be read" in fault(f"{url}?bad=1").sentence
+    assert fault(url.replace("/postgres", "/missing")).status == 78
+    assert "CREATE DATABASE" in fault(url.replace("/postgres", "/missing")).sentence
+    assert "Make the role" in fault(url.replace("tester@", "nobody@")).sentence
+    CLUSTER.do("DROP ROLE IF EXISTS plain")
+    CLUSTER.do("CREATE ROLE plain LOGIN")
+    poor = fault(url.replace("tester@", "plain@"))
+    assert poor.status == 78
+    assert "GRANT CREATE ON DATABASE" in poor.sentence
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_what_may_be_there_in_a_moment() -> None:
+    gone = fault(url_of(free_port()))
+    assert gone.status == 69
+    assert "Look at host and port" in gone.sentence
+    CLUSTER.do("ALTER ROLE plain CONNECTION LIMIT 0")
+    full = fault(CLUSTER.url.replace("tester@", "plain@"))
+    assert full.status == 69
+    assert "connection limit" in full.sentence
+    CLUSTER.do("ALTER ROLE plain CONNECTION LIMIT -1")
+    CLUSTER.do("ALTER ROLE plain SET default_transaction_read_only = on")
+    read_only = fault(CLUSTER.url.replace("tester@", "plain@"))
+    assert read_only.status == 69
+    assert "name the primary" in read_only.sentence
+    CLUSTER.do("ALTER ROLE plain RESET default_transaction_read_only")
+
+
+def test_a_role_without_more_rights_than_it_needs_will_do() -> None:
+    CLUSTER.do(f"DROP SCHEMA IF EXISTS {NEW} CASCADE")
+    CLUSTER.do(f"CREATE SCHEMA {NEW} AUTHORIZATION plain")
+    url = CLUSTER.url.replace("tester@", "plain@")
+    PostgreSQLEngine(url, name=NEW).close()
+    blind = fault(url, Terms("replicated"))
+    assert blind.status == 78
+    assert "GRANT pg_monitor" in blind.sentence
+    alone = fault(CLUSTER.url, Terms("replicated"))
+    assert alone.status == 69
+    assert "no synchronous standby" in alone.sentence
+    CLUSTER.do(f"UPDATE {NEW}.meta SET value = '5' WHERE key = 'schemaVersion'")
+    newer = fault(url)
+    assert newer.status == 78
+    assert "schema version 5" in newer.sentence
+    CLUSTER.do(f"UPDATE {NEW}.meta SET value = '4' WHERE key = 'schemaVersion'")
+    CLUSTER.do(
+        f"CREATE TABLE {NEW}.pg_dist_partition AS SELECT '{NEW}.jobs'::regclass AS logicalrelid,"
+        " 'h' AS partmethod, 's' AS repmodel, 1 AS colocationid"
+    )
+    CLUSTER.do(f"GRANT SELECT ON {NEW}.pg_dist_partition TO plain")
+    spread = fault(url)
+    assert spread.status == 78
+    assert "Citus has distributed" in spread.sentence
+    CLUSTER.do(f"DROP SCHEMA {NEW} CASCADE")
+
+
+@pytest.mark.parametrize("version", ["CockroachDB CCL v24.1.0", "PostgreSQL 11.2-YB-2.21.0.0-b0 on x86_64"])
+def test_what_only_speaks_like_postgresql_is_refused(version: str) -> None:
+    with pytest.raises(SchemaError, match="needs PostgreSQL itself"):
+        refuse_foreign(version)
+    refuse_foreign("PostgreSQL 15.14 on x86_64-pc-linux-gnu")
+
+
+def test_what_cannot_be_brought_about_here() -> None:
+    said = fault_of(psycopg.errors.DiskFull("could not extend file"))
+    assert isinstance(said, StoreFull)
+    assert start_fault(said).status == 69
+    assert "Make room" in start_fault(said).sentence
+    slow = fault_of(psycopg.errors.QueryCanceled("canceling statement"))
+    assert slow is not None
+    assert "took too long" in start_fault(slow).sentence
+
+
+def test_a_database_that_does_not_sync_promises_nothing_but_relaxed() -> None:
+    node = Node(settings={"fsync": "off"})
+    node.start()
+    try:
+        for durability in DURABLE:
+            refused = fault(node.url, Terms(durability))
+            assert refused.status == 78
+            assert "fsync is off" in refused.sentence
+        relaxed = PostgreSQLEngine(node.url, name=NEW, terms=Terms("relaxed"))
+        assert relaxed.session.run([("SHOW synchronous_commit", ())]) == [[("off",)]]
+        relaxed.close()
+    finally:
+        node.stop()
+
+
+def test_commits_wait_for_the_disk_whatever_the_role_is_used_to() -> None:
+    for weak, strong in (("local", "on"), ("remote_apply", "remote_apply")):
+        CLUSTER.do(f"ALTER ROLE tester SET synchronous_commit = {weak}")
+        full = PostgreSQLEngine(CLUSTER.url, name=NEW)
+        assert full.session.run([("SHOW synchronous_commit", ())]) == [[(strong,)]]
+        full.close()
+    CLUSTER.do("ALTER ROLE tester RESET synchronous_commit")
+    CLUSTER.do(f"DROP SCHEMA {NEW} CASCADE")
