@@ -200,7 +200,9 @@ EMPTY = "; ".join(
     [f"SET search_path = {SCHEMA}", *(f"DELETE FROM {table}" for table in TABLES),
      "DELETE FROM meta WHERE key IN ('seen', 'away')",
      "UPDATE meta SET value = '[]' WHERE key = 'crashPatterns'",
-     "UPDATE control SET epoch = epoch + 1", "SELECT setval('jobIDs', 1, false), setval('runIDs', 1, false)"]
+     "DELETE FROM sessions",
+     "UPDATE control SET epoch = epoch + 1, outageSince = '', outageUntil = ''",
+     "SELECT setval('jobIDs', 1, false), setval('runIDs', 1, false)"]
 )  # fmt: skip
 """What makes the tables as they are when they are new."""
 
