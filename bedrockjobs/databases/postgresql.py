@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock, SystemClock
 from bedrockjobs.base.settings import Settings
@@ -60,7 +60,13 @@ class PostgreSQLDatabase:
             settings.database_direct or settings.database, settings.database_schema, self._name,
             self._engine.id, self.clock,
         )  # fmt: skip
-        self._neighbourhood = Neighbourhood(neighbours, self.workers, notifier, dispatcher.heard)
+        engine = self._engine
+
+        def heard(due: Mapping[str, str] | None) -> None:
+            engine.heard(due)
+            dispatcher.heard(due)
+
+        self._neighbourhood = Neighbourhood(neighbours, self.workers, notifier, heard)
         try:
             await self._neighbourhood.open(self._name, version)
         except NameTaken as error:

@@ -10,7 +10,7 @@ import logging
 import random
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from bedrockjobs.base.clock import Clock, SystemClock
@@ -62,6 +62,8 @@ class PostgreSQLEngine:
         """When the connection was found lost; empty while there is one."""
         self.session = Session(url, name, terms)
         """The connection that writes."""
+        self.unit = PostgreSQLUnit(self.session, self._keys, self.id)
+        """What is open, or was open last."""
         try:
             schema.prepare(self.session, name, self._keys)
             self._arrival.look(self.session, "", self._now())
@@ -69,8 +71,6 @@ class PostgreSQLEngine:
         except BaseException:
             self.session.close()
             raise
-        self.unit = PostgreSQLUnit(self.session, self._keys, self.id)
-        """What is open, or was open last."""
 
     def _now(self) -> str:
         return stamp_ms(self._clock.now())
@@ -82,6 +82,7 @@ class PostgreSQLEngine:
         if not self.session.alive:
             self._lost_at = self._lost_at or self._now()
             try:
+                self.unit.remembered.forget()  # a standby that was promoted may not have the last units
                 self.session.connect_again()
                 self._arrival.look(self.session, self._lost_at, self._now())
             except BaseException:
@@ -190,6 +191,10 @@ class PostgreSQLEngine:
 
     def look_for_room(self) -> None:
         """Do nothing: room is the database's own affair."""
+
+    def heard(self, due: Mapping[str, str] | None) -> None:
+        """Note what other servers left queued: names, each with a nextRun; None: it may be anything."""
+        self.unit.remembered.heard(due)
 
     def changed_outside(self) -> bool:
         """Tell that nothing has to be read anew: each unit reads all it needs."""
