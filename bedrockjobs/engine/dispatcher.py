@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -20,12 +19,13 @@ from bedrockjobs.base.config import SLEEP_S_MAX
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.turns import Slices
-from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
+from bedrockjobs.base.wire import moment_of, stamp_ms
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.absence import Absence, Step
 from bedrockjobs.engine.alarm import Alarm
 from bedrockjobs.engine.batch import Batch, Work
 from bedrockjobs.engine.commits import Commits
+from bedrockjobs.engine.ending import Ending
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Taken
@@ -37,7 +37,7 @@ from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submi
 from bedrockjobs.engine.waiting import WAKE_LATE_S, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine
-from bedrockjobs.store.faults import RowDamaged, StoreAway, StoreBroken, StoreBusy, StoreError, StoreFull
+from bedrockjobs.store.faults import RowDamaged, StoreAway, StoreBroken, StoreBusy, StoreFull
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Dispatcher:
         """Submissions of a transaction that was undone, each to be done with care in its own."""
         self._open = self._scheduled = self._draining = self._broken = False
         self._look_outside = False  # whether it is time to ask if somebody else changed the database
-        self._idle: asyncio.Future[None] | None = None
+        self._ending = Ending(engine, clock)
         self._busy_since: float | None = None
         self._alarm = Alarm(self._loop, self._wake)
         self._commits = Commits(self._loop, clock, waits_for_disk=engine.waits_for_disk)
@@ -92,6 +92,7 @@ class Dispatcher:
         """Commands that were submitted and not yet answered, without those that wait for a job."""
         self.commands = 0
         """Commands done since the start."""
+        self.cut_off = False  # whether it has stopped though some commands have no answer, and never will
         self.commits = 0
         """Transactions with commands committed since the start."""
 
@@ -154,26 +155,24 @@ class Dispatcher:
     async def settle(self) -> None:
         """Do what the clock brings, and wait until all that was asked so far is done."""
         self._wake()
-        await self._until_idle()
+        await self._ending.until_idle(self._busy_with)
 
     async def drain(self) -> None:
         """Refuse new commands, finish what is queued, answer the waiters, and end the thread."""
         self._draining, self._batch.may_wait = True, False
         self._absence.give_up()
-        await self._until_idle()
+        if not await self._ending.last_units(self._busy_with):
+            self.cut_off = self._broken = True
         self._answer(self._waiting.everyone())
-        await self._until_idle()  # what these answers could not deliver goes back
+        await self._ending.until_idle(self._busy_with)  # what these answers could not deliver goes back
         self._alarm.cancel()
         await self._commits.end()
         if not (self._broken or self._absence.lasts):
-            with suppress(StoreError):  # without it, ticks since the last write count as passed unserved
-                self._engine.begin().sign_off(stamp(self._clock.now()))
-                self._engine.commit()
+            await self._ending.sign_off(lambda work: self._follow(self._slices.begin(work)))
 
-    async def _until_idle(self) -> None:
-        while not self._broken and (self._open or self._gathered or self._again):
-            self._idle = self._loop.create_future()
-            await self._idle
+    def _busy_with(self) -> object:
+        """Return what there is to do, if there is anything that will be done."""
+        return not (self._broken or self._absence.stays) and (self._open or self._gathered or self._again)
 
     # --- one transaction after another -------------------------------------------------------------------
 
@@ -191,7 +190,7 @@ class Dispatcher:
     def _next(self) -> None:
         """Begin a transaction with all that is there, unless one is open."""
         self._scheduled = False
-        if self._open or self._absence.lasts:
+        if self._open or self._absence.lasts or self._broken:
             return
         careful = bool(self._again)
         if careful:
@@ -324,6 +323,7 @@ class Dispatcher:
             self._gathered.extendleft(reversed([one for some in (submissions, *self._again) for one in some]))
             self._again.clear()
             self._absence.begin(fault)
+            self._ending.idle()
             return
         if len(submissions) > 1:
             self._again.extendleft([submission] for submission in reversed(submissions))
@@ -346,14 +346,14 @@ class Dispatcher:
     def _give_up(self, error: Exception) -> None:
         """Do nothing any more: the transaction stays open, and what waits stays unanswered."""
         self._draining = self._broken = True
+        self._ending.idle()
         self._on_failure(error)
 
     # --- time --------------------------------------------------------------------------------------------
 
     def _rest(self, due_s: float) -> None:
         """Nothing is to be done for some seconds: answer whose wait is over, and sleep until then."""
-        if self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        self._ending.idle()
         self._answer_overdue()
         deadline = self._waiting.next_deadline()
         if deadline is not None:

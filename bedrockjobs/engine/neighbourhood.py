@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from bedrockjobs.base.config import LEAVE_S_MAX
 from bedrockjobs.engine.events import LeftReady, Noted, OutputChanged, RunEnded, RunForgotten, RunStopped
 from bedrockjobs.engine.notifier import EVENTS, Notifier, output_topic
 from bedrockjobs.engine.shared_workers import SharedWorkers
@@ -80,13 +81,18 @@ class Neighbourhood:
             return
         self._left = True
         self._soon.set()
+        telling = asyncio.ensure_future(self._tell_the_last())
+        if not (await asyncio.wait({telling}, timeout=LEAVE_S_MAX))[0]:
+            log.warning("the other servers could not be told that this one stops")
+        await self._neighbours.close()
+        if self._exchanged is not None and not self._exchanged.done():
+            self._exchanged.set_result(None)
+
+    async def _tell_the_last(self) -> None:
         for task in (self._pulse, self._hinting):
             if task is not None:
                 await task
         await self._tried()
-        await self._neighbours.close()
-        if self._exchanged is not None and not self._exchanged.done():
-            self._exchanged.set_result(None)
 
     # --- exchanges ---------------------------------------------------------------------------------------
 
