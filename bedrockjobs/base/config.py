@@ -129,13 +129,6 @@ LOOP_STALL_S = 0.1
 READS_DRAINED_S = 2.0
 """Seconds that a stopping server gives reads that were begun: more than they take where query_s is 1."""
 
-UNIT_DRAINED_S = 2.5
-"""Seconds that a stopping server gives its last unit on PostgreSQL: it may wait two for a lock. A database
-that does not answer by then may never do; who waits for that unit is cut off, as its outcome is not known."""
-
-LEAVE_S_MAX = 1.5
-"""Seconds in which a stopping server tells the others what is left to tell; it takes milliseconds."""
-
 STOP_MORE_S = 4.0
 """Seconds beyond drain_s after which a stopping server ends as it is: 9 s after SIGTERM by default."""
 
@@ -363,9 +356,6 @@ PG_LOOK_S = 0.05
 
 PG_LOOK_S_MAX = 2.0
 """The longest time between two tries: a try costs milliseconds of a processor, and may go on for days."""
-
-PG_LOOK_SHARE = 0.05
-"""In between, the part of the time that a database has been away after which it is looked for again."""
 
 OUTCOME_S_MAX = 600
 """Time in which a server finds out what became of a commit whose answer was lost: a failover by hand takes

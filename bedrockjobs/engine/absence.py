@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import PG_LOOK_S, PG_LOOK_S_MAX, PG_LOOK_SHARE
+from bedrockjobs.base.config import PG_LOOK_S, PG_LOOK_S_MAX
 from bedrockjobs.base.turns import Slices
 from bedrockjobs.engine.health import Health
 from bedrockjobs.engine.submission import Submission
@@ -26,6 +26,9 @@ Step = Callable[[], object]
 
 TICK_S = 0.1
 """Time between two looks who has waited long enough: a hundredth of ``command_s`` by default."""
+
+LOOK_SHARE = 0.05
+"""The part of the time that a database has been away after which it is looked for again."""
 
 
 class Absence:
@@ -98,7 +101,7 @@ class Absence:
 
     def _look_soon(self) -> None:
         away_s = self._clock.monotonic() - self._since
-        pause_s = min(max(PG_LOOK_S, away_s * PG_LOOK_SHARE), PG_LOOK_S_MAX)
+        pause_s = min(max(PG_LOOK_S, away_s * LOOK_SHARE), PG_LOOK_S_MAX)
         self._loop.call_later(pause_s * random.uniform(0.5, 1.5), self._look)  # noqa: S311
 
     def _look(self) -> None:

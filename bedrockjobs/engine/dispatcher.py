@@ -33,7 +33,7 @@ from bedrockjobs.engine.handlers.registry import plan_of
 from bedrockjobs.engine.health import BUSY_LOOK_S, Health
 from bedrockjobs.engine.maintenance import Minutes
 from bedrockjobs.engine.shared_maintenance import maintenance_of
-from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission, refusal_of
+from bedrockjobs.engine.submission import CancelWait, Later, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.waiting import WAKE_LATE_S, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine
@@ -75,6 +75,7 @@ class Dispatcher:
         self._gathered: deque[Submission] = deque()
         self._again: deque[list[Submission]] = deque()
         """Submissions of a transaction that was undone, each to be done with care in its own."""
+        self._later = Later(self._send)
         self._open = self._scheduled = self._draining = self._broken = False
         self._look_outside = False  # whether it is time to ask if somebody else changed the database
         self._ending = Ending(engine, clock)
@@ -90,9 +91,8 @@ class Dispatcher:
         )  # fmt: skip
         self.pending = 0
         """Commands that were submitted and not yet answered, without those that wait for a job."""
-        self.commands = 0
-        """Commands done since the start."""
-        self.cut_off = False  # whether it has stopped though some commands have no answer, and never will
+        self.commands = 0  # done since the start
+        self.cut_off = False  # whether it has stopped, and some commands never get an answer
         self.commits = 0
         """Transactions with commands committed since the start."""
 
@@ -172,7 +172,8 @@ class Dispatcher:
 
     def _busy_with(self) -> object:
         """Return what there is to do, if there is anything that will be done."""
-        return not (self._broken or self._absence.stays) and (self._open or self._gathered or self._again)
+        left = self._open or self._gathered or self._again or self._later
+        return left and not (self._broken or self._absence.stays)
 
     # --- one transaction after another -------------------------------------------------------------------
 
@@ -227,8 +228,8 @@ class Dispatcher:
                 return partial(self._busy, submissions, error, careful=careful)
             self._busy_since = None
             work = self._batch.run(unit, submissions, careful=careful)
-            if work.left:
-                self._gathered.extendleft(reversed(work.left))
+            self._gathered.extendleft(reversed(work.left))
+            self._later.add(work.again)
             if unit.changed:
                 ended = partial(self._ended, submissions, work)
                 if self._engine.shared:  # who waits for its answer gives others their turn

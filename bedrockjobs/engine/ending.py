@@ -12,13 +12,16 @@ from contextlib import suppress
 from functools import partial
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import UNIT_DRAINED_S
 from bedrockjobs.base.wire import stamp
 from bedrockjobs.engine.absence import Step
 from bedrockjobs.store.base import Engine
 from bedrockjobs.store.faults import StoreError
 
 log = logging.getLogger(__name__)
+
+UNIT_DRAINED_S = 2.5
+"""Seconds that a stopping server gives its last unit on PostgreSQL: it may wait two for a lock. A database
+that does not answer by then may never do; who waits for that unit is cut off, as its outcome is not known."""
 
 
 class Ending:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from bedrockjobs.base.config import LEAVE_S_MAX
 from bedrockjobs.engine.events import LeftReady, Noted, OutputChanged, RunEnded, RunForgotten, RunStopped
 from bedrockjobs.engine.notifier import EVENTS, Notifier, output_topic
 from bedrockjobs.engine.shared_workers import SharedWorkers
@@ -27,6 +26,9 @@ EXCHANGE_EVERY_S = 1.0
 
 HINTS_GATHERED_S = 0.002
 """Time in which hints to other servers are gathered: one each for many commits costs more than it brings."""
+
+LEAVE_S_MAX = 1.5
+"""Seconds in which a stopping server tells the others what is left to tell; it takes milliseconds."""
 
 HINT_CHARS_MAX = 7_900
 """Length of a hint, which is ASCII: PostgreSQL passes on less than 8,000 bytes. What is longer becomes an

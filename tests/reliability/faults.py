@@ -15,6 +15,7 @@ from bedrockjobs.store.base import Plan
 from bedrockjobs.store.ready_queue import ReadyQueue
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.sqlite_unit import SQLiteUnit
+from tests.reliability import forgetful
 
 DROPPED = 0.02
 """Share of commits that ``dropped_commit`` throws away."""
@@ -142,6 +143,15 @@ def never_looks_again(seed: int) -> None:
     submission.LOOKS_AGAIN_MAX = 0
 
 
+def deaf(seed: int) -> None:
+    """Let those who wait hear nothing of other servers, and look for nothing themselves."""
+    from bedrockjobs.engine import batch
+    from bedrockjobs.engine.dispatcher import Dispatcher
+
+    batch.POLLED_AT_ONCE = 0
+    Dispatcher.heard = lambda self, due: None  # type: ignore[method-assign]
+
+
 def endless_patience(seed: int) -> None:
     """Wait for the database for a minute before it ends."""
     from bedrockjobs.engine import ending, neighbourhood
@@ -155,9 +165,12 @@ FAULTS: dict[str, Callable[[int], None]] = {
     "blind take": blind_take,
     "reused ids": reused_ids,
     "forgotten parent": forgotten_parent,
+    "tick lost": lambda seed: forgetful.tick_lost(),
+    "tick twice": lambda seed: forgetful.tick_twice(),
     "shared dropped commit": shared_dropped_commit,
     "unlocked takes": unlocked_takes,
     "unordered events": unordered_events,
     "never looks again": never_looks_again,
+    "deaf": deaf,
     "endless patience": endless_patience,
 }

@@ -107,8 +107,8 @@ def _fork(order: dict[str, Any]) -> int:
 
 
 def _serve(order: dict[str, Any]) -> int:
-    if order.get("fault"):
-        FAULTS[order["fault"]](order.get("seed", 0))
+    for fault in filter(None, order.get("fault", "").split(", ")):
+        FAULTS[fault](order.get("seed", 0))
     return run(Settings(port=0, **order["settings"]))
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import psycopg
+
 from tests.postgresql.cluster import Node
 from tests.reliability.servers import Launcher
 from tests.reliability.wire import Wire
@@ -109,5 +111,8 @@ class Shared:
         return await Wire.connect(self.port(self._dice.randrange(len(self))))
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Return what the database has; the tables are those of ``SCHEMA``."""
-        return self.node.do(sql.format(schema=SCHEMA))
+        """Return what the servers' database has."""
+        options = f"-c search_path={SCHEMA}"
+        with psycopg.connect(self.node.url, autocommit=True, options=options) as connection:
+            cursor = connection.execute(sql)
+            return cursor.fetchall() if cursor.description is not None else []

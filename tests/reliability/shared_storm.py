@@ -13,7 +13,7 @@ from tests.history import Ledger, Report, judge
 from tests.history_rules import PENDING, RUNS
 from tests.reliability.load import Load
 from tests.reliability.recorded import Recorded, look
-from tests.reliability.shared import SCHEMA, Shared
+from tests.reliability.shared import Shared
 from tests.reliability.storm import LEAVING, ROUND_S, ROUNDS_MAX, SETTLE_S, STILLBORN
 
 SERVERS = 5
@@ -33,6 +33,8 @@ for a lock, two seconds each (``lock_timeout``)."""
 
 HELD = """SELECT count(*) FROM pg_stat_activity
 WHERE application_name = 'bedrockjobs' AND state LIKE 'idle in transaction%'"""
+
+AT_WORK = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'bedrockjobs' AND state <> 'idle'"
 
 
 @dataclass
@@ -73,8 +75,8 @@ class SharedStorm:
                     kills += len(victims)
                 stormed = time.monotonic()
                 left = await _empty(load, shared)
-                statuses = [await shared.terminate(place) for place in range(self.servers)]
-                rows = shared.rows("SELECT jobID, state FROM {schema}.jobs ORDER BY jobID")
+                statuses = await asyncio.gather(*map(shared.terminate, range(self.servers)))
+                rows = shared.rows("SELECT jobID, state FROM jobs ORDER BY jobID")
                 held = shared.rows(HELD)[0][0]
         drained = time.monotonic()
         report = judge(ledger, LATE_S)
@@ -89,7 +91,7 @@ class SharedStorm:
             if job["state"] in PENDING:
                 report.fault("orphaned" if job["state"] == "PAUSED" else "left over", str(job))
         if rows != [(job["jobID"], job["state"]) for job in left]:
-            report.fault("rows differ", f"the wire showed {len(left)} jobs, {SCHEMA}.jobs has {len(rows)}")
+            report.fault("rows differ", f"the wire showed {len(left)} jobs, the table has {len(rows)}")
         return report
 
 
@@ -98,7 +100,10 @@ async def _empty(load: Load, shared: Shared) -> list[dict[str, Any]]:
     await load.stop()
     load.ending = True
     load.leaving = 0.0
-    await asyncio.sleep(max(SETTLE_S, LATE_S))
+    await asyncio.sleep(SETTLE_S)
+    until = time.monotonic() + LATE_S
+    while shared.rows(AT_WORK) != [(0,)] and time.monotonic() < until:
+        await asyncio.sleep(SETTLE_S / 10)
     looker = Recorded(await shared.connect(), load.ledger)
     for _ in range(ROUNDS_MAX):
         jobs = await look(looker)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from bedrockjobs.base.config import LEAVE_S_MAX, UNIT_DRAINED_S
+from bedrockjobs.engine.ending import UNIT_DRAINED_S
+from bedrockjobs.engine.neighbourhood import LEAVE_S_MAX
 from tests.postgresql.cluster import Node, url_of
 from tests.postgresql.proxy import Direction, Proxy
 from tests.reliability.servers import Launcher

@@ -62,7 +62,7 @@ class PostgreSQLEngine:
         """When the connection was found lost; empty while there is one."""
         self.session = Session(url, name, terms)
         """The connection that writes."""
-        self.unit = PostgreSQLUnit(self.session, self._keys, self.id)
+        self.unit = PostgreSQLUnit(self.session, self._keys, self.id, self._clock)
         """What is open, or was open last."""
         try:
             schema.prepare(self.session, name, self._keys)
