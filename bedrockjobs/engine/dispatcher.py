@@ -93,8 +93,7 @@ class Dispatcher:
         """Commands that were submitted and not yet answered, without those that wait for a job."""
         self.commands = 0  # done since the start
         self.cut_off = False  # whether it has stopped, and some commands never get an answer
-        self.commits = 0
-        """Transactions with commands committed since the start."""
+        self.commits = 0  # of transactions with commands, since the start
 
     def start(self) -> None:
         """Start to work."""

@@ -8,7 +8,7 @@ unit of one command waits for them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
 from bedrockjobs.job.rows import DamagedJob, Job, job_from
-from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.all_hosts import AllHostsSchedules
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.faults import RowDamaged
@@ -27,6 +26,7 @@ from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.job_locks import JobLocks
 from bedrockjobs.store.postgresql.numbers import Numbers
 from bedrockjobs.store.postgresql.opening import Opening
+from bedrockjobs.store.postgresql.passed_over import PassedOver
 from bedrockjobs.store.postgresql.pipeline import Statement
 from bedrockjobs.store.postgresql.records import PostgreSQLRecords
 from bedrockjobs.store.postgresql.remembered import Remembered
@@ -37,9 +37,6 @@ from bedrockjobs.store.postgresql.timekeeping import Timekeeping
 
 PLAIN_KEPT_MAX = 100_000
 """Jobs that one server remembers as plain: more than it has handed out at a time, in some 10 MB."""
-
-CLOCKS_APART = timedelta(milliseconds=20)
-"""How far the clocks of two servers may be apart, each of which follows the database's."""
 
 
 class Mark(NamedTuple):
@@ -58,9 +55,6 @@ class PostgreSQLUnit:
 
     def __init__(self, session: Session, keys: AdvisoryKeys, session_id: str, clock: Clock) -> None:
         """Work over ``session`` of the server that has ``session_id``, whose date ``clock`` has."""
-        self._clock = clock
-        self._present = ""
-        """A stamp behind those of all jobs that others had created when it was looked what they have."""
         self.moment = datetime.min.replace(tzinfo=UTC)
         self.read_anew = False
         """Whether another server changed pauses, drains or the crash list before this unit."""
@@ -85,6 +79,8 @@ class PostgreSQLUnit:
         self._may_wait = True
         """Whether rows may be waited for beyond the plans: only where no other command would wait too."""
         self.first_due, self.soonest = self._takes.first_due, self._takes.soonest
+        self._passed_over = PassedOver(self._takes, clock)
+        self.passed_over = self._passed_over.tell
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
         self.lock_held = self._locks.held
         self.crash_patterns = self.records.crash_patterns
@@ -180,9 +176,9 @@ class PostgreSQLUnit:
 
     def forget(self) -> None:
         """Know nothing of rows: the unit is over, or was undone."""
-        for part in (self._transaction, self._rows, self._takes, self._locks):
+        for part in (self._transaction, self._rows, self._takes, self._locks, self._passed_over):
             part.forget()
-        self._firsts, self._present = {}, ""
+        self._firsts = {}
         self._newly_ready, self._told_ready = [], []
         self._wake_all = self._told_wake_all = False
 
@@ -191,15 +187,6 @@ class PostgreSQLUnit:
         for part in (self, self.records, self._job_ids, self._run_ids):
             part.forget()
         self.remembered.undone()
-
-    def passed_over(self, request: TakeRequest, now: str) -> bool:
-        """Tell whether a job is due that another unit has, or that became due since this one began.
-
-        What was due at its moment may be taken by others; what they left instead is stamped later than that.
-        """
-        if not self._present:
-            self._present = max(now, stamp_ms(self._clock.now() + CLOCKS_APART))
-        return self._takes.passed_over(request, self._present)
 
     # --- rows --------------------------------------------------------------------------------------------
 
