@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,8 @@ _PART = re.compile(
     r"|^(?P<runs><!-- keeps running -->\n)?```(?P<kind>sh|console)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+
+END_S = 5
 
 
 class Rehearsal:
@@ -82,8 +84,8 @@ class Rehearsal:
             self._environment[name.removeprefix("export ")] = self._placed(value)
             return False
         done = subprocess.run(
-            ["bash", "-c", self._placed(command)], cwd=self._folder, env=self._environment, check=False,
-            stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S,
+            ["timeout", str(DEADLINE_S), "bash", "-c", self._placed(command)], cwd=self._folder,
+            env=self._environment, check=False, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert alike(done.stdout) == alike(printed), f"{command}\n{done.stdout}\n{self.logs()}"
         return True
@@ -93,14 +95,14 @@ class Rehearsal:
         return "\n".join(path.read_text() for path in sorted(self._folder.glob("log*")))
 
     def close(self) -> None:
-        """End all, in good order."""
+        """Tell all to end; who does not do so soon is killed, as a worker whose servers are away."""
         for process in reversed(self._processes):
             process.send_signal(signal.SIGTERM)
         for process in self._processes:
-            try:
-                process.wait(DEADLINE_S)
-            finally:
-                process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+            process.kill()
+            process.wait()
 
 
 @contextmanager
