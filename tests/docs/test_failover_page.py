@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +17,6 @@ import pytest
 
 from tests.cli.live_server import DEADLINE_S, clean_environment
 from tests.docs.sessions import alike, steps
-from tests.postgresql.cluster import free_port
 from tests.postgresql.pair import Pair, pair
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/fail-over-postgresql.md"
@@ -26,6 +27,18 @@ _PART = re.compile(
 )
 
 END_S = 5
+
+PORTS = range(20_000, 30_000)
+"""Where servers listen: below what connections are given, which come and go until a server has its port."""
+
+
+def quiet_port() -> int:
+    """Return a port of these on which nobody listens."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("every port is taken")
 
 
 class Rehearsal:
@@ -40,8 +53,8 @@ class Rehearsal:
         self._places = {
             "jobs@pg1,pg2/jobs": f"tester@127.0.0.1:{hosts}/postgres",
             "-h pg2": f"-h 127.0.0.1 -p {both.standby.port} -U tester",
-            "127.0.0.1:8881": f"127.0.0.1:{(one := free_port())}",
-            "127.0.0.1:8882": f"127.0.0.1:{(two := free_port())}",
+            "127.0.0.1:8881": f"127.0.0.1:{(one := quiet_port())}",
+            "127.0.0.1:8882": f"127.0.0.1:{(two := quiet_port())}",
             "--port 8881": f"--port {one}",
             "--port 8882": f"--port {two}",
         }
