@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -49,8 +48,7 @@ class PostgreSQLEngine:
         Raises StoreError where the database cannot be reached or is not as ``terms`` demand, SchemaError
         where it cannot be used.
         """
-        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name):
-            raise ValueError(f"schema: expected up to 63 small letters, digits and underscores, not {name!r}")
+        schema.check_name(name)
         self._clock = clock or SystemClock()
         self._seconds = SystemClock()
         self._keys = AdvisoryKeys(name)
