@@ -15,6 +15,9 @@ pytestmark = pytest.mark.reliability
 
 LIFECYCLES = 400
 EVENTS = 600
+CONTROL_TRIES = 10
+"""Whether commits overtake each other while somebody looks is left to chance: in most tries some do."""
+
 WAITS = 60
 WAIT_S_MAX = 5.0
 """By then whoever waits has found what nobody told of, on a busy machine too; the night asks for 1.1 s."""
@@ -43,8 +46,11 @@ async def test_servers_that_are_deaf_and_events_out_of_order_are_found(tmp_path:
         waits = Waits(shared)
         await waits.run(3, limit_ms=DEAF_MS)
         assert waits.all_s[0] > DEAF_MS / 2_000, waits
-        report = await followed(shared, EVENTS)
-        assert "gap" in report.faults, report
+        for _ in range(CONTROL_TRIES):
+            report = await followed(shared, EVENTS)
+            if "gap" in report.faults:
+                return
+    raise AssertionError(f"not found in {CONTROL_TRIES} tries, the last of which was {report}")
 
 
 async def test_a_server_that_stands_still_in_a_unit_lets_go_of_its_rows(tmp_path: Path) -> None:
