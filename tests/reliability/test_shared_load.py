@@ -45,7 +45,7 @@ async def test_servers_that_are_deaf_and_events_out_of_order_are_found(tmp_path:
         await shared.start(3, fault="deaf, unordered events")
         waits = Waits(shared)
         await waits.run(3, limit_ms=DEAF_MS)
-        assert waits.all_s[0] > DEAF_MS / 2_000, waits
+        assert waits.all_s[-1] > DEAF_MS / 2_000, waits
         for _ in range(CONTROL_TRIES):
             report = await followed(shared, EVENTS)
             if "gap" in report.faults:
