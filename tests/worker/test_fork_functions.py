@@ -16,11 +16,18 @@ from bedrock_worker.run.job_run import JobRun
 from tests.worker.conftest import ended, until
 
 MODULE = """
-import os, time
+import os, signal, sys, time
 from bedrock_worker import job
 
 with open("template", "w") as file:
     file.write(str(os.getpid()))
+
+def stand_still():
+    if os.path.exists("stop"):
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+if sys.modules["__main__"].__spec__.name == "bedrock_worker.run.template":  # and not the worker
+    os.register_at_fork(before=stand_still)
 
 def dead_brothers():
     found = []
@@ -59,6 +66,11 @@ async def do(server, what):
     await server.add(data=json.dumps({"do": what}))
 
 
+def stopped():
+    template = Path("template").read_text() if Path("template").exists() else ""
+    return template and Path(f"/proc/{template}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 @asynccontextmanager
 async def template_stopped(server, forking, monkeypatch, **options):
     """Yield a worker whose run waits for a template that stands still, its signals, and the template."""
@@ -70,14 +82,12 @@ async def template_stopped(server, forking, monkeypatch, **options):
         signals.append(number)
 
     monkeypatch.setattr(JobRun, "end", noted)
+    Path("stop").touch()
     async with forking(**options) as worker:
-        await do(server, "None")
-        await server.report(1)
+        await do(server, "time.sleep(60)")
+        await until(stopped)
         template = int(Path("template").read_text())
-        os.kill(template, signal.SIGSTOP)
         try:
-            await do(server, "time.sleep(60)")
-            await until(lambda: worker.agent._runs)
             yield worker, signals, template
         finally:
             with suppress(ProcessLookupError):
@@ -102,14 +112,15 @@ async def test_a_run_that_closed_its_way_to_the_guard_ends_as_it_ended(server, f
     assert [(report.verb, report.given["exitCode"]) for report in server.reports] == [("FinishJob", 0)] * 2
 
 
-async def test_what_is_signalled_before_the_fork_is_for_the_process(server, forking, monkeypatch):
+async def test_what_is_signalled_before_the_fork_is_for_the_process(server, forking, monkeypatch, caplog):
+    caplog.set_level("INFO", "bedrock_worker")
     async with template_stopped(server, forking, monkeypatch, grace_s=0.05) as (worker, signals, template):
         worker.agent.stop()
         await until(lambda: signals == [signal.SIGTERM])
         os.kill(template, signal.SIGCONT)
         assert await worker.ended() == 0
-    assert server.reports[1].verb == "RetryJob"
-    assert server.reports[1].given["returned"] is True
+    assert "how=SIGTERM" in caplog.text  # with its template it would have been killed
+    assert server.reports[0].given["returned"] is True
 
 
 async def test_a_kill_does_not_wait_for_the_fork(server, forking, monkeypatch):
@@ -119,4 +130,4 @@ async def test_a_kill_does_not_wait_for_the_fork(server, forking, monkeypatch):
         assert await worker.ended() == 0
         assert signals == [signal.SIGTERM, signal.SIGKILL]
         assert ended(template)
-    assert server.reports[1].verb == "RetryJob"
+    assert server.reports[0].verb == "RetryJob"
