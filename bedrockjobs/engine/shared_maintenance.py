@@ -62,7 +62,7 @@ class SharedMaintenance(Maintenance):
             self.seen, self.since = watch.seen, context.now_ms
             self._settled_at = self._clock.monotonic() + SETTLE_S
             self._pass_over_missed(context)
-        if not watch.seen or after_seconds(watch.seen, WATCHED_EVERY_S) <= context.now_ms:
+        if not watch.seen or not watch.seen <= context.now_ms < after_seconds(watch.seen, WATCHED_EVERY_S):
             unit.watched(context.now_ms)
 
     def _start(self, context: Context) -> None:

@@ -363,12 +363,12 @@ SELECT current_setting('synchronous_standby_names') <> ''
     AND EXISTS (SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state IN ('sync', 'quorum'));
 
 -- name: control
--- Where servers have last found this database, when the last unit of any of them was, and the last outage.
-SELECT system, timeline, (SELECT max(at) FROM sessions), outageSince, outageUntil FROM control;
+-- Where servers have last found this database.
+SELECT system, timeline FROM control;
 
 -- name: control_locked
 -- The same, for who is going to change it.
-SELECT system, timeline, (SELECT max(at) FROM sessions), outageSince, outageUntil FROM control FOR UPDATE;
+SELECT system, timeline FROM control FOR UPDATE;
 
 -- name: raise_numbers
 -- Leave out some numbers of jobs, runs and events.
@@ -384,18 +384,14 @@ UPDATE control SET epoch = epoch + $1::bigint;
 -- Note where the database is.
 UPDATE control SET system = $1, timeline = $2;
 
--- name: note_outage
--- Note a stretch of time in which no server could reach it.
-UPDATE control SET outageSince = $1, outageUntil = $2;
-
 -- name: watch
 -- Be the one server that does what time asks for, if none is; when one last did so, and when none was there.
 SELECT pg_try_advisory_xact_lock($1::bigint), (SELECT value FROM meta WHERE key = 'seen'),
     (SELECT value FROM meta WHERE key = 'away');
 
 -- name: renew_leases
--- Give each run in progress a new lease.
-UPDATE runs SET beat = $1 WHERE status = 'running';
+-- Give each run in progress a new lease, from $1 on; null: from now on, by the clock of the database.
+UPDATE runs SET beat = coalesce($1::text, {database_now}) WHERE status = 'running';
 
 -- name: leases_over
 -- Runs whose workers gave no sign of life for longer than they may. The start of a run is told in whole seconds.
