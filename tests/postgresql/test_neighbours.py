@@ -67,7 +67,9 @@ class Peer:
             listeners=listeners,
         )  # fmt: skip
         self.line = PostgreSQLNeighbours(CLUSTER.url, SCHEMA, name, self.engine.id, clock)
-        self.neighbourhood = Neighbourhood(self.line, self.workers, self.notifier, self.dispatcher.heard)
+        self.neighbourhood = Neighbourhood(
+            self.line, self.workers, self.notifier, self.dispatcher.heard, self.dispatcher.poke
+        )
         listeners.add(self.neighbourhood)
 
     async def start(self) -> None:

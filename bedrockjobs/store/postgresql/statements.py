@@ -66,8 +66,8 @@ MARKS = {
 ``database_now``: what the clock of the database shows, as a stamp with milliseconds. ``next_by_name``: the
 next jobs of some names. ``stop``: where a walk ended. ``in_order``: that ``jobsByPriority`` holds a job.
 ``plain_take``, ``plain_end``: that a job is taken, or ended, the quick way (``lifecycle.QUICK_TAKE``,
-``QUICK_FINISH``). ``named``: some jobs, and the first of some names. ``open``: that a queued job may be taken,
-as it is not to be left out, no pause covers it, and nobody holds its lock.
+``QUICK_FINISH``). ``named``: some jobs, and the first of some names. ``open``: that a queued job may be
+taken, as it is not to be left out, no pause covers it, and nobody holds its lock.
 """
 
 
