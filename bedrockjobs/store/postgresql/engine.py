@@ -58,7 +58,10 @@ class PostgreSQLEngine:
         self.id = secrets.token_hex(8)
         """What no other server of the database has."""
         self._units = 0
-        self._arrival = Arrival(terms or Terms())
+        terms = terms or Terms()
+        self._arrival = Arrival(terms)
+        self._always = (Plan(everything=True),) if terms.serial else ()
+        """What is planned in each unit: a serial one lets no other be open."""
         self._date = SharedDate(self._clock)
         self.session = Session(url, name, terms)
         """The connection that writes."""
@@ -101,7 +104,7 @@ class PostgreSQLEngine:
 
         Raises StoreAway where the database cannot be reached, StoreConflict where rows stay locked.
         """
-        every = list(plans)
+        every = [*plans, *self._always]
         if not self.session.alive:
             self.reach()
         for _ in range(MOVES_MAX):
