@@ -21,6 +21,9 @@ Isolation = Literal["units", "serial"]
 Compatibility = Literal["document", "current"]
 LogFormat = Literal["text", "json"]
 
+SCHEMA_NAME = "[a-z_][a-z0-9_]{0,62}"
+"""What a schema of a PostgreSQL database may be called here, so that it needs no quotes."""
+
 
 def _hidden(found: re.Match[str]) -> str:
     return "***" if found[1] is None else f"{found[1]}:***@"
@@ -56,7 +59,7 @@ class Settings(BaseSettings):
     )
     database_schema: str = Field(
         "bedrockjobs",
-        pattern=r"^[a-z_][a-z0-9_]{0,62}$",
+        pattern=f"^{SCHEMA_NAME}$",
         description="Schema of the tables in a PostgreSQL database, which is made where there is none.",
     )
     database_direct: str = Field(

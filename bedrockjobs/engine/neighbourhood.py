@@ -127,9 +127,12 @@ class Neighbourhood:
         except StoreError:
             self._workers.tell_again(told)
             raise
+        known = {server.name for server in self._workers.servers}
         self._workers.hear(heard)
         if heard.lost:
             self._heard(None)  # it may have ended before it told what it left
+        if {server.name for server in heard.servers} - known:
+            self._left_ready(LeftReady([], anybody=True))  # nobody told it anything until now
 
     async def _learn(self) -> None:
         """Wait for an exchange that begins after now."""

@@ -17,6 +17,7 @@ from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.presence import Nobody
+from bedrockjobs.store.postgresql.floors import RAISED_EVERY_S
 from bedrockjobs.store.postgresql.terms import Terms
 from tests.conformance import test_machine
 from tests.conformance.engine import START, Queue
@@ -204,6 +205,23 @@ def test_a_serial_unit_waits_for_any_other(beside: Beside) -> None:
     work.result(DEADLINE_S)
     assert [done.outcomes[0].code for done in several.order] == [200, 200]
     assert several.differences(Numbered("document")) == []
+    several.close()
+
+
+def test_nothing_is_remembered_of_where_jobs_begin() -> None:
+    """Hints of what another server left come later than its commit; here none comes at all."""
+    several = Several("document", serial=True)
+    one, other, _ = several.servers
+    asks = [[c.GetJob(name="a")], [c.GetJob(name="a*")]]
+    model = Numbered("document")
+    several.work(one, [[c.CreateJob(name="a")] * 6])
+    for _ in range(2):  # what is asked for again is remembered
+        several.work(other, asks)
+        assert several.differences(model) == []
+        several.clock.advance(RAISED_EVERY_S + 1)
+    several.work(one, [[c.CreateJob(name="a", first_run="2020-01-01 00:00:00", job_priority=1000)] * 2])
+    several.work(other, asks)
+    assert several.differences(model) == []
     several.close()
 
 
