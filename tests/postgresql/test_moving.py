@@ -380,7 +380,7 @@ def damage_there(_: Path, __: pytest.MonkeyPatch) -> None:
         (no_name, OSError, "No space"),
         (cut, StoreAway, "terminat"),
         (damage_there, BadRows, rf"^{moved.ODD_ROWS} rows cannot be moved"),
-        (target_newer, SchemaError, "has schema version 5"),
+        (target_newer, SchemaError, "needs schema version 5"),
     ],
 )
 def test_on_the_way_back_too(
