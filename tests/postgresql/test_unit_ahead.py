@@ -164,7 +164,7 @@ def test_a_unit_that_removes_ahead_locks_nothing_else_by_job_id() -> None:
 
     def statements(*plans: Plan) -> set[str]:
         names = {sql: name for name, sql in QUERIES.items()}
-        opening = Opening(plans, "2027-01-01 00:00:00.000", keys, plain, Remembered())
+        opening = Opening(plans, "2027-01-01 00:00:00.000", keys, plain, Remembered(), "")
         return {names[sql] for sql, _ in opening.statements()}
 
     locking = {"lock_jobs", "lock_jobs_and_firsts"}
