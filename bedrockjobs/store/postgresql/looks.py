@@ -81,7 +81,15 @@ def key_of(sort: Sort, names: Names) -> Key:
 def heads_in_order(key: Key, now: str, priority: int | None, limit: int, after: Head) -> Statement:
     """Return what reads the names with the next due jobs, behind a head that was read before."""
     lanes, names = key
-    return SQL["heads_in_order"], (now, list(lanes), _regex(names), limit, priority, names.prefix(), *after)
+    return SQL["heads_in_order"], (
+        now,
+        list(lanes),
+        _regex(names),
+        limit,
+        priority,
+        names.prefix(),
+        *after[:3],
+    )
 
 
 def heads_of(key: Key, names: Sequence[str]) -> Statement:
