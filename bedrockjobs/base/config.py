@@ -361,10 +361,6 @@ OUTCOME_S_MAX = 600
 """Time in which a server finds out what became of a commit whose answer was lost: a failover by hand takes
 minutes. Then it ends."""
 
-OUTAGE_S_MIN = 5
-"""Time without a unit of any server that counts as an outage, after which runs get new leases: half a
-heartbeat."""
-
 TIMELINE_STEP = 1_000_000
 """Numbers that are left out after a standby was promoted: more than a primary gives out that it did not tell
 it of."""
@@ -378,8 +374,8 @@ LOCK_WAIT_S_MAX = 2
 WALKED_MAX = 1_000
 """Jobs of a class that a take by patterns walks on PostgreSQL before it asks names: half a millisecond."""
 
-WALKED_EACH = 100
-"""The same for each job that is wanted, where that is more: to ask 10,000 names takes a tenth of a second."""
+WALKED_EACH = 10
+"""The same for each job that is wanted, where that is more."""
 
 LOOKS_AGAIN_MAX = 10
 """How often a take is done again that other servers passed over: of 50,000, two tries left one or none."""

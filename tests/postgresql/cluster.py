@@ -201,7 +201,7 @@ EMPTY = "; ".join(
      "DELETE FROM meta WHERE key IN ('seen', 'away')",
      "UPDATE meta SET value = '[]' WHERE key = 'crashPatterns'",
      "DELETE FROM sessions",
-     "UPDATE control SET epoch = epoch + 1, outageSince = '', outageUntil = ''",
+     "UPDATE control SET epoch = epoch + 1, clock = ''",
      "SELECT setval('jobIDs', 1, false), setval('runIDs', 1, false)"]
 )  # fmt: skip
 """What makes the tables as they are when they are new."""

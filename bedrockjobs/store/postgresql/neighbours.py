@@ -23,6 +23,7 @@ from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.store import statements
 from bedrockjobs.store.faults import StoreAway
 from bedrockjobs.store.moved import refusal
+from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
 from bedrockjobs.store.postgresql.session import fault_of
 from bedrockjobs.store.schema import SchemaError
@@ -66,7 +67,7 @@ class PostgreSQLNeighbours:
         await self._align()
         now = stamp_ms(self._clock.now())
         self._since, self._version = now, version
-        mine = (name, session, now, "", version, self._gone_before())
+        mine = (name, session, now, "", version, self._gone_before(), schema.VERSION)
         joined, moved = await self._run([(SQL["join"], mine), (SQL["moved_to"], ())])
         if moved:
             raise SchemaError(refusal(moved[0][0]))
@@ -172,7 +173,7 @@ class PostgreSQLNeighbours:
         )  # fmt: skip
 
     def _telling_of(self, told: Told, now: str) -> Iterable[Statement]:
-        yield SQL["pulse"], (*self._me, self._since, self.address, self._version, now)
+        yield SQL["pulse"], (*self._me, self._since, self.address, self._version, now, schema.VERSION)
         yield SQL["lost_servers"], (self._gone_before(),)
         if told.workers:
             rows = [
@@ -185,6 +186,13 @@ class PostgreSQLNeighbours:
         yield SQL["lost_workers"], (now,)
         if told.beats:
             yield SQL["beat"], (told.beats, now)
+
+    async def move_clock(self, moment: str) -> str:
+        """Move the test clock of the database, never back; return what it shows. Raises StoreError."""
+        (found,) = await self._run([(SQL["move_clock"], (moment,))])
+        if not found:
+            raise StoreAway("the database has no test clock any more")
+        return str(found[0][0])
 
     async def hint(self, text: str) -> None:
         """Give a hint to all other servers; raises StoreError where that cannot be done now."""

@@ -14,9 +14,11 @@ from bedrockjobs.base.config import OUTPUT_TAIL_DEFAULT
 from bedrockjobs.base.wire import SECONDS
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
+from bedrockjobs.store.postgresql.dates import ClockMoved
 from bedrockjobs.store.postgresql.looks import may_claim, planned_looks
 from bedrockjobs.store.postgresql.pipeline import Row, Statement
 from bedrockjobs.store.postgresql.remembered import Remembered
+from bedrockjobs.store.postgresql.schema import check_needs
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
 T = TypeVar("T", int, str)
@@ -32,8 +34,13 @@ class Opening:
         keys: AdvisoryKeys,
         plain: Collection[int],
         remembered: Remembered,
+        clock: str,
     ) -> None:
-        """Open for some plans at a stamp; ``plain`` are jobs whose end seems to be that they are removed."""
+        """Open for some plans at a stamp; ``plain`` are jobs whose end seems to be that they are removed.
+
+        ``clock`` is what the test clock of the database is to show; empty: there is none.
+        """
+        self._clock = clock
         self.now = now
         self._remembered = remembered
         self.names = _all(plan.names for plan in plans)
@@ -59,6 +66,8 @@ class Opening:
         self._alone = any(plan.control or plan.everything for plan in plans)
         if self._alone or self.job_ids or self.names or not all(job_id in plain for job_id in self.ended):
             self.job_ids, self.ended = _all([tuple(self.job_ids), tuple(self.ended)]), []
+        self.own_jobs = any(plan.own_jobs for plan in plans)
+        """Whether workers are read for which jobs are queued that nobody else may take."""
         self._control = keys.of("control")
         self._waited = {keys.of("name", name) for name in self.names} | {keys.of("key", k) for k in self.keys}
 
@@ -68,6 +77,7 @@ class Opening:
             (SQL["lock_alone" if self._alone else "lock_shared"], (self._control,)),
             (SQL["epoch"], ()),
             *self._bounds,
+            *([(SQL["bound_lanes"], ())] if self.own_jobs else []),
         ]
         if self._waited:
             found.append((SQL["lock_each"], (sorted(self._waited),)))
@@ -89,13 +99,24 @@ class Opening:
         return found + [look.statement(self.now, floors, claimed=self.claimed) for look in self.walks]
 
     def epoch(self, found: Iterator[list[Row]]) -> int:
-        """Read the first answers: how often pauses, drains and the crash list were changed, and bounds."""
+        """Read the first answers: how often pauses, drains and the crash list were changed, and bounds.
+
+        Raises ClockMoved where the test clock shows another date, TooOld where other servers are needed.
+        """
         next(found)
-        ((epoch,),) = next(found)
+        ((epoch, clock, needs),) = next(found)
+        check_needs(int(needs))
+        if clock != self._clock:
+            raise ClockMoved(clock)
         self._remembered.read(found, self.now)
+        return int(epoch)
+
+    def bound_lanes(self, found: Iterator[list[Row]]) -> list[str]:
+        """Read the next answer: the lanes of jobs that are queued for one worker each."""
+        lanes = [lane for (lane,) in next(found)] if self.own_jobs else []
         if self._waited:
             next(found)
-        return int(epoch)
+        return lanes
 
     def removed(self, found: Iterator[list[Row]]) -> list[Row]:
         """Read the next answer: the jobs that were removed."""

@@ -42,8 +42,8 @@ SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS keys (key);
 SELECT pg_try_advisory_xact_lock($1::bigint);
 
 -- name: epoch
--- How often pauses, drains or the crash list were changed.
-SELECT epoch FROM control;
+-- How often pauses, drains or the crash list were changed, what the test clock shows, and the oldest version of servers.
+SELECT epoch, clock, (SELECT value FROM meta WHERE key = 'schemaVersion') FROM control;
 
 -- name: raise_epoch
 -- Note that they were changed.
@@ -131,10 +131,11 @@ UPDATE jobs SET data = new.data, checksum = new.checksum
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS new (jobID, data, checksum) WHERE jobs.jobID = new.jobID;
 
 -- name: insert_runs
--- Open runs.
-INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease)
-    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
-        $8::text[], $9::text[], $10::bigint[], $11::bigint[]);
+-- Open runs. Where their start is told by a test clock, their leases still begin by the clock of the database.
+INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease, beat)
+    SELECT new.*, CASE WHEN clock = '' THEN '' ELSE {database_now} END
+    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+        $8::text[], $9::text[], $10::bigint[], $11::bigint[]) AS new, control;
 
 -- name: end_runs
 -- Close runs.
@@ -196,9 +197,9 @@ SELECT * FROM (
 ) AS found LIMIT $4::bigint;
 
 -- name: heads_in_order
--- The names that match $3, null for all, with the class and nextRun of a first due job, in the order of takes: a seek for
--- each name. $1: now, $2: lanes, $4: how many, $5: the only priority, null for all, $6: what the names begin
--- with, $7 to $9: what the last one before them was, its class below zero.
+-- The first due job in each class of the names that match $3, null for all, in the order of takes: its class below zero,
+-- nextRun, jobID, and its name; a seek for each name. $1: now, $2: lanes, $4: how many, $5: the only priority, null for
+-- all, $6: what the names begin with, $7 to $9: class, nextRun and jobID of the last one before them.
 WITH RECURSIVE lanes AS MATERIALIZED ({lanes:$2}),
 names (lane, name) AS (
     SELECT lanes.lane, (SELECT jobs.name FROM jobs WHERE found = lanes.lane AND jobs.name >= $6 AND {queued}
@@ -207,24 +208,27 @@ names (lane, name) AS (
     SELECT names.lane, (SELECT jobs.name FROM jobs WHERE found = names.lane AND jobs.name > names.name AND {queued}
         ORDER BY jobs.name LIMIT 1) FROM names WHERE starts_with(names.name, $6)
 )
-SELECT names.name, -class.priority, min(head.nextRun) FROM names CROSS JOIN (VALUES {priorities}) AS class (priority)
-    CROSS JOIN LATERAL (
-        SELECT nextRun FROM jobs WHERE found = names.lane AND jobs.name = names.name AND priority = class.priority
+SELECT * FROM (
+    SELECT DISTINCT ON (names.name, class.priority) -class.priority AS class, head.nextRun, head.jobID, names.name
+    FROM names CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
+        SELECT nextRun, jobID FROM jobs WHERE found = names.lane AND jobs.name = names.name AND priority = class.priority
         AND nextRun <= $1 AND {queued} ORDER BY nextRun, jobID LIMIT 1
     ) AS head
     WHERE class.priority = coalesce($5::bigint, class.priority) AND ($3::text IS NULL OR names.name ~ $3::text)
         AND (names.lane LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE names.name ~ pauses.regex))
-    GROUP BY 1, 2 HAVING (-class.priority, min(head.nextRun), names.name) > ($7::bigint, $8::text, $9::text)
-    ORDER BY 2, 3, 1 LIMIT $4::bigint;
+    ORDER BY names.name, class.priority, head.nextRun, head.jobID
+) AS first WHERE (class, nextRun, jobID) > ($7::bigint, $8::text, $9::bigint)
+ORDER BY class, nextRun, jobID LIMIT $4::bigint;
 
 -- name: heads_of_names
--- The heads of some names, due or not. $1: lanes, $2: names.
+-- The first job in each class of some names, due or not, as `heads_in_order` has them. $1: lanes, $2: names.
 WITH lanes AS MATERIALIZED ({lanes:$1})
-SELECT asked.name, -class.priority, min(head.nextRun) FROM lanes CROSS JOIN unnest($2::text[]) AS asked (name)
+SELECT DISTINCT ON (asked.name, class.priority) -class.priority, head.nextRun, head.jobID, asked.name
+    FROM lanes CROSS JOIN unnest($2::text[]) AS asked (name)
     CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
-        SELECT nextRun FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = class.priority AND {queued}
-        ORDER BY nextRun, jobID LIMIT 1
-    ) AS head GROUP BY 1, 2;
+        SELECT nextRun, jobID FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = class.priority
+        AND {queued} ORDER BY nextRun, jobID LIMIT 1
+    ) AS head ORDER BY asked.name, class.priority, head.nextRun, head.jobID;
 
 -- name: floors_of_names
 -- The nextRun of the first job of the open lane in each class, of some names, or, for an empty one, of all. $1: names, $2
@@ -378,12 +382,12 @@ SELECT current_setting('synchronous_standby_names') <> ''
     AND EXISTS (SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state IN ('sync', 'quorum'));
 
 -- name: control
--- Where servers have last found this database, when the last unit of any of them was, and the last outage.
-SELECT system, timeline, (SELECT max(at) FROM sessions), outageSince, outageUntil FROM control;
+-- Where servers have last found this database.
+SELECT system, timeline FROM control;
 
 -- name: control_locked
 -- The same, for who is going to change it.
-SELECT system, timeline, (SELECT max(at) FROM sessions), outageSince, outageUntil FROM control FOR UPDATE;
+SELECT system, timeline FROM control FOR UPDATE;
 
 -- name: raise_numbers
 -- Leave out some numbers of jobs, runs and events.
@@ -399,9 +403,18 @@ UPDATE control SET epoch = epoch + $1::bigint;
 -- Note where the database is.
 UPDATE control SET system = $1, timeline = $2;
 
--- name: note_outage
--- Note a stretch of time in which no server could reach it.
-UPDATE control SET outageSince = $1, outageUntil = $2;
+-- name: clock
+-- What the test clock shows; empty: there is none.
+SELECT clock FROM control;
+
+-- name: clock_and_servers
+-- The same, and the servers that have told within $1 seconds that they live.
+SELECT clock, ARRAY(SELECT name FROM servers WHERE pulse > to_char(clock_timestamp() AT TIME ZONE 'UTC'
+    - $1::bigint * interval '1 s', 'YYYY-MM-DD HH24:MI:SS') ORDER BY name) FROM control;
+
+-- name: set_clock
+-- Set the test clock, or take it away.
+UPDATE control SET clock = $1;
 
 -- name: watch
 -- Be the one server that does what time asks for, if none is; when one last did so, and when none was there.
@@ -409,8 +422,8 @@ SELECT pg_try_advisory_xact_lock($1::bigint), (SELECT value FROM meta WHERE key 
     (SELECT value FROM meta WHERE key = 'away');
 
 -- name: renew_leases
--- Give each run in progress a new lease.
-UPDATE runs SET beat = $1 WHERE status = 'running';
+-- Give each run in progress a new lease, from $1 on; null: from now on, by the clock of the database.
+UPDATE runs SET beat = coalesce($1::text, {database_now}) WHERE status = 'running';
 
 -- name: leases_over
 -- Runs whose workers gave no sign of life for longer than they may. The start of a run is told in whole seconds.
