@@ -178,7 +178,7 @@ class Server:
         await self._database.leave()
         await self.service.drain()
         await self._reader.queries.close()
-        await self._connections.close()
+        await self._connections.close(at_once=self.dispatcher.cut_off)
         await self._listener.close()
         await self._close()
         self._loop_watch.stop()

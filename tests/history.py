@@ -117,9 +117,13 @@ class Report:
         return "\n".join([*lines, *self.examples])
 
 
-def judge(ledger: Ledger) -> Report:
-    """Judge a whole history. Each job's data must hold a ``token`` of its own, see ``family_of``."""
-    return _Judge(ledger).report
+def judge(ledger: Ledger, late_s: float = 0.0) -> Report:
+    """Judge a whole history. Each job's data must hold a ``token`` of its own, see ``family_of``.
+
+    ``late_s`` is how long after a request was cut it may still be done: where the one that is killed is not
+    the one that commits.
+    """
+    return _Judge(ledger, late_s).report
 
 
 def family_of(token: str) -> str:
@@ -130,8 +134,9 @@ def family_of(token: str) -> str:
 class _Judge:
     """One pass over a ledger."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, late_s: float) -> None:
         self.report = Report()
+        self._late_s = late_s
         self._kills = ledger.kills()
         self._slots: dict[str, Slot] = {}
         self._ops: defaultdict[str, list[Op]] = defaultdict(list)
@@ -240,8 +245,9 @@ class _Judge:
     def _op(self, call: Call, kind: str, token: str, job_id: int, state: str = "", run: int = 0) -> None:
         if token in self._slots:
             must = call.fate == ANSWERED
+            ended = call.ended if must else call.ended + self._late_s
             self._ops[family_of(token)].append(
-                Op(call.began, call.ended, kind, token, job_id, state, must, call.number, run)
+                Op(call.began, ended, kind, token, job_id, state, must, call.number, run)
             )
 
     def _look_for_torn(self, calls: list[Call]) -> None:
@@ -299,7 +305,8 @@ class _Judge:
         for era, calls in self._blanks.items():
             began = min(call.began for call, _ in calls)
             # A server may hand out before it sees that a client has left, but not after its own end.
-            ended = self._kills[era] if era < len(self._kills) else max(c.ended for c, _ in calls) + UNSEEN_S
+            over = era == len(self._kills)
+            ended = max(c.ended for c, _ in calls) + UNSEEN_S if over else self._kills[era] + self._late_s
             if ended >= first and began <= last:
                 found[era] = [
                     Op(began, ended, "take", slot.token, slot.job_id, "", must=False, call=0)

@@ -59,7 +59,7 @@ FAST_ENVIRONMENT = {"BEDROCKJOBS_TEST_PROFILE": "fast"}
 RELIABILITY = "tests/reliability"
 """Tests that load the machine themselves: nothing else runs beside them, and they write to the real disk."""
 
-RELIABILITY_LONG = ["other_hands", "kills", "io_faults", "takeover", "runs_killed", "damage"]
+RELIABILITY_LONG = ["other_hands", "kills", "shared_kills", "io_faults", "takeover", "runs_killed", "damage"]
 """Those of them that take longest, dealt out first."""
 
 RELIABILITY_AT_ONCE = 3

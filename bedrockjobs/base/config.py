@@ -354,8 +354,8 @@ PG_LOOK_S = 0.05
 """Time between two tries to reach a database that is away, half more or less: a standby is promoted in some
 300 ms."""
 
-PG_LOOK_LATER_S = 0.5
-"""The same once nobody is left who has waited from the beginning: it will be away for longer."""
+PG_LOOK_S_MAX = 2.0
+"""The longest time between two tries: a try costs milliseconds of a processor, and may go on for days."""
 
 OUTCOME_S_MAX = 600
 """Time in which a server finds out what became of a commit whose answer was lost: a failover by hand takes

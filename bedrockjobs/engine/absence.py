@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import PG_LOOK_LATER_S, PG_LOOK_S
+from bedrockjobs.base.config import PG_LOOK_S, PG_LOOK_S_MAX
 from bedrockjobs.base.turns import Slices
 from bedrockjobs.engine.health import Health
 from bedrockjobs.engine.submission import Submission
@@ -26,6 +26,9 @@ Step = Callable[[], object]
 
 TICK_S = 0.1
 """Time between two looks who has waited long enough: a hundredth of ``command_s`` by default."""
+
+LOOK_SHARE = 0.05
+"""The part of the time that a database has been away after which it is looked for again."""
 
 
 class Absence:
@@ -67,12 +70,20 @@ class Absence:
         """Tell whether the database is away."""
         return self._error is not None
 
+    @property
+    def stays(self) -> bool:
+        """Tell whether it is away and nobody looks for it any more."""
+        return self._given_up and self._error is not None
+
     def begin(self, error: StoreError) -> None:
         """Look for a database that is away, unless that is done already."""
         self._health.failed(error)
         if self._error is None:
             log.warning("the database is away: %s", error)
             self._error, self._since = error, self._clock.monotonic()
+            if self._given_up:
+                self.give_up()
+                return
             self._marks.clear()
             self._taken_out = 0
             self._watch()
@@ -80,8 +91,8 @@ class Absence:
 
     def give_up(self) -> None:
         """Refuse all who wait, as the server stops; the database is not looked for any more."""
+        self._given_up = True
         if self._error is not None:
-            self._given_up = True
             commands = list(self._gathered)
             self._gathered.clear()
             self._refuse(commands, self._error)
@@ -89,9 +100,9 @@ class Absence:
     # --- looking for it ----------------------------------------------------------------------------------
 
     def _look_soon(self) -> None:
-        late = self._clock.monotonic() - self._since > self._command_s
-        pause_s = (PG_LOOK_LATER_S if late else PG_LOOK_S) * random.uniform(0.5, 1.5)  # noqa: S311
-        self._loop.call_later(pause_s, self._look)
+        away_s = self._clock.monotonic() - self._since
+        pause_s = min(max(PG_LOOK_S, away_s * LOOK_SHARE), PG_LOOK_S_MAX)
+        self._loop.call_later(pause_s * random.uniform(0.5, 1.5), self._look)  # noqa: S311
 
     def _look(self) -> None:
         if not self._given_up:

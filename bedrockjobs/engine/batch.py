@@ -143,7 +143,6 @@ class Batch:
         command = None  # what follows is not its doing
         for submission in work.again:
             submissions.remove(submission)
-        work.left = work.again + work.left
         if waiting.count:
             self._regroup(open_unit)
             self._serve_due(work)

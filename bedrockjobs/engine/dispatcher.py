@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -20,23 +19,24 @@ from bedrockjobs.base.config import SLEEP_S_MAX
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.turns import Slices
-from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
+from bedrockjobs.base.wire import moment_of, stamp_ms
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.absence import Absence, Step
 from bedrockjobs.engine.alarm import Alarm
 from bedrockjobs.engine.batch import Batch, Work
 from bedrockjobs.engine.commits import Commits
+from bedrockjobs.engine.ending import Ending
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Taken
 from bedrockjobs.engine.health import BUSY_LOOK_S, Health
 from bedrockjobs.engine.maintenance import Minutes
 from bedrockjobs.engine.shared_maintenance import maintenance_of
-from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission, refusal_of
+from bedrockjobs.engine.submission import CancelWait, Later, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.waiting import WAKE_LATE_S, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine
-from bedrockjobs.store.faults import RowDamaged, StoreAway, StoreBroken, StoreBusy, StoreError, StoreFull
+from bedrockjobs.store.faults import RowDamaged, StoreAway, StoreBroken, StoreBusy, StoreFull
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +74,10 @@ class Dispatcher:
         self._gathered: deque[Submission] = deque()
         self._again: deque[list[Submission]] = deque()
         """Submissions of a transaction that was undone, each to be done with care in its own."""
+        self._later = Later(self._send)
         self._open = self._scheduled = self._draining = self._broken = False
         self._look_outside = False  # whether it is time to ask if somebody else changed the database
-        self._idle = asyncio.Event()
+        self._ending = Ending(engine, clock)
         self._busy_since: float | None = None
         self._alarm = Alarm(self._loop, self._wake)
         self._commits = Commits(self._loop, clock, waits_for_disk=engine.waits_for_disk)
@@ -89,10 +90,9 @@ class Dispatcher:
         )  # fmt: skip
         self.pending = 0
         """Commands that were submitted and not yet answered, without those that wait for a job."""
-        self.commands = 0
-        """Commands done since the start."""
-        self.commits = 0
-        """Transactions with commands committed since the start."""
+        self.commands = 0  # done since the start
+        self.cut_off = False  # whether it has stopped, and some commands never get an answer
+        self.commits = 0  # of transactions with commands, since the start
 
     def start(self) -> None:
         """Start to work."""
@@ -144,7 +144,7 @@ class Dispatcher:
 
     async def next_moment(self) -> datetime | None:
         """Return the next moment at which a job becomes due or time is over for something."""
-        await self._until_idle()  # the database is asked beside units
+        await self._ending.until_idle(self._busy_with)  # the database is asked beside units
         due = self._engine.soonest_of_all(stamp_ms(self._clock.now()))
         soonest = (self._waiting.next_due(), self._maintenance.next_stamp(), due)
         found = [stamp for stamp in soonest if stamp]
@@ -153,27 +153,26 @@ class Dispatcher:
     async def settle(self) -> bool:
         """Do what the clock brings and was asked so far; return whether nothing is left to another server."""
         self._wake()
-        await self._until_idle()
+        await self._ending.until_idle(self._busy_with)
         return not self._maintenance.is_behind()
 
     async def drain(self) -> None:
         """Refuse new commands, finish what is queued, answer the waiters, and end the thread."""
         self._draining, self._batch.may_wait = True, False
         self._absence.give_up()
-        await self._until_idle()
+        if not await self._ending.last_units(self._busy_with):
+            self.cut_off = self._broken = True
         self._answer(self._waiting.everyone())
-        await self._until_idle()  # what these answers could not deliver goes back
+        await self._ending.until_idle(self._busy_with)  # what these answers could not deliver goes back
         self._alarm.cancel()
         await self._commits.end()
         if not (self._broken or self._absence.lasts):
-            with suppress(StoreError):  # without it, ticks since the last write count as passed unserved
-                self._engine.begin().sign_off(stamp(self._clock.now()))
-                self._engine.commit()
+            await self._ending.sign_off(lambda work: self._follow(self._slices.begin(work)))
 
-    async def _until_idle(self) -> None:
-        while not self._broken and (self._open or self._gathered or self._again):
-            self._idle.clear()
-            await self._idle.wait()
+    def _busy_with(self) -> object:
+        """Return what there is to do, if there is anything that will be done."""
+        left = self._open or self._gathered or self._again or self._later
+        return left and not (self._broken or self._absence.stays)
 
     # --- one transaction after another -------------------------------------------------------------------
 
@@ -191,7 +190,7 @@ class Dispatcher:
     def _next(self) -> None:
         """Begin a transaction with all that is there, unless one is open."""
         self._scheduled = False
-        if self._open or self._absence.lasts:
+        if self._open or self._absence.lasts or self._broken:
             return
         careful = bool(self._again)
         if careful:
@@ -227,8 +226,8 @@ class Dispatcher:
                 return partial(self._busy, submissions, error, careful=careful)
             self._busy_since = None
             work = self._batch.run(unit, submissions, careful=careful)
-            if work.left:
-                self._gathered.extendleft(reversed(work.left))
+            self._gathered.extendleft(reversed(work.left))
+            self._later.add(work.again)
             if unit.changed:
                 ended = partial(self._ended, submissions, work)
                 if self._engine.shared:  # who waits for its answer gives others their turn
@@ -323,6 +322,7 @@ class Dispatcher:
             self._gathered.extendleft(reversed([one for some in (submissions, *self._again) for one in some]))
             self._again.clear()
             self._absence.begin(fault)
+            self._ending.idle()
             return
         if len(submissions) > 1:
             self._again.extendleft([submission] for submission in reversed(submissions))
@@ -345,13 +345,14 @@ class Dispatcher:
     def _give_up(self, error: Exception) -> None:
         """Do nothing any more: the transaction stays open, and what waits stays unanswered."""
         self._draining = self._broken = True
+        self._ending.idle()
         self._on_failure(error)
 
     # --- time --------------------------------------------------------------------------------------------
 
     def _rest(self, due_s: float) -> None:
         """Nothing is to be done for some seconds: answer whose wait is over, and sleep until then."""
-        self._idle.set()
+        self._ending.idle()
         self._answer_overdue()
         deadline = self._waiting.next_deadline()
         if deadline is not None:

@@ -27,6 +27,9 @@ EXCHANGE_EVERY_S = 1.0
 HINTS_GATHERED_S = 0.002
 """Time in which hints to other servers are gathered: one each for many commits costs more than it brings."""
 
+LEAVE_S_MAX = 1.5
+"""Seconds in which a stopping server tells the others what is left to tell; it takes milliseconds."""
+
 HINT_CHARS_MAX = 7_900
 """Length of a hint, which is ASCII: PostgreSQL passes on less than 8,000 bytes. What is longer becomes an
 empty one: anything may be new."""
@@ -84,13 +87,18 @@ class Neighbourhood:
             return
         self._left = True
         self._soon.set()
+        telling = asyncio.ensure_future(self._tell_the_last())
+        if not (await asyncio.wait({telling}, timeout=LEAVE_S_MAX))[0]:
+            log.warning("the other servers could not be told that this one stops")
+        await self._neighbours.close()
+        if self._exchanged is not None and not self._exchanged.done():
+            self._exchanged.set_result(None)
+
+    async def _tell_the_last(self) -> None:
         for task in (self._pulse, self._hinting):
             if task is not None:
                 await task
         await self._tried()
-        await self._neighbours.close()
-        if self._exchanged is not None and not self._exchanged.done():
-            self._exchanged.set_result(None)
 
     # --- exchanges ---------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,13 @@ from bedrockjobs.store.faults import StoreError
 log = logging.getLogger(__name__)
 
 Outcome = Answer | CommandError
+
+LOOKS_AT_ONCE = 2
+"""How often a take is done again without a pause."""
+
+LOOK_AGAIN_S = 0.00025
+"""Then it pauses for 2 ms, and each time for twice as long, for half a second in all: the server that has
+locked a job may be without a processor for some time, while ten units of another take milliseconds."""
 
 PUT_BACK_TRIES_MAX = 1_000
 """How often it is tried to put a job back while the database refuses, ``busy_s`` apart."""
@@ -41,9 +49,37 @@ class Submission:
         return self.looks <= LOOKS_AGAIN_MAX and not self.gone
 
     @property
+    def pause_s(self) -> float:
+        """Return the time until it is done again: each time twice as long, but the first times none."""
+        return LOOK_AGAIN_S * 2**self.looks if self.looks > LOOKS_AT_ONCE else 0.0
+
+    @property
     def matters(self) -> bool:
         """Tell whether it has to be done where its client is gone: a look need not."""
         return self.command is None or not self.command.reads
+
+
+class Later:
+    """Takes that are done again after a pause: what they asked for is locked by units of other servers."""
+
+    def __init__(self, send: Callable[[Submission], object]) -> None:
+        """Give them to ``send`` then."""
+        self._send = send
+        self._some: set[Submission] = set()
+
+    def __bool__(self) -> bool:
+        """Tell whether there are any."""
+        return bool(self._some)
+
+    def add(self, some: Sequence[Submission]) -> None:
+        """Let some pause."""
+        self._some |= {*some}
+        for one in some:
+            asyncio.get_running_loop().call_later(one.pause_s, self._go_on, one)
+
+    def _go_on(self, one: Submission) -> None:
+        self._some.discard(one)
+        self._send(one)
 
 
 class ReturnJobs(Submission):

@@ -116,11 +116,11 @@ class Connections:
         again = self._timed or self.open
         self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._look) if again else None
 
-    async def close(self) -> None:
-        """End every connection, giving each the time to write what it has been promised."""
+    async def close(self, *, at_once: bool = False) -> None:
+        """End every connection; each may first write what it has been promised, unless ``at_once``."""
         for connection in list(self.open):
             connection.finish()
-        if self.open:
+        if self.open and not at_once:
             self._ended = asyncio.Event()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), self.settings.drain_s)

@@ -180,7 +180,10 @@ class Unit(Protocol):
         ...
 
     def passed_over(self, request: TakeRequest, now: str) -> bool:
-        """Tell whether ``first_due`` passed over a due job: another unit has it, and may put it back."""
+        """Tell whether ``first_due`` passed over a due job: another unit has it, and may put it back.
+
+        So it does with one that became due since the unit began, where there may be others beside it.
+        """
         ...
 
     def soonest(self, request: TakeRequest, now: str) -> str | None:

@@ -14,7 +14,7 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import PG_LOOK_LATER_S, PG_LOOK_S
+from bedrockjobs.base.config import PG_LOOK_S, PG_LOOK_S_MAX
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.store.faults import StoreConflict
@@ -73,7 +73,7 @@ async def test_who_has_waited_long_enough_is_told_and_who_waits_for_a_job_stays(
         assert isinstance(refused, Unavailable)
         assert refused.status_line == "503 Database away"
         assert refused.detail.endswith("try again")
-        assert COMMAND_S / 2 < monotonic() - sent < COMMAND_S + PG_LOOK_LATER_S + 1
+        assert COMMAND_S / 2 < monotonic() - sent < COMMAND_S + PG_LOOK_S_MAX + 1
     assert live.dispatcher.health.trouble
     assert live.dispatcher.waiting == 1
     assert live.dispatcher.pending == 0

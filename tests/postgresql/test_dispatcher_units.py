@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from bedrockjobs import commands as c
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LOOKS_AGAIN_MAX
 from bedrockjobs.base.errors import NotFound, Unavailable
+from bedrockjobs.engine import submission
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.submission import Outcome
+from bedrockjobs.engine.submission import LOOK_AGAIN_S, LOOKS_AT_ONCE, Outcome
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.conftest import BLOCKED, DEADLINE_S, Server
 from tests.postgresql.live import Live, until
@@ -111,6 +113,7 @@ async def test_a_take_that_was_passed_over_looks_again(
 
 
 async def test_it_does_so_ten_times_at_most(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "LOOK_AGAIN_S", 0.0)  # or time asks for units meanwhile
     await live.ask(c.CreateJob(name="a"))
     other = Server(CLUSTER.another(), "document")
     other.opened(c.GetJob(name="a"))
@@ -120,6 +123,48 @@ async def test_it_does_so_ten_times_at_most(live: Live, monkeypatch: pytest.Monk
     assert str(outcomes[0]) == str(NotFound("No job found"))
     assert isinstance(outcomes[1], Answer)
     assert len(opened) == 1 + LOOKS_AGAIN_MAX == 11
+    other.store.close()
+
+
+async def test_it_pauses_so_that_who_has_the_job_gets_a_turn(live: Live) -> None:
+    await live.ask(c.CreateJob(name="a"))
+    other = Server(CLUSTER.another(), "document")
+    other.opened(c.GetJob(name="a"))
+    began = monotonic()
+    assert isinstance(await live.ask(c.GetJob(name="a")), NotFound)
+    pauses = [LOOK_AGAIN_S * 2**look for look in range(LOOKS_AT_ONCE + 1, LOOKS_AGAIN_MAX + 1)]
+    assert monotonic() - began >= sum(pauses) > 0.4
+    other.store.close()
+
+
+async def test_a_server_that_stops_waits_for_those_who_pause() -> None:
+    live = Live(CLUSTER.engine(SystemClock()))
+    await live.ask(c.CreateJob(name="a"))
+    other = Server(CLUSTER.another(), "document")
+    other.opened(c.GetJob(name="a"))
+    asked = live.send(c.GetJob(name="a"))
+    await live.stop()
+    assert isinstance(asked.result(), NotFound)
+    other.store.close()
+
+
+@pytest.mark.parametrize("name", ["a", "b,a", "a*"])
+async def test_a_job_that_came_since_the_unit_began_is_worth_another_look(
+    name: str, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may have taken what was due at its moment, and left what is stamped later."""
+    other = Server(CLUSTER.another(), "document")
+    begin, begun = live.engine.begin, []
+
+    def beginning(*plans: Any) -> Any:
+        unit = begin(*plans)
+        if not begun:
+            other.do(c.CreateJob, name="a")
+        begun.append(unit)
+        return unit
+
+    monkeypatch.setattr(live.engine, "begin", beginning)
+    assert '"jobID":1,' in body(await live.ask(c.GetJob(name=name)))
     other.store.close()
 
 

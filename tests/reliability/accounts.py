@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.history import Report
 
@@ -54,28 +54,36 @@ def effects_of(path: Path) -> list[Effect]:
 
 def judge_schedules(database: Path, effects: Path) -> Report:
     """Judge every schedule of a database; each must be one of every second that makes up for all ticks."""
-    report = Report()
     with closing(sqlite3.connect(database)) as file:
-        jobs = file.execute("SELECT jobID, name, created, nextRun, state FROM jobs").fetchall()
-        runs = [
-            Run(*row)
-            for row in file.execute(
-                "SELECT runID, name, cause, substr(scheduledFor, 1, 19), status FROM runs"
-            )
-        ]
-        told = {row[0] for row in file.execute("SELECT runID FROM events WHERE kind = 'lost'")}
-        for job_id, name, created, next_run, state in jobs:
-            rows = file.execute(
-                "SELECT tick, until, count, outcome FROM ticks WHERE jobID = ? ORDER BY tick", [job_id]
-            ).fetchall()
-            if state != "QUEUED":
-                report.fault("not queued", f"{name} is {state}")
-            ticks = _ticks(name, created, next_run, rows, report)
-            _judge_runs(name, ticks, [run for run in runs if run.name == name], report)
+        report = judge_tables(lambda sql: file.execute(sql).fetchall(), effects_of(effects))
         found = [row[0] for row in file.execute("PRAGMA integrity_check")]
         if found != ["ok"]:
             report.fault("damaged", "; ".join(found))
-    _judge_effects(runs, effects_of(effects), told, report)
+    return report
+
+
+def judge_tables(rows_of: Callable[[str], list[tuple[Any, ...]]], effects: list[Effect]) -> Report:
+    """Judge every schedule of a database of which ``rows_of`` returns rows, as ``judge_schedules`` does."""
+    report = Report()
+    runs = [
+        Run(*row)
+        for row in rows_of("SELECT runID, name, cause, substr(scheduledFor, 1, 19), status FROM runs")
+    ]
+    told = {row[0] for row in rows_of("SELECT runID FROM events WHERE kind = 'lost'")}
+    runs_of: defaultdict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        runs_of[run.name].append(run)
+    ledger: defaultdict[int, list[tuple[str, str, int, str]]] = defaultdict(list)
+    for job_id, *row in rows_of("SELECT jobID, tick, until, count, outcome FROM ticks ORDER BY jobID, tick"):
+        ledger[job_id].append((row[0], row[1], row[2], row[3]))
+    for job_id, name, created, next_run, state in rows_of(
+        "SELECT jobID, name, created, nextRun, state FROM jobs"
+    ):
+        if state != "QUEUED":
+            report.fault("not queued", f"{name} is {state}")
+        ticks = _ticks(name, created, next_run, ledger[job_id], report)
+        _judge_runs(name, ticks, runs_of[name], report)
+    _judge_effects(runs, effects, told, report)
     return report
 
 

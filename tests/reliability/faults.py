@@ -15,6 +15,7 @@ from bedrockjobs.store.base import Plan
 from bedrockjobs.store.ready_queue import ReadyQueue
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.sqlite_unit import SQLiteUnit
+from tests.reliability import forgetful
 
 DROPPED = 0.02
 """Share of commits that ``dropped_commit`` throws away."""
@@ -91,10 +92,85 @@ def forgotten_parent(seed: int) -> None:
     families.resume_parent = forgetful
 
 
+# --- with PostgreSQL -------------------------------------------------------------------------------------
+
+
+def shared_dropped_commit(seed: int) -> None:
+    """Roll some units back although they are answered."""
+    from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+
+    commit, dice = PostgreSQLEngine.commit, random.Random(seed)
+
+    def dropping(self: PostgreSQLEngine) -> None:
+        if dice.random() < DROPPED:
+            self.rollback()
+        else:
+            commit(self)
+
+    PostgreSQLEngine.commit = dropping  # type: ignore[method-assign]
+
+
+def _without(words: str, *names: str) -> None:
+    """Leave some words out of statements."""
+    from bedrockjobs.store.postgresql.statements import QUERIES
+
+    for name in names:
+        assert words in QUERIES[name]
+        QUERIES[name] = QUERIES[name].replace(words, "")
+
+
+def unlocked_takes(seed: int) -> None:
+    """Take jobs without a lock: another server may take them at the same moment."""
+    _without(" FOR UPDATE SKIP LOCKED", "take_by_name", "take_in_order")
+
+
+def unordered_events(seed: int) -> None:
+    """Commit events without the lock that keeps their numbers in the order of commits."""
+    from bedrockjobs.store.postgresql.transaction import Transaction
+
+    commit = Transaction.commit
+
+    def without_lock(self: Transaction, lock: Any, note: Any) -> None:
+        commit(self, ("SELECT 1", ()), note)
+
+    Transaction.commit = without_lock  # type: ignore[method-assign]
+
+
+def never_looks_again(seed: int) -> None:
+    """Answer 404 to a take whose jobs others had locked."""
+    from bedrockjobs.engine import submission
+
+    submission.LOOKS_AGAIN_MAX = 0
+
+
+def deaf(seed: int) -> None:
+    """Let those who wait hear nothing of other servers, and look for nothing themselves."""
+    from bedrockjobs.engine import batch
+    from bedrockjobs.engine.dispatcher import Dispatcher
+
+    batch.POLLED_AT_ONCE = 0
+    Dispatcher.heard = lambda self, due: None  # type: ignore[method-assign]
+
+
+def endless_patience(seed: int) -> None:
+    """Wait for the database for a minute before it ends."""
+    from bedrockjobs.engine import ending, neighbourhood
+
+    ending.UNIT_DRAINED_S = neighbourhood.LEAVE_S_MAX = 60.0
+
+
 FAULTS: dict[str, Callable[[int], None]] = {
     "answer before commit": answer_before_commit,
     "dropped commit": dropped_commit,
     "blind take": blind_take,
     "reused ids": reused_ids,
     "forgotten parent": forgotten_parent,
+    "tick lost": lambda seed: forgetful.tick_lost(),
+    "tick twice": lambda seed: forgetful.tick_twice(),
+    "shared dropped commit": shared_dropped_commit,
+    "unlocked takes": unlocked_takes,
+    "unordered events": unordered_events,
+    "never looks again": never_looks_again,
+    "deaf": deaf,
+    "endless patience": endless_patience,
 }

@@ -15,6 +15,7 @@ import select
 import signal
 import sys
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from bedrockjobs.base.settings import Settings
@@ -73,6 +74,8 @@ def _say(line: str) -> None:
 
 
 def _fork(order: dict[str, Any]) -> int:
+    if str(order["settings"]["database"]).startswith("postgresql"):
+        import_module("bedrockjobs.databases.postgresql")  # once, and not in each child
     told, go = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid:
@@ -104,8 +107,8 @@ def _fork(order: dict[str, Any]) -> int:
 
 
 def _serve(order: dict[str, Any]) -> int:
-    if order.get("fault"):
-        FAULTS[order["fault"]](order.get("seed", 0))
+    for fault in filter(None, order.get("fault", "").split(", ")):
+        FAULTS[fault](order.get("seed", 0))
     return run(Settings(port=0, **order["settings"]))
 
 

@@ -25,7 +25,7 @@ class Server:
     module: ClassVar[str] = "bedrockjobs"
     """What Python runs; one with a fault comes from another."""
 
-    def __init__(self, database: Path, *options: str, **environment: str) -> None:
+    def __init__(self, database: Path | str, *options: str, **environment: str) -> None:
         """Prepare `bedrockjobs serve` on a free port."""
         self._command = [
             sys.executable, "-m", self.module, "serve",
@@ -159,6 +159,10 @@ class Launcher:
     async def ended(self, pid: int) -> int:
         """Return the exit status of a server, negative for a signal."""
         return await asyncio.wait_for(asyncio.shield(self._ended[pid]), STARTED_S)
+
+    def has_ended(self, pid: int) -> bool:
+        """Tell whether a server is known to have ended."""
+        return pid in self._ended and self._ended[pid].done()
 
     async def kill(self, pid: int) -> None:
         """End a server by force."""

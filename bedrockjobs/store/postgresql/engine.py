@@ -63,7 +63,7 @@ class PostgreSQLEngine:
         self._date = SharedDate(self._clock)
         self.session = Session(url, name, terms)
         """The connection that writes."""
-        self.unit = PostgreSQLUnit(self.session, self._keys, self.id)
+        self.unit = PostgreSQLUnit(self.session, self._keys, self.id, self._clock)
         """What is open, or was open last."""
         try:
             schema.prepare(self.session, name, self._keys)

@@ -36,6 +36,9 @@ Connection = psycopg.AsyncConnection[Row]
 LINE_S_MAX = 5.0
 """Time for one exchange with the database, which takes milliseconds: one that takes longer is given up."""
 
+CLOSE_S_MAX = 0.5
+"""Time in which a connection is given up that is just being made: it cannot be closed before it is there."""
+
 
 class PostgreSQLNeighbours:
     """The line of one server."""
@@ -82,8 +85,7 @@ class PostgreSQLNeighbours:
         self._closed = True
         if self._hearing is not None:
             self._hearing.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._hearing
+            await asyncio.wait({self._hearing}, timeout=CLOSE_S_MAX)
         if self._telling is not None:
             await self._telling.close()
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import NamedTuple
 
+from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import SLICE
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import stamp_ms
@@ -25,6 +26,7 @@ from bedrockjobs.store.postgresql.all_hosts import AllHosts
 from bedrockjobs.store.postgresql.job_locks import JobLocks
 from bedrockjobs.store.postgresql.numbers import Numbers
 from bedrockjobs.store.postgresql.opening import Opening
+from bedrockjobs.store.postgresql.passed_over import PassedOver
 from bedrockjobs.store.postgresql.pipeline import Statement
 from bedrockjobs.store.postgresql.records import PostgreSQLRecords
 from bedrockjobs.store.postgresql.remembered import Remembered
@@ -51,8 +53,8 @@ class Mark(NamedTuple):
 class PostgreSQLUnit:
     """The open transaction of one session; opened and ended by its engine."""
 
-    def __init__(self, session: Session, keys: AdvisoryKeys, session_id: str = "") -> None:
-        """Work over ``session`` of the server that has ``session_id``."""
+    def __init__(self, session: Session, keys: AdvisoryKeys, session_id: str, clock: Clock) -> None:
+        """Work over ``session`` of the server that has ``session_id``, whose date ``clock`` has."""
         self.moment = datetime.min.replace(tzinfo=UTC)
         self.read_anew = False
         """Whether another server changed pauses, drains or the crash list before this unit."""
@@ -83,7 +85,8 @@ class PostgreSQLUnit:
         self._may_wait = True
         """Whether rows may be waited for beyond the plans: only where no other command would wait too."""
         self.first_due, self.soonest = self._takes.first_due, self._takes.soonest
-        self.passed_over = self._takes.passed_over
+        self._passed_over = PassedOver(self._takes, clock)
+        self.passed_over = self._passed_over.tell
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
         self.lock_held = self._locks.held
         self.crash_patterns = self.records.crash_patterns
@@ -181,7 +184,7 @@ class PostgreSQLUnit:
 
     def forget(self) -> None:
         """Know nothing of rows: the unit is over, or was undone."""
-        for part in (self._transaction, self._rows, self._takes, self._locks):
+        for part in (self._transaction, self._rows, self._takes, self._locks, self._passed_over):
             part.forget()
         self._firsts, self._own_jobs = {}, None
         self._newly_ready, self._told_ready = [], []

@@ -1,0 +1,142 @@
+"""The page on losing a PostgreSQL is run: servers, a worker, a primary killed, a standby promoted."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.cli.live_server import DEADLINE_S, clean_environment
+from tests.docs.sessions import alike, steps
+from tests.postgresql.pair import Pair, pair
+
+PAGE = Path(__file__).parents[2] / "docs/how-to/fail-over-postgresql.md"
+_PART = re.compile(
+    r"^(?P<fails><!-- pg1 fails -->)$"
+    r"|^(?P<runs><!-- keeps running -->\n)?```(?P<kind>sh|console)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+END_S = 5
+
+PORTS = range(20_000, 30_000)
+"""Where servers listen: below what connections are given, which come and go until a server has its port."""
+
+
+def quiet_port() -> int:
+    """Return a port of these on which nobody listens."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("every port is taken")
+
+
+class Rehearsal:
+    """Plays the page, with hosts and ports of this machine."""
+
+    def __init__(self, both: Pair, folder: Path) -> None:
+        """Play on a pair of databases."""
+        self._both = both
+        self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        hosts = f"{both.primary.port},127.0.0.1:{both.standby.port}"
+        self._places = {
+            "jobs@pg1,pg2/jobs": f"tester@127.0.0.1:{hosts}/postgres",
+            "-h pg2": f"-h 127.0.0.1 -p {both.standby.port} -U tester",
+            "127.0.0.1:8881": f"127.0.0.1:{(one := quiet_port())}",
+            "127.0.0.1:8882": f"127.0.0.1:{(two := quiet_port())}",
+            "--port 8881": f"--port {one}",
+            "--port 8882": f"--port {two}",
+        }
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self._environment = clean_environment(
+            PATH=path, BEDROCKJOBS_WORKER_AS_ROOT="1", NO_COLOR="1", COLUMNS="200", TZ="UTC"
+        )
+
+    def _placed(self, text: str) -> str:
+        for words, here in self._places.items():
+            text = text.replace(words, here)
+        return text
+
+    def play(self, page: str) -> int:
+        """Play it; return how many answers were compared."""
+        compared = 0
+        for part in _PART.finditer(page):
+            if part["fails"]:
+                self._both.primary.kill()
+                self._both.stream.close()
+            elif part["runs"]:
+                for command in part["text"].splitlines():
+                    self._begin(command)
+            elif part["kind"] == "console":
+                for command, printed in steps(part["text"]):
+                    compared += self._compare(command, printed)
+        return compared
+
+    def _begin(self, command: str) -> None:
+        with (self._folder / f"log{len(self._processes)}").open("wb") as log:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec {self._placed(command)}"], cwd=self._folder, env=self._environment,
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        self._processes.append(process)
+
+    def _compare(self, command: str, printed: str) -> bool:
+        name, _, value = command.partition("=")
+        if name.startswith("export "):
+            self._environment[name.removeprefix("export ")] = self._placed(value)
+            return False
+        done = subprocess.run(
+            ["timeout", str(DEADLINE_S), "bash", "-c", self._placed(command)], cwd=self._folder,
+            env=self._environment, check=False, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert alike(done.stdout) == alike(printed), f"{command}\n{done.stdout}\n{self.logs()}"
+        return True
+
+    def logs(self) -> str:
+        """Return what servers and workers wrote."""
+        return "\n".join(path.read_text() for path in sorted(self._folder.glob("log*")))
+
+    def close(self) -> None:
+        """Tell all to end; who does not do so soon is killed, as a worker whose servers are away."""
+        for process in reversed(self._processes):
+            process.send_signal(signal.SIGTERM)
+        for process in self._processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def rehearsal(folder: Path) -> Iterator[Rehearsal]:
+    """Yield a player with two databases of its own."""
+    with pair() as both:
+        player = Rehearsal(both, folder)
+        try:
+            yield player
+        finally:
+            player.close()
+
+
+def test_the_page_is_what_happens(tmp_path: Path) -> None:
+    with rehearsal(tmp_path) as player:
+        assert player.play(PAGE.read_text()) >= 9
+
+
+def test_a_page_on_which_nobody_promotes_fails(tmp_path: Path) -> None:
+    """The control: without the standby's promotion nothing goes on."""
+    page = PAGE.read_text().replace("SELECT pg_promote()", "SELECT true")
+    page = page.replace("until curl -sf http://127.0.0.1:8881/readyz > ready; do sleep 0.1; done", "true")
+    with rehearsal(tmp_path) as player, pytest.raises(AssertionError, match="run logs --follow"):
+        player.play(page.replace("bedrockjobs job create report/tuesday > tuesday", "true"))

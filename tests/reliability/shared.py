@@ -1,0 +1,118 @@
+"""Several servers as processes of their own on one PostgreSQL; each may be killed, stopped and replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import psycopg
+
+from tests.postgresql.cluster import Node
+from tests.reliability.servers import Launcher
+from tests.reliability.wire import Wire
+
+SCHEMA = "shared"
+
+NODE_SETTINGS = {
+    "max_connections": "120",
+    "autovacuum_naptime": "10s",  # long runs leave many dead rows
+}
+
+AGAIN_S = 0.005
+"""Time until a client whose server was not there tries another."""
+
+
+class Shared:
+    """A PostgreSQL and the servers on it; use it with ``async with``."""
+
+    def __init__(self, folder: Path, *, seed: int = 1, settings: Mapping[str, Any] | None = None) -> None:
+        """Keep logs in ``folder``; ``settings`` are of the servers, ``seed`` says who asks which of them."""
+        self.node = Node(settings=NODE_SETTINGS)
+        self._launcher = Launcher(folder / "servers.log")
+        self._settings = {
+            "database": self.node.url, "database_schema": SCHEMA, "database_direct": self.node.url,
+            **(settings or {}),
+        }  # fmt: skip
+        self._dice = random.Random(seed)
+        self._places: list[tuple[int, int]] = []
+        """Process and port of each server; those of a dead one stay until another has its place."""
+
+    async def __aenter__(self) -> Self:
+        """Start PostgreSQL."""
+        await asyncio.to_thread(self.node.start)
+        await self._launcher.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End all of it."""
+        for pid, _ in self._places:
+            if self._alive(pid):
+                os.kill(pid, signal.SIGCONT)
+        await self._launcher.__aexit__()
+        await asyncio.to_thread(self.node.stop)
+
+    # --- servers -----------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Return how many places there are."""
+        return len(self._places)
+
+    def _alive(self, pid: int) -> bool:
+        return not self._launcher.has_ended(pid)
+
+    def pid(self, place: int) -> int:
+        """Return the process at a place."""
+        return self._places[place][0]
+
+    def port(self, place: int) -> int:
+        """Return the port of a place."""
+        return self._places[place][1]
+
+    async def start(self, count: int = 1, *, fault: str = "", seed: int = 0) -> None:
+        """Start some more servers, with a fault where one is named."""
+        for _ in range(count):
+            self._places.append(await self._launcher.start(self._settings, fault=fault, seed=seed))
+
+    async def kill(self, place: int) -> None:
+        """End a server by force."""
+        await self._launcher.kill(self.pid(place))
+
+    async def replace(self, place: int, *, fault: str = "", seed: int = 0) -> None:
+        """Start a server where one has ended."""
+        self._launcher.forget()
+        self._places[place] = await self._launcher.start(self._settings, fault=fault, seed=seed)
+
+    async def stillborn(self, life_s: float) -> None:
+        """Start a server that is killed so soon that it may not listen yet."""
+        pid = await self._launcher.order(self._settings)
+        await asyncio.sleep(life_s)
+        await self._launcher.kill(pid)
+
+    def signal(self, place: int, number: signal.Signals) -> None:
+        """Send a signal to a server."""
+        os.kill(self.pid(place), number)
+
+    async def terminate(self, place: int) -> int:
+        """Tell a server to stop, and return its exit status."""
+        return await self._launcher.terminate(self.pid(place))
+
+    # --- clients -----------------------------------------------------------------------------------------
+
+    async def connect(self, port: int = 0) -> Wire:
+        """Open a connection to any server, as a client does that knows them all; raises OSError.
+
+        ``port`` is that of the load, which knows of one server.
+        """
+        return await Wire.connect(self.port(self._dice.randrange(len(self))))
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return what the servers' database has."""
+        options = f"-c search_path={SCHEMA}"
+        with psycopg.connect(self.node.url, autocommit=True, options=options) as connection:
+            cursor = connection.execute(sql)
+            return cursor.fetchall() if cursor.description is not None else []

@@ -1,0 +1,109 @@
+"""The nightly rounds of several servers on one PostgreSQL: ``python -m tests.reliability --postgresql``."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.history import Report
+from tests.reliability.shared import Shared
+from tests.reliability.shared_stall import stall
+from tests.reliability.shared_storm import SharedStorm
+from tests.reliability.shared_ticks import TickStorm
+from tests.reliability.shared_work import Waits, followed, lifecycles, share
+
+HEARD_S = 0.05
+"""What 99 of 100 waits take at most while servers hear each other, on a machine that does nothing else."""
+
+WAIT_S_MAX = 1.1
+"""What a wait takes at most, whatever is heard."""
+
+CUT_EVERY_S = 10.0
+
+
+class Round(NamedTuple):
+    """One kind of round."""
+
+    play: Callable[[Path, int, int, str], Awaitable[Report]]
+    """Given a folder, how much to do, a seed and a fault."""
+    night: int
+    """How much a night does."""
+    batch: int
+    """How much of it is done on one database."""
+
+
+async def kills(folder: Path, count: int, seed: int, fault: str) -> Report:
+    """Kill servers under load."""
+    return await SharedStorm(folder, count, seed, fault).run()
+
+
+async def ticks(folder: Path, count: int, seed: int, fault: str) -> Report:
+    """Kill servers that have schedules."""
+    return await TickStorm(folder, count, seed, fault=fault).run()
+
+
+async def events(folder: Path, count: int, seed: int, fault: str) -> Report:
+    """Follow events at three servers."""
+    async with Shared(folder, seed=seed) as shared:
+        await shared.start(3, fault=fault)
+        return await followed(shared, count)
+
+
+async def waits(folder: Path, count: int, seed: int, fault: str) -> Report:
+    """Wait for what comes from another server, with and without being told."""
+    async with Shared(folder, seed=seed) as shared:
+        await shared.start(4, fault=fault)
+        waits = Waits(shared)
+        await waits.run(count, cut_every_s=CUT_EVERY_S, limit_ms=2_000)
+    report = Report()
+    report.counts["waits"] = len(waits.all_s)
+    if share(waits.heard_s, 99) > HEARD_S or waits.all_s[-1] > WAIT_S_MAX:
+        report.fault("late", str(waits))
+    print(waits)
+    return report
+
+
+async def takes(folder: Path, count: int, seed: int, fault: str) -> Report:
+    """Ask four servers at once for jobs that are there."""
+    async with Shared(folder, seed=seed) as shared:
+        await shared.start(4, fault=fault)
+        return await lifecycles(shared, count)
+
+
+async def stalls(folder: Path, count: int, seed: int, fault: str) -> Report:
+    """Let a server stand still in a unit."""
+    async with Shared(folder, seed=seed) as shared:
+        await shared.start(3, fault=fault)
+        return await stall(shared, count)
+
+
+ROUNDS = {
+    "kills": Round(kills, 5_000, 250),
+    "ticks": Round(ticks, 100_000, 40_000),
+    "events": Round(events, 100_000, 50_000),
+    "waits": Round(waits, 10_000, 10_000),
+    "takes": Round(takes, 50_000, 50_000),
+    "stalls": Round(stalls, 20, 5),
+}
+
+
+def nightly(what: str, count: int, seed: int, fault: str) -> int:
+    """Play rounds, print what was counted and return the exit status: 1 if there was any fault."""
+    play, night, batch = ROUNDS[what]
+    count = count or night
+    faults = 0
+    for number, first in enumerate(range(0, count, batch)):
+        folder = Path(tempfile.mkdtemp(prefix="bedrockjobs-shared-"))
+        folder.chmod(0o711)
+        report = asyncio.run(play(folder, min(batch, count - first), seed + number, fault))
+        print(f"{what}, seed {seed + number}: {report}", flush=True)
+        faults += report.faults.total()
+        if report.faults:
+            print(f"logs: {folder}")
+        else:
+            shutil.rmtree(folder)
+    return 1 if faults else 0

@@ -1,0 +1,127 @@
+"""A server that stands still in the middle of a unit: what others feel, and when its rows are free."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+
+from bedrockjobs.base.settings import Settings
+from tests.history import Report
+from tests.reliability.shared import Shared
+from tests.reliability.shared_work import CLIENTS_EACH, asked, done, share, together
+from tests.reliability.wire import Wire
+
+CALM_S = 3.0
+"""Time in which others are watched, before and while one stands still."""
+
+TRIES_MAX = 200
+"""Stops until one falls into a unit, which is open most of the time."""
+
+UNIT_S_MAX = Settings(database="unused").unit_s_max
+
+STANDING = """SELECT count(*) FROM pg_stat_activity
+WHERE state = 'idle in transaction' AND state_change < clock_timestamp() - interval '100 ms'"""
+"""Units whose server has not gone on for longer than any that lives."""
+
+LARGE = 500
+"""Jobs in a large command."""
+
+STANDS_S = 0.2
+"""Time after which it is seen whether a unit stands."""
+
+LOOK_S = 0.02
+
+
+class Busy:
+    """Clients that create, take and finish jobs of names of their own, and how long each step took."""
+
+    def __init__(self, shared: Shared) -> None:
+        """Ask ``shared``."""
+        self._shared = shared
+        self._ends = False
+        self.took: list[tuple[float, float]] = []
+        """When each step began, and how long it took."""
+
+    def end(self) -> None:
+        """Let all end."""
+        self._ends = True
+
+    async def client(self, place: int, number: int) -> None:
+        """Be one client of one server."""
+        wire = await Wire.connect(self._shared.port(place))
+        name = f"busy/{place}.{number}"
+        while not self._ends:
+            for verb in ("CreateJob", "GetJob"):
+                began = time.monotonic()
+                reply = await done(wire, verb, name=name)
+                self.took.append((began, time.monotonic() - began))
+            await done(wire, "FinishJob", jobID=reply["jobID"])
+
+    async def large(self, place: int) -> None:
+        """Be a client whose commands are large: their units are open for long."""
+        wire = await Wire.connect(self._shared.port(place))
+        while not self._ends:
+            await done(wire, "CreateJobs", jobs=[{"name": "large"}] * LARGE)
+            jobs = (await done(wire, "GetJobs", name="large", numResults=LARGE))["jobs"]
+            await done(wire, "FinishJobs", jobs=[{"jobID": job["jobID"]} for job in jobs])
+
+    def p99(self, since: float, until: float) -> float:
+        """Return what 99 of 100 steps took at most that began in a stretch of time."""
+        return share(sorted(took for began, took in self.took if since <= began < until), 99)
+
+
+async def _stopped_in_a_unit(shared: Shared) -> float:
+    """Stop the first server while a unit of it is open; return when."""
+    for _ in range(TRIES_MAX):
+        stopped = time.monotonic()
+        shared.signal(0, signal.SIGSTOP)
+        await asyncio.sleep(STANDS_S)
+        if shared.rows(STANDING)[0][0]:
+            return stopped
+        shared.signal(0, signal.SIGCONT)
+        await asyncio.sleep(LOOK_S)
+    raise AssertionError("no unit was ever open")
+
+
+async def _freed(shared: Shared, until: float) -> float:
+    """Return when no unit stood any more, or that moment where one still does."""
+    while shared.rows(STANDING)[0][0] and time.monotonic() < until:
+        await asyncio.sleep(LOOK_S)
+    return time.monotonic()
+
+
+async def stall(shared: Shared, count: int, *, unit_s: float = UNIT_S_MAX, calm_s: float = CALM_S) -> Report:
+    """Let the first server stand still in a unit so often; others go on, and its rows become free in time."""
+    report = Report()
+    others = Busy(shared)
+    victim = Busy(shared)
+
+    async def stalls() -> None:
+        for _ in range(count):
+            await asyncio.sleep(calm_s)
+            before = others.p99(time.monotonic() - calm_s, time.monotonic())
+            stopped = await _stopped_in_a_unit(shared)
+            await asyncio.sleep(calm_s)
+            during = others.p99(stopped, time.monotonic())
+            freed = await _freed(shared, stopped + unit_s + 1 + STANDS_S)
+            report.counts["others' p99 before, ms"] = round(before * 1000)
+            report.counts["others' p99 meanwhile, ms"] = round(during * 1000)
+            report.counts["rows free after, ms"] = round((freed - stopped) * 1000)
+            if during >= 2 * before:
+                report.fault("others wait", f"p99 {before * 1000:.1f} ms, then {during * 1000:.1f} ms")
+            if freed - stopped > unit_s + 1:
+                report.fault("held", f"rows were free after {freed - stopped:.1f} s")
+            shared.signal(0, signal.SIGCONT)
+            wire = await Wire.connect(shared.port(0))
+            assert (await asked(wire, "Ping")).code == 200
+            wire.close()
+        others.end()
+        victim.end()
+
+    await together(
+        stalls(),
+        victim.large(0),
+        *(others.client(place, n) for place in range(1, len(shared)) for n in range(CLIENTS_EACH)),
+    )
+    return report

@@ -1,0 +1,96 @@
+"""Servers whose PostgreSQL does not answer any more end when they are told to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bedrockjobs.engine.ending import UNIT_DRAINED_S
+from bedrockjobs.engine.neighbourhood import LEAVE_S_MAX
+from tests.postgresql.cluster import Node, url_of
+from tests.postgresql.proxy import Direction, Proxy
+from tests.reliability.servers import Launcher
+from tests.reliability.shared import SCHEMA
+from tests.reliability.wire import Cut, Wire
+
+pytestmark = pytest.mark.reliability
+
+STOP_S = 6.5
+"""A server that is told to stop has ended by then: the sum of what it waits for, and two seconds."""
+
+
+class Case(NamedTuple):
+    """How a database goes away, and how long that lasts before the server is told to stop."""
+
+    swallowed: tuple[Direction, ...]
+    """Nothing of it is told to anybody; none: it is killed, and who connects is refused."""
+    away_s: float
+    fault: str = ""
+
+
+CASES = [
+    Case(("up", "down"), 0.0),
+    Case(("up", "down"), 2.0),
+    Case(("down",), 0.0),  # what became of the last commit is not known
+    Case(("down",), 0.0, fault="endless patience"),
+    Case((), 0.0),
+    Case((), 2.0),
+]
+
+
+async def creating(port: int) -> None:
+    """Create jobs, one after another, as long as they are answered."""
+    wire = await Wire.connect(port)
+    with suppress(Cut):
+        while True:
+            await wire.ask("CreateJob", name="a")
+
+
+async def waiting(port: int) -> None:
+    """Wait for a job that never comes."""
+    wire = await Wire.connect(port)
+    with suppress(Cut):
+        await wire.ask("GetJob", name="never", connection="wait")
+
+
+async def test_servers_that_are_told_to_stop_end_though_their_database_is_away(tmp_path: Path) -> None:
+    node, proxies, clients = Node(), [], []
+    await asyncio.to_thread(node.start)
+    ended: dict[Case, int] = {}
+    try:
+        async with Launcher(tmp_path / "log") as launcher:
+
+            async def stopped(case: Case, pid: int) -> None:
+                await asyncio.sleep(case.away_s)
+                os.kill(pid, signal.SIGTERM)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(STOP_S):
+                        ended[case] = await launcher.ended(pid)
+
+            pids = []
+            for case in CASES:
+                proxies.append(proxy := Proxy(node.port))
+                settings = {"database": url_of(proxy.port), "database_schema": SCHEMA}
+                pid, port = await launcher.start(settings, fault=case.fault)
+                pids.append(pid)
+                clients += [asyncio.create_task(work(port)) for work in (creating, creating, waiting)]
+            await asyncio.sleep(0.3)
+            for case, proxy in zip(CASES, proxies, strict=True):
+                proxy.swallow(*case.swallowed)
+            await asyncio.to_thread(node.kill)
+            await asyncio.gather(*map(stopped, CASES, pids))
+        await asyncio.gather(*clients)
+    finally:
+        for proxy in proxies:
+            await asyncio.to_thread(proxy.close)
+        await asyncio.to_thread(node.stop)
+    told = (tmp_path / "log").read_text()
+    assert ended == {case: 0 for case in CASES if not case.fault}, told
+    assert "what became of the last commands is not known" in told
+    assert LEAVE_S_MAX + UNIT_DRAINED_S < STOP_S
