@@ -175,7 +175,7 @@ class Cluster:
         """Return an engine on an empty database."""
         engine = PostgreSQLEngine(self.url, clock, name=SCHEMA)
         with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(EMPTY)
+            connection.execute(emptied(SCHEMA))
         return engine
 
     def another(self, clock: Clock | None = None, terms: Terms | None = None) -> PostgreSQLEngine:
@@ -196,15 +196,17 @@ TABLES = (
     "servers",
     "workers",
 )
-EMPTY = "; ".join(
-    [f"SET search_path = {SCHEMA}", *(f"DELETE FROM {table}" for table in TABLES),
-     "DELETE FROM meta WHERE key IN ('seen', 'away')",
-     "UPDATE meta SET value = '[]' WHERE key = 'crashPatterns'",
-     "DELETE FROM sessions",
-     "UPDATE control SET epoch = epoch + 1, outageSince = '', outageUntil = ''",
-     "SELECT setval('jobIDs', 1, false), setval('runIDs', 1, false)"]
-)  # fmt: skip
-"""What makes the tables as they are when they are new."""
+def emptied(schema: str) -> str:
+    """Return what makes the tables of a schema as they are when they are new."""
+    return "; ".join(
+        [f"SET search_path = {schema}", *(f"DELETE FROM {table}" for table in TABLES),
+         "DELETE FROM meta WHERE key IN ('seen', 'away')",
+         "UPDATE meta SET value = '[]' WHERE key = 'crashPatterns'",
+         "DELETE FROM sessions",
+         "UPDATE control SET epoch = epoch + 1, outageSince = '', outageUntil = ''",
+         "SELECT setval('jobIDs', 1, false), setval('runIDs', 1, false),"
+         " setval(pg_get_serial_sequence('events', 'seq'), 1, false)"]
+    )  # fmt: skip
 
 
 def as_user(folder: Path) -> list[str]:

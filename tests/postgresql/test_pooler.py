@@ -20,7 +20,7 @@ from tests.conformance.engine import START, PostgreSQLQueue
 from tests.conformance.scenario import Scenario
 from tests.conformance.test_cases import RUNS
 from tests.effort import PROFILE
-from tests.postgresql.cluster import CLUSTER, EMPTY, SCHEMA, as_user, free_port, url_of
+from tests.postgresql.cluster import CLUSTER, SCHEMA, as_user, emptied, free_port, url_of
 
 EACH = 5
 CASES = RUNS[:: 1 if PROFILE == "random" else EACH]
@@ -89,7 +89,7 @@ def pooler() -> Iterator[Pooler]:
 @pytest.fixture
 def store(pooler: Pooler) -> Iterator[PostgreSQLEngine]:
     """Return an engine behind it, on an empty database."""
-    CLUSTER.do(EMPTY)
+    CLUSTER.do(emptied(SCHEMA))
     store = PostgreSQLEngine(pooler.url, ManualClock(START), name=SCHEMA)
     yield store
     store.close()
