@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 from zlib import crc32
@@ -51,6 +53,10 @@ class Databases(Protocol):
         """Stop the server of a database; return one that is as if it had been killed before."""
         ...
 
+    def change(self, database: str, sql: str) -> None:
+        """Change a database by other hands than those of its server."""
+        ...
+
 
 class Files:
     """Databases of SQLite."""
@@ -82,6 +88,12 @@ class Files:
                 shutil.copyfile(part, f"{new}{suffix}")
         await stop()
         return str(new)
+
+    def change(self, database: str, sql: str) -> None:
+        """Change the file as `sqlite3 jobs.db` would."""
+        with closing(sqlite3.connect(database, timeout=5)) as other:
+            other.execute(sql)
+            other.commit()
 
 
 class Schemas:
@@ -146,6 +158,10 @@ class Schemas:
         ]
         await asyncio.to_thread(CLUSTER.do, "; ".join([*again, "DROP SCHEMA kept CASCADE"]))
         return database
+
+    def change(self, database: str, sql: str) -> None:
+        """Change the database as `psql` would."""
+        CLUSTER.do(f"SET search_path = {schema_of(database)}; {sql}")
 
 
 def _columns_of(schema: str) -> dict[str, str]:

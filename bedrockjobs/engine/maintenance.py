@@ -121,6 +121,8 @@ class Maintenance:
         """What was asked for when that was found out."""
         self._written = False
         """Whether something was written since."""
+        self._more = False
+        """Whether there was more whose time is over than one transaction deals with."""
         self._ahead_s = clock.ahead_s()
         self._before, self._to_plan = "", list[int]()
         """What the clock showed before it was set back, and the jobs that are still to be planned anew."""
@@ -218,14 +220,17 @@ class Maintenance:
 
     def _end_what_is_over(self, context: Context) -> None:
         """End leases, jobs and pauses whose time is over."""
-        for run_id in self._workers.overdue(context.unit):
+        overdue = self._workers.overdue(context.unit)
+        expired = context.unit.expired(context.now_ms, AT_ONCE_MAX)
+        self._more = max(len(overdue), len(expired)) >= AT_ONCE_MAX
+        for run_id in overdue:
             self._try(
                 context,
                 ("run", run_id),
                 partial(failing.lease_over, context, run_id),
                 partial(self._workers.postpone, run_id),
             )
-        for job in context.unit.expired(context.now_ms, AT_ONCE_MAX):
+        for job in expired:
             self._try(
                 context,
                 ("expiry", job.job_id),
@@ -236,7 +241,9 @@ class Maintenance:
 
     def _fire_on_all_hosts(self, context: Context) -> None:
         """Make the jobs of the schedules on all hosts that are due."""
-        for job in context.unit.due_on_all_hosts(context.now_ms)[:AT_ONCE_MAX]:
+        due = context.unit.due_on_all_hosts(context.now_ms)
+        self._more = self._more or len(due) > AT_ONCE_MAX
+        for job in due[:AT_ONCE_MAX]:
             fire = partial(hosts.fire, context, job)
             self._try(
                 context,

@@ -53,7 +53,8 @@ class SharedMaintenance(Maintenance):
             if self._workers.news:
                 done.news = self._write_news(context)
         context.seen, context.since = self.seen, self.since
-        self._watch_at = self._clock.monotonic() + WATCH_EVERY_S
+        again_s = 0.0 if watch.mine and self._more else WATCH_EVERY_S
+        self._watch_at = self._clock.monotonic() + again_s
 
     def _look_after(self, context: Context, unit: SharedUnit, watch: Watch) -> None:
         """Note that time is looked after; where nobody did for a while, make up for it."""

@@ -196,6 +196,8 @@ TABLES = (
     "servers",
     "workers",
 )
+
+
 def emptied(schema: str) -> str:
     """Return what makes the tables of a schema as they are when they are new."""
     return "; ".join(

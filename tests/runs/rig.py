@@ -11,6 +11,7 @@ from typing import Any
 
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.engine.shared_workers import SharedWorkers
 from bedrockjobs.server import Server
 from tests.conftest import START, Live, begin
 from tests.engines import Databases
@@ -72,8 +73,9 @@ class Site(Live):
 
     async def known(self) -> None:
         """Wait until the database has what this server knows of workers: others may need it."""
-        if self.databases.name == "postgresql":
-            await self.ok("ListWorkers")
+        presence = self.server.service.presence
+        if isinstance(presence, SharedWorkers):
+            await presence.learn()
             await self.rest()
 
     # --- restarts -----------------------------------------------------------------------------------------
@@ -100,6 +102,10 @@ class Site(Live):
         self.server = Server(settings.model_copy(update=again), self.clock, self.leases)
         await begin(self.server)
         await self.rest()
+
+    def change(self, sql: str) -> None:
+        """Change the database by other hands than the server's."""
+        self.databases.change(self.server.settings.database, sql)
 
     # --- commands -----------------------------------------------------------------------------------------
 
@@ -173,6 +179,7 @@ class Site(Live):
         talk = await self.connect()
         talk.send(request("GetJob", name=name, worker=worker, Connection="wait", timeout=LONG_MS, **more))
         await self.waiting(before + 1)
+        await self.settle()  # that it waits is known before its transaction has ended
         return talk
 
     # --- what there is ------------------------------------------------------------------------------------
@@ -220,6 +227,7 @@ class Site(Live):
     async def events(self, *kinds: str) -> list[dict[str, Any]]:
         """Return the events of these kinds."""
         await self.settle()
+        await self.known()
         found = (await self.ok("Events", limit=1000))["events"]
         return [event for event in found if not kinds or event["kind"] in kinds]
 

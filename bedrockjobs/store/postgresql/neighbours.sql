@@ -48,7 +48,7 @@ DELETE FROM workers WHERE name = ANY ($1::text[]) RETURNING name;
 
 -- name: lost_workers
 -- Forget workers that were silent for too long.
-DELETE FROM workers WHERE until < $1 RETURNING name;
+DELETE FROM workers WHERE until <= $1 RETURNING name;
 
 -- name: beat
 -- Note signs of life of runs.

@@ -8,6 +8,9 @@ from bedrockjobs.store.postgresql.pipeline import Row, Statement
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.transaction import Transaction
 
+DRAWN_MAX = 10_000
+"""Numbers that are drawn at once to get past those that other hands have used: milliseconds of work."""
+
 
 class Numbers:
     """The next numbers of one kind."""
@@ -30,9 +33,11 @@ class Numbers:
 
     def new(self) -> int:
         """Return the next number."""
-        if not self._free:
-            (rows,) = self._transaction.read(*self.planned(1))
+        count = 1
+        while not self._free:  # fewer may have come than were drawn, as other hands have used some
+            (rows,) = self._transaction.read(*self.planned(count))
             self.drawn(rows)
+            count = min(2 * count, DRAWN_MAX)
         number = self._free.popleft()
         self._used.append(number)
         return number
