@@ -221,8 +221,6 @@ class Maintenance:
     def _end_what_is_over(self, context: Context) -> None:
         """End leases, jobs and pauses whose time is over."""
         overdue = self._workers.overdue(context.unit)
-        expired = context.unit.expired(context.now_ms, AT_ONCE_MAX)
-        self._more = max(len(overdue), len(expired)) >= AT_ONCE_MAX
         for run_id in overdue:
             self._try(
                 context,
@@ -230,6 +228,8 @@ class Maintenance:
                 partial(failing.lease_over, context, run_id),
                 partial(self._workers.postpone, run_id),
             )
+        expired = context.unit.expired(context.now_ms, AT_ONCE_MAX)
+        self._more = max(len(overdue), len(expired)) >= AT_ONCE_MAX
         for job in expired:
             self._try(
                 context,
