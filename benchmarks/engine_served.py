@@ -43,7 +43,7 @@ async def serve(database: str) -> None:
         engine, clock, settings, stopped.set_result, workers=workers, minutes=stats,
         listeners=Listeners([workers, stats, notifier]),
     )  # fmt: skip
-    service = Service(dispatcher, None, workers, notifier, clock, settings)  # type: ignore[arg-type]
+    service = Service(dispatcher, None, workers, notifier, clock, settings, None)  # type: ignore[arg-type]
     listener = Listener(Connections(service, clock, settings), settings)
     dispatcher.start()
     await listener.open()

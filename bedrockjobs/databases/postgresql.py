@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import datetime
 
 from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock, SystemClock
+from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.wire import moment_of, stamp_ms
 from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, Opened, StartError
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
@@ -31,9 +34,10 @@ class PostgreSQLDatabase:
     def __init__(self, settings: Settings, clock: Clock | None, lease_clock: Clock | None) -> None:
         """Prepare to serve what ``settings`` name; a test may bring clocks of its own."""
         self._settings = settings
+        self._real = lease_clock or AlignedClock()
         standing = StandingClock(SystemClock().now()) if settings.test_clock else None
-        self.clock: Clock = clock or standing or AlignedClock()
-        self.workers = SharedWorkers(self.clock, lease_clock or SystemClock())
+        self.clock: Clock = clock or standing or self._real
+        self.workers = SharedWorkers(self.clock, self._real)
         self._name = settings.resolved_server_name()
         self._engine: PostgreSQLEngine | None = None
         self._neighbourhood: Neighbourhood | None = None
@@ -58,9 +62,11 @@ class PostgreSQLDatabase:
         settings = self._settings
         neighbours = PostgreSQLNeighbours(
             settings.database_direct or settings.database, settings.database_schema, self._name,
-            self._engine.id, self.clock,
+            self._engine.id, self._real,
         )  # fmt: skip
-        self._neighbourhood = Neighbourhood(neighbours, self.workers, notifier, dispatcher.heard)
+        self._neighbourhood = Neighbourhood(
+            neighbours, self.workers, notifier, dispatcher.heard, dispatcher.poke
+        )
         try:
             await self._neighbourhood.open(self._name, version)
         except NameTaken as error:
@@ -73,6 +79,16 @@ class PostgreSQLDatabase:
             await neighbours.close()
             raise StartError(f"database: {error}", EXIT_UNAVAILABLE) from None
         listeners.add(self._neighbourhood)
+
+    async def move_clock(self, moment: datetime) -> None:
+        """Move the test clock of all servers; raises Unavailable where the database is away."""
+        assert self._neighbourhood is not None
+        assert isinstance(self.clock, StandingClock)
+        try:
+            shown = await self._neighbourhood.move_clock(stamp_ms(moment))
+        except StoreError as error:
+            raise Unavailable("Database away", f"the clock was not moved: {error}") from None
+        self.clock.move_to(moment_of(shown))
 
     def serves_at(self, where: str) -> None:
         """Tell the other servers where this one listens."""

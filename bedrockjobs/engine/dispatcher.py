@@ -77,7 +77,7 @@ class Dispatcher:
         """Submissions of a transaction that was undone, each to be done with care in its own."""
         self._open = self._scheduled = self._draining = self._broken = False
         self._look_outside = False  # whether it is time to ask if somebody else changed the database
-        self._idle: asyncio.Future[None] | None = None
+        self._idle = asyncio.Event()
         self._busy_since: float | None = None
         self._alarm = Alarm(self._loop, self._wake)
         self._commits = Commits(self._loop, clock, waits_for_disk=engine.waits_for_disk)
@@ -143,18 +143,19 @@ class Dispatcher:
         if not self._open:
             self._schedule()
 
-    def next_moment(self) -> datetime | None:
+    async def next_moment(self) -> datetime | None:
         """Return the next moment at which a job becomes due or time is over for something."""
-        found = [stamp for stamp in (self._waiting.next_due(), self._maintenance.next_stamp()) if stamp]
+        await self._until_idle()  # the database is asked beside units
         due = self._engine.soonest_of_all(stamp_ms(self._clock.now()))
-        if due is not None:
-            found.append(due)
+        soonest = (self._waiting.next_due(), self._maintenance.next_stamp(), due)
+        found = [stamp for stamp in soonest if stamp]
         return moment_of(min(found)) if found else None
 
-    async def settle(self) -> None:
-        """Do what the clock brings, and wait until all that was asked so far is done."""
+    async def settle(self) -> bool:
+        """Do what the clock brings and was asked so far; return whether nothing is left to another server."""
         self._wake()
         await self._until_idle()
+        return not self._maintenance.is_behind()
 
     async def drain(self) -> None:
         """Refuse new commands, finish what is queued, answer the waiters, and end the thread."""
@@ -172,8 +173,8 @@ class Dispatcher:
 
     async def _until_idle(self) -> None:
         while not self._broken and (self._open or self._gathered or self._again):
-            self._idle = self._loop.create_future()
-            await self._idle
+            self._idle.clear()
+            await self._idle.wait()
 
     # --- one transaction after another -------------------------------------------------------------------
 
@@ -352,8 +353,7 @@ class Dispatcher:
 
     def _rest(self, due_s: float) -> None:
         """Nothing is to be done for some seconds: answer whose wait is over, and sleep until then."""
-        if self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        self._idle.set()
         self._answer_overdue()
         deadline = self._waiting.next_deadline()
         if deadline is not None:

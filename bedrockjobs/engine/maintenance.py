@@ -195,6 +195,10 @@ class Maintenance:
             return moment
         return tick if moment is None else min(moment, tick)
 
+    def is_behind(self) -> bool:
+        """Tell whether time asks for something that another server is at."""
+        return False
+
     # --- what --------------------------------------------------------------------------------------------
 
     def act(self, context: Context, done: Done) -> None:

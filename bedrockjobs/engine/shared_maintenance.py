@@ -10,12 +10,13 @@ from typing import cast
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import AWAY_S, WATCH_EVERY_S, WATCHED_EVERY_S
-from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.base.wire import after_seconds, stamp_ms
 from bedrockjobs.engine.events import DrainsChanged
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.maintenance import SETTLE_S, Done, Maintenance, Minutes
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine
+from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.sharing import SharedUnit, Watch
 
 
@@ -38,6 +39,14 @@ class SharedMaintenance(Maintenance):
         """Look now at what time asks for."""
         self._watch_at = self._clock.monotonic()
 
+    def is_behind(self) -> bool:
+        """Tell whether time asks for something that is not yet done."""
+        try:
+            soonest = self.next_stamp()
+        except StoreError:  # it cannot be done by now
+            return False
+        return soonest is not None and soonest <= stamp_ms(self._clock.now())
+
     def act(self, context: Context, done: Done) -> None:
         """Write what this server has to tell, and do what is due, unless another server is at it."""
         unit = cast(SharedUnit, context.unit)
@@ -58,13 +67,14 @@ class SharedMaintenance(Maintenance):
 
     def _look_after(self, context: Context, unit: SharedUnit, watch: Watch) -> None:
         """Note that time is looked after; where nobody did for a while, make up for it."""
-        if watch.seen and after_seconds(watch.seen, AWAY_S) < context.now_ms:
-            unit.was_away(watch.seen, context.now_ms)
-            self.seen, self.since = watch.seen, context.now_ms
+        now = stamp_ms(self._workers.lease_moment())
+        if watch.seen and after_seconds(watch.seen, AWAY_S) < now:
+            unit.was_away(watch.seen, now)
+            self.seen, self.since = watch.seen, now
             self._settled_at = self._clock.monotonic() + SETTLE_S
             self._pass_over_missed(context)
-        if not watch.seen or after_seconds(watch.seen, WATCHED_EVERY_S) <= context.now_ms:
-            unit.watched(context.now_ms)
+        if not watch.seen or not watch.seen <= now < after_seconds(watch.seen, WATCHED_EVERY_S):
+            unit.watched(now)
 
     def _start(self, context: Context) -> None:
         """Tell who is drained; that the server is there is told by those who meet it."""

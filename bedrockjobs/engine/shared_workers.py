@@ -26,7 +26,7 @@ class SharedWorkers(WorkerRegistry):
     """The workers and open runs of all servers; belongs to the event loop."""
 
     def __init__(self, clock: Clock, lease_clock: Clock) -> None:
-        """Show times of ``clock``; ``lease_clock`` is that of ``WorkerRegistry``."""
+        """Show times of ``clock``; ``lease_clock`` tells who is there, on all servers alike."""
         super().__init__(clock, lease_clock)
         self.learn: Callable[[], Any] = lambda: asyncio.sleep(0)
         """Does an exchange, and waits for it."""
@@ -47,7 +47,7 @@ class SharedWorkers(WorkerRegistry):
     # --- what this server hears of its own workers -------------------------------------------------------
 
     def _was_met(self, worker: Worker, there_s: float) -> None:
-        name, until = worker.name, after_seconds(stamp_ms(self._clock.now()), there_s)
+        name, until = worker.name, after_seconds(stamp_ms(self._leases.now()), there_s)
         if name not in self._until:
             self.exchange_soon()
         self._until[name] = max(until, self._until.get(name, ""))
@@ -86,7 +86,7 @@ class SharedWorkers(WorkerRegistry):
 
     def overdue(self, unit: Unit) -> list[int]:
         """Return the runs whose lease is over, as the database knows."""
-        found = cast(SharedUnit, unit).leases_over(stamp_ms(unit.moment), ENDED_AT_ONCE_MAX)
+        found = cast(SharedUnit, unit).leases_over(stamp_ms(self._leases.now()), ENDED_AT_ONCE_MAX)
         now = self._leases.monotonic()
         self._later = {run_id: until for run_id, until in self._later.items() if until > now}
         return [run_id for run_id in found if run_id not in self._later]

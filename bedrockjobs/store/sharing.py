@@ -96,6 +96,10 @@ class Neighbours(Protocol):
         """Tell that this server is alive and what its workers did; return who is there. Raises StoreError."""
         ...
 
+    async def move_clock(self, moment: str) -> str:
+        """Move the test clock of the database, never back; return what it shows. Raises StoreError."""
+        ...
+
     async def hint(self, text: str) -> None:
         """Give a hint to all other servers; raises StoreError where that cannot be done now."""
         ...

@@ -205,7 +205,7 @@ def emptied(schema: str) -> str:
          "DELETE FROM meta WHERE key IN ('seen', 'away')",
          "UPDATE meta SET value = '[]' WHERE key = 'crashPatterns'",
          "DELETE FROM sessions",
-         "UPDATE control SET epoch = epoch + 1, outageSince = '', outageUntil = ''",
+         "UPDATE control SET epoch = epoch + 1, clock = ''",
          "SELECT setval('jobIDs', 1, false), setval('runIDs', 1, false),"
          " setval(pg_get_serial_sequence('events', 'seq'), 1, false)"]
     )  # fmt: skip

@@ -186,6 +186,13 @@ class PostgreSQLNeighbours:
         if told.beats:
             yield SQL["beat"], (told.beats, now)
 
+    async def move_clock(self, moment: str) -> str:
+        """Move the test clock of the database, never back; return what it shows. Raises StoreError."""
+        (found,) = await self._run([(SQL["move_clock"], (moment,))])
+        if not found:
+            raise StoreAway("the database has no test clock any more")
+        return str(found[0][0])
+
     async def hint(self, text: str) -> None:
         """Give a hint to all other servers; raises StoreError where that cannot be done now."""
         await self._run([(SQL["hint"], (self._schema, f"{self._me[1]} {text}"))])

@@ -66,6 +66,10 @@ SELECT name, joined, heartbeat, until, host, pid, version, asked, accepts, slots
 -- The runs in progress.
 SELECT runID, jobID, worker, lease, stop FROM runs WHERE status = 'running';
 
+-- name: move_clock
+-- Move the test clock, never back; returns what it shows.
+UPDATE control SET clock = greatest(clock, $1) WHERE clock <> '' RETURNING clock;
+
 -- name: hint
 -- Tell all servers something.
 SELECT pg_notify($1, $2);

@@ -14,6 +14,7 @@ from bedrockjobs.base.config import OUTPUT_TAIL_DEFAULT
 from bedrockjobs.base.wire import SECONDS
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
+from bedrockjobs.store.postgresql.dates import ClockMoved
 from bedrockjobs.store.postgresql.looks import may_claim, planned_looks
 from bedrockjobs.store.postgresql.pipeline import Row, Statement
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
@@ -24,8 +25,14 @@ T = TypeVar("T", int, str)
 class Opening:
     """The statements that open one unit, and how to read what they find."""
 
-    def __init__(self, plans: Sequence[Plan], now: str, keys: AdvisoryKeys, plain: Collection[int]) -> None:
-        """Open for some plans at a stamp; ``plain`` are jobs whose end seems to be that they are removed."""
+    def __init__(
+        self, plans: Sequence[Plan], now: str, keys: AdvisoryKeys, plain: Collection[int], clock: str
+    ) -> None:
+        """Open for some plans at a stamp; ``plain`` are jobs whose end seems to be that they are removed.
+
+        ``clock`` is what the test clock of the database is to show; empty: there is none.
+        """
+        self._clock = clock
         self.now = now
         self.names = _all(plan.names for plan in plans)
         """Names of which the first jobs matter."""
@@ -74,9 +81,14 @@ class Opening:
         return found + [look.statement(self.now, claimed=self.claimed) for look in self.looks]
 
     def epoch(self, found: Iterator[list[Row]]) -> int:
-        """Read the first answers: how often pauses, drains and the crash list were changed."""
+        """Read the first answers: how often pauses, drains and the crash list were changed.
+
+        Raises ClockMoved where the test clock shows another date.
+        """
         next(found)
-        ((epoch,),) = next(found)
+        ((epoch, clock),) = next(found)
+        if clock != self._clock:
+            raise ClockMoved(clock)
         if self._waited:
             next(found)
         return int(epoch)

@@ -162,22 +162,21 @@ CREATE TABLE stats (
     waitMs   bigint NOT NULL
 );
 
--- What servers must remember beside the jobs: crashPatterns (a JSON array), when one last ran (seen), and
--- schemaVersion.
+-- What servers must remember beside the jobs: crashPatterns (a JSON array), when one last ran (seen), from when to when
+-- none did before that (away), and schemaVersion.
 CREATE TABLE meta (
     key   text COLLATE "C" NOT NULL PRIMARY KEY,
     value text COLLATE "C"
 );
 
 -- epoch: how often pauses, drains or the crash list were changed; each server remembers them for as long as this is the
--- same. system, timeline: the cluster, and which of its histories, as servers have last found it. outageSince,
--- outageUntil: when no server could reach it.
+-- same. system, timeline: the cluster, and which of its histories, as servers have last found it. clock: what the test
+-- clock of all servers shows; empty: they go by the clock of the database.
 CREATE TABLE control (
-    epoch       bigint NOT NULL,
-    system      text   COLLATE "C" NOT NULL DEFAULT '',
-    timeline    bigint NOT NULL DEFAULT 0,
-    outageSince text   COLLATE "C" NOT NULL DEFAULT '',
-    outageUntil text   COLLATE "C" NOT NULL DEFAULT ''
+    epoch    bigint NOT NULL,
+    system   text   COLLATE "C" NOT NULL DEFAULT '',
+    timeline bigint NOT NULL DEFAULT 0,
+    clock    text   COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 10);
 
 -- The number of the last unit that each server has committed, and its moment: it tells whether a commit was done whose

@@ -87,13 +87,13 @@ class PostgreSQLUnit:
 
     fault = staticmethod(fault_of)
 
-    def open(self, moment: datetime, plans: Iterable[Plan]) -> None:
-        """Begin at a moment: lock and read what the plans name."""
+    def open(self, moment: datetime, plans: Iterable[Plan], clock: str = "") -> None:
+        """Begin at a moment: lock and read what the plans name; raises ClockMoved, see ``Opening``."""
         self.forget()
         self.moment = moment
         every = list(plans)
         self._may_wait = len(every) <= 1
-        opening = Opening(every, stamp_ms(moment), self._keys, self._plain)
+        opening = Opening(every, stamp_ms(moment), self._keys, self._plain, clock)
         self._plain.difference_update(opening.ended)
         numbers = ((self._job_ids, opening.new_jobs), (self._run_ids, opening.new_runs))
         drawn = [(kind, kind.planned(count)) for kind, count in numbers]
