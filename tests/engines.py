@@ -18,6 +18,7 @@ from zlib import crc32
 import psycopg
 import pytest
 
+from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from tests.effort import PROFILE
@@ -45,8 +46,12 @@ class Databases(Protocol):
         """Return the settings of a server on another new database, or on one that an earlier server had."""
         ...
 
+    def lease_clock(self, clock: ManualClock | None, leases: ManualClock) -> ManualClock | None:
+        """Return what a server counts leases by, of the clock of its date and one of leases alone."""
+        ...
+
     async def move(self, database: str, before: Any, *, date_s: float = 0, leases_s: float = 0) -> None:
-        """Prepare for clocks that are about to move by some seconds each; ``before`` is the date until then."""
+        """Prepare for clocks that move by some seconds each; ``before`` is the date until then."""
         ...
 
     async def crash(self, database: str, stop: Callable[[], Awaitable[None]]) -> str:
@@ -75,6 +80,10 @@ class Files:
             database = str(self._folder / f"jobs{self._made}.db")
         return {"database": database, "wal_bytes": 0, "ballast_bytes": 0}
 
+    def lease_clock(self, clock: ManualClock | None, leases: ManualClock) -> ManualClock | None:
+        """Return the clock of leases."""
+        return leases
+
     async def move(self, database: str, before: Any, *, date_s: float = 0, leases_s: float = 0) -> None:
         """Do nothing: a server keeps leases by a clock of their own."""
 
@@ -97,7 +106,7 @@ class Files:
 
 
 class Schemas:
-    """Databases of PostgreSQL: schemas of the one that the tests of a process share, emptied for each test."""
+    """Databases of PostgreSQL: schemas of the one of this process, each emptied before its use."""
 
     name = "postgresql"
     _prepared: set[str] = set()
@@ -127,6 +136,10 @@ class Schemas:
         CLUSTER.do(emptied(schema))
         return f"{CLUSTER.url}?application_name={schema}"
 
+    def lease_clock(self, clock: ManualClock | None, leases: ManualClock) -> ManualClock | None:
+        """Return that of the date: leases stand in the database, and ``move`` lets them age."""
+        return clock
+
     async def move(self, database: str, before: Any, *, date_s: float = 0, leases_s: float = 0) -> None:
         """Let leases age as told: PostgreSQL keeps them by the date, so they are moved with it, or apart.
 
@@ -134,10 +147,10 @@ class Schemas:
         """
         moved = f"interval '{date_s - leases_s} seconds'"
         now = stamp_ms(before)
+        begun = f"coalesce(nullif(least(beat, '{now}'), ''), '{now}')::timestamp"
         sql = f"""
             SET search_path = {schema_of(database)};
-            UPDATE runs SET beat = {_stamp(f"coalesce(nullif(beat, ''), '{now}')::timestamp + {moved}")}
-                WHERE status = 'running';
+            UPDATE runs SET beat = {_stamp(f"{begun} + {moved}")} WHERE status = 'running';
             UPDATE workers SET until = {_stamp(f"until::timestamp + {moved}")};
             UPDATE meta SET value = {_stamp(f"value::timestamp + interval '{date_s} seconds'")}
                 WHERE key = 'seen';

@@ -25,11 +25,9 @@ async def open_site(databases: Databases) -> AsyncIterator[Open]:
 
         async def start(*, database: str = "", **settings: Any) -> Site:
             leases = ManualClock(START)
-            server = Server(
-                Settings(port=0, **{**databases.settings(database), **settings}),
-                None if settings.get("test_clock") else ManualClock(START),
-                leases,
-            )
+            clock = None if settings.get("test_clock") else ManualClock(START)
+            given = Settings(port=0, **{**databases.settings(database), **settings})
+            server = Server(given, clock, databases.lease_clock(clock, leases))
             site = Site(server, stack, leases, databases)
             await begin(server)
             stack.push_async_callback(_stop, site)

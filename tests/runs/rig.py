@@ -99,7 +99,8 @@ class Site(Live):
         self.clock.advance(down)
         self.leases.advance(leases)
         again = self.databases.settings(settings.database)
-        self.server = Server(settings.model_copy(update=again), self.clock, self.leases)
+        leases_by = self.databases.lease_clock(self.clock, self.leases)
+        self.server = Server(settings.model_copy(update=again), self.clock, leases_by)
         await begin(self.server)
         await self.rest()
 
