@@ -36,9 +36,20 @@ DIGITS_MAX = 400
 _BEHIND = " ) AS some_rows"
 """What stands behind a text: it is not its writer's business."""
 
-_SELECT = re.compile(
-    r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select|with|values|table)\b", re.IGNORECASE | re.DOTALL
+WORD_SHOWN_MAX = 50
+"""Characters of a word that is no statement's first that are told again: a refusal stays short."""
+
+_BEGINNING = re.compile(r"(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*+(\w*)", re.DOTALL)
+"""What stands before the first word, and that word; possessive, for else very many comments take for ever."""
+
+_SELECTS = {"select", "with", "values", "table"}
+_OTHERS = (
+    " abort alter analyze begin call checkpoint close cluster comment commit copy create deallocate declare"
+    " delete discard do drop end execute explain fetch grant import insert listen load lock merge move notify"
+    " prepare reassign refresh reindex release reset revoke rollback savepoint security set show start"
+    " truncate unlisten update vacuum "
 )
+"""First words of statements that are refused; any other word is a mistake in the text."""
 
 _REFUSED = re.compile(
     r"\b(pg_(?:try_)?advisory\w*|pg_sleep\w*|pg_notify|pg_terminate_backend|pg_cancel_backend|pg_read\w*|pg_ls\w*"
@@ -126,8 +137,7 @@ class FreeQuery:
             raise BadArguments(
                 "Bad query", "query: expected text without the character 0 and halves of others"
             )
-        if not _SELECT.match(sql):
-            raise BadQuery("Query aborted", "query: expected a SELECT")
+        _check_beginning(sql)
         text = sql.rstrip().rstrip(";")
 
         async def done(connection: Connection) -> tuple[list[str], list[Row]]:
@@ -217,6 +227,17 @@ def _encodes(sql: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _check_beginning(sql: str) -> None:
+    """Refuse a text that is no SELECT, as far as its beginning tells; raises CommandError."""
+    beginning = _BEGINNING.match(sql)
+    word = beginning[1] if beginning is not None else ""
+    if word.lower() in _SELECTS:
+        return
+    if word and f" {word.lower()} " not in _OTHERS:
+        raise BadArguments("Bad query", f'syntax error at or near "{word[:WORD_SHOWN_MAX]}"')
+    raise BadQuery("Query aborted", "query: expected a SELECT")
 
 
 def _as_text(connection: Connection) -> None:
