@@ -17,8 +17,12 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from bedrockjobs.base.config import DEFAULT_PORT
 
 Durability = Literal["full", "replicated", "relaxed"]
+Isolation = Literal["units", "serial"]
 Compatibility = Literal["document", "current"]
 LogFormat = Literal["text", "json"]
+
+SCHEMA_NAME = "[a-z_][a-z0-9_]{0,62}"
+"""What a schema of a PostgreSQL database may be called here, so that it needs no quotes."""
 
 
 def _hidden(found: re.Match[str]) -> str:
@@ -55,7 +59,7 @@ class Settings(BaseSettings):
     )
     database_schema: str = Field(
         "bedrockjobs",
-        pattern=r"^[a-z_][a-z0-9_]{0,62}$",
+        pattern=f"^{SCHEMA_NAME}$",
         description="Schema of the tables in a PostgreSQL database, which is made where there is none.",
     )
     database_direct: str = Field(
@@ -73,6 +77,11 @@ class Settings(BaseSettings):
         "full",
         description="full: every acknowledged command is on disk. replicated: on that of a synchronous"
         " standby too; PostgreSQL alone. relaxed: a power cut may lose all since the last checkpoint.",
+    )
+    isolation: Isolation = Field(
+        "units",
+        description="units: servers of one PostgreSQL database work at the same time, and a take passes over"
+        " jobs that another server is at. serial: one after the other, in exact order, where all have it.",
     )
     compatibility: Compatibility = Field(
         "document",
@@ -207,4 +216,6 @@ class Settings(BaseSettings):
             raise ValueError("database: the path is empty")
         if self.durability == "replicated":
             raise ValueError("durability: replicated needs PostgreSQL, a file has no standby")
+        if self.isolation == "serial":
+            raise ValueError("isolation: serial is for PostgreSQL, a file has one server")
         return Path(text)

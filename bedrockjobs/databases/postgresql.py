@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock, SystemClock
@@ -64,9 +64,13 @@ class PostgreSQLDatabase:
             settings.database_direct or settings.database, settings.database_schema, self._name,
             self._engine.id, self._real,
         )  # fmt: skip
-        self._neighbourhood = Neighbourhood(
-            neighbours, self.workers, notifier, dispatcher.heard, dispatcher.poke
-        )
+        engine = self._engine
+
+        def heard(due: Mapping[str, str] | None) -> None:
+            engine.heard(due)
+            dispatcher.heard(due)
+
+        self._neighbourhood = Neighbourhood(neighbours, self.workers, notifier, heard, dispatcher.poke)
         try:
             await self._neighbourhood.open(self._name, version)
         except NameTaken as error:

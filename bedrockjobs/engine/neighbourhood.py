@@ -75,7 +75,7 @@ class Neighbourhood:
 
     def serves_at(self, address: str) -> None:
         """Tell the others where this server listens."""
-        self._neighbours.address = address
+        self._neighbours.address, self._neighbours.state = address, "serving"
         self._soon.set()
 
     async def leave(self) -> None:
@@ -83,6 +83,7 @@ class Neighbourhood:
         if self._left:
             return
         self._left = True
+        self._neighbours.state = "stopping"
         self._soon.set()
         for task in (self._pulse, self._hinting):
             if task is not None:
@@ -127,9 +128,12 @@ class Neighbourhood:
         except StoreError:
             self._workers.tell_again(told)
             raise
+        known = {server.name for server in self._workers.servers}
         self._workers.hear(heard)
         if heard.lost:
             self._heard(None)  # it may have ended before it told what it left
+        if {server.name for server in heard.servers} - known:
+            self._left_ready(LeftReady([], anybody=True))  # nobody told it anything until now
 
     async def _learn(self) -> None:
         """Wait for an exchange that begins after now."""

@@ -25,6 +25,7 @@ NOT_QUANTITIES = {
     "database",
     "database_direct",
     "durability",
+    "isolation",
     "compatibility",
     "standby",
     "insecure",

@@ -16,6 +16,7 @@ from bedrockjobs.base.glob import anchored_regex, glob
 from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OWN_COMMANDS, Lane, found_in, parse_lane
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest, names_from
+from bedrockjobs.store.postgresql.floors import Floors
 from bedrockjobs.store.postgresql.looks import Sort, lanes_open_to, planned_looks
 from bedrockjobs.store.postgresql.statements import QUERIES
 from tests.effort import examples
@@ -117,6 +118,12 @@ def many(servers: Servers) -> Server:
     return one
 
 
+FLOORS = [[""]] * len(PRIORITIES)
+"""No floors for one name."""
+
+FLOORS_OF_ALL = [""] * len(PRIORITIES)
+
+
 def plan_of(one: Server, sql: str, parameters: Sequence[Any], options: str = "VERBOSE OFF") -> str:
     """Return the plan of a statement that is made once for all parameters."""
     values = ", ".join(psycopg.sql.Literal(value).as_string() for value in parameters)
@@ -135,7 +142,7 @@ def test_a_take_reads_what_it_takes_and_no_more(name: str, index: str, many: Ser
     names = names_from(name, None)
     assert names is not None
     (look,) = planned_looks([TakeRequest(names, limit=2)])
-    plan = plan_of(many, *look.statement("2027"), options="ANALYZE, BUFFERS, TIMING OFF")
+    plan = plan_of(many, *look.statement("2027", Floors({}, {})), options="ANALYZE, BUFFERS, TIMING OFF")
     assert f"using {index}" in plan
     assert "Seq Scan on jobs" not in plan
     if name == "n*":  # which may have to pass over others
@@ -155,10 +162,12 @@ def test_a_take_reads_what_it_takes_and_no_more(name: str, index: str, many: Ser
         ("lock_children_and_firsts", ([1, 2], ["n1"]), "jobs_pkey"),
         ("end_jobs", ([1, 2],), "jobs_pkey"),
         ("firsts", (["n1"],), "jobsmocked"),
-        ("take_by_name", ("2027", [""], ["n1"], [1], None, [], []), "jobsbyname"),
-        ("claim_by_name", ("2027", [""], ["n1"], [1], None, [], [], "2027"), "jobsbyname"),
-        ("take_in_order", ("2027", [""], None, 1, None, [], [], 1000), "jobsbypriority"),
+        ("take_by_name", ("2027", [""], ["n1"], [1], None, [], [], *FLOORS), "jobsbyname"),
+        ("claim_by_name", ("2027", [""], ["n1"], [1], None, [], [], *FLOORS, "2027"), "jobsbyname"),
+        ("take_in_order", ("2027", [""], None, 1, None, [], [], *FLOORS_OF_ALL, 1000), "jobsbypriority"),
         ("heads_in_order", ("2027", [""], None, 1, None, "", -1001, "", ""), "jobsbyname"),
+        ("heads_of_names", ([""], ["n1"]), "jobsbyname"),
+        ("floors_of_names", (["n1"], *FLOORS), "jobsby"),
         ("delete_jobs", ([1, 2],), "jobs_pkey"),
         ("save_data", ([1], ["{}"], [0]), "jobs_pkey"),
         ("first_of_name", ("n1",), "jobsanystate"),

@@ -15,6 +15,7 @@ from bedrockjobs.store.faults import StoreConflict
 from bedrockjobs.store.postgresql import unit as pg_unit
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.opening import Opening
+from bedrockjobs.store.postgresql.remembered import Remembered
 from bedrockjobs.store.postgresql.statements import QUERIES
 from tests.postgresql.conftest import DEADLINE_S, Server, until_blocked
 
@@ -163,7 +164,8 @@ def test_a_unit_that_removes_ahead_locks_nothing_else_by_job_id() -> None:
 
     def statements(*plans: Plan) -> set[str]:
         names = {sql: name for name, sql in QUERIES.items()}
-        return {names[sql] for sql, _ in Opening(plans, "2027-01-01 00:00:00.000", keys, plain).statements()}
+        opening = Opening(plans, "2027-01-01 00:00:00.000", keys, plain, Remembered(), "")
+        return {names[sql] for sql, _ in opening.statements()}
 
     locking = {"lock_jobs", "lock_jobs_and_firsts"}
     assert "end_jobs" in statements(Plan(ends=(1, 2)), Plan(new_jobs=1, keys=("k",)))

@@ -101,13 +101,16 @@ async def test_a_lock_says_which_job_holds_it(site: Site) -> None:
     assert await why(site, 2) == []
 
 
-async def test_an_own_command_that_nobody_accepts(site: Site) -> None:
+@pytest.mark.parametrize("own", [{"cmd": "ls"}, {"argv": ["ls"]}, {"url": "http://localhost/"}])
+async def test_an_own_command_that_nobody_accepts(own: dict[str, Any], site: Site) -> None:
+    (kind,) = own
     await site.beat(names=["*"])
-    await site.create("a", cmd="ls")
+    await site.asking("b", "w1", accepts="cmd" if kind == "url" else "url")
+    await site.create("a", **own)
     assert await why(site, 1) == ["own command"]
-    assert "cmd" in await detail(site, 1, "own command")
+    assert kind in await detail(site, 1, "own command")
     await site.ok("PauseJobs", name="a")
-    await site.asking("a", "w2", accepts="cmd")
+    await site.asking("a", "w2", accepts=kind)
     assert await why(site, 1) == ["paused"]
 
 

@@ -104,6 +104,17 @@ async def drained(site: Site) -> Told:
     return Told({"ready": 1}, ["no worker"], 1, frozenset({"no worker", "drained"}), 0)
 
 
+async def draining(site: Site) -> Told:
+    """It still runs a job when it is told to take no more."""
+    await site.beat(names=["*"])
+    await site.create("a")
+    await site.take("a")
+    await site.create("a")
+    await site.ok("DrainWorker", worker="w", by="ann")
+    problems = frozenset({"no worker", "drained"})
+    return Told({"ready": 1, "running": 1}, ["no worker"], 1, problems, 0)
+
+
 async def quiet(site: Site) -> Told:
     await site.beat(names=["*"], quiet=True)
     await site.create("a")
@@ -160,8 +171,8 @@ async def failed(site: Site) -> Told:
 
 SITUATIONS = (
     plain, future, paused, paused_but_triggered, resumed, mocked, locked, own_command_that_nobody_accepts,
-    drained, quiet, gone, not_asked_for, on_all_hosts_with_nobody, on_all_hosts, running_until_its_loss,
-    running_for_a_client_without_a_name, failed,
+    drained, draining, quiet, gone, not_asked_for, on_all_hosts_with_nobody, on_all_hosts,
+    running_until_its_loss, running_for_a_client_without_a_name, failed,
 )  # fmt: skip
 
 

@@ -112,7 +112,22 @@ async def test_nobody_outlives_the_worker_whose_watchdog_was_killed_before(serve
         assert not gone(*pids)
         worker.kill()
         async with asyncio.timeout(2.0):
-            await until(lambda: gone(*pids))
+            await until(lambda: gone(*pids) and not list(folder.glob("bedrock-job-*")))
+
+
+async def test_watchdog_and_guard_of_a_dead_worker_end(server, folder, user):
+    """They are told by nobody: the worker's ends of their sockets are closed."""
+    async with escaping(server, folder, user) as (worker, _):
+        (watchdog,) = children(worker.pid)
+        guards = children(watchdog)
+        assert guards
+        worker.kill()
+        await until(lambda: gone(watchdog, *guards))
+
+
+def control_groups_of(guard):
+    """Return the control groups of a guard; others come and go meanwhile."""
+    return [folder for folder, *_ in os.walk("/sys/fs/cgroup") if folder.endswith(f"/bedrock-run-{guard}")]
 
 
 @pytest.mark.parametrize("also_watchdog", [False, True])
@@ -126,16 +141,17 @@ async def test_nobody_outlives_a_guard_that_was_killed(server, folder, user, als
         assert report.given["error"].startswith("SIGKILL")
         await until(lambda: gone(*pids))
         if not also_watchdog:
-            await until(lambda: not list(Path("/sys/fs/cgroup").glob(f"**/bedrock-run-{guard}")))
+            await until(lambda: not control_groups_of(guard))
         assert await worker.wait() == 0
 
 
 async def test_nobody_outlives_the_lease_of_a_worker_that_stands_still(server, folder, user):
     """Nothing of the worker runs, so it can do nothing itself; afterwards it reports nothing."""
-    more = ["--max-jobs", "1"]
-    async with escaping(server, folder, user, job={"lease": 4}, more=more) as (worker, pids):
+    more, lease = ["--max-jobs", "1"], 4
+    async with escaping(server, folder, user, job={"lease": lease}, more=more) as (worker, pids):
         worker.send_signal(signal.SIGSTOP)
-        await until(lambda: gone(*pids))
+        async with asyncio.timeout(lease + 2.0):
+            await until(lambda: gone(*pids))
         worker.send_signal(signal.SIGCONT)
         await logged(worker, "ended job=1 run=101 how=SIGKILL")
         assert await worker.wait() == 0

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from bedrockjobs.base.clock import Clock, SystemClock
@@ -50,18 +49,22 @@ class PostgreSQLEngine:
         Raises StoreError where the database cannot be reached or is not as ``terms`` demand, SchemaError
         where it cannot be used.
         """
-        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name):
-            raise ValueError(f"schema: expected up to 63 small letters, digits and underscores, not {name!r}")
+        schema.check_name(name)
         self._clock = clock or SystemClock()
         self._seconds = SystemClock()
         self._keys = AdvisoryKeys(name)
         self.id = secrets.token_hex(8)
         """What no other server of the database has."""
         self._units = 0
-        self._arrival = Arrival(terms or Terms())
+        terms = terms or Terms()
+        self._arrival = Arrival(terms)
+        self._always = (Plan(everything=True),) if terms.serial else ()
+        """What is planned in each unit: a serial one lets no other be open."""
         self._date = SharedDate(self._clock)
         self.session = Session(url, name, terms)
         """The connection that writes."""
+        self.unit = PostgreSQLUnit(self.session, self._keys, self.id)
+        """What is open, or was open last."""
         try:
             schema.prepare(self.session, name, self._keys)
             self._arrival.look(self.session)
@@ -70,8 +73,6 @@ class PostgreSQLEngine:
         except BaseException:
             self.session.close()
             raise
-        self.unit = PostgreSQLUnit(self.session, self._keys, self.id)
-        """What is open, or was open last."""
 
     def _now(self) -> str:
         return stamp_ms(self._clock.now())
@@ -82,6 +83,7 @@ class PostgreSQLEngine:
         """See to it that there is a connection that may be used; raises StoreAway where there is none."""
         if not self.session.alive:
             try:
+                self.unit.remembered.forget()  # a standby that was promoted may not have the last units
                 self.session.connect_again()
                 self._arrival.look(self.session)
                 self._date.meet(self.session)
@@ -101,9 +103,11 @@ class PostgreSQLEngine:
 
         Raises StoreAway where the database cannot be reached, StoreConflict where rows stay locked.
         """
-        every = list(plans)
+        every = [*plans, *self._always]
         if not self.session.alive:
             self.reach()
+        if self._always:
+            self.unit.remembered.forget()  # hints of what another server left come later than its commit
         for _ in range(MOVES_MAX):
             try:
                 self.unit.open(self._clock.now(), every, self._date.shown)
@@ -197,6 +201,10 @@ class PostgreSQLEngine:
 
     def look_for_room(self) -> None:
         """Do nothing: room is the database's own affair."""
+
+    def heard(self, due: Mapping[str, str] | None) -> None:
+        """Note what other servers left queued: names, each with a nextRun; None: it may be anything."""
+        self.unit.remembered.heard(due)
 
     def changed_outside(self) -> bool:
         """Tell that nothing has to be read anew: each unit reads all it needs."""

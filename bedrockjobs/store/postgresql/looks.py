@@ -5,7 +5,7 @@ No statement is sent here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,6 +13,8 @@ from bedrockjobs.base.config import NAMES_KEPT_MAX, WALKED_EACH, WALKED_MAX
 from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, Lane
 from bedrockjobs.job.take_request import Names, TakeRequest
+from bedrockjobs.store.postgresql.floors import ANY, Floor, Floors
+from bedrockjobs.store.postgresql.heads import Head, Key
 from bedrockjobs.store.postgresql.pipeline import Statement
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
@@ -24,10 +26,6 @@ class Sort(NamedTuple):
     priority: int | None
     worker: str | None
     accepts: tuple[str, ...]
-
-
-Head = tuple[int, str, str]
-"""Where a first job of a name stands: its class below zero, its nextRun, and the name."""
 
 
 class Look(NamedTuple):
@@ -43,6 +41,7 @@ class Look(NamedTuple):
     def statement(
         self,
         now: str,
+        floors: Floors,
         known: Sequence[int] = (),
         closed: Sequence[str] = (),
         *,
@@ -51,15 +50,19 @@ class Look(NamedTuple):
     ) -> Statement:
         """Return what locks the next jobs, without those that are ``known`` or whose lock is ``closed``.
 
-        With ``claimed``, a stamp, those that are plain are marked as taken then. With ``seen`` they are not
-        locked, and those are found, too, that other units have.
+        It begins to look at the ``floors``. With ``claimed``, a stamp, those that are plain are marked as
+        taken then. With ``seen`` they are not locked, and those are found, too, that other units have.
         """
         lanes = list(lanes_open_to(self.sort))
         left_out = (self.sort.priority, list(known), list(closed))
         if self.patterns is not None:
-            matching = (now, lanes, _regex(self.patterns), self.limit, *left_out, walked_max(self.limit))
-            return SQL["see_in_order" if seen else "take_in_order"], matching
-        asked = (now, lanes, list(self.wanted), list(self.wanted.values()), *left_out)
+            matching = (now, lanes, _regex(self.patterns), self.limit, *left_out)
+            walked = (*floors.of(ANY), walked_max(self.limit))
+            return SQL["see_in_order" if seen else "take_in_order"], (*matching, *walked)
+        asked = (
+            now, lanes, list(self.wanted), list(self.wanted.values()), *left_out,
+            *_by_class(map(floors.of, self.wanted)),
+        )  # fmt: skip
         if claimed:
             return SQL["claim_by_name"], (*asked, claimed)
         return SQL["see_by_name" if seen else "take_by_name"], asked
@@ -70,11 +73,29 @@ def walked_max(limit: int) -> int:
     return max(WALKED_MAX, WALKED_EACH * limit)
 
 
-def heads(sort: Sort, names: Names, now: str, limit: int, after: Head) -> Statement:
+def key_of(sort: Sort, names: Names) -> Key:
+    """Return under which key the heads of patterns are remembered."""
+    return lanes_open_to(sort), names
+
+
+def heads_in_order(key: Key, now: str, priority: int | None, limit: int, after: Head) -> Statement:
     """Return what reads the names with the next due jobs, behind a head that was read before."""
-    lanes = list(lanes_open_to(sort))
-    prefix = names.prefix()
-    return SQL["heads_in_order"], (now, lanes, _regex(names), limit, sort.priority, prefix, *after)
+    lanes, names = key
+    return SQL["heads_in_order"], (now, list(lanes), _regex(names), limit, priority, names.prefix(), *after)
+
+
+def heads_of(key: Key, names: Sequence[str]) -> Statement:
+    """Return what reads the heads of some names, due or not, as they are committed."""
+    return SQL["heads_of_names"], (list(key[0]), list(names))
+
+
+def floors_of(floors: Mapping[str, Floor]) -> Statement:
+    """Return what reads the nextRun of the first job in each class, of some names, not before some floors."""
+    return SQL["floors_of_names"], (list(floors), *_by_class(floors.values()))
+
+
+def _by_class(floors: Iterable[Floor]) -> list[list[str]]:
+    return [list(each) for each in zip(*floors, strict=True)]
 
 
 def sort_of(request: TakeRequest) -> Sort:

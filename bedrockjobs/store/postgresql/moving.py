@@ -6,7 +6,6 @@ can be served: whatever fails, and whenever, no two servers go on from the same 
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -57,8 +56,10 @@ class Database(NamedTuple):
     def open(self) -> BulkSession:
         """Connect; raises BadName for no URL, StoreError, SchemaError where no queue can be there."""
         place_of(self.url)
-        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self.schema):
-            raise BadName(f"schema: expected small letters, digits and underscores, not {self.schema!r}")
+        try:
+            schema.check_name(self.schema)
+        except ValueError as error:
+            raise BadName(str(error)) from None
         session = BulkSession(self.url, self.schema)
         try:
             schema.check_database(session)

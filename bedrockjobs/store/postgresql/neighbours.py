@@ -26,7 +26,7 @@ from bedrockjobs.store.moved import refusal
 from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
 from bedrockjobs.store.postgresql.session import fault_of
 from bedrockjobs.store.schema import SchemaError
-from bedrockjobs.store.sharing import Heard, NameTaken, OpenRunRow, ServerRow, Told, WorkerRow
+from bedrockjobs.store.sharing import Heard, NameTaken, OpenRunRow, ServerRow, ServerState, Told, WorkerRow
 
 SQL = statements.read_statements(Path(__file__).with_name("neighbours.sql"), lambda text: text)
 
@@ -49,6 +49,7 @@ class PostgreSQLNeighbours:
         self._clock = clock
         self._me = (name, session)
         self._since = self._version = self.address = ""
+        self.state: ServerState = "starting"
         self._telling: Connection | None = None
         self._hearing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -172,7 +173,8 @@ class PostgreSQLNeighbours:
         )  # fmt: skip
 
     def _telling_of(self, told: Told, now: str) -> Iterable[Statement]:
-        yield SQL["pulse"], (*self._me, self._since, self.address, self._version, now)
+        who = (*self._me, self._since, self.address, self._version)
+        yield SQL["pulse"], (*who, now, told.served, self.state)
         yield SQL["lost_servers"], (self._gone_before(),)
         if told.workers:
             rows = [

@@ -21,8 +21,11 @@ SELECT value FROM meta WHERE key = 'movedTo';
 
 -- name: pulse
 -- This server is alive; one that was taken for gone is back.
-INSERT INTO servers (name, session, started, pulse, address, version) VALUES ($1, $2, $3, $6, $4, $5)
-    ON CONFLICT (name) DO UPDATE SET pulse = excluded.pulse, address = excluded.address WHERE servers.session = excluded.session;
+INSERT INTO servers (name, session, started, pulse, address, version, workers, state)
+    VALUES ($1, $2, $3, $6, $4, $5, $7, $8)
+    ON CONFLICT (name) DO UPDATE SET pulse = excluded.pulse, address = excluded.address, workers = excluded.workers,
+        state = excluded.state
+    WHERE servers.session = excluded.session;
 
 -- name: lost_servers
 -- Forget servers that were silent for too long.
@@ -56,7 +59,7 @@ UPDATE runs SET beat = $2 WHERE runID = ANY ($1::bigint[]) AND status = 'running
 
 -- name: servers
 -- The servers that are alive.
-SELECT name, address, started, pulse, version FROM servers ORDER BY name;
+SELECT name, address, started, pulse, version, workers, state FROM servers ORDER BY name;
 
 -- name: workers
 -- The workers that are alive.

@@ -17,6 +17,7 @@ from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.dates import ClockMoved
 from bedrockjobs.store.postgresql.looks import may_claim, planned_looks
 from bedrockjobs.store.postgresql.pipeline import Row, Statement
+from bedrockjobs.store.postgresql.remembered import Remembered
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
 T = TypeVar("T", int, str)
@@ -26,7 +27,13 @@ class Opening:
     """The statements that open one unit, and how to read what they find."""
 
     def __init__(
-        self, plans: Sequence[Plan], now: str, keys: AdvisoryKeys, plain: Collection[int], clock: str
+        self,
+        plans: Sequence[Plan],
+        now: str,
+        keys: AdvisoryKeys,
+        plain: Collection[int],
+        remembered: Remembered,
+        clock: str,
     ) -> None:
         """Open for some plans at a stamp; ``plain`` are jobs whose end seems to be that they are removed.
 
@@ -34,6 +41,7 @@ class Opening:
         """
         self._clock = clock
         self.now = now
+        self._remembered = remembered
         self.names = _all(plan.names for plan in plans)
         """Names of which the first jobs matter."""
         self.keys = _all(plan.keys for plan in plans)
@@ -44,11 +52,15 @@ class Opening:
         """The jobs that are removed at once."""
         self.run_ids = _all(plan.runs for plan in plans)
         """The runs that are named."""
-        self.looks = planned_looks(chain.from_iterable(plan.takes for plan in plans))
-        """What is asked for, and how many of each."""
+        looks = planned_looks(chain.from_iterable(plan.takes for plan in plans))
+        self._bounds = remembered.begin(looks, now)
+        self.walks = [look for look in looks if remembered.heads_for(look) is None]
+        """What is looked for at once, and how many of each."""
+        self.asks = [look for look in looks if remembered.heads_for(look) is not None]
+        """Patterns of which it is remembered which names have the next jobs: these are asked next."""
         self.new_jobs = sum(plan.new_jobs for plan in plans)
         self.new_runs = sum(plan.new_runs for plan in plans)
-        self.claimed = now[:SECONDS] if may_claim(self.looks) else ""
+        self.claimed = now[:SECONDS] if may_claim(looks) else ""
         """The stamp at which plain jobs are taken at once; empty where they are only locked."""
         self._alone = any(plan.control or plan.everything for plan in plans)
         if self._alone or self.job_ids or self.names or not all(job_id in plain for job_id in self.ended):
@@ -61,6 +73,7 @@ class Opening:
         found: list[Statement] = [
             (SQL["lock_alone" if self._alone else "lock_shared"], (self._control,)),
             (SQL["epoch"], ()),
+            *self._bounds,
         ]
         if self._waited:
             found.append((SQL["lock_each"], (sorted(self._waited),)))
@@ -78,10 +91,11 @@ class Opening:
             found.append((SQL["runs_ahead"], (self.run_ids, self.job_ids, OUTPUT_TAIL_DEFAULT)))
         if self.keys:
             found.append((SQL["keys_ahead"], (self.keys,)))
-        return found + [look.statement(self.now, claimed=self.claimed) for look in self.looks]
+        floors = self._remembered.floors
+        return found + [look.statement(self.now, floors, claimed=self.claimed) for look in self.walks]
 
     def epoch(self, found: Iterator[list[Row]]) -> int:
-        """Read the first answers: how often pauses, drains and the crash list were changed.
+        """Read the first answers: how often pauses, drains and the crash list were changed, and bounds.
 
         Raises ClockMoved where the test clock shows another date.
         """
@@ -89,6 +103,7 @@ class Opening:
         ((epoch, clock),) = next(found)
         if clock != self._clock:
             raise ClockMoved(clock)
+        self._remembered.read(found, self.now)
         if self._waited:
             next(found)
         return int(epoch)

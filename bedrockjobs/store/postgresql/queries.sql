@@ -165,31 +165,32 @@ DELETE FROM jobs WHERE jobID = ANY ($1::bigint[]);
 
 -- name: take_by_name
 -- The next due jobs of some names, class by class, locked unless another unit has them. $1: now, $2: lanes, $3: names,
--- $4: how many of each, $5: the only priority, null for all, $6: jobs to leave out, $7: locks to leave out.
+-- $4: how many of each, $5: the only priority, null for all, $6: jobs to leave out, $7: locks to leave out, $8 to $13: of
+-- each, for each class, a stamp before which no job of the open lane is queued.
 WITH lanes AS MATERIALIZED ({lanes:$2}) {next_by_name};
 
 -- name: claim_by_name
--- The same, of which those that are plain are marked as taken at $8; each row says, last of all, whether it was.
+-- The same, of which those that are plain are marked as taken at $14; each row says, last of all, whether it was.
 WITH lanes AS MATERIALIZED ({lanes:$2}),
 next AS MATERIALIZED (SELECT found.*, {plain_take} AS plain FROM ({next_by_name}) AS found),
-claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $8, attempt = next.attempt + 1 FROM next
+claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $14, attempt = next.attempt + 1 FROM next
     WHERE jobs.jobID = next.jobID AND next.plain)
 SELECT * FROM next;
 
 -- name: take_in_order
 -- The next due jobs of names that match $3, null for all. $4: how many; the rest as in `take_by_name`. Where jobs may be
--- passed over, no more than $8 of a class and lane are looked at: a row without a jobID stands where that ended, with the
+-- passed over, no more than $14 of a class and lane are looked at: a row without a jobID stands where that ended, with the
 -- jobID up to which was looked as its runID.
 WITH lanes AS MATERIALIZED ({lanes:$2})
 SELECT * FROM (
-    {branches:SELECT * FROM (SELECT job.* FROM lanes LEFT JOIN LATERAL (
+    {branches:SELECT * FROM (SELECT job.* FROM lanes CROSS JOIN ({floors}) AS asked LEFT JOIN LATERAL (
         SELECT nextRun, jobID FROM jobs WHERE found = lanes.lane AND priority = {priority} AND nextRun <= $1 AND {in_order}
-        AND ($3::text IS NOT NULL OR lanes.lane <> '' OR EXISTS (SELECT 1 FROM pauses))
-        ORDER BY nextRun, jobID OFFSET $8::bigint LIMIT 1
+        AND nextRun >= {floor} AND ($3::text IS NOT NULL OR lanes.lane <> '' OR EXISTS (SELECT 1 FROM pauses))
+        ORDER BY nextRun, jobID OFFSET $14::bigint LIMIT 1
     ) AS stop ON true CROSS JOIN LATERAL (SELECT * FROM (
         SELECT {row} FROM jobs WHERE found = lanes.lane AND priority = {priority}
         AND (nextRun, jobID) <= (coalesce(stop.nextRun, $1), coalesce(stop.jobID, 9223372036854775807))
-        AND ($3::text IS NULL OR name ~ $3::text) AND {in_order} AND {open}
+        AND nextRun >= {floor} AND ($3::text IS NULL OR name ~ $3::text) AND {in_order} AND {open}
         ORDER BY nextRun, jobID LIMIT $4::bigint FOR UPDATE SKIP LOCKED
     ) AS job UNION ALL SELECT {stop} WHERE stop.jobID IS NOT NULL) AS job
     WHERE {priority} = coalesce($5::bigint, {priority}) ORDER BY job.nextRun, job.jobID LIMIT $4::bigint) AS class}
@@ -216,6 +217,20 @@ SELECT names.name, -class.priority, min(head.nextRun) FROM names CROSS JOIN (VAL
         AND (names.lane LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE names.name ~ pauses.regex))
     GROUP BY 1, 2 HAVING (-class.priority, min(head.nextRun), names.name) > ($7::bigint, $8::text, $9::text)
     ORDER BY 2, 3, 1 LIMIT $4::bigint;
+
+-- name: heads_of_names
+-- The heads of some names, due or not. $1: lanes, $2: names.
+WITH lanes AS MATERIALIZED ({lanes:$1})
+SELECT asked.name, -class.priority, min(head.nextRun) FROM lanes CROSS JOIN unnest($2::text[]) AS asked (name)
+    CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
+        SELECT nextRun FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = class.priority AND {queued}
+        ORDER BY nextRun, jobID LIMIT 1
+    ) AS head GROUP BY 1, 2;
+
+-- name: floors_of_names
+-- The nextRun of the first job of the open lane in each class, of some names, or, for an empty one, of all. $1: names, $2
+-- to $7: of each, for each class, a stamp before which there is none.
+SELECT asked.name, {first_stamps} FROM unnest($1::text[], {floors:$2}) AS asked (name, {floor_names});
 
 -- name: soonest_by_name
 -- When the next job of some names becomes due. $1: now, $2: lanes, $3: names.

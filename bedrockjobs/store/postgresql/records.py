@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -18,10 +19,11 @@ _WIDTH = len(RunRow._fields)
 
 
 class PostgreSQLRecords(TableRecords):
-    """Pauses and drains are remembered between units, until their epoch changes; all else for one unit."""
+    """Pauses, drains and the crash list are remembered until their epoch changes, all else for one unit."""
 
     def __init__(self, transaction: Transaction) -> None:
         """Speak within ``transaction``."""
+        self._crash_patterns: tuple[str, ...] | None = None
         super().__init__(transaction, RECORDS)
         self._transaction = transaction
         self._epoch = 0
@@ -51,6 +53,7 @@ class PostgreSQLRecords(TableRecords):
     def forget(self) -> None:
         """Read all anew."""
         super().forget()
+        self._crash_patterns = None
         self._forget_ahead()
 
     def _forget_ahead(self) -> None:
@@ -206,3 +209,16 @@ class PostgreSQLRecords(TableRecords):
         """Let a worker take jobs again."""
         super().delete_drain(worker)
         self.raise_epoch()
+
+    def crash_patterns(self) -> tuple[str, ...]:
+        """Return the GLOB patterns of CrashBedrockJob."""
+        if self._crash_patterns is None:
+            found = self._transaction.execute(SQL["get_meta"], ("crashPatterns",)).fetchone()
+            self._crash_patterns = tuple(json.loads(found[0])) if found else ()
+        return self._crash_patterns
+
+    def set_crash_patterns(self, patterns: tuple[str, ...]) -> None:
+        """Replace the GLOB patterns of CrashBedrockJob."""
+        self._transaction.write(SQL["set_meta"], "crashPatterns", json.dumps(patterns))
+        self.raise_epoch()
+        self._crash_patterns = None

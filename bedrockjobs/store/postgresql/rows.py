@@ -129,6 +129,10 @@ class Rows:
         """Return the jobs that are queued; the database finds them too, once all is written."""
         return [job_id for job_id, job in self.now.items() if job is not None and job.queued]
 
+    def put_back(self) -> list[Job]:
+        """Return the queued jobs that the database marked as taken and no handler took."""
+        return [job for job_id in self._ahead if (job := self.now[job_id]) is not None and job.queued]
+
     # --- parts -------------------------------------------------------------------------------------------
 
     def mark(self) -> Mark:

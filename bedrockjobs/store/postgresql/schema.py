@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from bedrockjobs.base.settings import SCHEMA_NAME
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.moved import MARK, refusal
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
@@ -28,6 +30,12 @@ FOREIGN = {"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"}
 
 _NO_SCHEMA = "SELECT to_regnamespace($1) IS NULL"
 _LOCK = "SELECT pg_advisory_xact_lock($1::bigint)"
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError for what cannot be the name of our schema."""
+    if not re.fullmatch(SCHEMA_NAME, name):
+        raise ValueError(f"schema: expected up to 63 small letters, digits and underscores, not {name!r}")
 
 
 def prepare(session: Session, schema: str, keys: AdvisoryKeys) -> None:

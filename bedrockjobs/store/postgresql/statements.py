@@ -6,6 +6,7 @@ import re
 from itertools import count
 from pathlib import Path
 
+from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.store import statements
 
 _REAL, _MOCKED = (
@@ -18,6 +19,23 @@ _LANES = (
 )
 """The lanes of a list in which anything is queued: of all that a worker may look into, few are in use."""
 
+_FLOORS = ", ".join(f"floor{priority}" for priority in PRIORITIES)
+
+
+def _arrays(first: int) -> str:
+    """Return parameters that are a list each, one for each class, from a number on."""
+    return ", ".join(f"${number}::text[]" for number in range(first, first + len(PRIORITIES)))
+
+
+def _first_stamp(priority: int) -> str:
+    first = f"found = '' AND priority = {priority} AND nextRun >= asked.floor{priority}"
+    any_name, one_name = (
+        f"(SELECT nextRun FROM jobs WHERE {first} AND {which} ORDER BY nextRun, jobID LIMIT 1)"  # noqa: S608
+        for which in ("{in_order}", "name = asked.name AND {queued}")
+    )
+    return f"CASE asked.name WHEN '' THEN {any_name} ELSE {one_name} END"
+
+
 MARKS = {
     "database_now": "to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS')",
     "run": statements.RECORDS["run_by_id"].partition("SELECT ")[2].partition(" FROM ")[0],
@@ -28,14 +46,23 @@ MARKS = {
         f" UNION SELECT {_MOCKED} FROM unnest($2::text[]) AS asked (name)"
     ),
     "next_by_name": (
-        "SELECT job.* FROM unnest($3::text[], $4::bigint[]) AS asked (name, wanted) CROSS JOIN LATERAL ("
+        "SELECT job.* FROM unnest($3::text[], $4::bigint[], {floors:$8})"
+        " AS asked (name, wanted, {floor_names})"
+        " CROSS JOIN LATERAL ("
         "SELECT * FROM ({branches:SELECT * FROM (SELECT job.* FROM lanes CROSS JOIN LATERAL ("
         "SELECT {row} FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = {priority}"
-        " AND {priority} = coalesce($5::bigint, {priority}) AND nextRun <= $1 AND {queued} AND {open}"
+        " AND {priority} = coalesce($5::bigint, {priority}) AND nextRun <= $1"
+        " AND nextRun >= {floor} AND {queued} AND {open}"
         " ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED"
         ") AS job ORDER BY job.nextRun, job.jobID LIMIT asked.wanted) AS class}"
         ") AS found LIMIT asked.wanted) AS job"
     ),
+    "floor": "CASE lanes.lane WHEN '' THEN asked.floor{priority} ELSE '' END",
+    "floors": "SELECT " + ", ".join(f"${n}::text AS floor{p}" for n, p in enumerate(PRIORITIES, 8)),
+    "floors:$2": _arrays(2),
+    "floors:$8": _arrays(8),
+    "floor_names": _FLOORS,
+    "first_stamps": ", ".join(map(_first_stamp, PRIORITIES)),
     "stop": re.sub(
         r"\w+",
         lambda column: {"nextRun": "stop.nextRun", "priority": "{priority}", "runID": "stop.jobID"}.get(
@@ -59,6 +86,7 @@ MARKS = {
         " AND (lock = '' OR (lock <> ALL ($7::text[]) AND NOT EXISTS (SELECT 1 FROM jobs AS holder"
         " WHERE holder.lock = jobs.lock AND holder.lock <> '' AND holder.state = 'RUNNING')))"
     ),
+    "lanes:$1": _LANES.replace("{lanes}", "1"),
     "lanes:$2": _LANES.replace("{lanes}", "2"),
 }
 """What the marks in ``queries.sql`` stand for, beside those of every file of statements.

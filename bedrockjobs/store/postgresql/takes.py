@@ -14,9 +14,11 @@ from bedrockjobs.job.lanes import parse_lane
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.postgresql.candidates import Order, order_of
+from bedrockjobs.store.postgresql.heads import HEADS_KEPT_MAX, Found, Head
 from bedrockjobs.store.postgresql.job_locks import JobLocks
-from bedrockjobs.store.postgresql.looks import Head, Look, Sort, heads, lanes_open_to, sort_of
-from bedrockjobs.store.postgresql.pipeline import Row
+from bedrockjobs.store.postgresql.looks import Look, Sort, heads_in_order, key_of, lanes_open_to, sort_of
+from bedrockjobs.store.postgresql.pipeline import Row, Statement
+from bedrockjobs.store.postgresql.remembered import Remembered
 from bedrockjobs.store.postgresql.rows import Rows, row_order
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.transaction import Transaction
@@ -27,6 +29,14 @@ Key = tuple[Sort, str | Names, str]
 _EVERYTHING: Order = (1, "", 0)
 """Behind the last job there may be."""
 
+_NOWHERE: Order = (-max(PRIORITIES) - 1, "", 0)
+"""Before the first job there may be."""
+
+_BEGINNING: Head = (-max(PRIORITIES) - 1, "", "")
+"""Before the first head there may be."""
+
+_EVER = "9999-12-31 23:59:59.999"
+
 
 class Asked:
     """The names of some patterns that are asked one by one, those with the next due jobs first."""
@@ -36,7 +46,7 @@ class Asked:
         self.limit = limit
         self.names: dict[str, None] = {}
         """Those that were found so far."""
-        self.last: Head = (-max(PRIORITIES) - 1, "", "")
+        self.last = _BEGINNING
         """Where the last of them stands."""
 
     @property
@@ -54,9 +64,11 @@ class Takes:
         rows: Rows,
         locks: JobLocks,
         is_paused: Callable[[str], bool],
+        remembered: Remembered,
     ) -> None:
-        """Look with ``transaction`` and among ``rows``."""
+        """Look with ``transaction`` and among ``rows``, from where jobs begin as far as is remembered."""
         self._transaction = transaction
+        self._remembered = remembered
         self._rows = rows
         self._locks = locks
         self._is_paused = is_paused
@@ -72,6 +84,13 @@ class Takes:
         self._looked.clear()
         self._asked.clear()
         self._seen.clear()
+
+    def ask(self, look: Look, now: str) -> None:
+        """Ask names for what some patterns look for, as is done where a walk stopped at the beginning."""
+        assert look.patterns is not None
+        key = look.sort, look.patterns, now
+        self._looked[key] = _NOWHERE
+        self._asked[key] = Asked(max(look.limit, TAKEN_AT_ONCE))
 
     def looked(self, look: Look, now: str, found: list[Row], claimed: str = "") -> None:
         """Note what the statement of a look has found, at which stamp it has claimed plain ones."""
@@ -117,13 +136,17 @@ class Takes:
             else:
                 self._look(Look(sort, {}, names, limit), now)
 
+    def _statement(self, look: Look, now: str, *, seen: bool = False) -> Statement:
+        floors = self._remembered.floors
+        return look.statement(now, floors, self._rows.queued(), self._locks.closed(), seen=seen)
+
     def _look(self, look: Look, now: str) -> None:
-        (found,) = self._transaction.read(look.statement(now, self._rows.queued(), self._locks.closed()))
+        (found,) = self._transaction.read(self._statement(look, now))
         self.looked(look, now, found)
 
     def _ask(self, asked: Asked, sort: Sort, names: Names, now: str) -> None:
         """Find the names with the next due jobs, behind those that were found before."""
-        (found,) = self._transaction.read(heads(sort, names, now, asked.limit + 1, asked.last))
+        found = self._heads(asked, sort, names, now)
         for name, down, next_run in found[: asked.limit]:
             asked.names[name] = None
             asked.last = down, next_run, name
@@ -133,6 +156,18 @@ class Takes:
             self._looked[sort, names, now] = max(known, (down, next_run, 0))
         else:
             self._looked[sort, names, now] = _EVERYTHING
+
+    def _heads(self, asked: Asked, sort: Sort, names: Names, now: str) -> list[Found]:
+        """Return the next heads; all are read, to be remembered, unless they are too many."""
+        key = key_of(sort, names)
+        if not self._remembered.knows(key):
+            statement = heads_in_order(key, _EVER, None, HEADS_KEPT_MAX + 1, _BEGINNING)
+            self._remembered.remember(key, self._transaction.read(statement)[0])
+        heads = self._remembered.heads(key)
+        if heads is not None:
+            return heads.next(asked.last, now, sort.priority, asked.limit + 1)
+        statement = heads_in_order(key, now, sort.priority, asked.limit + 1, asked.last)
+        return self._transaction.read(statement)[0]
 
     def _covers(self, sort: Sort, asked: str | Names, now: str, best: Job | None) -> bool:
         """Tell whether no job that is not known comes before the best of those that are."""
@@ -153,8 +188,7 @@ class Takes:
             key = sort, asked, now
             if key not in self._seen:
                 look = Look(sort, {asked: 1}) if isinstance(asked, str) else Look(sort, {}, names, 1)
-                statement = look.statement(now, self._rows.queued(), self._locks.closed(), seen=True)
-                (found,) = self._transaction.read(statement)
+                (found,) = self._transaction.read(self._statement(look, now, seen=True))
                 self._seen[key] = any(row[1] is not None for row in found)
             if self._seen[key]:
                 return True

@@ -7,7 +7,6 @@ unit of one command waits for them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
@@ -28,6 +27,7 @@ from bedrockjobs.store.postgresql.numbers import Numbers
 from bedrockjobs.store.postgresql.opening import Opening
 from bedrockjobs.store.postgresql.pipeline import Statement
 from bedrockjobs.store.postgresql.records import PostgreSQLRecords
+from bedrockjobs.store.postgresql.remembered import Remembered
 from bedrockjobs.store.postgresql.session import Session, fault_of
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.takes import Takes
@@ -61,7 +61,9 @@ class PostgreSQLUnit:
         self.records = PostgreSQLRecords(self._transaction)
         """The tables beside jobs."""
         self._locks = JobLocks(self._transaction, self._rows, keys)
-        self._takes = Takes(self._transaction, self._rows, self._locks, self._is_paused)
+        self.remembered = Remembered()
+        """Where queued jobs begin, as this server knows it."""
+        self._takes = Takes(self._transaction, self._rows, self._locks, self._is_paused, self.remembered)
         self._all_hosts = AllHostsSchedules(self._is_paused)
         self._job_ids = Numbers(self._transaction, "draw_jobs")
         self._run_ids = Numbers(self._transaction, "draw_runs")
@@ -70,7 +72,6 @@ class PostgreSQLUnit:
         """The first job of names that the plans name, real or mocked, as long as that is known."""
         self._plain: set[int] = set()
         """Jobs that were handed out here and whose end, as far as this server knows, is to be removed."""
-        self._crash_patterns: tuple[str, ...] | None = None
         self._newly_ready, self._told_ready = list[Job](), list[Job]()
         self._wake_all = self._told_wake_all = False  # told: asked for here, and other servers hear of it too
         self._may_wait = True
@@ -79,6 +80,8 @@ class PostgreSQLUnit:
         self.passed_over = self._takes.passed_over
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
         self.lock_held = self._locks.held
+        self.crash_patterns = self.records.crash_patterns
+        self.set_crash_patterns = self.records.set_crash_patterns
         time = Timekeeping(self._transaction, self.records, keys, session_id)
         self.watch, self.watched, self.set_seen = time.watch, time.watched, time.watched
         self.was_away, self.leases_over, self.sign_off = time.was_away, time.leases_over, time.sign_off
@@ -93,7 +96,7 @@ class PostgreSQLUnit:
         self.moment = moment
         every = list(plans)
         self._may_wait = len(every) <= 1
-        opening = Opening(every, stamp_ms(moment), self._keys, self._plain, clock)
+        opening = Opening(every, stamp_ms(moment), self._keys, self._plain, self.remembered, clock)
         self._plain.difference_update(opening.ended)
         numbers = ((self._job_ids, opening.new_jobs), (self._run_ids, opening.new_runs))
         drawn = [(kind, kind.planned(count)) for kind, count in numbers]
@@ -101,7 +104,7 @@ class PostgreSQLUnit:
         found = iter(self._transaction.begin(statements))
         self.read_anew = self.records.at_epoch(opening.epoch(found))
         if self.read_anew:
-            self._crash_patterns = None
+            self.remembered.forget()
             self._wake_all = True
         self._rows.read_ended(opening.removed(found))
         self._rows.read(opening.jobs(found))
@@ -109,7 +112,9 @@ class PostgreSQLUnit:
         known = {None, *(job_id for job_id, job in self._rows.now.items() if job is not None)}
         self._firsts = {key: job_id for key, job_id in opening.firsts(found).items() if job_id in known}
         self.records.read_ahead(opening.run_ids, opening.runs(found), opening.keys, opening.used_keys(found))
-        for look in opening.looks:
+        for look in opening.asks:
+            self._takes.ask(look, opening.now)
+        for look in opening.walks:
             self._takes.looked(look, opening.now, next(found), opening.claimed)
         self._transaction.wrote = self._rows.changed
         for kind, draws in drawn:
@@ -122,6 +127,8 @@ class PostgreSQLUnit:
         return self._transaction.changed or self._rows.changed or self.records.changed
 
     def _differences(self, last: bool) -> list[Statement]:
+        for job in self._rows.put_back() if last else ():
+            self.remembered.lower(job)
         return self._rows.differences(last=last) + self.records.differences()
 
     @property
@@ -160,9 +167,9 @@ class PostgreSQLUnit:
         del self._newly_ready[mark.ready :]
         self._wake_all = mark.wake_all
         self.records.forget()
-        self._crash_patterns = None
         self._firsts = {}
         self._takes.forget()
+        self.remembered.undone()
 
     def forget(self) -> None:
         """Know nothing of rows: the unit is over, or was undone."""
@@ -176,7 +183,7 @@ class PostgreSQLUnit:
         """Forget what the open unit has done; numbers that it used are used again."""
         for part in (self, self.records, self._job_ids, self._run_ids):
             part.forget()
-        self._crash_patterns = None
+        self.remembered.undone()
 
     # --- rows --------------------------------------------------------------------------------------------
 
@@ -251,6 +258,7 @@ class PostgreSQLUnit:
         self._left(before, job)
         if job.queued:
             self._newly_ready.append(job)
+            self.remembered.lower(job)
 
     def _left(self, before: Job | None, after: Job | None) -> None:
         """Note what a job that was written has left: its name, or its lock."""
@@ -358,6 +366,7 @@ class PostgreSQLUnit:
     def pauses_changed(self) -> None:
         """What is paused has changed: look again, and serve those who wait."""
         self._takes.forget()
+        self.remembered.forget()
         self._wake_all = True
 
     def workers_with_own_jobs(self) -> frozenset[str]:
@@ -375,21 +384,6 @@ class PostgreSQLUnit:
         (found,) = self._transaction.read((SQL["next_in_lane"], (EVERY_LANE,)))
         self._all_hosts.load([job_from(row) for row in found])
         return self._all_hosts.next
-
-    # --- what servers remember ---------------------------------------------------------------------------
-
-    def crash_patterns(self) -> tuple[str, ...]:
-        """Return the GLOB patterns of CrashBedrockJob."""
-        if self._crash_patterns is None:
-            (found,) = self._transaction.read((SQL["get_meta"], ("crashPatterns",)))
-            self._crash_patterns = tuple(json.loads(found[0][0])) if found else ()
-        return self._crash_patterns
-
-    def set_crash_patterns(self, patterns: tuple[str, ...]) -> None:
-        """Replace the GLOB patterns of CrashBedrockJob."""
-        self._transaction.write(SQL["set_meta"], "crashPatterns", json.dumps(patterns))
-        self.records.raise_epoch()
-        self._crash_patterns = None
 
 
 def _kind_of(job: Job) -> tuple[str, bool]:

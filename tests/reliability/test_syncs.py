@@ -1,0 +1,127 @@
+"""Acknowledged means on disk, command by command: between each request and its answer the log was synced."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bedrockjobs.engine.handlers.registry import HANDLERS
+from tests.reliability.power import records_of
+from tests.reliability.servers import Server
+from tests.reliability.shim import built
+from tests.reliability.wire import Wire
+
+pytestmark = pytest.mark.reliability
+
+LOG = 1
+"""The log's number among the files that are recorded."""
+
+JOB, RUN, PLAIN, QUEUED, CHILD, SCHEDULE = "<job>", "<run>", "<plain>", "<queued>", "<child>", "<schedule>"
+"""What is there before each command, a job with a run first of all; a number takes its place."""
+
+DONE: dict[str, dict[str, Any]] = {
+    "CreateJob": {"name": "created"},
+    "CreateJobs": {"jobs": [{"name": "created"}]},
+    "GetJob": {"name": "queued", "worker": "w"},
+    "GetJobs": {"name": "queued", "numResults": 2},
+    "FinishJob": {"jobID": PLAIN, "thenGet": "queued"},
+    "FinishJobs": {"jobs": [{"jobID": PLAIN}]},
+    "RetryJob": {"jobID": JOB, "runID": RUN, "returned": True},
+    "FailJob": {"jobID": JOB, "runID": RUN},
+    "UpdateJob": {"jobID": JOB, "runID": RUN, "progress": {"percent": 1}},
+    "CancelJob": {"jobID": CHILD},
+    "DeleteJob": {"jobID": QUEUED},
+    "RequeueJobs": {"jobIDs": [PLAIN]},
+    "CrashBedrockJob": {"names": ["crashed"]},
+    "ClearCrashedBedrockJobs": {},
+    "PauseJobs": {"name": "paused"},
+    "ResumeJobs": {"name": "paused"},
+    "TriggerJob": {"jobID": SCHEDULE},
+    "TerminateRun": {"runID": RUN},
+    "KillRun": {"runID": RUN},
+    "AppendOutput": {"runID": RUN, "seq": 1, "lines": ["text"]},
+    "SyncSchedules": {"source": "s", "schedules": [{"name": "synced", "repeat": "CRON @daily"}]},
+    "DrainWorker": {"worker": "w"},
+}
+"""Each command that writes, so that it does, in an order in which each finds something to do."""
+
+WRITING = {kind.__name__ for kind in HANDLERS if kind.where == "writer" and not kind.reads}
+
+
+class Served:
+    """A server whose files are recorded."""
+
+    def __init__(self, wire: Wire, record: Path) -> None:
+        """Ask over ``wire``."""
+        self._wire, self._record = wire, record
+
+    async def ask(self, verb: str, **asked: Any) -> Any:
+        """Return the answer of a command, which must be done."""
+        answer = await self._wire.ask(verb, **asked)
+        assert answer.code == 200, (verb, answer)
+        return answer.reply
+
+    async def synced(self, verb: str, asked: dict[str, Any]) -> bool:
+        """Do a command; tell whether the log was written and then synced before the answer."""
+        before = self._record.stat().st_size
+        await self.ask(verb, **asked)
+        kinds = [kind for kind, file, *_ in records_of(self._record.read_bytes()[before:]) if file == LOG]
+        return b"w" in kinds and b"s" in kinds[kinds.index(b"w") :]
+
+    async def prepared(self) -> dict[str, int]:
+        """Make what a command may need; return the number of each."""
+        await self.ask("CreateJob", name="a", retryAfter="+1 HOUR")
+        run = await self.ask("GetJob", name="a", worker="w")
+        await self.ask("CreateJob", name="plain")
+        plain = (await self.ask("GetJob", name="plain"))["jobID"]
+        await self.ask("CreateJob", name="parent")
+        parent = (await self.ask("GetJob", name="parent"))["jobID"]
+        child = await self.ask("CreateJob", name="child", parentJobID=parent)
+        await self.ask("FinishJob", jobID=parent)
+        queued = await self.ask("CreateJob", name="queued")
+        schedule = await self.ask("CreateJob", name="schedule", repeat="CRON @daily")
+        return {
+            JOB: run["jobID"], RUN: run["runID"], PLAIN: plain, CHILD: child["jobID"],
+            QUEUED: queued["jobID"], SCHEDULE: schedule["jobID"],
+        }  # fmt: skip
+
+
+@asynccontextmanager
+async def served(tmp_path: Path, *options: str) -> AsyncIterator[Served]:
+    """Run one."""
+    database, record = tmp_path / "jobs.db", tmp_path / "record"
+    shim = {"LD_PRELOAD": str(built()), "SHIM_DATABASE": str(database), "SHIM_RECORD": str(record)}
+    async with Server(database, *options, **shim) as server:
+        yield Served(await Wire.connect(await server.listening()), record)
+
+
+def with_numbers(given: Any, numbers: dict[str, int]) -> Any:
+    """Return what is given with numbers in their places."""
+    if isinstance(given, dict):
+        return {key: with_numbers(value, numbers) for key, value in given.items()}
+    if isinstance(given, list):
+        return [with_numbers(value, numbers) for value in given]
+    return numbers.get(given, given) if isinstance(given, str) else given
+
+
+def test_each_command_that_writes_is_tried() -> None:
+    assert set(DONE) == WRITING
+
+
+async def test_what_is_acknowledged_is_synced(tmp_path: Path) -> None:
+    async with served(tmp_path) as server:
+        unsynced = [
+            verb
+            for verb, asked in DONE.items()
+            if not await server.synced(verb, with_numbers(asked, await server.prepared()))
+        ]
+    assert unsynced == []
+
+
+async def test_relaxed_durability_is_found_out(tmp_path: Path) -> None:
+    async with served(tmp_path, "--durability", "relaxed") as server:
+        assert not await server.synced("CreateJob", {"name": "a"})

@@ -1,0 +1,54 @@
+"""A server among others, with a line to them that a test holds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.engine.neighbourhood import Due, Neighbourhood
+from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.shared_workers import SharedWorkers
+from bedrockjobs.store.sharing import Heard, ServerRow, Told
+
+
+class Line:
+    """A line on which it is known who is there, and kept what is said."""
+
+    def __init__(self, *servers: str) -> None:
+        """Begin with some servers."""
+        self.there = list(servers)
+        self.hints: asyncio.Queue[str] = asyncio.Queue()
+        self.on_hint: Callable[[str], object] = lambda text: None
+        self.address = ""
+
+    async def open(self, version: str) -> None:
+        """Join."""
+
+    async def exchange(self, told: Told) -> Heard:
+        """Tell who is there."""
+        servers = [ServerRow(name, "", "", "", "") for name in self.there]
+        return Heard([], [], [], servers, [], [])
+
+    async def hint(self, text: str) -> None:
+        """Keep a hint."""
+        self.hints.put_nowait(text)
+
+    async def close(self) -> None:
+        """Hang up."""
+
+
+async def test_a_server_that_is_new_is_told_that_anything_may_be_due() -> None:
+    """Until now nobody told it anything, and what it remembers may be older than that."""
+    line, clock, heard = Line("a"), SystemClock(), list[Due]()
+    neighbours: Any = line
+    one = Neighbourhood(neighbours, SharedWorkers(clock, clock), Notifier(), heard.append)
+    async with asyncio.timeout(20):
+        await one.open("a", "1")
+        line.there.append("b")
+        one.serves_at("somewhere")
+        assert json.loads(await line.hints.get())["due"] is None
+        await one.leave()
+    assert line.hints.empty()

@@ -1,0 +1,64 @@
+"""Which workers take the jobs of a name, and why nobody does, in words."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from bedrockjobs.job.readiness import WORKERS_NAMED_MAX, Drain, Need, Takers, need_of
+
+
+class Worker(NamedTuple):
+    """What counts of one."""
+
+    name: str
+    names: list[str]
+    accepts: list[str] = []
+    quiet: bool = False
+
+
+BOTH = [Worker("a", ["*"]), Worker("b", ["post", "x*"])]
+
+
+def test_a_job_for_one_worker_is_taken_by_that_one() -> None:
+    takers = Takers(BOTH, {})
+    assert need_of("for b") == Need(worker="b")
+    assert takers.of("post", Need(worker="b")) == ("b",)
+    assert takers.of("post", Need()) == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("name", "worker", "words"),
+    [
+        ("post", "c", "worker c, for which it is, is not there"),
+        ("other", "b", "worker b, for which it is, does not ask for it"),
+        ("xy", "b", "b asks for it but is drained since noon, by ann"),
+    ],
+)
+def test_where_that_one_does_not_take_it_the_words_say_why(name: str, worker: str, words: str) -> None:
+    takers = Takers(BOTH, {"b": Drain("b", "ann", "noon")})
+    assert takers.of(name, Need(worker=worker)) == ()
+    assert takers.why_nobody(name, Need(worker=worker)) == words
+
+
+@pytest.mark.parametrize(
+    ("workers", "words"),
+    [
+        ([], "no worker is there"),
+        ([Worker("a", ["b"])], "the only worker that is there, a, does not ask for it"),
+        ([Worker("a", ["b"]), Worker("c", [])], "none of 2 workers that are there asks for it"),
+        ([Worker("a", ["*"], quiet=True)], "a asks for it but is quiet"),
+        ([Worker("a", ["*"], ["cmd"])], "a asks for it but does not accept jobs with url"),
+    ],
+)
+def test_a_job_that_nobody_takes_says_why(workers: list[Worker], words: str) -> None:
+    takers = Takers(workers, {})
+    assert takers.of("post", Need("url")) == ()
+    assert takers.why_nobody("post", Need("url")) == words
+
+
+def test_some_workers_are_named_and_the_others_counted() -> None:
+    workers = [Worker(f"w{number}", ["*"], quiet=True) for number in range(WORKERS_NAMED_MAX + 2)]
+    words = Takers(workers, {}).why_nobody("post", Need())
+    assert words.endswith("w2 asks for it but is quiet; and so on for 2 more")
