@@ -209,8 +209,9 @@ def engines_for(chosen: str, nodeid: str, *, sqlite_alone: bool) -> list[str]:
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """Run a test of servers on each of its engines."""
-    if FIXTURE in metafunc.fixturenames:
-        definition = metafunc.definition
+    definition = metafunc.definition
+    chosen_by_itself = any(FIXTURE in mark.args[0] for mark in definition.iter_markers("parametrize"))
+    if FIXTURE in metafunc.fixturenames and not chosen_by_itself:
         alone = definition.get_closest_marker("sqlite_only") is not None
         engines = engines_for(metafunc.config.getoption("engine"), definition.nodeid, sqlite_alone=alone)
         if engines != ["sqlite"]:

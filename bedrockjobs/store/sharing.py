@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple, Protocol
 
 from bedrockjobs.store.base import Unit
 
-
 ServerState = Literal["starting", "serving", "stopping", "silent"]
 """What a server does; ``silent`` is one that the others have not heard of for a while."""
 
