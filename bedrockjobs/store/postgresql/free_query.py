@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 import secrets
+from collections.abc import Callable
 
 import psycopg
 from psycopg.adapt import Loader
@@ -23,6 +24,7 @@ from bedrockjobs.store.postgresql import query_role
 from bedrockjobs.store.postgresql.line import Connection, Line, refusal_of, words_of
 from bedrockjobs.store.postgresql.pipeline import Row
 from bedrockjobs.store.postgresql.query_role import ROLE
+from bedrockjobs.store.postgresql.standby import Reads
 from bedrockjobs.store.query_process import rendered
 
 log = logging.getLogger(__name__)
@@ -97,13 +99,19 @@ _KEPT = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "bytea"})
 class FreeQuery:
     """One Query after another."""
 
-    def __init__(self, url: str, schema: str, settings: Settings) -> None:
-        """Read the tables of ``schema`` in the database at ``url``; ``open`` before use."""
+    def __init__(
+        self, url: str, schema: str, settings: Settings, reads: Callable[[Line], Reads] | None = None
+    ) -> None:
+        """Read the tables of ``schema`` in the database at ``url``; ``open`` before use.
+
+        ``reads`` makes of the line to the database where Queries are done, elsewhere too.
+        """
         self._schema = schema
         self._rows_max = settings.query_rows_max
         self._bytes_max = settings.query_bytes_max
         options = {"work_mem": WORK_MEM}
-        self._line = Line(url, schema, settings.query_s, settings.query_waiting_max, options)
+        self._primary = Line(url, schema, settings.query_s, settings.query_waiting_max, options)
+        self._line: Reads = self._primary if reads is None else reads(self._primary)
         self._prepared = False
 
     @property
@@ -114,7 +122,7 @@ class FreeQuery:
     async def open(self) -> None:
         """Make the role, unless it is there; where that is not allowed, each Query is refused."""
         try:
-            await self._line.do(self._prepare)
+            await self._primary.do(self._prepare)
         except CommandError as error:
             log.warning("Query is refused: %s", error.detail)
 

@@ -50,6 +50,8 @@ class PostgreSQLNeighbours:
         self._me = (name, session)
         self._since = self._version = self.address = ""
         self.state: ServerState = "starting"
+        self.confirmed = ""
+        """The last sign of life of this server that the database has."""
         self._telling: Connection | None = None
         self._hearing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -157,6 +159,7 @@ class PostgreSQLNeighbours:
         await self._align()
         now = stamp_ms(self._clock.now())
         found = iter(await self._run([*self._telling_of(told, now), *_LOOKS]))
+        self.confirmed = now
         next(found)  # the pulse
         lost = [name for (name,) in next(found)]
         joined = [name for name, new in next(found) if new] if told.workers else []

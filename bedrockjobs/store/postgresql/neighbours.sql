@@ -27,6 +27,10 @@ INSERT INTO servers (name, session, started, pulse, address, version, workers, s
         state = excluded.state
     WHERE servers.session = excluded.session;
 
+-- name: own_pulse
+-- The last sign of life of a server; asked on a standby, it tells how far that is behind.
+SELECT pulse FROM servers WHERE session = $1;
+
 -- name: lost_servers
 -- Forget servers that were silent for too long.
 DELETE FROM servers WHERE pulse < $1 RETURNING name;
