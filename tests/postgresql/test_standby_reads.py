@@ -17,7 +17,7 @@ from bedrockjobs.engine import neighbourhood
 from bedrockjobs.server import Server
 from bedrockjobs.store.postgresql import standby
 from bedrockjobs.store.postgresql.line import Line
-from bedrockjobs.store.postgresql.standby import LAG_S_MAX, LOOK_S, EitherLine, Standby
+from bedrockjobs.store.postgresql.standby import LAG_S_MAX, LOOK_S, Standby
 from tests.conftest import Live, begin
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 from tests.postgresql.conftest import DEADLINE_S
@@ -25,10 +25,6 @@ from tests.postgresql.pair import Pair, pair
 
 QUICK_S = 0.3
 """How far behind a standby may be in these tests."""
-
-READERS = (
-    "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND query LIKE '%jobs%'"
-)
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +143,8 @@ async def test_what_one_cannot_read_the_other_does(error: Exception) -> None:
     await watch.close()
 
 
-def test_how_far_behind_is_seen_in_time() -> None:
-    assert LOOK_S < LAG_S_MAX
-    assert EitherLine.__doc__
+def test_it_is_looked_at_before_it_is_too_far_behind() -> None:
+    assert LOOK_S + neighbourhood.EXCHANGE_EVERY_S < LAG_S_MAX
 
 
 async def test_a_file_has_no_standby() -> None:

@@ -55,7 +55,7 @@ class Standby:
     """A standby, and whether it may be read now."""
 
     def __init__(self, url: str, line: Line, session: str, confirmed: Callable[[], str]) -> None:
-        """Read at ``url``, in connections like ``line``, while the server with ``session`` is seen alive there.
+        """Read at ``url``, in connections like ``line``, while the server with ``session`` is seen there.
 
         ``confirmed`` tells the stamp of its last sign of life that the primary has; empty before the first.
         """
