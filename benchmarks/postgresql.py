@@ -1,31 +1,27 @@
-"""The engine on PostgreSQL beside SQLite, a bare SKIP LOCKED loop and pgqueuer, in turn.
+"""Servers on PostgreSQL beside one on SQLite, a bare SKIP LOCKED loop and pgqueuer, in turn.
 
-All share one machine with the load. A server of each engine speaks the raw protocol (`engine_served.py`).
-Takes from a large backlog are units of their own, opened in this process.
+All share one machine with the load, which speaks the raw protocol. Takes from a large backlog are units of
+their own, opened in this process.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import select
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import machine
 import peers
 import psycopg
 from peer_servers import Missing, PgqueuerServer, PostgresServer
 from results import table, verdict, write_machine, write_section
-from served import START_S, stop
+from served import Served
 
 from bedrockjobs.commands import GetJob
 from bedrockjobs.engine.handlers.context import Answer, Context
@@ -49,6 +45,12 @@ TAKES = (
 )
 """What is taken from a large backlog, and how many takes share a unit."""
 TAKES_HEAD = ("asked for", "takes in a unit", "ms, p50", "p99")
+SERVERS = (1, 2, 4)
+SERVERS_BAR = 1.0
+"""Two servers, of what one does."""
+HELD = ("no old state", "old state")
+HELD_BAR = 0.8
+"""With an old state of the database that somebody looks at, of the lifecycles without."""
 BARS = {64: 0.5, 256: 0.6}
 """Of SQLite's lifecycles, at so many clients."""
 LOOP_BAR = 0.3
@@ -71,81 +73,55 @@ class Figure(NamedTuple):
     """Processor time of PostgreSQL for each."""
 
 
-class EngineServed:
-    """A server of one engine; use it with ``with``."""
-
-    def __init__(self, database: str) -> None:
-        """Prepare a server of a file or a URL."""
-        self._database = database
-        self._process: subprocess.Popen[str]
-        self.port = 0
-
-    def __enter__(self) -> Self:
-        """Start it and wait until it listens."""
-        command = [sys.executable, str(Path(__file__).with_name("engine_served.py")), self._database]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        printed = select.select([self._process.stdout], [], [], START_S)[0]
-        found = self._process.stdout.readline() if printed else ""
-        if not found:
-            stop(self._process)
-            raise RuntimeError(f"the server of {self._database} did not start")
-        self.port = int(found.rpartition(":")[2])
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop it."""
-        stop(self._process)
-
-    @property
-    def pid(self) -> int:
-        """Return the process id."""
-        return self._process.pid
-
-
 class Bench:
     """The servers of one run, and the loads on them."""
 
     def __init__(self, stack: ExitStack, directory: Path, seconds: float) -> None:
         """Start them."""
+        self._stack = stack
+        self._directory = directory
         self._seconds = seconds
         self.database = stack.enter_context(PostgresServer(directory))
-        folder = Path(tempfile.mkdtemp(prefix="bedrockjobs-benchmark-", dir=directory))
-        stack.callback(shutil.rmtree, folder)
-        self._served = {
-            "SQLite": stack.enter_context(EngineServed(str(folder / "jobs.db"))),
-            "PostgreSQL": stack.enter_context(EngineServed(self.database.url)),
-        }
+        self._served = {"SQLite": [stack.enter_context(Served(directory))], "PostgreSQL": [self._another()]}
 
-    def lifecycles(self, engine: str, clients: int, scenario: str = "lifecycle") -> Figure:
-        """Load our server of one engine."""
-        server = self._served[engine]
-        used = [machine.cpu_s([server.pid]), machine.cpu_s(machine.family(self.database.pid))]
-        found = self._load(
-            "load.py", scenario, "--protocol", "raw", "--size", str(TENS),
-            port=server.port, clients=clients,
-        )  # fmt: skip
-        jobs = max(found["requests"] / 3 * (TENS if scenario == "batch" else 1), 1)
-        ours = machine.cpu_s([server.pid]) - used[0]
+    def _another(self) -> Served:
+        return self._stack.enter_context(Served(self._directory, url=self.database.url))
+
+    def lifecycles(self, engine: str, clients: int, scenario: str = "lifecycle", servers: int = 1) -> Figure:
+        """Load some of our servers of one engine, each with its part of the clients."""
+        there = self._served[engine]
+        while len(there) < servers:
+            there.append(self._another())
+        served = there[:servers]
+        pids = [one.pid for one in served]
+        used = [machine.cpu_s(pids), machine.cpu_s(machine.family(self.database.pid))]
+        options = (scenario, "--protocol", "raw", "--size", str(TENS))
+        each = clients // servers
+        loads = [self._load("load.py", *options, port=one.port, clients=each) for one in served]
+        found = [self._loaded(one) for one in loads]
+        jobs = max(sum(one["requests"] for one in found) / 3 * (TENS if scenario == "batch" else 1), 1)
+        ours = machine.cpu_s(pids) - used[0]
         theirs = machine.cpu_s(machine.family(self.database.pid)) - used[1]
-        return Figure(found["done_per_s"], ours / jobs * 1e6, theirs / jobs * 1e6)
+        rate = sum(one["done_per_s"] for one in found)
+        return Figure(rate, ours / jobs * 1e6, theirs / jobs * 1e6)
 
     def bare(self, clients: int) -> Figure:
         """Load PostgreSQL with the SKIP LOCKED loop."""
         used = machine.cpu_s(machine.family(self.database.pid))
-        found = self._load("peer_skip_locked.py", port=self.database.port, clients=clients)
+        found = self._loaded(self._load("peer_skip_locked.py", port=self.database.port, clients=clients))
         used = machine.cpu_s(machine.family(self.database.pid)) - used
         return Figure(found["done_per_s"], 0.0, used / max(found["done"], 1) * 1e6)
 
-    def _load(self, script: str, *options: str, port: int, clients: int) -> dict[str, Any]:
+    def _load(self, script: str, *options: str, port: int, clients: int) -> subprocess.Popen[str]:
         command = [sys.executable, str(Path(__file__).with_name(script)), *options, "--port", str(port)]
         command += ["--connections", str(clients), "--seconds", str(self._seconds)]
-        done = subprocess.run(
-            command, check=True, capture_output=True, text=True, timeout=self._seconds + LOAD_S_MAX
-        )
-        found: dict[str, Any] = json.loads(done.stdout)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def _loaded(self, load: subprocess.Popen[str]) -> dict[str, Any]:
+        printed, _ = load.communicate(timeout=self._seconds + LOAD_S_MAX)
+        if load.returncode:
+            raise RuntimeError("a load failed")
+        found: dict[str, Any] = json.loads(printed)
         if found.get("failed"):
             print(f"  {found['failed']} refused, the first: {found['refusal']}")
         return found
@@ -164,6 +140,34 @@ def rounds(bench: Bench, count: int, *, only: bool) -> dict[str, list[Figure]]:
                 by_tens = bench.lifecycles(engine, 16, "batch")
                 found.setdefault(f"{engine}, by tens", []).append(by_tens)
     return found
+
+
+def several(bench: Bench, count: int) -> dict[str, list[Figure]]:
+    """Load one, two and four servers in turn; all four are there all the time."""
+    clients, found = CLIENTS[-1], dict[str, list[Figure]]()
+    bench.lifecycles("PostgreSQL", clients, servers=SERVERS[-1])
+    for _ in range(count):
+        for servers in SERVERS:
+            figure = bench.lifecycles("PostgreSQL", clients, servers=servers)
+            found.setdefault(f"{servers} servers, {clients}", []).append(figure)
+    return found
+
+
+def held(bench: Bench, count: int, seconds: float) -> dict[str, list[Figure]]:
+    """Load before somebody looks at an old state of the database, and when that has lasted for a while."""
+    clients = CLIENTS[0]
+
+    def loaded() -> list[Figure]:
+        return [bench.lifecycles("PostgreSQL", clients) for _ in range(count)]
+
+    before = loaded()
+    with psycopg.connect(bench.database.url) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        connection.execute("SELECT count(*) FROM pg_class")
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            bench.lifecycles("PostgreSQL", clients)
+        return {HELD[0]: before, HELD[1]: loaded()}
 
 
 def pgqueuer(directory: Path, seconds: float, count: int) -> list[Figure]:
@@ -254,6 +258,12 @@ def report(found: dict[str, list[Figure]]) -> str:
         ours, bare = middle(found["PostgreSQL, 64"]), middle(found["SKIP LOCKED, 64"])
         name = "PostgreSQL's time for a lifecycle at 64 clients, of the SKIP LOCKED loop's"
         lines.append(verdict(name, ours.database_us / bare.database_us, LOOP_BAR, at_most=True))
+    if HELD[1] in found:
+        name = "lifecycles while somebody looks at an old state, of those before"
+        lines.append(verdict(name, middle(found[HELD[1]]).rate / middle(found[HELD[0]]).rate, HELD_BAR))
+    one, two = (found.get(f"{servers} servers, {CLIENTS[-1]}") for servers in SERVERS[:2])
+    if one and two:
+        lines.append(verdict(f"two servers, of one, at {CLIENTS[-1]} clients", ratio(two, one), SERVERS_BAR))
     if found.get("pgqueuer, drain"):
         drained = middle(found["pgqueuer, drain"]).rate
         name = "jobs created, taken and finished by tens, of what pgqueuer drains"
@@ -269,6 +279,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="measured time of one load")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of which the medians count")
     parser.add_argument("--rows", type=int, default=1_000_000, help="queued jobs of the large backlog")
+    parser.add_argument("--held", type=float, default=60.0, help="seconds that an old state is looked at")
     parser.add_argument("--takes", action="store_true", help="only takes from the backlog; writes nothing")
     parser.add_argument("--quick", action="store_true", help="a look: our two engines only; writes nothing")
     options = parser.parse_args()
@@ -280,6 +291,8 @@ def main() -> None:
     with ExitStack() as stack:
         bench = Bench(stack, directory, options.seconds)
         found = rounds(bench, options.rounds, only=options.quick)
+        if not options.quick:
+            found |= several(bench, options.rounds) | held(bench, options.rounds, options.held)
     if not options.quick:
         found["pgqueuer, drain"] = pgqueuer(directory, options.seconds, 1)
     text = f"{before}; {options.rounds} rounds of {options.seconds:g} s.\n\n" + report(found)

@@ -43,12 +43,14 @@ class Served:
         *options: str,
         checkout: Path | None = None,
         prepare: Callable[[Path], object] = lambda _: None,
+        url: str = "",
     ) -> None:
-        """Prepare a server on a new database below ``directory``, with options of ``bedrockjobs serve``.
+        """Prepare a server on a new file below ``directory``, with options of ``bedrockjobs serve``.
 
         It is the one that is installed, unless its code is to come from a ``checkout``. ``prepare`` is given
-        the path of the database before the start.
+        the path of the file before the start. With a ``url`` it serves that database instead.
         """
+        self._url = url
         self._prepare = prepare
         self._parent = directory
         self._options = options
@@ -66,7 +68,7 @@ class Served:
         command = [sys.executable, "-m", "bedrockjobs", "serve", "--port", "0", *self._options]
         self.database = self._folder / "jobs.db"
         self._prepare(self.database)
-        command += ["--database", str(self.database)]
+        command += ["--database", self._url or str(self.database)]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("BEDROCKJOBS_")}
         if self._checkout is not None:
             environment["PYTHONPATH"] = f"{self._checkout}:{self._checkout / 'worker'}"

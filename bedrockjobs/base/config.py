@@ -374,8 +374,8 @@ LOCK_WAIT_S_MAX = 2
 WALKED_MAX = 1_000
 """Jobs of a class that a take by patterns walks on PostgreSQL before it asks names: half a millisecond."""
 
-WALKED_EACH = 100
-"""The same for each job that is wanted, where that is more: to ask 10,000 names takes a tenth of a second."""
+WALKED_EACH = 10
+"""The same for each job that is wanted, where that is more."""
 
 LOOKS_AGAIN_MAX = 10
 """How often a take is done again that other servers passed over: of 50,000, two tries left one or none."""

@@ -277,29 +277,27 @@ def test_patterns_with_too_many_names_are_looked_for_each_time(
     assert [taken(one, "[abc]", 1) for _ in range(4)] == [["5a"], ["6b"], ["7c"], ["404"]]
 
 
-def heads(*names: str) -> Heads:
-    """Return heads of some names, each a second after the one before."""
+def test_heads_are_in_the_order_of_takes() -> None:
     patterns = names_from("*", None)
     assert patterns is not None
-    return Heads((("",), patterns), [(name, -500, f"{NOW[:-1]}{n}") for n, name in enumerate(names)])
-
-
-def test_heads_are_in_the_order_of_takes() -> None:
-    known = heads("a", "b", "c")
-    known.lower("c", EARLY, 250)
-    known.lower("d", EARLY, None)
-    begin = (-1001, "", "")
-    due = known.next(begin, f"{NOW[:-1]}1", None, 100)
-    assert [f"{name}{-down}" for name, down, _ in due] == [
-        "d1000", "d850", "d750", "d500", "a500", "b500", "c250", "d250", "d0",
+    stamps = [f"{NOW[:-1]}{second}" for second in range(10)]
+    known = Heads(
+        (("",), patterns), [(-500, stamps[1], 8, "a"), (-500, stamps[1], 7, "b"), (-500, NOW, 9, "c")]
+    )
+    known.lower("c", EARLY, 10, 250)
+    known.lower("d", EARLY)
+    known.lower("d", NOW, 11, 250)  # is later than what is known
+    begin = (-1001, "", 0, "")
+    due = known.next(begin, stamps[1], None, 100)
+    assert [f"{name}{-down}" for down, *_, name in due] == [
+        "d1000", "d850", "d750", "d500", "c500", "b500", "a500", "d250", "c250", "d0",
     ]  # fmt: skip
-    assert known.next(begin, NOW, None, 100)[:4] == due[:4]
-    name, down, next_run = due[4]
-    assert [each[0] for each in known.next((down, next_run, name), NOW[:-1] + "9", None, 2)] == ["b", "c"]
+    assert known.next(begin, NOW, None, 100) == [*due[:5], *due[7:]]
+    assert known.next(begin, NOW, 250, 1) == [due[7]]
+    assert known.next(due[5], stamps[9], None, 2) == due[6:8]
     assert set(known.asked) == {"a", "b", "c", "d"}
-    known.replace(["d", "a"], [("a", -500, NOW)])
-    assert [each[:2] for each in known.next(begin, NOW, None, 9)] == [("a", -500), ("c", -250)]
-    assert set(known.asked) == {"a", "b", "c"}
+    known.replace(["d", "a"], [(-500, NOW, 12, "a")])
+    assert [name for *_, name in known.next(begin, stamps[9], None, 9)] == ["c", "a", "b", "c"]
 
 
 def test_patterns_asked_for_longest_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

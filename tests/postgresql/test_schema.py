@@ -165,7 +165,7 @@ def test_a_take_reads_what_it_takes_and_no_more(name: str, index: str, many: Ser
         ("take_by_name", ("2027", [""], ["n1"], [1], None, [], [], *FLOORS), "jobsbyname"),
         ("claim_by_name", ("2027", [""], ["n1"], [1], None, [], [], *FLOORS, "2027"), "jobsbyname"),
         ("take_in_order", ("2027", [""], None, 1, None, [], [], *FLOORS_OF_ALL, 1000), "jobsbypriority"),
-        ("heads_in_order", ("2027", [""], None, 1, None, "", -1001, "", ""), "jobsbyname"),
+        ("heads_in_order", ("2027", [""], None, 1, None, "", -1001, "", 0), "jobsbyname"),
         ("heads_of_names", ([""], ["n1"]), "jobsbyname"),
         ("floors_of_names", (["n1"], *FLOORS), "jobsby"),
         ("delete_jobs", ([1, 2],), "jobs_pkey"),

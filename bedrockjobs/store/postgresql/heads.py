@@ -24,27 +24,21 @@ PATTERNS_KEPT_MAX = 200
 NAMES_MATCHED_MAX = 50_000
 """Names of which it is remembered which patterns they match; all are forgotten beyond."""
 
-Head = tuple[int, str, str]
-"""Where a first job of a name stands: its class below zero, its nextRun, and the name."""
+Head = tuple[int, str, int, str]
+"""A first job of a name: its class below zero, nextRun, jobID, and the name. Sorts as takes do."""
 
 Key = tuple[tuple[str, ...], Names]
 """Lanes, and the patterns that are looked for in them."""
-
-Found = tuple[str, int, str]
-"""A head as it is read: the name, its class below zero, and its nextRun."""
-
-_LAST = "\U0010ffff"
-"""What no name comes behind."""
 
 
 class Heads:
     """The heads that match some patterns."""
 
-    def __init__(self, key: Key, found: Iterable[Found]) -> None:
+    def __init__(self, key: Key, found: Iterable[Head]) -> None:
         """Begin with all that there are."""
         self.key = key
-        self._at = {(down, name): next_run for name, down, next_run in found}
-        self._order: list[Head] = sorted((down, next_run, name) for name, down, next_run in found)
+        self._order = sorted(found)
+        self._at = {(head[0], head[3]): head for head in self._order}
         self.asked: dict[str, None] = {}
         """Names that were asked for since they were read: their jobs are probably taken by now."""
 
@@ -52,41 +46,44 @@ class Heads:
         """Return how many there are."""
         return len(self._order)
 
-    def next(self, after: Head, now: str, priority: int | None, limit: int) -> list[Found]:
+    def next(self, after: Head, now: str, priority: int | None, limit: int) -> list[Head]:
         """Return the next heads that are due, in the order of takes, and note that they are asked for."""
-        found: list[Found] = []
+        found: list[Head] = []
         for down in (-each for each in PRIORITIES if priority in (None, each)):
-            begin = bisect_left(self._order, max((down, "", ""), (*after[:2], f"{after[2]}\0")))
-            end = bisect_right(self._order, (down, now, _LAST))
-            found += [(name, down, at) for down, at, name in self._order[begin:end][: limit - len(found)]]
-        self.asked.update(dict.fromkeys(name for name, _, _ in found))
+            begin = bisect_right(self._order, max((down, "", 0, ""), after))
+            end = bisect_left(self._order, (down, f"{now}\0", 0, ""))
+            found += self._order[begin:end][: limit - len(found)]
+        self.asked.update(dict.fromkeys(name for *_, name in found))
         return found
 
-    def lower(self, name: str, next_run: str, priority: int | None) -> None:
-        """Note a job that is queued; without a ``priority``, one of any class, to be looked at when asked."""
+    def lower(self, name: str, next_run: str, job_id: int = 0, priority: int | None = None) -> None:
+        """Note a job that is queued.
+
+        Without ``priority`` it may be any job, of any class: it is looked at when its name is asked for.
+        """
         for down in (-each for each in PRIORITIES if priority in (None, each)):
             known = self._at.get((down, name))
-            if known is None or next_run < known:
-                self._put(down, name, next_run)
+            if known is None or (next_run, job_id) < known[1:3]:
+                self._put(down, name, (down, next_run, job_id, name))
         if priority is None:
             self.asked[name] = None
 
-    def replace(self, names: Iterable[str], found: Iterable[Found]) -> None:
+    def replace(self, names: Iterable[str], found: Iterable[Head]) -> None:
         """Have what was read of some names."""
         for name in names:
             self.asked.pop(name, None)
             for priority in PRIORITIES:
                 self._put(-priority, name, None)
-        for name, down, next_run in found:
-            self._put(down, name, next_run)
+        for head in found:
+            self._put(head[0], head[3], head)
 
-    def _put(self, down: int, name: str, next_run: str | None) -> None:
+    def _put(self, down: int, name: str, head: Head | None) -> None:
         known = self._at.pop((down, name), None)
         if known is not None:
-            del self._order[bisect_left(self._order, (down, known, name))]
-        if next_run is not None:
-            self._at[down, name] = next_run
-            insort(self._order, (down, next_run, name))
+            del self._order[bisect_left(self._order, known)]
+        if head is not None:
+            self._at[down, name] = head
+            insort(self._order, head)
 
 
 class RememberedHeads:
@@ -110,7 +107,7 @@ class RememberedHeads:
         self._known[key] = heads  # the last one is forgotten last
         return heads
 
-    def remember(self, key: Key, found: Sequence[Found]) -> None:
+    def remember(self, key: Key, found: Sequence[Head]) -> None:
         """Note all heads of some patterns, or more than there is room for."""
         self._known[key] = Heads(key, found) if len(found) <= HEADS_KEPT_MAX else None
         self._new.append(key)
@@ -133,12 +130,12 @@ class RememberedHeads:
                 self._matching.clear()
             matching = self._matching[key] = list(self._that_match(job.name, key[0]))
         for heads in matching:
-            heads.lower(job.name, job.next_run, job.priority)
+            heads.lower(job.name, job.next_run, job.job_id, job.priority)
 
     def heard(self, name: str, next_run: str) -> None:
         """Note a job of another server, of whatever lane and class."""
         for heads in self._that_match(name):
-            heads.lower(name, next_run, None)
+            heads.lower(name, next_run)
 
     def _that_match(self, name: str, lane: str | None = None) -> Iterable[Heads]:
         for (lanes, names), heads in self._known.items():

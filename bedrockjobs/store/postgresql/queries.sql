@@ -197,9 +197,9 @@ SELECT * FROM (
 ) AS found LIMIT $4::bigint;
 
 -- name: heads_in_order
--- The names that match $3, null for all, with the class and nextRun of a first due job, in the order of takes: a seek for
--- each name. $1: now, $2: lanes, $4: how many, $5: the only priority, null for all, $6: what the names begin
--- with, $7 to $9: what the last one before them was, its class below zero.
+-- The first due job in each class of the names that match $3, null for all, in the order of takes: its class below zero,
+-- nextRun, jobID, and its name; a seek for each name. $1: now, $2: lanes, $4: how many, $5: the only priority, null for
+-- all, $6: what the names begin with, $7 to $9: class, nextRun and jobID of the last one before them.
 WITH RECURSIVE lanes AS MATERIALIZED ({lanes:$2}),
 names (lane, name) AS (
     SELECT lanes.lane, (SELECT jobs.name FROM jobs WHERE found = lanes.lane AND jobs.name >= $6 AND {queued}
@@ -208,24 +208,27 @@ names (lane, name) AS (
     SELECT names.lane, (SELECT jobs.name FROM jobs WHERE found = names.lane AND jobs.name > names.name AND {queued}
         ORDER BY jobs.name LIMIT 1) FROM names WHERE starts_with(names.name, $6)
 )
-SELECT names.name, -class.priority, min(head.nextRun) FROM names CROSS JOIN (VALUES {priorities}) AS class (priority)
-    CROSS JOIN LATERAL (
-        SELECT nextRun FROM jobs WHERE found = names.lane AND jobs.name = names.name AND priority = class.priority
+SELECT * FROM (
+    SELECT DISTINCT ON (names.name, class.priority) -class.priority AS class, head.nextRun, head.jobID, names.name
+    FROM names CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
+        SELECT nextRun, jobID FROM jobs WHERE found = names.lane AND jobs.name = names.name AND priority = class.priority
         AND nextRun <= $1 AND {queued} ORDER BY nextRun, jobID LIMIT 1
     ) AS head
     WHERE class.priority = coalesce($5::bigint, class.priority) AND ($3::text IS NULL OR names.name ~ $3::text)
         AND (names.lane LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE names.name ~ pauses.regex))
-    GROUP BY 1, 2 HAVING (-class.priority, min(head.nextRun), names.name) > ($7::bigint, $8::text, $9::text)
-    ORDER BY 2, 3, 1 LIMIT $4::bigint;
+    ORDER BY names.name, class.priority, head.nextRun, head.jobID
+) AS first WHERE (class, nextRun, jobID) > ($7::bigint, $8::text, $9::bigint)
+ORDER BY class, nextRun, jobID LIMIT $4::bigint;
 
 -- name: heads_of_names
--- The heads of some names, due or not. $1: lanes, $2: names.
+-- The first job in each class of some names, due or not, as `heads_in_order` has them. $1: lanes, $2: names.
 WITH lanes AS MATERIALIZED ({lanes:$1})
-SELECT asked.name, -class.priority, min(head.nextRun) FROM lanes CROSS JOIN unnest($2::text[]) AS asked (name)
+SELECT DISTINCT ON (asked.name, class.priority) -class.priority, head.nextRun, head.jobID, asked.name
+    FROM lanes CROSS JOIN unnest($2::text[]) AS asked (name)
     CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
-        SELECT nextRun FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = class.priority AND {queued}
-        ORDER BY nextRun, jobID LIMIT 1
-    ) AS head GROUP BY 1, 2;
+        SELECT nextRun, jobID FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = class.priority
+        AND {queued} ORDER BY nextRun, jobID LIMIT 1
+    ) AS head ORDER BY asked.name, class.priority, head.nextRun, head.jobID;
 
 -- name: floors_of_names
 -- The nextRun of the first job of the open lane in each class, of some names, or, for an empty one, of all. $1: names, $2

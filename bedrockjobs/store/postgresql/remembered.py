@@ -12,11 +12,11 @@ from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.job.lanes import OPEN_LANE
 from bedrockjobs.job.rows import Job
 from bedrockjobs.store.postgresql.floors import ANY, Floors
-from bedrockjobs.store.postgresql.heads import Found, Heads, Key, RememberedHeads
+from bedrockjobs.store.postgresql.heads import Head, Heads, Key, RememberedHeads
 from bedrockjobs.store.postgresql.looks import Look, floors_of, heads_of, key_of
 from bedrockjobs.store.postgresql.pipeline import Row, Statement
 
-KEPT_S = 30
+KEPT_S = 60
 """Time after which all is read anew: somebody may have changed rows by hand, which no server hears of."""
 
 
@@ -34,15 +34,14 @@ class Remembered:
         self._heard: list[tuple[str, str]] = []
         """What others hinted at since the open unit began: what it reads may be older than that."""
         self._unsure = False
-        """Whether anything else may have become due since then."""
+        """Whether anything may have been missed; the next unit then begins with nothing."""
         self._names: list[str] = []
         self._asked: list[tuple[Heads, list[str]]] = []
 
     def forget(self) -> None:
-        """Know nothing: a bound may have been missed, or rows are not what they were."""
+        """Know nothing: what may be taken, or what is there, is not what it was."""
         self.floors.forget()
         self._heads.forget()
-        self._unsure = True
 
     def lower(self, job: Job) -> None:
         """Note a job that is queued."""
@@ -53,7 +52,7 @@ class Remembered:
     def heard(self, due: Mapping[str, str] | None) -> None:
         """Note what other servers left queued: names, each with a nextRun; None: it may be anything."""
         if due is None:
-            self.forget()
+            self._unsure = True
         else:
             self._heard += due.items()
             self._lower(due.items())
@@ -67,11 +66,10 @@ class Remembered:
 
     def begin(self, looks: Sequence[Look], now: str) -> list[Statement]:
         """Return what is worth reading before a unit does these looks, as nothing is written yet."""
-        if not (self._since and self._since <= now < after_seconds(self._since, KEPT_S)):
+        if self._unsure or not (self._since and self._since <= now < after_seconds(self._since, KEPT_S)):
             self.forget()
-            self._since = now
+            self._since, self._unsure = now, False
         self._heard.clear()
-        self._unsure = False
         self._heads.begin()
         self._asked = []
         names: dict[str, None] = {}
@@ -87,13 +85,9 @@ class Remembered:
     def read(self, found: Iterator[list[Row]], now: str) -> None:
         """Note what that has found."""
         if self._names:
-            rows = next(found)
-            if not self._unsure:
-                self.floors.raised({name: stamps for name, *stamps in rows}, now)
+            self.floors.raised({name: stamps for name, *stamps in next(found)}, now)
         for heads, asked in self._asked:
-            rows = next(found)
-            if not self._unsure:
-                heads.replace(asked, rows)
+            heads.replace(asked, next(found))
         self._lower(self._heard)
 
     def undone(self) -> None:
@@ -114,8 +108,7 @@ class Remembered:
         """Return the heads of patterns, None where they are not known or too many."""
         return self._heads.of(key) if self._heads.knows(key) else None
 
-    def remember(self, key: Key, found: Sequence[Found]) -> None:
+    def remember(self, key: Key, found: Sequence[Head]) -> None:
         """Note all heads of some patterns, as the open unit has them."""
-        if not self._unsure:
-            self._heads.remember(key, found)
-            self._lower(self._heard)
+        self._heads.remember(key, found)
+        self._lower(self._heard)

@@ -7,14 +7,15 @@ it locks is one: a job that was found for one command and not taken serves the n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from heapq import nsmallest
 
 from bedrockjobs.base.config import PRIORITIES, TAKEN_AT_ONCE
 from bedrockjobs.job.lanes import parse_lane
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.postgresql.candidates import Order, order_of
-from bedrockjobs.store.postgresql.heads import HEADS_KEPT_MAX, Found, Head
+from bedrockjobs.store.postgresql.heads import HEADS_KEPT_MAX, Head
 from bedrockjobs.store.postgresql.job_locks import JobLocks
 from bedrockjobs.store.postgresql.looks import Look, Sort, heads_in_order, key_of, lanes_open_to, sort_of
 from bedrockjobs.store.postgresql.pipeline import Row, Statement
@@ -26,13 +27,16 @@ from bedrockjobs.store.postgresql.transaction import Transaction
 Key = tuple[Sort, str | Names, str]
 """A name or patterns of a sort, and the moment."""
 
+NAMES_ASKED_AT_ONCE = 8
+"""Names of patterns that one statement asks for more jobs: those of which fewest are known, in order."""
+
 _EVERYTHING: Order = (1, "", 0)
 """Behind the last job there may be."""
 
 _NOWHERE: Order = (-max(PRIORITIES) - 1, "", 0)
 """Before the first job there may be."""
 
-_BEGINNING: Head = (-max(PRIORITIES) - 1, "", "")
+_BEGINNING: Head = (*_NOWHERE, "")
 """Before the first head there may be."""
 
 _EVER = "9999-12-31 23:59:59.999"
@@ -48,11 +52,13 @@ class Asked:
         """Those that were found so far."""
         self.last = _BEGINNING
         """Where the last of them stands."""
+        self.end: Order | None = None
+        """Up to where all jobs of these names are known, unless another look was done since."""
 
     @property
     def each(self) -> int:
         """Return how many jobs of each name are asked for: one more, so that it is known what follows."""
-        return -(-self.limit // len(self.names)) + 1
+        return -(-self.limit // max(len(self.names), 1)) + 1
 
 
 class Takes:
@@ -65,10 +71,12 @@ class Takes:
         locks: JobLocks,
         is_paused: Callable[[str], bool],
         remembered: Remembered,
+        own_jobs: Callable[[], Collection[str]],
     ) -> None:
         """Look with ``transaction`` and among ``rows``, from where jobs begin as far as is remembered."""
         self._transaction = transaction
         self._remembered = remembered
+        self._own_jobs = own_jobs
         self._rows = rows
         self._locks = locks
         self._is_paused = is_paused
@@ -102,6 +110,8 @@ class Takes:
         for row in found:
             name, order = row[3], row_order(row)
             orders[name] = max(orders.get(name, order), order)
+        for asked in self._asked.values():
+            asked.end = None
         counts = Counter([row[3] for row in found])
         for name, wanted in look.wanted.items():
             self._looked[look.sort, name, now] = orders[name] if counts[name] >= wanted else _EVERYTHING
@@ -120,21 +130,27 @@ class Takes:
 
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID."""
-        sort, names = sort_of(request), request.names
+        sort, names = self._sort_of(request), request.names
         limit = max(request.limit, TAKEN_AT_ONCE)
         while True:
             best = self._rows.candidates.first(request, now, self._rows.now.get, self._is_open)
             asked = self._asked.get((sort, names, now))
-            exact = asked.names if asked is not None else names.exact
-            unknown = [name for name in exact if not self._covers(sort, name, now, best)]
+            if asked is not None:
+                unknown, each = self._names_to_ask(asked, sort, now, best), asked.each
+            else:
+                unknown = [name for name in names.exact if not _covers(self._end(sort, name, now), best)]
+                each = limit
             if unknown:
-                self._look(Look(sort, dict.fromkeys(unknown, asked.each if asked else limit)), now)
-            elif names.exact or self._covers(sort, names, now, best):
+                self._look(Look(sort, dict.fromkeys(unknown, each)), now)
+            elif names.exact or _covers(self._end(sort, names, now), best):
                 return best
             elif asked is not None:
                 self._ask(asked, sort, names, now)
             else:
                 self._look(Look(sort, {}, names, limit), now)
+
+    def _sort_of(self, request: TakeRequest) -> Sort:
+        return sort_of(request, self._own_jobs() if request.worker else ())
 
     def _statement(self, look: Look, now: str, *, seen: bool = False) -> Statement:
         floors = self._remembered.floors
@@ -147,17 +163,16 @@ class Takes:
     def _ask(self, asked: Asked, sort: Sort, names: Names, now: str) -> None:
         """Find the names with the next due jobs, behind those that were found before."""
         found = self._heads(asked, sort, names, now)
-        for name, down, next_run in found[: asked.limit]:
-            asked.names[name] = None
-            asked.last = down, next_run, name
+        for head in found[: asked.limit]:
+            asked.names[head[3]] = None
+            asked.last, asked.end = head, None
         if len(found) > asked.limit:
-            _, down, next_run = found[-1]
-            known = self._looked[sort, names, now]
-            self._looked[sort, names, now] = max(known, (down, next_run, 0))
+            before = (*found[-1][:2], found[-1][2] - 1)
+            self._looked[sort, names, now] = max(self._looked[sort, names, now], before)
         else:
             self._looked[sort, names, now] = _EVERYTHING
 
-    def _heads(self, asked: Asked, sort: Sort, names: Names, now: str) -> list[Found]:
+    def _heads(self, asked: Asked, sort: Sort, names: Names, now: str) -> list[Head]:
         """Return the next heads; all are read, to be remembered, unless they are too many."""
         key = key_of(sort, names)
         if not self._remembered.knows(key):
@@ -169,10 +184,20 @@ class Takes:
         statement = heads_in_order(key, now, sort.priority, asked.limit + 1, asked.last)
         return self._transaction.read(statement)[0]
 
-    def _covers(self, sort: Sort, asked: str | Names, now: str, best: Job | None) -> bool:
-        """Tell whether no job that is not known comes before the best of those that are."""
-        seen = self._looked.get((sort, asked, now))
-        return seen is not None and (seen == _EVERYTHING or (best is not None and order_of(best) <= seen))
+    def _end(self, sort: Sort, asked: str | Names, now: str) -> Order:
+        """Return up to where all jobs are known."""
+        return self._looked.get((sort, asked, now), _NOWHERE)
+
+    def _names_to_ask(self, asked: Asked, sort: Sort, now: str, best: Job | None) -> list[str]:
+        """Return which names of patterns are asked for more jobs, none where all that count are known."""
+        if asked.end is None:
+            asked.end = min((self._end(sort, name, now) for name in asked.names), default=_EVERYTHING)
+        if _covers(asked.end, best):
+            return []
+        unknown = sum(not _covers(self._end(sort, name, now), best) for name in asked.names)
+        count = max(unknown, NAMES_ASKED_AT_ONCE)
+        found = nsmallest(count, asked.names, key=lambda name: self._end(sort, name, now))
+        return [name for name in found if self._end(sort, name, now) != _EVERYTHING]
 
     def _is_open(self, job: Job) -> bool:
         """Tell whether a job may be taken where no pause covers its name and nobody holds its lock."""
@@ -183,7 +208,7 @@ class Takes:
 
     def passed_over(self, request: TakeRequest, now: str) -> bool:
         """Tell whether a job is due that another unit has: it is queued for all who only look."""
-        sort, names = sort_of(request), request.names
+        sort, names = self._sort_of(request), request.names
         for asked in names.exact or (names,):
             key = sort, asked, now
             if key not in self._seen:
@@ -196,8 +221,13 @@ class Takes:
 
     def soonest(self, request: TakeRequest, now: str) -> str | None:
         """Return a stamp before which no further job becomes due that a request asks for."""
-        lanes = list(lanes_open_to(sort_of(request)))
+        lanes = list(lanes_open_to(self._sort_of(request)))
         exact = sorted(request.names.exact)
         statement = "soonest_by_name" if exact else "soonest_of_any"
         ((found,),) = self._transaction.read((SQL[statement], (now, lanes, exact) if exact else (now, lanes)))
         return found[0]  # type: ignore[no-any-return]
+
+
+def _covers(end: Order, best: Job | None) -> bool:
+    """Tell whether no job that is not known comes before the best of those that are."""
+    return end == _EVERYTHING or (best is not None and order_of(best) <= end)
