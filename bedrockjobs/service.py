@@ -24,8 +24,9 @@ from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import HANDLERS, load
 from bedrockjobs.engine.notifier import Notifier
-from bedrockjobs.engine.submission import Outcome, Submission
+from bedrockjobs.engine.submission import Outcome, Submission, refusal_of
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.store.faults import StoreError
 from bedrockjobs.views import Views
 
 log = logging.getLogger(__name__)
@@ -157,6 +158,8 @@ class Service:
                 outcome = await self._answer(command.model_copy(update={"connection": None}))
         except CommandError as error:
             outcome = error
+        except StoreError as error:  # met by a clock that is moved
+            outcome = refusal_of(error)
         except Exception as error:  # the connection must get an answer whatever failed
             log.exception("a read failed")
             outcome = ServerFault(detail=f"the reader failed: {type(error).__name__}")

@@ -98,7 +98,9 @@ class Settings(BaseSettings):
     )
     standby: bool = Field(False, description="Wait for the database while another server owns it.")
     test_clock: bool = Field(
-        False, description="Let the date stand still until AdvanceClock moves it: for tests of schedules."
+        False,
+        description="Let the date stand still until AdvanceClock moves it: for tests of schedules. Servers"
+        " of one database all have it, or none.",
     )
     accept_loss: bool = Field(
         False,

@@ -78,7 +78,7 @@ def check_tables(tables: inspection.Tables, schema: str) -> Iterator[Finding]:
         words = f"there are no tables of bedrockjobs in the schema {schema}"
         yield Finding("fail", "schema", words, "start a server, or name it by BEDROCKJOBS_DATABASE_SCHEMA")
         return
-    if tables.version != str(VERSION):
+    if int(tables.version) > VERSION:
         words = f"version {tables.version}; this program knows {VERSION}"
         yield Finding("fail", "schema", words, "use the bedrockjobs that made it, or a newer one")
         return

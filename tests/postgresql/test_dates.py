@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ import pytest
 
 from bedrockjobs.base.clock import StandingClock
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, stamp_ms
+from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.databases import EXIT_CONFIG, StartError
 from bedrockjobs.server import Server
 from bedrockjobs.service import SETTLE_S, SETTLES_MAX
@@ -21,8 +22,9 @@ from bedrockjobs.store.postgresql import engine as engines
 from bedrockjobs.store.postgresql.dates import MOVES_MAX
 from tests.conformance.engine import START
 from tests.conftest import Live, begin
-from tests.postgresql.cluster import CLUSTER, SCHEMA
+from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
 from tests.postgresql.conftest import DEADLINE_S
+from tests.postgresql.proxy import Proxy
 
 Start = Callable[..., Any]
 
@@ -40,9 +42,13 @@ async def start() -> AsyncIterator[Start]:
     CLUSTER.engine().close()
     async with AsyncExitStack() as stack:
 
-        async def start(name: str, *, test_clock: bool = True) -> Live:
+        async def start(name: str, *, test_clock: bool = True, url: str = "") -> Live:
             settings = Settings(
-                port=0, server_name=name, database=CLUSTER.url, database_schema=SCHEMA, test_clock=test_clock
+                port=0,
+                server_name=name,
+                database=url or CLUSTER.url,
+                database_schema=SCHEMA,
+                test_clock=test_clock,
             )
             server = Server(settings)
             await begin(server)
@@ -137,17 +143,28 @@ async def test_who_moves_the_clock_at_once_moves_it_forward(pair: tuple[Live, Li
     assert await advance(a, to="2035-01-01") == "2035-01-03 00:00:00"
 
 
+async def test_a_clock_is_not_moved_while_the_database_is_away(start: Start) -> None:
+    proxy = Proxy(CLUSTER.port)
+    a = await start("a", url=url_of(proxy.port))
+    before = await advance(a)
+    proxy.shut()
+    assert (await a.http("AdvanceClock", {"seconds": 60})).code == 503
+    proxy.open()
+    await a.until(lambda: not a.server.service.trouble)
+    assert await advance(a, seconds=60) == stamp(moment_of(before) + timedelta(seconds=60))
+    await a.server.stop()
+    proxy.close()
+
+
 async def test_servers_of_one_database_have_one_kind_of_date(start: Start) -> None:
     real = await start("a", test_clock=False)
-    with pytest.raises(
-        StartError, match="database: a of this database have no test clock: stop them"
-    ) as told:
+    with pytest.raises(StartError, match=r"database \(a\) have no test clock: stop them") as told:
         await start("b")
     assert told.value.status == EXIT_CONFIG
     await real.server.stop()
     standing = await start("b")
     shown = await advance(standing, to="2035-01-01")
-    with pytest.raises(StartError, match=f"b of this database have a test clock, which shows {shown}: start"):
+    with pytest.raises(StartError, match=rf"database \(b\) have a test clock, which shows {shown}: start"):
         await start("a", test_clock=False)
     await standing.server.stop()
     await start("a", test_clock=False)

@@ -325,7 +325,7 @@ FULL = "RAISE EXCEPTION 'no room' USING ERRCODE = '53100';"
         (target_full, MoveError, r"holds a queue already: jobs have rows.*--schema"),
         (older, MoveError, r"has schema version 3; `bedrockjobs migrate --database"),
         (newer, MoveError, rf"has schema version {VERSION + 1}; this program knows {VERSION}"),
-        (target_newer, SchemaError, r"has schema version 5"),
+        (target_newer, SchemaError, r"needs schema version 5"),
         (zero, BadRows, r"^1 rows cannot be moved.*--replace-zeros"),
         (damage, BadRows, r"^1 rows cannot be moved.*--keep-damaged"),
         (no_utf_8, MoveError, r"row behind events, seq \d+: a text is not UTF-8"),
@@ -380,7 +380,7 @@ def damage_there(_: Path, __: pytest.MonkeyPatch) -> None:
         (no_name, OSError, "No space"),
         (cut, StoreAway, "terminat"),
         (damage_there, BadRows, rf"^{moved.ODD_ROWS} rows cannot be moved"),
-        (target_newer, SchemaError, "has schema version 5"),
+        (target_newer, SchemaError, "needs schema version 5"),
     ],
 )
 def test_on_the_way_back_too(
@@ -475,7 +475,7 @@ def test_a_queue_with_a_living_server_is_not_moved(path: Path, tmp_path: Path) -
     moved.execute(
         *(
             f"INSERT INTO servers SELECT '{name}', '', '', to_char(clock_timestamp() AT TIME ZONE 'UTC'"
-            f" - interval '{silent} s', 'YYYY-MM-DD HH24:MI:SS.MS'), '', ''"
+            f" - interval '{silent} s', 'YYYY-MM-DD HH24:MI:SS.MS'), '', '', 4"
             for name, silent in (("gone-1", SERVER_GONE_S + 1), ("here-1", 0))
         )
     )

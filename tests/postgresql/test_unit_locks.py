@@ -138,6 +138,17 @@ def test_a_pause_waits_for_open_units_and_then_holds_everywhere(servers: Servers
     assert one.do(c.GetJob, name="*")["jobID"] == 2
 
 
+def test_an_undone_unit_does_not_hide_that_pauses_were_changed(servers: Servers) -> None:
+    one, other = servers(2)
+    other.do(c.GetJob, name="a")
+    one.do(c.PauseJobs, name="a")
+    assert other.open().unit.read_anew  # type: ignore[attr-defined]
+    other.store.rollback()
+    assert other.open().unit.read_anew  # type: ignore[attr-defined]
+    other.commit()
+    assert not other.open().unit.read_anew  # type: ignore[attr-defined]
+
+
 def test_what_no_plan_foresaw_is_not_waited_for_among_others(servers: Servers) -> None:
     one, other = servers(2)
     one.do(c.CreateJob, name="a")

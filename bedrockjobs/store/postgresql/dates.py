@@ -6,6 +6,8 @@ other lives sets it to its own date or, without ``--test-clock``, takes it away.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bedrockjobs.base.clock import Clock, StandingClock
 from bedrockjobs.base.config import SERVER_GONE_S
 from bedrockjobs.base.wire import moment_of, stamp_ms
@@ -54,7 +56,7 @@ class SharedDate:
             date = date if servers else self.shown
             session.commit([(SQL["set_clock"], (date,)), (SQL["commit"], ())])
         if bool(date) != (self._standing is not None):
-            raise SchemaError(_words(date, f"{', '.join(servers)} of this database"))
+            raise SchemaError(_words(date, servers))
         self._go_to(date)
 
     def meet(self, session: Session) -> None:
@@ -65,7 +67,7 @@ class SharedDate:
     def follow(self, date: str) -> None:
         """Be at the date that the database has; raises Unfit where that is of another kind."""
         if bool(date) != (self._standing is not None):
-            raise Unfit(_words(date, "other servers of this database"))
+            raise Unfit(_words(date))
         self._go_to(date)
 
     def _go_to(self, date: str) -> None:
@@ -73,8 +75,10 @@ class SharedDate:
             self._standing.move_to(moment_of(date))
 
 
-def _words(date: str, others: str) -> str:
+def _words(date: str, names: Sequence[str] = ()) -> str:
     """Return why a server cannot go together with others, whose test clock shows ``date``; empty: none."""
+    named = f" ({', '.join(names)})" if names else ""
+    others = f"other servers of this database{named}"
     if date:
         return f"{others} have a test clock, which shows {date[:19]}: start this one with --test-clock too"
     return f"{others} have no test clock: stop them first, or give tests a database of their own"

@@ -23,6 +23,7 @@ from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.store import statements
 from bedrockjobs.store.faults import StoreAway
 from bedrockjobs.store.moved import refusal
+from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
 from bedrockjobs.store.postgresql.session import fault_of
 from bedrockjobs.store.schema import SchemaError
@@ -69,7 +70,7 @@ class PostgreSQLNeighbours:
         await self._align()
         now = stamp_ms(self._clock.now())
         self._since, self._version = now, version
-        mine = (name, session, now, "", version, self._gone_before())
+        mine = (name, session, now, "", version, self._gone_before(), schema.VERSION)
         joined, moved = await self._run([(SQL["join"], mine), (SQL["moved_to"], ())])
         if moved:
             raise SchemaError(refusal(moved[0][0]))
@@ -177,7 +178,7 @@ class PostgreSQLNeighbours:
 
     def _telling_of(self, told: Told, now: str) -> Iterable[Statement]:
         who = (*self._me, self._since, self.address, self._version)
-        yield SQL["pulse"], (*who, now, told.served, self.state)
+        yield SQL["pulse"], (*who, now, schema.VERSION, told.served, self.state)
         yield SQL["lost_servers"], (self._gone_before(),)
         if told.workers:
             rows = [

@@ -7,11 +7,11 @@ SELECT clock_timestamp();
 -- name: join
 -- Be one of the servers, unless one that is alive has the name, or the queue was moved: who moves it locks the servers,
 -- so that this is known here. Returns the name where it could be had.
-INSERT INTO servers (name, session, started, pulse, address, version)
-    SELECT $1::text, $2::text, $3::text, $3::text, $4::text, $5::text
+INSERT INTO servers (name, session, started, pulse, address, version, knows)
+    SELECT $1::text, $2::text, $3::text, $3::text, $4::text, $5::text, $7::bigint
     WHERE NOT EXISTS (SELECT FROM meta WHERE key = 'movedTo')
     ON CONFLICT (name) DO UPDATE SET session = excluded.session, started = excluded.started,
-        pulse = excluded.pulse, address = excluded.address, version = excluded.version
+        pulse = excluded.pulse, address = excluded.address, version = excluded.version, knows = excluded.knows
     WHERE servers.pulse < $6
     RETURNING name;
 
@@ -21,8 +21,8 @@ SELECT value FROM meta WHERE key = 'movedTo';
 
 -- name: pulse
 -- This server is alive; one that was taken for gone is back.
-INSERT INTO servers (name, session, started, pulse, address, version, workers, state)
-    VALUES ($1, $2, $3, $6, $4, $5, $7, $8)
+INSERT INTO servers (name, session, started, pulse, address, version, knows, workers, state)
+    VALUES ($1, $2, $3, $6, $4, $5, $7, $8, $9)
     ON CONFLICT (name) DO UPDATE SET pulse = excluded.pulse, address = excluded.address, workers = excluded.workers,
         state = excluded.state
     WHERE servers.session = excluded.session;

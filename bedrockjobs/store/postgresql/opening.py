@@ -18,6 +18,7 @@ from bedrockjobs.store.postgresql.dates import ClockMoved
 from bedrockjobs.store.postgresql.looks import may_claim, planned_looks
 from bedrockjobs.store.postgresql.pipeline import Row, Statement
 from bedrockjobs.store.postgresql.remembered import Remembered
+from bedrockjobs.store.postgresql.schema import check_needs
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
 T = TypeVar("T", int, str)
@@ -100,10 +101,11 @@ class Opening:
     def epoch(self, found: Iterator[list[Row]]) -> int:
         """Read the first answers: how often pauses, drains and the crash list were changed, and bounds.
 
-        Raises ClockMoved where the test clock shows another date.
+        Raises ClockMoved where the test clock shows another date, TooOld where other servers are needed.
         """
         next(found)
-        ((epoch, clock),) = next(found)
+        ((epoch, clock, needs),) = next(found)
+        check_needs(int(needs))
         if clock != self._clock:
             raise ClockMoved(clock)
         self._remembered.read(found, self.now)

@@ -42,8 +42,8 @@ SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS keys (key);
 SELECT pg_try_advisory_xact_lock($1::bigint);
 
 -- name: epoch
--- How often pauses, drains or the crash list were changed, and what the test clock shows.
-SELECT epoch, clock FROM control;
+-- How often pauses, drains or the crash list were changed, what the test clock shows, and the oldest version of servers.
+SELECT epoch, clock, (SELECT value FROM meta WHERE key = 'schemaVersion') FROM control;
 
 -- name: raise_epoch
 -- Note that they were changed.

@@ -189,6 +189,8 @@ class PostgreSQLUnit:
 
     def roll_back(self) -> None:
         """Forget what the open unit has done; numbers that it used are used again."""
+        if self.read_anew:  # the next unit has to tell it
+            self.records.at_epoch(0)
         for part in (self, self.records, self._job_ids, self._run_ids):
             part.forget()
         self.remembered.undone()
