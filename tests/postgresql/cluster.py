@@ -143,6 +143,7 @@ class Cluster:
     def __init__(self) -> None:
         """Begin without: most tests need none."""
         self._node: Node | None = None
+        self._prepared = False
 
     @property
     def url(self) -> str:
@@ -173,10 +174,11 @@ class Cluster:
 
     def engine(self, clock: Clock | None = None) -> PostgreSQLEngine:
         """Return an engine on an empty database."""
-        engine = PostgreSQLEngine(self.url, clock, name=SCHEMA)
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(emptied(SCHEMA))
-        return engine
+        if not self._prepared:
+            PostgreSQLEngine(self.url, name=SCHEMA).close()
+            self._prepared = True
+        self.do(emptied(SCHEMA))  # before: what a test has left of servers might keep the next out
+        return PostgreSQLEngine(self.url, clock, name=SCHEMA)
 
     def another(self, clock: Clock | None = None, terms: Terms | None = None) -> PostgreSQLEngine:
         """Return one more engine on the database as it is."""
