@@ -15,7 +15,7 @@ from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Page
-from bedrockjobs.store.named_reads import FreeQueries, NamedReads
+from bedrockjobs.store.named_reads import NamedReads
 from bedrockjobs.store.postgresql.free_query import FreeQuery
 from bedrockjobs.store.postgresql.line import Connection, Line, refusal_of
 from bedrockjobs.store.postgresql.pipeline import Row
@@ -33,7 +33,7 @@ _CHUNK = LARGE_AT_ONCE if psycopg.capabilities.has_stream_chunked() else 1
 """The same, as far as libpq is new enough."""
 
 
-class PostgreSQLReader(NamedReads):
+class PostgreSQLReader(NamedReads[Reads, FreeQuery]):
     """The reads of one server: what an index bounds on one connection, what may look at much on another."""
 
     def __init__(
@@ -55,10 +55,11 @@ class PostgreSQLReader(NamedReads):
         scans = Line(url, schema, settings.query_s, settings.query_waiting_max, _BY_INDEX)
         there = settings.database_read
         self._standby = Standby(there, seeks, session, confirmed) if there else None
-        self._seeks = self._beside(seeks, first=False)  # who follows must miss nothing
-        self._scans = self._beside(scans)
-        self.queries = FreeQuery(url, schema, settings, self._beside)
-        """What does the SQL of Query."""
+        super().__init__(
+            self._beside(seeks, first=False),  # who follows must miss nothing
+            self._beside(scans),
+            FreeQuery(url, schema, settings, self._beside),
+        )
 
     def _beside(self, line: Line, *, first: bool = True) -> Reads:
         return line if self._standby is None else self._standby.beside(line, first=first)
@@ -73,13 +74,7 @@ class PostgreSQLReader(NamedReads):
         """Close the connections, and end what still runs."""
         if self._standby is not None:
             await self._standby.close()
-        await self._seeks.close()
-        await self._scans.close()
-        await self.queries.close()
-
-    @property
-    def _free(self) -> FreeQueries:
-        return self.queries
+        await super().close()
 
     async def jobs(self, after: int, state: str | None, name: str | None, limit: int) -> list[Job]:
         """Return a page of jobs by jobID; raises TimedOut where filters find too little in ``query_s``."""
