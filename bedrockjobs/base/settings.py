@@ -62,6 +62,12 @@ class Settings(BaseSettings):
         pattern=f"^{SCHEMA_NAME}$",
         description="Schema of the tables in a PostgreSQL database, which is made where there is none.",
     )
+    database_read: str = Field(
+        "",
+        pattern=r"^(postgres(ql)?://.*)?$",
+        description="URL of a standby of the PostgreSQL database, for what may look at much: lists, searches,"
+        " pages, metrics and Query. While it is away or over 5 s behind, the primary is read.",
+    )
     database_direct: str = Field(
         "",
         description="URL of the same PostgreSQL database without a pooler between, for reads and what servers"
@@ -216,6 +222,8 @@ class Settings(BaseSettings):
             raise ValueError(f"database: expected a path or sqlite:///path, got {text!r}")
         if not text:
             raise ValueError("database: the path is empty")
+        if self.database_read:
+            raise ValueError("database_read: a standby needs PostgreSQL, a file has none")
         if self.durability == "replicated":
             raise ValueError("durability: replicated needs PostgreSQL, a file has no standby")
         if self.isolation == "serial":

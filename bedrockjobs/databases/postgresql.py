@@ -40,6 +40,7 @@ class PostgreSQLDatabase:
         self.workers = SharedWorkers(self.clock, self._real)
         self._name = settings.resolved_server_name()
         self._engine: PostgreSQLEngine | None = None
+        self._neighbours: PostgreSQLNeighbours | None = None
         self._neighbourhood: Neighbourhood | None = None
 
     async def open(self, on_failure: Callable[[Exception], object]) -> Opened:
@@ -52,7 +53,14 @@ class PostgreSQLDatabase:
         except (SchemaError, StoreError) as error:
             raise StartError(*start_fault(error)) from None
         self._engine = engine
-        return Opened(engine, PostgreSQLReader(settings.database, settings, settings.database_schema))
+        reader = PostgreSQLReader(
+            settings.database, settings, settings.database_schema, engine.id, self._confirmed
+        )
+        return Opened(engine, reader)
+
+    def _confirmed(self) -> str:
+        """Return the last sign of life of this server that the database has; empty before the first."""
+        return "" if self._neighbours is None else self._neighbours.confirmed
 
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
@@ -60,7 +68,7 @@ class PostgreSQLDatabase:
         """Be one of its servers; raises StartError."""
         assert self._engine is not None
         settings = self._settings
-        neighbours = PostgreSQLNeighbours(
+        neighbours = self._neighbours = PostgreSQLNeighbours(
             settings.database_direct or settings.database, settings.database_schema, self._name,
             self._engine.id, self._real,
         )  # fmt: skip

@@ -30,7 +30,7 @@ from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Taken
 from bedrockjobs.engine.health import BUSY_LOOK_S, Health
-from bedrockjobs.engine.maintenance import Minutes
+from bedrockjobs.engine.minutes import Minutes
 from bedrockjobs.engine.shared_maintenance import maintenance_of
 from bedrockjobs.engine.submission import CancelWait, Later, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.waiting import WAKE_LATE_S, Waiter, Waiting

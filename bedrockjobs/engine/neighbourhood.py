@@ -78,7 +78,7 @@ class Neighbourhood:
 
     def serves_at(self, address: str) -> None:
         """Tell the others where this server listens."""
-        self._neighbours.address = address
+        self._neighbours.address, self._neighbours.state = address, "serving"
         self._soon.set()
 
     async def leave(self) -> None:
@@ -86,6 +86,7 @@ class Neighbourhood:
         if self._left:
             return
         self._left = True
+        self._neighbours.state = "stopping"
         self._soon.set()
         telling = asyncio.ensure_future(self._tell_the_last())
         if not (await asyncio.wait({telling}, timeout=LEAVE_S_MAX))[0]:

@@ -21,6 +21,9 @@ from bedrockjobs.store.sharing import Heard, OpenRunRow, ServerRow, SharedUnit, 
 ENDED_AT_ONCE_MAX = 100
 """Runs whose lease is over that one transaction ends."""
 
+SILENT_S = 3.0
+"""Time without a sign of life after which a server is shown as silent: three exchanges."""
+
 
 class SharedWorkers(WorkerRegistry):
     """The workers and open runs of all servers; belongs to the event loop."""
@@ -100,7 +103,9 @@ class SharedWorkers(WorkerRegistry):
     def to_tell(self) -> Told:
         """Return what happened since this was last asked; the exchange begins."""
         met = [self._row_of(self.workers[name]) for name in sorted(self._met) if name in self.workers]
-        told = Told(met, sorted(self._parted), sorted(self._beaten))
+        now = stamp_ms(self._leases.now())
+        served = sum(until > now for until in self._until.values())
+        told = Told(met, sorted(self._parted), sorted(self._beaten), served)
         self._met, self._parted, self._beaten = {}, {}, {}
         self._known, self._over = frozenset(self.runs), set()
         return told
@@ -141,7 +146,11 @@ class SharedWorkers(WorkerRegistry):
 
     def servers_alive(self) -> list[ServerRow]:
         """Return the live servers by name, each as it was at its last exchange."""
-        return self.servers
+        newest = max((server.pulse for server in self.servers), default="")
+        return [
+            server._replace(state="silent") if after_seconds(server.pulse, SILENT_S) < newest else server
+            for server in self.servers
+        ]
 
     def _add_news(self, kind: str, names: list[str], what: str, there: list[str]) -> None:
         for name in names:

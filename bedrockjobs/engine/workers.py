@@ -275,7 +275,7 @@ class WorkerRegistry:
     def servers_alive(self) -> list[ServerRow]:
         """Return the live servers by name: this one, which is so now."""
         now = stamp_ms(self._clock.now())
-        return [server._replace(pulse=now) for server in self.servers]
+        return [server._replace(pulse=now, workers=len(self.workers)) for server in self.servers]
 
     # --- heartbeats --------------------------------------------------------------------------------------
 

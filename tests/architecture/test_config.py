@@ -24,6 +24,7 @@ NOT_QUANTITIES = {
     "port",
     "database",
     "database_direct",
+    "database_read",
     "durability",
     "isolation",
     "compatibility",

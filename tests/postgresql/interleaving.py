@@ -25,7 +25,7 @@ from bedrockjobs.store.postgresql.terms import Terms
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance.engine import START, Queue, SQLiteQueue
 from tests.model import Outcome
-from tests.postgresql.cluster import CLUSTER, EMPTY
+from tests.postgresql.cluster import CLUSTER, SCHEMA, emptied
 from tests.postgresql.conftest import DEADLINE_S, Server
 
 Commands = Sequence[c.Command[Any]]
@@ -190,7 +190,7 @@ class Stage:
 
     def act(self, story: Story, order: Sequence[int], *, planned: bool = True) -> Result:
         """Do a story: ``order`` says whose step is next. Raises StoreError where a unit could not be done."""
-        self._watcher.store.session.script(EMPTY.partition("; SELECT setval")[0])
+        self._watcher.store.session.script(emptied(SCHEMA).partition("; SELECT setval")[0])
         labels = begin(self._watcher, story)
         acting = zip(self._servers, story.units, strict=False)
         units = [Unit(server, commands, labels, planned=planned) for server, commands in acting]

@@ -21,8 +21,15 @@ SELECT value FROM meta WHERE key = 'movedTo';
 
 -- name: pulse
 -- This server is alive; one that was taken for gone is back.
-INSERT INTO servers (name, session, started, pulse, address, version, knows) VALUES ($1, $2, $3, $6, $4, $5, $7)
-    ON CONFLICT (name) DO UPDATE SET pulse = excluded.pulse, address = excluded.address WHERE servers.session = excluded.session;
+INSERT INTO servers (name, session, started, pulse, address, version, knows, workers, state)
+    VALUES ($1, $2, $3, $6, $4, $5, $7, $8, $9)
+    ON CONFLICT (name) DO UPDATE SET pulse = excluded.pulse, address = excluded.address, workers = excluded.workers,
+        state = excluded.state
+    WHERE servers.session = excluded.session;
+
+-- name: own_pulse
+-- The last sign of life of a server; asked on a standby, it tells how far that is behind.
+SELECT pulse FROM servers WHERE session = $1;
 
 -- name: lost_servers
 -- Forget servers that were silent for too long.
@@ -48,7 +55,7 @@ DELETE FROM workers WHERE name = ANY ($1::text[]) RETURNING name;
 
 -- name: lost_workers
 -- Forget workers that were silent for too long.
-DELETE FROM workers WHERE until < $1 RETURNING name;
+DELETE FROM workers WHERE until <= $1 RETURNING name;
 
 -- name: beat
 -- Note signs of life of runs.
@@ -56,7 +63,7 @@ UPDATE runs SET beat = $2 WHERE runID = ANY ($1::bigint[]) AND status = 'running
 
 -- name: servers
 -- The servers that are alive.
-SELECT name, address, started, pulse, version FROM servers ORDER BY name;
+SELECT name, address, started, pulse, version, workers, state FROM servers ORDER BY name;
 
 -- name: workers
 -- The workers that are alive.

@@ -330,7 +330,8 @@ SELECT 1 FROM jobs WHERE parentJobID = $1 AND parentJobID <> 0
 
 -- name: draw_jobs
 -- Draw jobIDs.
-SELECT nextval('jobIDs') FROM generate_series(1, $1::bigint);
+SELECT drawn.jobID FROM (SELECT nextval('jobIDs') AS jobID FROM generate_series(1, $1::bigint)) AS drawn
+    WHERE NOT EXISTS (SELECT FROM jobs WHERE jobs.jobID = drawn.jobID);
 
 -- name: draw_runs
 -- Draw runIDs.

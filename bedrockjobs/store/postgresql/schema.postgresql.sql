@@ -197,7 +197,9 @@ CREATE TABLE servers (
     pulse   text COLLATE "C" NOT NULL,
     address text COLLATE "C" NOT NULL,
     version text COLLATE "C" NOT NULL,
-    knows   bigint NOT NULL
+    knows   bigint NOT NULL,
+    workers bigint NOT NULL DEFAULT 0,
+    state   text COLLATE "C" NOT NULL DEFAULT 'starting'
 ) WITH (fillfactor = 50);
 
 -- The workers that are alive, whichever server they speak to.
