@@ -6,8 +6,9 @@ All of it is synchronous, and in memory or in the open transaction, so that it c
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import chain
 from typing import cast
 
 from bedrockjobs.base.clock import Clock
@@ -19,6 +20,7 @@ from bedrockjobs.engine.events import DrainsChanged, LeftReady, Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.failing import set_aside
+from bedrockjobs.engine.handlers.registry import plan_of
 from bedrockjobs.engine.maintenance import Done, Maintenance
 from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission
 from bedrockjobs.engine.unit import perform, unit
@@ -26,7 +28,7 @@ from bedrockjobs.engine.waiting import Group, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest
-from bedrockjobs.store.base import Engine, Unit
+from bedrockjobs.store.base import Engine, Plan, Unit
 from bedrockjobs.store.faults import RowDamaged, StoreError
 from bedrockjobs.store.sharing import SharedUnit
 
@@ -82,6 +84,14 @@ class Batch:
         self._seq = 0
         self.may_wait = True
         """Whether a GetJob may begin to wait; not while the server stops."""
+
+    def plans(self, submissions: Iterable[Submission]) -> Iterable[Plan]:
+        """Return what commands are going to touch, and what those who wait may take of it."""
+        plans = (plan_of(one.command) for one in submissions if one.command is not None)
+        if not (self._engine.shared and self._waiting.count):
+            return plans
+        every = list(plans)
+        return [*every, self._waiting.plan(chain.from_iterable(plan.creates for plan in every))]
 
     def run(self, open_unit: Unit, submissions: list[Submission], *, careful: bool) -> Work:
         """Do commands in the open transaction; raises where the whole of it has to be undone.

@@ -29,7 +29,6 @@ from bedrockjobs.engine.commits import Commits
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Taken
-from bedrockjobs.engine.handlers.registry import plan_of
 from bedrockjobs.engine.health import BUSY_LOOK_S, Health
 from bedrockjobs.engine.maintenance import Minutes
 from bedrockjobs.engine.shared_maintenance import maintenance_of
@@ -222,9 +221,8 @@ class Dispatcher:
     def _transaction(self, submissions: list[Submission], *, careful: bool) -> Step:
         """Do all of a transaction but its commit; return what follows."""
         try:
-            plans = (plan_of(one.command) for one in submissions if one.command is not None)
             try:
-                unit = self._engine.begin(plans)
+                unit = self._engine.begin(self._batch.plans(submissions))
             except StoreBusy as error:
                 return partial(self._busy, submissions, error, careful=careful)
             self._busy_since = None

@@ -7,16 +7,16 @@ the event loop, and knows nothing of SQL or sockets.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
-from itertools import chain
 from typing import Any
 
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
+from bedrockjobs.store.base import Plan
 
 WAKE_LATE_S = 0.001
 """How much later than a job's nextRun the dispatcher wakes: stamps are cut to milliseconds."""
@@ -211,10 +211,27 @@ class Waiting:
 
     def groups_for(self, row: Job) -> list[Group]:
         """Return the groups that a job would serve."""
-        found = list(self._by_name.get(row.name, ()))
+        return [group for group in self._groups_at(row.name) if group.request.fits(row)]
+
+    def plan(self, names: Iterable[str]) -> Plan:
+        """Return what those are going to take who are served where jobs of some names are created."""
+        takes: list[TakeRequest] = []
+        for name, count in Counter(names).items():
+            left = count
+            asking = [group for group in self._groups_at(name) if group.request.names.match(name)]
+            for group in sorted(asking, key=lambda group: group.oldest().seq):
+                takes.append(replace(group.oldest().request, limit=min(left, len(group.waiters))))
+                left -= takes[-1].limit
+                if not left:
+                    break
+        new_runs = sum(request.limit for request in takes if request.worker)
+        return Plan(takes=tuple(takes), own_jobs=True, new_runs=new_runs)
+
+    def _groups_at(self, name: str) -> Iterator[Group]:
+        """Yield the groups where one may be that asks for a name."""
+        yield from self._by_name.get(name, ())
         for length, files in self._by_prefix.items():
-            found += files.get(row.name[:length], ())
-        return [group for group in found if group.request.fits(row)]
+            yield from files.get(name[:length], ())
 
     def note_due(self, group: Group, stamp: str) -> None:
         """Note that a job may become due for a group at ``stamp``."""
@@ -237,8 +254,7 @@ class Waiting:
 
     def note_name_due(self, name: str, stamp: str) -> None:
         """Note that a job of some name, of which nothing else is known, may become due at ``stamp``."""
-        files = [files.get(name[:length], ()) for length, files in self._by_prefix.items()]
-        for group in chain(self._by_name.get(name, ()), *files):
+        for group in self._groups_at(name):
             if group.request.names.match(name):
                 self.note_due(group, stamp)
 

@@ -10,6 +10,7 @@ takes them, the server makes jobs of them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -63,3 +64,8 @@ def is_narrow(lane: str) -> bool:
     """Tell whether a lane is one of very many with few jobs each, of which nothing is remembered."""
     parts = parse_lane(lane)
     return bool(parts.lock or parts.worker)
+
+
+def workers_of(lanes: Iterable[str]) -> frozenset[str]:
+    """Return the workers for which jobs in some lanes are, and for nobody else."""
+    return frozenset(parse_lane(lane).worker for lane in lanes) - {""}

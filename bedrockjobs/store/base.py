@@ -55,6 +55,10 @@ class Plan:
     """Idempotency keys."""
     takes: tuple[TakeRequest, ...] = ()
     """What is asked for."""
+    creates: tuple[str, ...] = ()
+    """Names of jobs that it creates, which somebody who waits may take."""
+    own_jobs: bool = False
+    """Whether it matters for which workers jobs are queued that nobody else may take."""
     new_jobs: int = 0
     """jobIDs to draw."""
     new_runs: int = 0

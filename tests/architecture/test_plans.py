@@ -36,21 +36,21 @@ def test_the_example_of_each_has_a_plan_that_says_something(kind: type[c.Command
 @pytest.mark.parametrize(
     ("kind", "given", "plan"),
     [
-        (c.CreateJob, {"name": "a"}, Plan(new_jobs=1)),
+        (c.CreateJob, {"name": "a"}, Plan(creates=("a",), new_jobs=1)),
         (
             c.CreateJob,
             {"name": "a", "unique": True, "parentJobID": 3, "idempotencyKey": "k"},
-            Plan(jobs=(3,), names=("a",), keys=("k",), new_jobs=1),
+            Plan(jobs=(3,), names=("a",), keys=("k",), creates=("a",), new_jobs=1),
         ),
         (
             c.CreateJobs,
             {"jobs": [{"name": "a"}, {"name": "b", "parentJobID": 2}]},
-            Plan(jobs=(2,), new_jobs=2),
+            Plan(jobs=(2,), creates=("a", "b"), new_jobs=2),
         ),
         (
             c.GetJobs,
             {"name": "a*", "numResults": 5, "worker": "w"},
-            Plan(takes=(TakeRequest(asked("a*"), worker="w", limit=5),), new_runs=5),
+            Plan(takes=(TakeRequest(asked("a*"), worker="w", limit=5),), own_jobs=True, new_runs=5),
         ),
         (c.GetJob, {"name": "a"}, Plan(takes=(TakeRequest(asked("a")),))),
         (
@@ -62,6 +62,11 @@ def test_the_example_of_each_has_a_plan_that_says_something(kind: type[c.Command
             c.FinishJob,
             {"jobID": 4, "data": {"a": 1}, "thenGet": "a"},
             Plan(ends=(4,), takes=(TakeRequest(asked("a")),)),
+        ),
+        (
+            c.FinishJob,
+            {"jobID": 4, "thenGet": "a", "worker": "w"},
+            Plan(ends=(4,), takes=(TakeRequest(asked("a"), worker="w"),), own_jobs=True, new_runs=1),
         ),
         (c.FinishJob, {"jobID": 4, "thenGet": ","}, Plan(jobs=(4,))),
         (c.FinishJob, {"jobID": 4, "data": {"mockRequest": True}}, Plan(jobs=(4,))),

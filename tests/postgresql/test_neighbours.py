@@ -36,6 +36,7 @@ from bedrockjobs.store.sharing import NameTaken
 from tests.conformance.engine import START
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import DEADLINE_S
+from tests.submitting import submit
 
 
 class LivingClock(ManualClock):
@@ -97,14 +98,7 @@ class Peer:
 
     def send(self, command: c.Command[Any]) -> asyncio.Future[Outcome]:
         """Submit a command; the future gets its outcome."""
-        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def deliver(outcome: Outcome) -> bool:
-            done.set_result(outcome)
-            return True
-
-        self.dispatcher.submit(command, deliver)
-        return done
+        return submit(self.dispatcher, command)
 
     async def ask(self, command: c.Command[Any]) -> Any:
         """Do a command; return what its good answer says."""

@@ -17,7 +17,7 @@ from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.opening import Opening
 from bedrockjobs.store.postgresql.remembered import Remembered
 from bedrockjobs.store.postgresql.statements import QUERIES
-from tests.postgresql.conftest import DEADLINE_S, Server, until_blocked
+from tests.postgresql.conftest import Server
 
 Servers = Callable[[int], list[Server]]
 Beside = Callable[[Callable[[], Any]], "Future[Any]"]
@@ -133,18 +133,6 @@ def test_a_job_that_another_server_made_more_of_is_not_removed(
     other.do(command, **given)
     one.do(c.FinishJob, jobID=1)
     assert one.value("SELECT string_agg(state, ' ' ORDER BY jobID) FROM jobs") == left
-
-
-def test_a_job_that_becomes_a_parent_meanwhile_is_not_removed(servers: Servers, beside: Beside) -> None:
-    one, other, watcher = servers(3)
-    one.do(c.CreateJob, name="a")
-    one.do(c.GetJob, name="a")
-    other.opened(c.CreateJob(name="child", parent_job_id=1))
-    finish = beside(lambda: one.do(c.FinishJob, jobID=1))
-    until_blocked(watcher)
-    other.commit()
-    finish.result(DEADLINE_S)
-    assert watcher.value("SELECT string_agg(state, ' ' ORDER BY jobID) FROM jobs") == "PAUSED QUEUED"
 
 
 def test_a_damaged_job_is_not_removed_before_it_is_looked_at(servers: Servers) -> None:

@@ -35,6 +35,8 @@ def merged(plans: Iterable[Plan]) -> Plan:
         names=tuple(chain.from_iterable(plan.names for plan in every)),
         keys=tuple(chain.from_iterable(plan.keys for plan in every)),
         takes=tuple(chain.from_iterable(plan.takes for plan in every)),
+        creates=tuple(chain.from_iterable(plan.creates for plan in every)),
+        own_jobs=any(plan.own_jobs for plan in every),
         new_jobs=sum(plan.new_jobs for plan in every),
         new_runs=sum(plan.new_runs for plan in every),
         control=any(plan.control for plan in every),
@@ -48,6 +50,7 @@ def plan_create(spec: JobSpec) -> Plan:
         jobs=(spec.parent_job_id,) if spec.parent_job_id else (),
         names=(spec.name,) if spec.unique else (),
         keys=(spec.idempotency_key,) if spec.idempotency_key is not None else (),
+        creates=(spec.name,),
         new_jobs=1,
     )
 
@@ -58,7 +61,8 @@ def plan_take(command: GetJob | GetJobs, limit: int) -> Plan:
     if names is None:
         return Plan()
     request = request_of(command, names, command.job_priority, limit, "jobs")
-    return Plan(takes=(request,), new_runs=limit if command.worker else 0)
+    by_worker = bool(command.worker)
+    return Plan(takes=(request,), own_jobs=by_worker, new_runs=limit if by_worker else 0)
 
 
 def plan_ending(command: Ending, priority: int | None = None) -> Plan:
@@ -68,6 +72,7 @@ def plan_ending(command: Ending, priority: int | None = None) -> Plan:
         jobs=(command.job_id,),
         runs=(command.run_id,) if command.run_id else (),
         takes=(request_of(command, names, priority, 1, "then"),) if names is not None else (),
+        own_jobs=names is not None and bool(command.worker),
         new_runs=1 if names is not None and command.worker else 0,
     )
 

@@ -5,7 +5,7 @@ No statement is sent here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ class Sort(NamedTuple):
     mocked: bool
     priority: int | None
     worker: str | None
+    """Who asks, where jobs are queued that nobody else may take."""
     accepts: tuple[str, ...]
 
 
@@ -37,6 +38,8 @@ class Look(NamedTuple):
     patterns: Names | None = None
     limit: int = 0
     """How many jobs that match the patterns."""
+    by_workers: bool = False
+    """Whether a worker asks, whose takes are runs."""
 
     def statement(
         self,
@@ -106,16 +109,20 @@ def _by_class(floors: Iterable[Floor]) -> list[list[str]]:
     return [list(each) for each in zip(*floors, strict=True)]
 
 
-def sort_of(request: TakeRequest) -> Sort:
-    """Return of which sort a request is."""
-    return Sort(request.mocked, request.priority, request.worker, request.accepts)
+def sort_of(request: TakeRequest, with_own_jobs: Collection[str] = ()) -> Sort:
+    """Return of which sort a request is; all workers count alike but those ``with_own_jobs``."""
+    worker = request.worker if request.worker in with_own_jobs else None
+    return Sort(request.mocked, request.priority, worker, request.accepts)
 
 
 def planned_looks(requests: Iterable[TakeRequest]) -> list[Look]:
     """Return what is to be looked for, with the number of jobs that all requests may take.
 
-    Patterns may find jobs that another request of the unit takes before them, and look so far ahead.
+    Patterns may find jobs that another request of the unit takes before them, and look so far ahead. Of jobs
+    that only one worker may take nothing is planned.
     """
+    requests = list(requests)
+    by_workers = any(request.worker for request in requests)
     names: dict[Sort, dict[str, int]] = {}
     patterns: dict[tuple[Sort, Names], int] = {}
     total = 0
@@ -128,7 +135,7 @@ def planned_looks(requests: Iterable[TakeRequest]) -> list[Look]:
                 wanted[name] = wanted.get(name, 0) + limit
         else:
             patterns[sort, request.names] = patterns.get((sort, request.names), 0) + limit
-    looks = [Look(sort, wanted) for sort, wanted in names.items()]
+    looks = [Look(sort, wanted, by_workers=by_workers) for sort, wanted in names.items()]
     if len(patterns) + len(looks) > 1:
         patterns = dict.fromkeys(patterns, total)
     return looks + [Look(sort, {}, asked, limit) for (sort, asked), limit in patterns.items()]
@@ -136,7 +143,7 @@ def planned_looks(requests: Iterable[TakeRequest]) -> list[Look]:
 
 def may_claim(looks: Sequence[Look]) -> bool:
     """Tell whether what a look finds is as good as taken: by who asks for names, and has no runs."""
-    return len(looks) == 1 and looks[0].patterns is None and looks[0].sort.worker is None
+    return len(looks) == 1 and looks[0].patterns is None and not looks[0].by_workers
 
 
 @lru_cache(maxsize=NAMES_KEPT_MAX)

@@ -66,6 +66,8 @@ class Opening:
         self._alone = any(plan.control or plan.everything for plan in plans)
         if self._alone or self.job_ids or self.names or not all(job_id in plain for job_id in self.ended):
             self.job_ids, self.ended = _all([tuple(self.job_ids), tuple(self.ended)]), []
+        self.own_jobs = any(plan.own_jobs for plan in plans)
+        """Whether workers are read for which jobs are queued that nobody else may take."""
         self._control = keys.of("control")
         self._waited = {keys.of("name", name) for name in self.names} | {keys.of("key", k) for k in self.keys}
 
@@ -75,6 +77,7 @@ class Opening:
             (SQL["lock_alone" if self._alone else "lock_shared"], (self._control,)),
             (SQL["epoch"], ()),
             *self._bounds,
+            *([(SQL["bound_lanes"], ())] if self.own_jobs else []),
         ]
         if self._waited:
             found.append((SQL["lock_each"], (sorted(self._waited),)))
@@ -106,9 +109,14 @@ class Opening:
         if clock != self._clock:
             raise ClockMoved(clock)
         self._remembered.read(found, self.now)
+        return int(epoch)
+
+    def bound_lanes(self, found: Iterator[list[Row]]) -> list[str]:
+        """Read the next answer: the lanes of jobs that are queued for one worker each."""
+        lanes = [lane for (lane,) in next(found)] if self.own_jobs else []
         if self._waited:
             next(found)
-        return int(epoch)
+        return lanes
 
     def removed(self, found: Iterator[list[Row]]) -> list[Row]:
         """Read the next answer: the jobs that were removed."""

@@ -15,7 +15,7 @@ from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Page
-from bedrockjobs.store.named_reads import FreeQueries, NamedReads
+from bedrockjobs.store.named_reads import NamedReads
 from bedrockjobs.store.postgresql.free_query import FreeQuery
 from bedrockjobs.store.postgresql.line import Connection, Line, refusal_of
 from bedrockjobs.store.postgresql.pipeline import Row
@@ -32,7 +32,7 @@ _CHUNK = LARGE_AT_ONCE if psycopg.capabilities.has_stream_chunked() else 1
 """The same, as far as libpq is new enough."""
 
 
-class PostgreSQLReader(NamedReads):
+class PostgreSQLReader(NamedReads[Line, FreeQuery]):
     """The reads of one server: what an index bounds on one connection, what may look at much on another."""
 
     def __init__(self, url: str, settings: Settings, schema: str) -> None:
@@ -42,24 +42,15 @@ class PostgreSQLReader(NamedReads):
         connection.
         """
         url = settings.database_direct or url
-        self._seeks = Line(url, schema, settings.query_s, SEEKS_WAITING_MAX, _BY_INDEX)
-        self._scans = Line(url, schema, settings.query_s, settings.query_waiting_max, _BY_INDEX)
-        self.queries = FreeQuery(url, schema, settings)
-        """What does the SQL of Query."""
+        super().__init__(
+            Line(url, schema, settings.query_s, SEEKS_WAITING_MAX, _BY_INDEX),
+            Line(url, schema, settings.query_s, settings.query_waiting_max, _BY_INDEX),
+            FreeQuery(url, schema, settings),
+        )
 
     async def open(self) -> None:
         """Make sure that Query has a role that may read and nothing else."""
         await self.queries.open()
-
-    async def close(self) -> None:
-        """Close the connections, and end what still runs."""
-        await self._seeks.close()
-        await self._scans.close()
-        await self.queries.close()
-
-    @property
-    def _free(self) -> FreeQueries:
-        return self.queries
 
     async def jobs(self, after: int, state: str | None, name: str | None, limit: int) -> list[Job]:
         """Return a page of jobs by jobID; raises TimedOut where filters find too little in ``query_s``."""

@@ -7,7 +7,7 @@ it locks is one: a job that was found for one command and not taken serves the n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from heapq import nsmallest
 
 from bedrockjobs.base.config import PRIORITIES, TAKEN_AT_ONCE
@@ -71,10 +71,12 @@ class Takes:
         locks: JobLocks,
         is_paused: Callable[[str], bool],
         remembered: Remembered,
+        own_jobs: Callable[[], Collection[str]],
     ) -> None:
         """Look with ``transaction`` and among ``rows``, from where jobs begin as far as is remembered."""
         self._transaction = transaction
         self._remembered = remembered
+        self._own_jobs = own_jobs
         self._rows = rows
         self._locks = locks
         self._is_paused = is_paused
@@ -128,7 +130,7 @@ class Takes:
 
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID."""
-        sort, names = sort_of(request), request.names
+        sort, names = self._sort_of(request), request.names
         limit = max(request.limit, TAKEN_AT_ONCE)
         while True:
             best = self._rows.candidates.first(request, now, self._rows.now.get, self._is_open)
@@ -146,6 +148,9 @@ class Takes:
                 self._ask(asked, sort, names, now)
             else:
                 self._look(Look(sort, {}, names, limit), now)
+
+    def _sort_of(self, request: TakeRequest) -> Sort:
+        return sort_of(request, self._own_jobs() if request.worker else ())
 
     def _statement(self, look: Look, now: str, *, seen: bool = False) -> Statement:
         floors = self._remembered.floors
@@ -203,7 +208,7 @@ class Takes:
 
     def passed_over(self, request: TakeRequest, now: str) -> bool:
         """Tell whether a job is due that another unit has: it is queued for all who only look."""
-        sort, names = sort_of(request), request.names
+        sort, names = self._sort_of(request), request.names
         for asked in names.exact or (names,):
             key = sort, asked, now
             if key not in self._seen:
@@ -216,7 +221,7 @@ class Takes:
 
     def soonest(self, request: TakeRequest, now: str) -> str | None:
         """Return a stamp before which no further job becomes due that a request asks for."""
-        lanes = list(lanes_open_to(sort_of(request)))
+        lanes = list(lanes_open_to(self._sort_of(request)))
         exact = sorted(request.names.exact)
         statement = "soonest_by_name" if exact else "soonest_of_any"
         ((found,),) = self._transaction.read((SQL[statement], (now, lanes, exact) if exact else (now, lanes)))

@@ -15,13 +15,13 @@ from typing import NamedTuple
 from bedrockjobs.base.config import SLICE
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import stamp_ms
-from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
+from bedrockjobs.job.lanes import workers_of
 from bedrockjobs.job.rows import DamagedJob, Job, job_from
-from bedrockjobs.store.all_hosts import AllHostsSchedules
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.faults import RowDamaged
 from bedrockjobs.store.postgresql import rows, transaction
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
+from bedrockjobs.store.postgresql.all_hosts import AllHosts
 from bedrockjobs.store.postgresql.job_locks import JobLocks
 from bedrockjobs.store.postgresql.numbers import Numbers
 from bedrockjobs.store.postgresql.opening import Opening
@@ -63,8 +63,12 @@ class PostgreSQLUnit:
         self._locks = JobLocks(self._transaction, self._rows, keys)
         self.remembered = Remembered()
         """Where queued jobs begin, as this server knows it."""
-        self._takes = Takes(self._transaction, self._rows, self._locks, self._is_paused, self.remembered)
-        self._all_hosts = AllHostsSchedules(self._is_paused)
+        self._takes = Takes(
+            self._transaction, self._rows, self._locks, self._is_paused, self.remembered,
+            self.workers_with_own_jobs,
+        )  # fmt: skip
+        all_hosts = AllHosts(self._transaction, self._look, self._is_paused)
+        self.due_on_all_hosts, self.next_on_all_hosts = all_hosts.due, all_hosts.next
         self._job_ids = Numbers(self._transaction, "draw_jobs")
         self._run_ids = Numbers(self._transaction, "draw_runs")
         self._keys = keys
@@ -72,6 +76,8 @@ class PostgreSQLUnit:
         """The first job of names that the plans name, real or mocked, as long as that is known."""
         self._plain: set[int] = set()
         """Jobs that were handed out here and whose end, as far as this server knows, is to be removed."""
+        self._own_jobs: frozenset[str] | None = None
+        """The workers for which jobs are queued that nobody else may take, once they are known."""
         self._newly_ready, self._told_ready = list[Job](), list[Job]()
         self._wake_all = self._told_wake_all = False  # told: asked for here, and other servers hear of it too
         self._may_wait = True
@@ -106,6 +112,8 @@ class PostgreSQLUnit:
         if self.read_anew:
             self.remembered.forget()
             self._wake_all = True
+        lanes = opening.bound_lanes(found)
+        self._own_jobs = workers_of(lanes) if opening.own_jobs else None
         self._rows.read_ended(opening.removed(found))
         self._rows.read(opening.jobs(found))
         self._rows.miss(opening.job_ids)
@@ -175,7 +183,7 @@ class PostgreSQLUnit:
         """Know nothing of rows: the unit is over, or was undone."""
         for part in (self._transaction, self._rows, self._takes, self._locks):
             part.forget()
-        self._firsts = {}
+        self._firsts, self._own_jobs = {}, None
         self._newly_ready, self._told_ready = [], []
         self._wake_all = self._told_wake_all = False
 
@@ -261,6 +269,8 @@ class PostgreSQLUnit:
         if job.queued:
             self._newly_ready.append(job)
             self.remembered.lower(job)
+            if job.lane and self._own_jobs is not None:
+                self._own_jobs |= workers_of([job.lane])
 
     def _left(self, before: Job | None, after: Job | None) -> None:
         """Note what a job that was written has left: its name, or its lock."""
@@ -373,19 +383,10 @@ class PostgreSQLUnit:
 
     def workers_with_own_jobs(self) -> frozenset[str]:
         """Return the workers for which jobs are queued that nobody else may take."""
-        (found,) = self._transaction.read((SQL["bound_lanes"], ()))
-        return frozenset(parse_lane(lane).worker for (lane,) in found) - {""}
-
-    def due_on_all_hosts(self, now: str) -> list[Job]:
-        """Return the queued schedules on all hosts that are due and not paused, the oldest first."""
-        self._all_hosts.load(self._look("queued_in_lane", EVERY_LANE, now))
-        return self._all_hosts.due(now)
-
-    def next_on_all_hosts(self) -> str | None:
-        """Return when the next of them is due."""
-        (found,) = self._transaction.read((SQL["next_in_lane"], (EVERY_LANE,)))
-        self._all_hosts.load([job_from(row) for row in found])
-        return self._all_hosts.next
+        if self._own_jobs is None:
+            (found,) = self._transaction.read((SQL["bound_lanes"], ()))
+            self._own_jobs = workers_of(lane for (lane,) in found)
+        return self._own_jobs
 
 
 def _kind_of(job: Job) -> tuple[str, bool]:
