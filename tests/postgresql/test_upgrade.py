@@ -72,13 +72,13 @@ def versions() -> list[Any]:
         ).fetchall()
 
 
-def lifecycle(server: Server) -> None:
-    """Create, take and finish a job, of a family and with a run as well."""
-    assert server.do(c.CreateJob, name="a") is not None
-    job = server.do(c.GetJob, name="a")
+def lifecycle(server: Server, name: str = "old") -> None:
+    """Create, take and finish two jobs of a name that no other server asks for, one with a run."""
+    server.do(c.CreateJob, name=name)
+    job = server.do(c.GetJob, name=name)
     assert server.do(c.FinishJob, jobID=job["jobID"]) is None
-    server.do(c.CreateJob, name="b", data={"k": 1}, retries=1)
-    taken = server.do(c.GetJob, name="b*", worker="w")
+    server.do(c.CreateJob, name=f"{name}/run", data={"k": 1}, retries=1)
+    taken = server.do(c.GetJob, name=f"{name}*", worker="w")
     assert server.do(c.FinishJob, jobID=taken["jobID"], runID=taken["runID"]) is None
 
 
@@ -96,15 +96,17 @@ def test_an_older_server_goes_on_while_a_newer_one_adds_to_the_tables(beside: Be
         return done
 
     working = beside(work)
-    assert begun.wait(DEADLINE_S)
-    with newer(ADDED):
-        new = opened()
-        for _ in range(3):
-            lifecycle(new)
-        new.store.close()
-    begun.clear()
-    assert begun.wait(DEADLINE_S), "the old one does not go on"
-    ends.set()
+    try:
+        assert begun.wait(DEADLINE_S)
+        with newer(ADDED):
+            new = opened()
+            for _ in range(3):
+                lifecycle(new, "new")
+            new.store.close()
+        begun.clear()
+        assert begun.wait(DEADLINE_S), "the old one does not go on"
+    finally:
+        ends.set()
     assert working.result(DEADLINE_S) > 1
     assert versions() == [(NOW + 1, NOW)]
     old.store.close()
