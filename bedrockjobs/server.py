@@ -93,7 +93,10 @@ class Server:
             on_commit=measurements.committed,
         )
         views = Views(self._reader, notifier, workers, stats, self.clock, self.settings)
-        self.service = Service(self.dispatcher, views, workers, notifier, self.clock, self.settings)
+        move_clock = self._database.move_clock
+        self.service = Service(
+            self.dispatcher, views, workers, notifier, self.clock, self.settings, move_clock
+        )
         service = self.service
         look = metrics.Metrics(
             self._reader,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any
@@ -24,13 +24,20 @@ from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import HANDLERS, load
 from bedrockjobs.engine.notifier import Notifier
-from bedrockjobs.engine.submission import Outcome, Submission
+from bedrockjobs.engine.submission import Outcome, Submission, refusal_of
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.store.faults import StoreError
 from bedrockjobs.views import Views
 
 log = logging.getLogger(__name__)
 
 VERSION = version("bedrockjobs")
+
+SETTLE_S = 0.01
+"""Time in which another server does what a moved clock asks for: some units, of a few milliseconds each."""
+
+SETTLES_MAX = 100
+"""How often that is waited for: what fails is tried again later, and nobody waits for that."""
 
 load(reading)
 
@@ -46,14 +53,19 @@ class Service:
         notifier: Notifier,
         clock: Clock,
         settings: Settings,
+        move_clock: Callable[[datetime], Awaitable[None]],
     ) -> None:
-        """Serve commands from ``dispatcher``, ``views`` and ``presence``."""
+        """Serve commands from ``dispatcher``, ``views`` and ``presence``.
+
+        ``move_clock`` moves a clock that stands; it raises Unavailable where that cannot be done now.
+        """
         self._dispatcher = dispatcher
         self.views = views
         self.presence = presence
         self._notifier = notifier
         self.clock = clock
         self.settings = settings
+        self._move_clock = move_clock
         self._started = stamp(clock.now())
         self._reading: dict[Submission, asyncio.Task[None]] = {}
         self.connections = 0
@@ -146,6 +158,8 @@ class Service:
                 outcome = await self._answer(command.model_copy(update={"connection": None}))
         except CommandError as error:
             outcome = error
+        except StoreError as error:  # met by a clock that is moved
+            outcome = refusal_of(error)
         except Exception as error:  # the connection must get an answer whatever failed
             log.exception("a read failed")
             outcome = ServerFault(detail=f"the reader failed: {type(error).__name__}")
@@ -157,13 +171,17 @@ class Service:
         answer: Answer = await HANDLERS[type(command)](self, command)
         return answer
 
-    def next_moment(self) -> datetime | None:
+    async def next_moment(self) -> datetime | None:
         """Return when time asks for something next, None where for nothing."""
-        return self._dispatcher.next_moment()
+        return await self._dispatcher.next_moment()
 
-    async def settle(self) -> None:
-        """Return once all that time asks for by now is done."""
-        await self._dispatcher.settle()
+    async def move_clock(self, moment: datetime) -> None:
+        """Move a test clock; return once all that time asks for then is done. Raises Unavailable."""
+        await self._move_clock(moment)
+        for _ in range(SETTLES_MAX):
+            if await self._dispatcher.settle():
+                break
+            await asyncio.sleep(SETTLE_S)
 
     def status(self) -> dict[str, Any]:
         """Return what Status shows."""

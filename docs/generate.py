@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bedrockjobs.job import lifecycle
-from docs.generator import commands, errors, program, settings, tags
+from docs.generator import commands, errors, program, settings, sqlite_only, tags
 
 DOCS = Path(__file__).parent
 
@@ -28,6 +28,7 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("reference/protocol.md", "statuses"): errors.statuses,
     ("explanation/life-cycle.md", "diagram"): lambda: f"```mermaid\n{lifecycle.diagram()}\n```",
     ("explanation/differences-from-bedrock.md", "tags"): tags.page_table,
+    ("explanation/postgresql.md", "sqlite only"): sqlite_only.table,
 }
 """Parts of pages, by the page and the part's name."""
 

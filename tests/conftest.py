@@ -17,6 +17,7 @@ from bedrockjobs.base.clock import Clock, ManualClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from bedrockjobs.store import queries
+from tests import engines
 from tests.effort import LONG, PROFILE
 from tests.postgresql.cluster import CLUSTER
 from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
@@ -37,8 +38,20 @@ START = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
 """Where a ManualClock of these tests stands at first: the moment of the recording."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first; the others stay in their order."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the engine be chosen that tests of servers run on."""
+    words = "what tests of servers run on; without it on files, and some of them on PostgreSQL too"
+    parser.addoption("--engine", choices=["sqlite", "postgresql"], default="sqlite", help=words)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test of servers on the engines that it is for."""
+    engines.parametrize(metafunc)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the chosen engine is not for; put the longest files first, the others in their order."""
+    engines.select(config, items)
     places = {file: place for place, file in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
 
@@ -118,6 +131,12 @@ def no_cluster_is_left() -> Iterator[None]:
     CLUSTER.stop()
 
 
+@pytest.fixture
+def databases(request: pytest.FixtureRequest, tmp_path: Path) -> engines.Databases:
+    """Return where the servers of a test keep their jobs, on the engine that it runs on."""
+    return engines.databases_of(getattr(request, "param", "sqlite"), tmp_path)
+
+
 Serve = Callable[..., Awaitable[Live]]
 
 
@@ -128,18 +147,12 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
+async def serve(databases: engines.Databases) -> AsyncIterator[Serve]:
     """Return a function that starts a server; settings are its named arguments."""
     async with AsyncExitStack() as stack:
-        started = 0
 
         async def start(clock: Clock | None = None, *, database: str = "", **settings: Any) -> Live:
-            nonlocal started
-            started += 1
-            path = database or str(tmp_path / f"jobs{started}.db")
-            server = Server(
-                Settings(port=0, database=path, **{"wal_bytes": 0, "ballast_bytes": 0, **settings}), clock
-            )
+            server = Server(Settings(port=0, **{**databases.settings(database), **settings}), clock)
             await begin(server)
             stack.push_async_callback(server.stop)
             return Live(server, stack)

@@ -361,10 +361,6 @@ OUTCOME_S_MAX = 600
 """Time in which a server finds out what became of a commit whose answer was lost: a failover by hand takes
 minutes. Then it ends."""
 
-OUTAGE_S_MIN = 5
-"""Time without a unit of any server that counts as an outage, after which runs get new leases: half a
-heartbeat."""
-
 TIMELINE_STEP = 1_000_000
 """Numbers that are left out after a standby was promoted: more than a primary gives out that it did not tell
 it of."""

@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from bedrockjobs.base.config import DEFAULT_PORT
 
 Durability = Literal["full", "replicated", "relaxed"]
+Isolation = Literal["units", "serial"]
 Compatibility = Literal["document", "current"]
 LogFormat = Literal["text", "json"]
 
@@ -61,6 +62,12 @@ class Settings(BaseSettings):
         pattern=f"^{SCHEMA_NAME}$",
         description="Schema of the tables in a PostgreSQL database, which is made where there is none.",
     )
+    database_read: str = Field(
+        "",
+        pattern=r"^(postgres(ql)?://.*)?$",
+        description="URL of a standby of the PostgreSQL database, for what may look at much: lists, searches,"
+        " pages, metrics and Query. While it is away or over 5 s behind, the primary is read.",
+    )
     database_direct: str = Field(
         "",
         description="URL of the same PostgreSQL database without a pooler between, for reads and what servers"
@@ -77,6 +84,11 @@ class Settings(BaseSettings):
         description="full: every acknowledged command is on disk. replicated: on that of a synchronous"
         " standby too; PostgreSQL alone. relaxed: a power cut may lose all since the last checkpoint.",
     )
+    isolation: Isolation = Field(
+        "units",
+        description="units: servers of one PostgreSQL database work at the same time, and a take passes over"
+        " jobs that another server is at. serial: one after the other, in exact order, where all have it.",
+    )
     compatibility: Compatibility = Field(
         "document",
         description="Which Bedrock to follow where they differ: its Jobs document or its current server.",
@@ -86,7 +98,9 @@ class Settings(BaseSettings):
     )
     standby: bool = Field(False, description="Wait for the database while another server owns it.")
     test_clock: bool = Field(
-        False, description="Let the date stand still until AdvanceClock moves it: for tests of schedules."
+        False,
+        description="Let the date stand still until AdvanceClock moves it: for tests of schedules. Servers"
+        " of one database all have it, or none.",
     )
     accept_loss: bool = Field(
         False,
@@ -208,6 +222,10 @@ class Settings(BaseSettings):
             raise ValueError(f"database: expected a path or sqlite:///path, got {text!r}")
         if not text:
             raise ValueError("database: the path is empty")
+        if self.database_read:
+            raise ValueError("database_read: a standby needs PostgreSQL, a file has none")
         if self.durability == "replicated":
             raise ValueError("durability: replicated needs PostgreSQL, a file has no standby")
+        if self.isolation == "serial":
+            raise ValueError("isolation: serial is for PostgreSQL, a file has one server")
         return Path(text)

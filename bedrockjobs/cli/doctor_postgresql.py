@@ -36,6 +36,7 @@ def findings(settings: Settings, durability: str | None) -> Iterator[Finding]:
         return
     try:
         yield from checked(session, settings, durability or settings.durability)
+        yield from check_listening(settings)
     except StoreError as error:
         words = f"{where}: {' '.join(str(error).split())}"
         yield Finding("fail", "database", words, "run doctor with the server's role")
@@ -77,7 +78,7 @@ def check_tables(tables: inspection.Tables, schema: str) -> Iterator[Finding]:
         words = f"there are no tables of bedrockjobs in the schema {schema}"
         yield Finding("fail", "schema", words, "start a server, or name it by BEDROCKJOBS_DATABASE_SCHEMA")
         return
-    if tables.version != str(VERSION):
+    if int(tables.version) > VERSION:
         words = f"version {tables.version}; this program knows {VERSION}"
         yield Finding("fail", "schema", words, "use the bedrockjobs that made it, or a newer one")
         return
@@ -104,6 +105,29 @@ def check_sequences(session: Session) -> Iterator[Finding]:
     for one in inspection.sequences_behind(session):
         words = f"{one.sequence} is at {one.next}, but {one.highest} is taken"
         yield Finding("fail", "schema", words, f"stop all servers, {one.repair}, and start them")
+
+
+def check_listening(settings: Settings) -> Iterator[Finding]:
+    """Look at whether servers hear each other over the URL that is for that."""
+    direct = bool(settings.database_direct)
+    name = "database_direct" if direct else "database"
+    try:
+        heard = inspection.hears(settings.database_direct or settings.database)
+    except StoreError as error:
+        words = f"the URL of {name} cannot be connected to: {' '.join(str(error).split())}"
+        yield Finding(
+            "fail", "listen", words, "name PostgreSQL itself, without a pooler, by --database-direct"
+        )
+        return
+    if heard:
+        yield Finding("ok", "listen", f"what a server tells the others is heard over {name}")
+    else:
+        words = (
+            f"LISTEN over {name} hears nothing, so that each server looks for news by itself, twice a second"
+        )
+        yield Finding(
+            "warn", "listen", words, "name PostgreSQL itself, without a pooler, by --database-direct"
+        )
 
 
 def check_durability(

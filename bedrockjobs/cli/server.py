@@ -8,7 +8,7 @@ from bedrockjobs.cli.output import write_many
 from bedrockjobs.cli.session import Session, pass_session, records_in, talks
 from bedrockjobs.commands import ListServers
 
-LIST_COLUMNS = ("name", "address", "started", "pulse", "version")
+LIST_COLUMNS = ("name", "address", "started", "pulse", "version", "workers", "state")
 
 
 @click.group()

@@ -62,6 +62,8 @@ class ServerReply(Reply):
     started: str
     pulse: str
     version: str
+    workers: int
+    state: Literal["starting", "serving", "stopping", "silent"]
 
 
 class ServersReply(Reply):
@@ -81,7 +83,7 @@ class ListServers(Command[ServersReply]):
             "servers": [
                 {
                     "name": "box-4711", "address": "127.0.0.1:4000", "started": "2026-11-21 03:00:00.000",
-                    "pulse": "2026-11-21 03:29:56.000", "version": "1.0.0",
+                    "pulse": "2026-11-21 03:29:56.000", "version": "1.0.0", "workers": 3, "state": "serving",
                 }
             ]
         },

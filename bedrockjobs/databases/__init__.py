@@ -6,6 +6,7 @@ The one room that knows which engines there are. The server sees a ``Database``,
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from bedrockjobs.base.clock import Clock
@@ -78,6 +79,10 @@ class Database(Protocol):
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
     ) -> None:
         """Be one of the servers of it, where there may be others; raises StartError."""
+        ...
+
+    async def move_clock(self, moment: datetime) -> None:
+        """Move the test clock, that of all servers; raises Unavailable where that cannot be done now."""
         ...
 
     def serves_at(self, where: str) -> None:

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from bedrockjobs import systemd
@@ -141,6 +142,11 @@ class FileDatabase:
     ) -> None:
         """Do nothing but remember the version: the file has one server."""
         self._version = version
+
+    async def move_clock(self, moment: datetime) -> None:
+        """Move the test clock."""
+        assert isinstance(self.clock, StandingClock)
+        self.clock.move_to(moment)
 
     def serves_at(self, where: str) -> None:
         """Tell who is refused the file where the server listens that has it."""

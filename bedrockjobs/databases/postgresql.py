@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock, SystemClock
+from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.wire import moment_of, stamp_ms
 from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, Opened, StartError
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
@@ -31,11 +34,13 @@ class PostgreSQLDatabase:
     def __init__(self, settings: Settings, clock: Clock | None, lease_clock: Clock | None) -> None:
         """Prepare to serve what ``settings`` name; a test may bring clocks of its own."""
         self._settings = settings
+        self._real = lease_clock or AlignedClock()
         standing = StandingClock(SystemClock().now()) if settings.test_clock else None
-        self.clock: Clock = clock or standing or AlignedClock()
-        self.workers = SharedWorkers(self.clock, lease_clock or SystemClock())
+        self.clock: Clock = clock or standing or self._real
+        self.workers = SharedWorkers(self.clock, self._real)
         self._name = settings.resolved_server_name()
         self._engine: PostgreSQLEngine | None = None
+        self._neighbours: PostgreSQLNeighbours | None = None
         self._neighbourhood: Neighbourhood | None = None
 
     async def open(self, on_failure: Callable[[Exception], object]) -> Opened:
@@ -48,7 +53,14 @@ class PostgreSQLDatabase:
         except (SchemaError, StoreError) as error:
             raise StartError(*start_fault(error)) from None
         self._engine = engine
-        return Opened(engine, PostgreSQLReader(settings.database, settings, settings.database_schema))
+        reader = PostgreSQLReader(
+            settings.database, settings, settings.database_schema, engine.id, self._confirmed
+        )
+        return Opened(engine, reader)
+
+    def _confirmed(self) -> str:
+        """Return the last sign of life of this server that the database has; empty before the first."""
+        return "" if self._neighbours is None else self._neighbours.confirmed
 
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
@@ -56,9 +68,9 @@ class PostgreSQLDatabase:
         """Be one of its servers; raises StartError."""
         assert self._engine is not None
         settings = self._settings
-        neighbours = PostgreSQLNeighbours(
+        neighbours = self._neighbours = PostgreSQLNeighbours(
             settings.database_direct or settings.database, settings.database_schema, self._name,
-            self._engine.id, self.clock,
+            self._engine.id, self._real,
         )  # fmt: skip
         engine = self._engine
 
@@ -66,7 +78,7 @@ class PostgreSQLDatabase:
             engine.heard(due)
             dispatcher.heard(due)
 
-        self._neighbourhood = Neighbourhood(neighbours, self.workers, notifier, heard)
+        self._neighbourhood = Neighbourhood(neighbours, self.workers, notifier, heard, dispatcher.poke)
         try:
             await self._neighbourhood.open(self._name, version)
         except NameTaken as error:
@@ -79,6 +91,16 @@ class PostgreSQLDatabase:
             await neighbours.close()
             raise StartError(f"database: {error}", EXIT_UNAVAILABLE) from None
         listeners.add(self._neighbourhood)
+
+    async def move_clock(self, moment: datetime) -> None:
+        """Move the test clock of all servers; raises Unavailable where the database is away."""
+        assert self._neighbourhood is not None
+        assert isinstance(self.clock, StandingClock)
+        try:
+            shown = await self._neighbourhood.move_clock(stamp_ms(moment))
+        except StoreError as error:
+            raise Unavailable("Database away", f"the clock was not moved: {error}") from None
+        self.clock.move_to(moment_of(shown))
 
     def serves_at(self, where: str) -> None:
         """Tell the other servers where this one listens."""

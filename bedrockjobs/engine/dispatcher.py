@@ -30,7 +30,7 @@ from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Taken
 from bedrockjobs.engine.health import BUSY_LOOK_S, Health
-from bedrockjobs.engine.maintenance import Minutes
+from bedrockjobs.engine.minutes import Minutes
 from bedrockjobs.engine.shared_maintenance import maintenance_of
 from bedrockjobs.engine.submission import CancelWait, Later, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.waiting import WAKE_LATE_S, Waiter, Waiting
@@ -142,18 +142,19 @@ class Dispatcher:
         if not self._open:
             self._schedule()
 
-    def next_moment(self) -> datetime | None:
+    async def next_moment(self) -> datetime | None:
         """Return the next moment at which a job becomes due or time is over for something."""
-        found = [stamp for stamp in (self._waiting.next_due(), self._maintenance.next_stamp()) if stamp]
+        await self._ending.until_idle(self._busy_with)  # the database is asked beside units
         due = self._engine.soonest_of_all(stamp_ms(self._clock.now()))
-        if due is not None:
-            found.append(due)
+        soonest = (self._waiting.next_due(), self._maintenance.next_stamp(), due)
+        found = [stamp for stamp in soonest if stamp]
         return moment_of(min(found)) if found else None
 
-    async def settle(self) -> None:
-        """Do what the clock brings, and wait until all that was asked so far is done."""
+    async def settle(self) -> bool:
+        """Do what the clock brings and was asked so far; return whether nothing is left to another server."""
         self._wake()
         await self._ending.until_idle(self._busy_with)
+        return not self._maintenance.is_behind()
 
     async def drain(self) -> None:
         """Refuse new commands, finish what is queued, answer the waiters, and end the thread."""

@@ -32,18 +32,17 @@ class Ending:
         self._engine = engine
         self._clock = clock
         self._limit_s = UNIT_DRAINED_S if engine.shared else None
-        self._idle: asyncio.Future[None] | None = None
+        self._idle = asyncio.Event()
 
     async def until_idle(self, busy: Callable[[], object]) -> None:
         """Wait until nothing is to be done, however long that takes."""
         while busy():
-            self._idle = asyncio.get_running_loop().create_future()
-            await self._idle
+            self._idle.clear()
+            await self._idle.wait()
 
     def idle(self) -> None:
         """Tell who waits that there may be nothing to do."""
-        if self._idle is not None:
-            _resolve(self._idle)
+        self._idle.set()
 
     async def last_units(self, busy: Callable[[], object]) -> bool:
         """Wait until nothing is to be done; return False where the database does not answer in time."""

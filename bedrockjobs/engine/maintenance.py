@@ -8,12 +8,11 @@ the transaction is on disk.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from math import inf
-from typing import Protocol
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.wire import after_seconds, moment_of, stamp, stamp_ms
@@ -22,6 +21,7 @@ from bedrockjobs.engine.handlers import control, failing, hosts, ticks
 from bedrockjobs.engine.handlers.clock_set_back import plan_anew
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.handlers.trigger import pass_over
+from bedrockjobs.engine.minutes import Minutes
 from bedrockjobs.engine.unit import unit
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.rows import Job, PauseRow
@@ -56,18 +56,6 @@ TRY_AGAIN_S_MAX = 600.0
 
 FAILURES_MAX = 1_000
 """Things that fail of which it is remembered how often; beyond, they count from one again."""
-
-
-class Minutes(Protocol):
-    """The counts of the present minute."""
-
-    def closing(self, minute: str) -> Sequence[int] | None:
-        """Return the counts to be written as another minute begins; None where there are none."""
-        ...
-
-    def begin(self, minute: str) -> None:
-        """Begin a minute."""
-        ...
 
 
 @dataclass(slots=True)
@@ -121,6 +109,8 @@ class Maintenance:
         """What was asked for when that was found out."""
         self._written = False
         """Whether something was written since."""
+        self._more = False
+        """Whether there was more whose time is over than one transaction deals with."""
         self._ahead_s = clock.ahead_s()
         self._before, self._to_plan = "", list[int]()
         """What the clock showed before it was set back, and the jobs that are still to be planned anew."""
@@ -193,6 +183,10 @@ class Maintenance:
             return moment
         return tick if moment is None else min(moment, tick)
 
+    def is_behind(self) -> bool:
+        """Tell whether time asks for something that another server is at."""
+        return False
+
     # --- what --------------------------------------------------------------------------------------------
 
     def act(self, context: Context, done: Done) -> None:
@@ -218,14 +212,17 @@ class Maintenance:
 
     def _end_what_is_over(self, context: Context) -> None:
         """End leases, jobs and pauses whose time is over."""
-        for run_id in self._workers.overdue(context.unit):
+        overdue = self._workers.overdue(context.unit)
+        for run_id in overdue:
             self._try(
                 context,
                 ("run", run_id),
                 partial(failing.lease_over, context, run_id),
                 partial(self._workers.postpone, run_id),
             )
-        for job in context.unit.expired(context.now_ms, AT_ONCE_MAX):
+        expired = context.unit.expired(context.now_ms, AT_ONCE_MAX)
+        self._more = max(len(overdue), len(expired)) >= AT_ONCE_MAX
+        for job in expired:
             self._try(
                 context,
                 ("expiry", job.job_id),
@@ -236,7 +233,9 @@ class Maintenance:
 
     def _fire_on_all_hosts(self, context: Context) -> None:
         """Make the jobs of the schedules on all hosts that are due."""
-        for job in context.unit.due_on_all_hosts(context.now_ms)[:AT_ONCE_MAX]:
+        due = context.unit.due_on_all_hosts(context.now_ms)
+        self._more = self._more or len(due) > AT_ONCE_MAX
+        for job in due[:AT_ONCE_MAX]:
             fire = partial(hosts.fire, context, job)
             self._try(
                 context,
@@ -296,8 +295,9 @@ class Maintenance:
 
     def _tell_clock(self, context: Context, done: Done, moved_s: float) -> None:
         """Tell that the clock was set; where it was set back, let schedules be planned anew."""
-        before = context.moment - timedelta(seconds=moved_s)
-        detail = f"from {stamp(before)} to {context.now}"
+        now = self._clock.now()  # the unit may have begun before it was set
+        before = now - timedelta(seconds=moved_s)
+        detail = f"from {stamp(before)} to {stamp(now)}"
         log.warning("the system's clock was set %s", detail)
         context.note("clock set", detail=detail)
         if moved_s < 0:

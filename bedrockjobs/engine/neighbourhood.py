@@ -47,18 +47,22 @@ class Neighbourhood:
         workers: SharedWorkers,
         notifier: Notifier,
         heard: Callable[[Due], object],
+        moved: Callable[[], object],
     ) -> None:
-        """Speak over ``neighbours``; tell ``workers`` and ``notifier`` what is new, ``heard`` what is due."""
+        """Speak over ``neighbours``; tell ``workers`` and ``notifier`` what is new, ``heard`` what is due.
+
+        ``moved`` is called where another server moved the test clock.
+        """
         self._neighbours = neighbours
         self._workers = workers
         self._notifier = notifier
-        self._heard = heard
+        self._heard, self._moved = heard, moved
         self._pulse: asyncio.Task[None] | None = None
         self._soon = asyncio.Event()
         self._exchanged: asyncio.Future[None] | None = None
         self._hinting: asyncio.Task[None] | None = None
         self._due: dict[str, str] = {}
-        self._anybody = self._events = self._runs = False
+        self._anybody = self._events = self._runs = self._clock = False
         self._output: set[int] = set()
         self._left = False
         neighbours.on_hint = self._hear
@@ -74,7 +78,7 @@ class Neighbourhood:
 
     def serves_at(self, address: str) -> None:
         """Tell the others where this server listens."""
-        self._neighbours.address = address
+        self._neighbours.address, self._neighbours.state = address, "serving"
         self._soon.set()
 
     async def leave(self) -> None:
@@ -82,6 +86,7 @@ class Neighbourhood:
         if self._left:
             return
         self._left = True
+        self._neighbours.state = "stopping"
         self._soon.set()
         telling = asyncio.ensure_future(self._tell_the_last())
         if not (await asyncio.wait({telling}, timeout=LEAVE_S_MAX))[0]:
@@ -147,6 +152,12 @@ class Neighbourhood:
         self._soon.set()
         await asyncio.shield(self._exchanged)
 
+    async def move_clock(self, moment: str) -> str:
+        """Move the test clock of all servers, never back; return what it shows. Raises StoreError."""
+        shown = await self._neighbours.move_clock(moment)
+        self._tell(clock=True)
+        return shown
+
     # --- hints to others ---------------------------------------------------------------------------------
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
@@ -175,18 +186,19 @@ class Neighbourhood:
         self._output.add(event.run_id)
         self._tell(runs=True)
 
-    def _tell(self, *, events: bool = False, runs: bool = False) -> None:
+    def _tell(self, *, events: bool = False, runs: bool = False, clock: bool = False) -> None:
         """Give a hint soon, unless there is nobody to be given it."""
         if self._left or len(self._workers.servers) <= 1:
             self._due, self._anybody, self._output = {}, False, set()
             return
         self._events = self._events or events
         self._runs = self._runs or runs
+        self._clock = self._clock or clock
         if self._hinting is None or self._hinting.done():
             self._hinting = asyncio.ensure_future(self._hint())
 
     async def _hint(self) -> None:
-        while self._due or self._anybody or self._events or self._runs or self._output:
+        while self._due or self._anybody or self._events or self._runs or self._clock or self._output:
             await asyncio.sleep(HINTS_GATHERED_S)
             text = self._text()
             try:
@@ -197,9 +209,10 @@ class Neighbourhood:
     def _text(self) -> str:
         """Return what is to be told, and remember it no more."""
         due, output = None if self._anybody else self._due, sorted(self._output)
-        found = {"due": due, "output": output, "events": self._events, "runs": self._runs}
+        flags = {"events": self._events, "runs": self._runs, "clock": self._clock}
+        found = {"due": due, "output": output, **flags}
         self._due, self._output = {}, set()
-        self._anybody = self._events = self._runs = False
+        self._anybody = self._events = self._runs = self._clock = False
         text = json.dumps({key: value for key, value in found.items() if value or value is None})
         return text if len(text) <= HINT_CHARS_MAX else ""
 
@@ -211,6 +224,7 @@ class Neighbourhood:
             self._heard(None)
             self._notifier.notify_all()
             self._soon.set()
+            self._moved()
             return
         hint = json.loads(text)
         if "due" in hint:
@@ -221,3 +235,5 @@ class Neighbourhood:
             self._notifier.notify(EVENTS)
         if hint.get("runs"):
             self._soon.set()
+        if hint.get("clock"):
+            self._moved()

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from typing import cast
 
-from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.clock import Clock, StandingClock
 from bedrockjobs.base.config import AWAY_S, WATCH_EVERY_S, WATCHED_EVERY_S
-from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.base.wire import after_seconds, moment_of, stamp_ms
 from bedrockjobs.engine.events import DrainsChanged
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.engine.maintenance import SETTLE_S, Done, Maintenance, Minutes
+from bedrockjobs.engine.maintenance import JUMP_S, SETTLE_S, Done, Maintenance
+from bedrockjobs.engine.minutes import Minutes
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine
+from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.sharing import SharedUnit, Watch
 
 
@@ -38,13 +40,21 @@ class SharedMaintenance(Maintenance):
         """Look now at what time asks for."""
         self._watch_at = self._clock.monotonic()
 
+    def is_behind(self) -> bool:
+        """Tell whether time asks for something that is not yet done."""
+        try:
+            soonest = self.next_stamp()
+        except StoreError:  # it cannot be done by now
+            return False
+        return soonest is not None and soonest <= stamp_ms(self._clock.now())
+
     def act(self, context: Context, done: Done) -> None:
         """Write what this server has to tell, and do what is due, unless another server is at it."""
         unit = cast(SharedUnit, context.unit)
         watch = unit.watch()
         self.seen, self.since = watch.away
         if watch.mine:
-            self._look_after(context, unit, watch)
+            self._look_after(context, unit, watch, done)
             super().act(context, done)
         else:
             if not self._started:
@@ -53,17 +63,26 @@ class SharedMaintenance(Maintenance):
             if self._workers.news:
                 done.news = self._write_news(context)
         context.seen, context.since = self.seen, self.since
-        self._watch_at = self._clock.monotonic() + WATCH_EVERY_S
+        again_s = 0.0 if watch.mine and self._more else WATCH_EVERY_S
+        self._watch_at = self._clock.monotonic() + again_s
 
-    def _look_after(self, context: Context, unit: SharedUnit, watch: Watch) -> None:
+    def _look_after(self, context: Context, unit: SharedUnit, watch: Watch, done: Done) -> None:
         """Note that time is looked after; where nobody did for a while, make up for it."""
-        if watch.seen and after_seconds(watch.seen, AWAY_S) < context.now_ms:
-            unit.was_away(watch.seen, context.now_ms)
-            self.seen, self.since = watch.seen, context.now_ms
+        now = stamp_ms(self._workers.lease_moment())
+        if watch.seen and after_seconds(watch.seen, AWAY_S) < now:
+            unit.was_away(watch.seen, now)
+            self.seen, self.since = watch.seen, now
             self._settled_at = self._clock.monotonic() + SETTLE_S
             self._pass_over_missed(context)
-        if not watch.seen or after_seconds(watch.seen, WATCHED_EVERY_S) <= context.now_ms:
-            unit.watched(context.now_ms)
+        if watch.seen > after_seconds(now, JUMP_S) and not self._clock_moved_s():
+            self._set_back_before(context, watch.seen, done)
+        if not watch.seen or not watch.seen <= now < after_seconds(watch.seen, WATCHED_EVERY_S):
+            unit.watched(now)
+
+    def _set_back_before(self, context: Context, seen: str, done: Done) -> None:
+        """Tell that the clock was set back before this server started; a test clock goes by itself."""
+        if not isinstance(self._clock, StandingClock):
+            self._tell_clock(context, done, (context.moment - moment_of(seen)).total_seconds())
 
     def _start(self, context: Context) -> None:
         """Tell who is drained; that the server is there is told by those who meet it."""

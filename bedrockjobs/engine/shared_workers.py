@@ -21,12 +21,15 @@ from bedrockjobs.store.sharing import Heard, OpenRunRow, ServerRow, SharedUnit, 
 ENDED_AT_ONCE_MAX = 100
 """Runs whose lease is over that one transaction ends."""
 
+SILENT_S = 3.0
+"""Time without a sign of life after which a server is shown as silent: three exchanges."""
+
 
 class SharedWorkers(WorkerRegistry):
     """The workers and open runs of all servers; belongs to the event loop."""
 
     def __init__(self, clock: Clock, lease_clock: Clock) -> None:
-        """Show times of ``clock``; ``lease_clock`` is that of ``WorkerRegistry``."""
+        """Show times of ``clock``; ``lease_clock`` tells who is there, on all servers alike."""
         super().__init__(clock, lease_clock)
         self.learn: Callable[[], Any] = lambda: asyncio.sleep(0)
         """Does an exchange, and waits for it."""
@@ -47,7 +50,7 @@ class SharedWorkers(WorkerRegistry):
     # --- what this server hears of its own workers -------------------------------------------------------
 
     def _was_met(self, worker: Worker, there_s: float) -> None:
-        name, until = worker.name, after_seconds(stamp_ms(self._clock.now()), there_s)
+        name, until = worker.name, after_seconds(stamp_ms(self._leases.now()), there_s)
         if name not in self._until:
             self.exchange_soon()
         self._until[name] = max(until, self._until.get(name, ""))
@@ -86,7 +89,7 @@ class SharedWorkers(WorkerRegistry):
 
     def overdue(self, unit: Unit) -> list[int]:
         """Return the runs whose lease is over, as the database knows."""
-        found = cast(SharedUnit, unit).leases_over(stamp_ms(unit.moment), ENDED_AT_ONCE_MAX)
+        found = cast(SharedUnit, unit).leases_over(stamp_ms(self._leases.now()), ENDED_AT_ONCE_MAX)
         now = self._leases.monotonic()
         self._later = {run_id: until for run_id, until in self._later.items() if until > now}
         return [run_id for run_id in found if run_id not in self._later]
@@ -100,7 +103,9 @@ class SharedWorkers(WorkerRegistry):
     def to_tell(self) -> Told:
         """Return what happened since this was last asked; the exchange begins."""
         met = [self._row_of(self.workers[name]) for name in sorted(self._met) if name in self.workers]
-        told = Told(met, sorted(self._parted), sorted(self._beaten))
+        now = stamp_ms(self._leases.now())
+        served = sum(until > now for until in self._until.values())
+        told = Told(met, sorted(self._parted), sorted(self._beaten), served)
         self._met, self._parted, self._beaten = {}, {}, {}
         self._known, self._over = frozenset(self.runs), set()
         return told
@@ -141,7 +146,11 @@ class SharedWorkers(WorkerRegistry):
 
     def servers_alive(self) -> list[ServerRow]:
         """Return the live servers by name, each as it was at its last exchange."""
-        return self.servers
+        newest = max((server.pulse for server in self.servers), default="")
+        return [
+            server._replace(state="silent") if after_seconds(server.pulse, SILENT_S) < newest else server
+            for server in self.servers
+        ]
 
     def _add_news(self, kind: str, names: list[str], what: str, there: list[str]) -> None:
         for name in names:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from math import inf
 from typing import Any
 
@@ -108,6 +109,10 @@ class WorkerRegistry:
         self._ended = False
         self.look_at = inf
         """When it is time to ask who is ``overdue``, in seconds of the clock of leases."""
+
+    def lease_moment(self) -> datetime:
+        """Return the present moment as leases are counted: a test clock does not move it."""
+        return self._leases.now()
 
     # --- runs --------------------------------------------------------------------------------------------
 
@@ -270,7 +275,7 @@ class WorkerRegistry:
     def servers_alive(self) -> list[ServerRow]:
         """Return the live servers by name: this one, which is so now."""
         now = stamp_ms(self._clock.now())
-        return [server._replace(pulse=now) for server in self.servers]
+        return [server._replace(pulse=now, workers=len(self.workers)) for server in self.servers]
 
     # --- heartbeats --------------------------------------------------------------------------------------
 

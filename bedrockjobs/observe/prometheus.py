@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, get_args
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -34,6 +34,7 @@ from bedrockjobs.job.memory import decode_memory
 from bedrockjobs.job.readiness import Standing
 from bedrockjobs.observe.measurements import Histogram, Measurements
 from bedrockjobs.store.base import Reader
+from bedrockjobs.store.sharing import ServerState
 from bedrockjobs.views import Views
 from bedrockjobs.views.queues import COUNTED_MAX, Group, Totals, prefix_of
 
@@ -189,8 +190,28 @@ class Metrics:
         workers = Counter(dict.fromkeys(STATUSES, 0))
         workers.update(self._presence.status_of(worker) for worker in self._presence.workers.values())
         yield by_label(Gauge, "workers", "Live workers.", "status", workers)
+        yield from self._servers()
         jobs = self._totals()
         yield by_label(Counts, "jobs_done", "What was done with jobs since the start.", "what", jobs)
+
+    def _servers(self) -> Iterable[Metric]:
+        """Yield who shares the database, as each of them tells it."""
+        servers = self._presence.servers_alive()
+        states = Counter(dict.fromkeys(get_args(ServerState), 0))
+        states.update(server.state for server in servers)
+        yield by_label(Gauge, "servers", "Servers of the database by what they do.", "state", states)
+        words = "What runs on each server of the database."
+        infos = Gauge("bedrockjobs_server_info", words, labels=("server", "version", "address"))
+        for server in servers:
+            infos.add_metric((server.name, server.version, server.address), 1)
+        yield infos
+        for name, words, values in (
+            ("server_workers", "Workers that speak to a server.", [one.workers for one in servers]),
+            ("server_start_time_seconds", "When a server joined.", [seconds(one.started) for one in servers]),
+            ("server_pulse_time_seconds", "Its last sign of life.", [seconds(one.pulse) for one in servers]),
+        ):
+            by_name = dict(zip((one.name for one in servers), values, strict=True))
+            yield by_label(Gauge, name, words, "server", by_name)
 
     def _measured(self) -> Iterable[Metric]:
         measurements = self._measurements
@@ -315,6 +336,11 @@ def seconds_between(oldest: str, now: str) -> float:
     if not oldest or oldest > now:
         return 0.0
     return (moment_of(now) - moment_of(oldest)).total_seconds()
+
+
+def seconds(stamp: str) -> float:
+    """Return a stamp as Prometheus has moments: seconds since 1970."""
+    return moment_of(stamp).timestamp()
 
 
 def size_of(path: Path) -> int:

@@ -1,4 +1,7 @@
-"""The workers that are alive: what each takes, how busy it is, what it does, and the button to quiet it."""
+"""The workers that are alive: what each takes, how busy it is, what it does, and the button to quiet it.
+
+Where servers share a database, they stand below: a file has one, of which all pages tell.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from aiohttp import web
 
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.glob import glob
-from bedrockjobs.commands import ListRuns, ListWorkers
+from bedrockjobs.commands import ListRuns, ListServers, ListWorkers
 from bedrockjobs.pages.site import Pages, Site
 
 ROWS = 50
@@ -29,9 +32,11 @@ async def workers(site: Site, request: web.Request) -> web.StreamResponse:
     ]
     shown = fitting[:ROWS]
     runs = (await site.ask(ListRuns(status="running", limit=LIST_MAX)))["runs"] if shown else []
+    servers = (await site.ask(ListServers()))["servers"] if site.settings.on_postgresql else []
     return await site.show(
         request,
         "workers.html",
+        servers=servers,
         title="Workers",
         rows=shown,
         there=len(alive),

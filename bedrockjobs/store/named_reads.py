@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.base.errors import BadQuery
@@ -18,14 +18,42 @@ class FreeQueries(Protocol):
         """Run one SELECT; return its rows as text. Raises CommandError."""
         ...
 
+    async def close(self) -> None:
+        """End what runs."""
+        ...
 
-class NamedReads(ABC):
-    """The reads of one server; who inherits says how a statement is done."""
 
-    @property
-    @abstractmethod
-    def _free(self) -> FreeQueries:
-        """Return what does the SQL of Query."""
+class Connection(Protocol):
+    """What statements are read on, one after another."""
+
+    async def close(self) -> None:
+        """Begin nothing more, and end what runs."""
+        ...
+
+
+ConnectionT = TypeVar("ConnectionT", bound=Connection)
+QueriesT = TypeVar("QueriesT", bound=FreeQueries)
+
+
+class NamedReads(ABC, Generic[ConnectionT, QueriesT]):
+    """The reads of one server; who inherits says how a statement is done.
+
+    What an index bounds is read on one connection, what may have to look at very many rows on another, so
+    that a slow list keeps nobody waiting who follows a run.
+    """
+
+    def __init__(self, seeks: ConnectionT, scans: ConnectionT, queries: QueriesT) -> None:
+        """Read with these; they are closed with the reader."""
+        self._seeks = seeks
+        self._scans = scans
+        self.queries = queries
+        """What does the SQL of Query."""
+
+    async def close(self) -> None:
+        """Close the connections, and end what still runs."""
+        await self._seeks.close()
+        await self._scans.close()
+        await self.queries.close()
 
     async def query(self, sql: str, form: str) -> str:
         """Run one SELECT that ends in ``;``; return its rows as text.
@@ -36,7 +64,7 @@ class NamedReads(ABC):
         """
         if not sql.rstrip().endswith(";"):
             raise BadQuery("Query Missing Semicolon", "query: expected one SELECT that ends in ;")
-        return await self._free.run(sql, form)
+        return await self.queries.run(sql, form)
 
     async def view(
         self,

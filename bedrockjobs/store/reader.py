@@ -21,7 +21,7 @@ from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Page, Parameters
 from bedrockjobs.store.faults import StoreDamaged
 from bedrockjobs.store.guarded import Guarded, is_damage, refusal
-from bedrockjobs.store.named_reads import FreeQueries, NamedReads
+from bedrockjobs.store.named_reads import NamedReads
 from bedrockjobs.store.queries import Queries
 from bedrockjobs.store.sqlite_unit import is_undecodable, replacing
 from bedrockjobs.store.statements import METRICS, QUEUES, STATEMENTS, VIEWS
@@ -127,12 +127,8 @@ def _heard(read: asyncio.Future[Any]) -> None:
         read.exception()
 
 
-class SQLiteReader(NamedReads):
-    """The reads of one server.
-
-    What an index bounds is read on one connection, what may have to look at very many rows on another, so
-    that a slow list keeps nobody waiting who follows a run. The SQL of Query runs in processes of its own.
-    """
+class SQLiteReader(NamedReads[_ReadConnection, Queries]):
+    """The reads of one server. The SQL of Query runs in processes of its own."""
 
     def __init__(
         self,
@@ -145,26 +141,17 @@ class SQLiteReader(NamedReads):
         ``on_damage`` is told where the file turns out to be damaged.
         """
         seconds = settings.query_s
-        self._seeks = _ReadConnection(path, seconds, SEEKS_WAITING_MAX, on_damage)
-        self._scans = _ReadConnection(path, seconds, settings.query_waiting_max, on_damage)
-        self.queries = Queries(path, settings, on_damage)
-        """The processes of Query."""
+        super().__init__(
+            _ReadConnection(path, seconds, SEEKS_WAITING_MAX, on_damage),
+            _ReadConnection(path, seconds, settings.query_waiting_max, on_damage),
+            Queries(path, settings, on_damage),
+        )
 
     async def open(self) -> None:
         """Open the connections, and start the processes."""
         await self._seeks.open()
         await self._scans.open()
         self.queries.open()
-
-    async def close(self) -> None:
-        """Close them, and end what still runs."""
-        await self._seeks.close()
-        await self._scans.close()
-        await self.queries.close()
-
-    @property
-    def _free(self) -> FreeQueries:
-        return self.queries
 
     async def jobs(self, after: int, state: str | None, name: str | None, limit: int) -> list[Job]:
         """Return a page of jobs by jobID; raises TimedOut where filters find too little in ``query_s``."""

@@ -7,9 +7,12 @@ to tables that all servers read: nothing is lost with a server or a line.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from bedrockjobs.store.base import Unit
+
+ServerState = Literal["starting", "serving", "stopping", "silent"]
+"""What a server does; ``silent`` is one that the others have not heard of for a while."""
 
 
 class ServerRow(NamedTuple):
@@ -22,6 +25,9 @@ class ServerRow(NamedTuple):
     pulse: str
     """When it was last known to be alive."""
     version: str
+    workers: int = 0
+    """How many workers speak to it; one that speaks to several servers counts with each."""
+    state: ServerState = "serving"
 
 
 class WorkerRow(NamedTuple):
@@ -60,6 +66,8 @@ class Told(NamedTuple):
     """Workers that said that they end."""
     beats: list[int]
     """The runs whose workers gave a sign of life."""
+    served: int = 0
+    """How many workers speak to it."""
 
 
 class Heard(NamedTuple):
@@ -87,6 +95,8 @@ class Neighbours(Protocol):
     """Called with each hint of another server, on the event loop."""
     address: str
     """Where this server listens, once it does."""
+    state: ServerState
+    """What it does."""
 
     async def open(self, version: str) -> None:
         """Join the servers; raises NameTaken where one of this name lives, StoreError where it cannot."""
@@ -94,6 +104,10 @@ class Neighbours(Protocol):
 
     async def exchange(self, told: Told) -> Heard:
         """Tell that this server is alive and what its workers did; return who is there. Raises StoreError."""
+        ...
+
+    async def move_clock(self, moment: str) -> str:
+        """Move the test clock of the database, never back; return what it shows. Raises StoreError."""
         ...
 
     async def hint(self, text: str) -> None:

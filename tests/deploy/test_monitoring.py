@@ -22,11 +22,13 @@ from bedrockjobs.job.readiness import Pauses, Takers
 from bedrockjobs.observe import logs
 from bedrockjobs.observe.measurements import Measurements
 from bedrockjobs.observe.prometheus import Metrics
+from bedrockjobs.store.sharing import ServerRow
 from bedrockjobs.views.queues import Group, Held, Look, Totals
 from tests.deploy.shipped import DEPLOY, parse, yaml
 
 BOARD = DEPLOY / "grafana/bedrockjobs.json"
 ALERTS = DEPLOY / "prometheus/alerts.yaml"
+STARTED = "2026-01-01 00:00:00.000"
 WELL_KNOWN = {"up"}
 """What Prometheus itself knows of a target."""
 
@@ -71,11 +73,13 @@ async def known() -> dict[str, set[str]]:
             ended,
         ]
     )
+    presence = WorkerRegistry()
+    presence.servers = [ServerRow("a", "localhost:4000", STARTED, STARTED, "1.0")]
     metrics = Metrics(
         views,
         views,
         _Work(),
-        WorkerRegistry(),
+        presence,
         measurements,
         lambda: {"created": 1},
         Settings(database="jobs.db"),

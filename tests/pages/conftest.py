@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest_asyncio
@@ -13,6 +12,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from tests.conftest import begin
+from tests.engines import Databases
 from tests.pages.looking import CHROMIUM, FLAGS, Site
 
 DEADLINE_MS = 15_000
@@ -31,12 +31,12 @@ StartSite = Callable[..., Awaitable[Site]]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def start_site(tmp_path: Path) -> AsyncIterator[StartSite]:
+async def start_site(databases: Databases) -> AsyncIterator[StartSite]:
     """Return a function that starts a server with pages; settings are its named arguments."""
     async with AsyncExitStack() as stack:
 
         async def start(**settings: Any) -> Site:
-            given = {"database": str(tmp_path / "jobs.db"), "wal_bytes": 0, "ballast_bytes": 0, **settings}
+            given = {**databases.settings(settings.pop("database", "")), **settings}
             server = Server(Settings(port=0, **given))
             await begin(server)
             stack.push_async_callback(server.stop)

@@ -85,3 +85,17 @@ async def test_many_workers_come_in_pages_and_can_be_sought(site: Site, page: Pa
     await expect(page.locator("[data-row]")).to_have_count(10)
     await site.open(page, "ui/workers?name=w[^4]0")
     await expect(page.locator("[data-row]")).to_have_count(5)
+
+
+@pytest.mark.parametrize("databases", ["sqlite", "postgresql"], indirect=True)
+async def test_servers_stand_below_where_there_may_be_several(site: Site, page: Page) -> None:
+    await site.ask("Heartbeat", worker="w1", slots=1)
+    await site.open(page, "ui/workers")
+    if not site.server.settings.on_postgresql:
+        await expect(page.locator("#servers")).to_have_count(0)
+        return
+    row = page.locator("#servers tbody tr")
+    for text in ("server-1", "serving", site.server.where()):
+        await expect(row).to_contain_text(text)
+    await expect(page.locator("#servers")).to_contain_text("1 server shares the database.")
+    await check(page)

@@ -17,6 +17,7 @@ from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from tests.postgresql.conftest import DEADLINE_S
+from tests.submitting import submit
 
 
 class Live:
@@ -36,14 +37,7 @@ class Live:
 
     def send(self, command: c.Command[Any]) -> asyncio.Future[Outcome]:
         """Submit a command; the future gets its outcome."""
-        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def deliver(outcome: Outcome) -> bool:
-            done.set_result(outcome)
-            return True
-
-        self.dispatcher.submit(command, deliver)
-        return done
+        return submit(self.dispatcher, command)
 
     async def ask(self, command: c.Command[Any]) -> Outcome:
         """Submit a command and wait for its outcome."""

@@ -62,7 +62,7 @@ def wrong(found: Iterator[Finding]) -> list[tuple[str, str, str]]:
 def test_a_database_that_is_well_gets_ok_from_every_check(settings: Settings) -> None:
     found = list(doctor.findings(settings, None))
     assert [(one.level, one.check) for one in found] == [
-        ("ok", "database"), ("ok", "schema"), ("ok", "standbys"), ("ok", "vacuum"),
+        ("ok", "database"), ("ok", "schema"), ("ok", "standbys"), ("ok", "vacuum"), ("ok", "listen"),
     ]  # fmt: skip
     assert "UTF8" in found[0].words
     assert found[1].words == f"version 4 in {SCHEMA}, as it should be"
@@ -232,3 +232,11 @@ def test_without_the_driver_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "psycopg", None)
     (found,) = look_at_postgresql(settings, None, scrub=False)
     assert found.advice == "pip install 'bedrockjobs[postgresql]'"
+
+
+def test_a_url_that_leads_nowhere_is_told() -> None:
+    nowhere = f"postgresql://tester:secret@127.0.0.1:{free_port()}/postgres"
+    ((level, check, words),) = wrong(doctor.check_listening(Settings(database_direct=nowhere)))
+    assert (level, check) == ("fail", "listen")
+    assert words.startswith("the URL of database_direct cannot be connected to: ")
+    assert "secret" not in words

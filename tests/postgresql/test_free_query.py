@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
+from time import thread_time
 from typing import Any
 
 import psycopg
@@ -13,12 +14,15 @@ import pytest
 from bedrockjobs.base.errors import BadArguments, BadQuery, CommandError, TimedOut, TooMany, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from bedrockjobs.store.postgresql.free_query import DIGITS_MAX, WORK_MEM
+from bedrockjobs.store.postgresql.free_query import DIGITS_MAX, WORD_SHOWN_MAX, WORK_MEM
 from bedrockjobs.store.postgresql.query_role import ROLE
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 
 ROWS_MAX, BYTES_MAX = 1_000, 4_096
+
+BEGINNING_S = 0.25
+"""Processor time that the loop may take for a text before PostgreSQL has it."""
 
 
 def as_owner(*statements: str) -> list[Any]:
@@ -299,3 +303,28 @@ async def test_a_table_that_is_added_can_be_read(reader: PostgreSQLReader) -> No
     await again.open()
     assert await asked(again, "SELECT * FROM stats") == []
     await again.close()
+
+
+# --- how it begins ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "/**/" * 20_000,
+        "--\n" * 20_000,
+        "(" * 50_000,
+        "/*" * 40_000,
+    ],
+)
+async def test_what_stands_before_a_text_takes_no_time(reader: PostgreSQLReader, before: str) -> None:
+    began = thread_time()
+    with pytest.raises(CommandError):
+        await reader.query(f"{before}x;", "rows")
+    assert thread_time() - began < BEGINNING_S, "the loop reads it"
+
+
+async def test_a_first_word_that_is_none_is_a_mistake_in_the_text(reader: PostgreSQLReader) -> None:
+    assert isinstance(await refused(reader, "SELEC 1"), BadArguments)
+    assert len(str(await refused(reader, "x" * 1_000))) < WORD_SHOWN_MAX + 100
+    assert isinstance(await refused(reader, "/* a */ UPDATE jobs SET state = ''"), BadQuery)

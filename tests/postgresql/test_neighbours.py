@@ -21,6 +21,7 @@ from bedrockjobs.base.config import (
     WATCHED_EVERY_S,
 )
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.engine import batch, neighbourhood, shared_maintenance
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
@@ -35,6 +36,7 @@ from bedrockjobs.store.sharing import NameTaken
 from tests.conformance.engine import START
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import DEADLINE_S
+from tests.submitting import submit
 
 
 class LivingClock(ManualClock):
@@ -66,7 +68,9 @@ class Peer:
             listeners=listeners,
         )  # fmt: skip
         self.line = PostgreSQLNeighbours(CLUSTER.url, SCHEMA, name, self.engine.id, clock)
-        self.neighbourhood = Neighbourhood(self.line, self.workers, self.notifier, self.dispatcher.heard)
+        self.neighbourhood = Neighbourhood(
+            self.line, self.workers, self.notifier, self.dispatcher.heard, self.dispatcher.poke
+        )
         listeners.add(self.neighbourhood)
 
     async def start(self) -> None:
@@ -94,14 +98,7 @@ class Peer:
 
     def send(self, command: c.Command[Any]) -> asyncio.Future[Outcome]:
         """Submit a command; the future gets its outcome."""
-        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def deliver(outcome: Outcome) -> bool:
-            done.set_result(outcome)
-            return True
-
-        self.dispatcher.submit(command, deliver)
-        return done
+        return submit(self.dispatcher, command)
 
     async def ask(self, command: c.Command[Any]) -> Any:
         """Do a command; return what its good answer says."""
@@ -319,6 +316,32 @@ async def test_where_no_server_was_there_leases_begin_anew(
     monkeypatch.setattr(shared_maintenance, "AWAY_S", 1e6)
     date.advance(LEASE_S_DEFAULT + 2)
     await second.until(lambda: run not in second.workers.runs)
+
+
+@pytest.mark.parametrize(("away_s", "noted"), [(AWAY_S - WATCHED_EVERY_S, False), (AWAY_S + 1, True)])
+async def test_a_stretch_of_time_in_which_no_server_worked_is_noted(
+    start: Start, date: LivingClock, away_s: float, noted: bool
+) -> None:
+    first = await start("a")
+    await first.die()
+    ((seen,),) = rows("SELECT value FROM meta WHERE key = 'seen'")
+    date.advance(away_s)
+    second = await start("b")
+    await second.dispatcher.settle()
+    expected = [(f"{seen} to {stamp_ms(date.now())}",)] if noted else []
+    assert rows("SELECT value FROM meta WHERE key = 'away'") == expected
+
+
+async def test_a_date_that_was_ahead_does_not_hide_that_nobody_worked(
+    start: Start, date: LivingClock
+) -> None:
+    date.advance(3600)
+    first = await start("a")
+    await first.stop()
+    date.advance(-3600)
+    second = await start("b")
+    await second.dispatcher.settle()
+    assert rows("SELECT value FROM meta WHERE key = 'seen'") == [(stamp_ms(date.now()),)]
 
 
 async def test_a_tick_fires_once_however_many_servers_ask(start: Start, date: LivingClock) -> None:

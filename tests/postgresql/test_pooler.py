@@ -13,14 +13,16 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.settings import Compatibility
+from bedrockjobs.base.settings import Compatibility, Settings
+from bedrockjobs.cli import doctor_postgresql as doctor
+from bedrockjobs.store.postgresql import inspection
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.terms import Terms
 from tests.conformance.engine import START, PostgreSQLQueue
 from tests.conformance.scenario import Scenario
 from tests.conformance.test_cases import RUNS
 from tests.effort import PROFILE
-from tests.postgresql.cluster import CLUSTER, EMPTY, SCHEMA, as_user, free_port, url_of
+from tests.postgresql.cluster import CLUSTER, SCHEMA, as_user, emptied, free_port, url_of
 
 EACH = 5
 CASES = RUNS[:: 1 if PROFILE == "random" else EACH]
@@ -89,7 +91,7 @@ def pooler() -> Iterator[Pooler]:
 @pytest.fixture
 def store(pooler: Pooler) -> Iterator[PostgreSQLEngine]:
     """Return an engine behind it, on an empty database."""
-    CLUSTER.do(EMPTY)
+    CLUSTER.do(emptied(SCHEMA))
     store = PostgreSQLEngine(pooler.url, ManualClock(START), name=SCHEMA)
     yield store
     store.close()
@@ -154,3 +156,14 @@ def test_commits_behind_a_pooler_wait_for_the_disk(pooler: Pooler) -> None:
     finally:
         other.stop()
         CLUSTER.do("ALTER ROLE tester RESET synchronous_commit")
+
+
+def test_doctor_tells_that_servers_do_not_hear_each_other(
+    pooler: Pooler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "HEARD_S", 0.2)
+    (found,) = doctor.check_listening(Settings(database=pooler.url))
+    assert (found.level, found.check) == ("warn", "listen")
+    assert "LISTEN over database hears nothing" in found.words
+    (found,) = doctor.check_listening(Settings(database=pooler.url, database_direct=CLUSTER.url))
+    assert (found.level, found.check) == ("ok", "listen")

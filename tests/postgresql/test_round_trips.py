@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bedrockjobs import commands as c
 from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.postgresql.numbers import DRAWN_MAX
 from bedrockjobs.store.postgresql.pipeline import REPLACED, Statement, columns, encoded
 from bedrockjobs.store.postgresql.session import Session
 from tests.postgresql.cluster import CLUSTER, SCHEMA
@@ -85,3 +87,29 @@ def test_more_is_sent_and_read_than_the_socket_holds(servers: Servers) -> None:
     large = "x" * 3_000_000
     statements = [("SELECT $1::text", (large,))] * 4
     assert one.store.session.run(statements) == [[(large,)]] * 4
+
+
+def test_numbers_beyond_the_plan_are_drawn_many_at_once(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = servers(1)
+    context, read = one.open(), 0
+
+    def counted(*statements: Statement) -> Any:
+        nonlocal read
+        read += 1
+        return reading(*statements)
+
+    unit = one.store.unit
+    reading = unit._transaction.read
+    monkeypatch.setattr(unit._transaction, "read", counted)
+    assert [context.unit.new_job_id() for _ in range(2 * DRAWN_MAX)] == list(range(1, 2 * DRAWN_MAX + 1))
+    assert read < 15
+
+
+def test_numbers_that_other_hands_have_used_are_passed_over(servers: Servers) -> None:
+    (one,) = servers(1)
+    columns_and_values = "(created, jobID, state, name, nextRun) SELECT '', n, 'QUEUED', 'x', ''"
+    one.store.session.script(f"INSERT INTO jobs {columns_and_values} FROM generate_series(2, 5000) AS n")
+    found = [one.do(c.CreateJob, name="a") for _ in range(2)]
+    assert found == [{"jobID": 1}, {"jobID": 5001}]

@@ -11,6 +11,7 @@ import pytest
 
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, StartError
+from bedrockjobs.engine.shared_workers import SILENT_S
 from bedrockjobs.server import Server
 from tests.conftest import Live, begin
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
@@ -77,8 +78,39 @@ async def test_servers_are_listed_and_their_passwords_are_not(start: Start) -> N
     servers = (await a.http("ListServers")).json["servers"]
     assert [server["name"] for server in servers] == ["a", "b"]
     assert servers[0]["address"] == a.server.where()
+    assert {server["state"] for server in servers} <= {"starting", "serving"}
     status = (await a.http("Status")).json["database"]
     assert status == url.replace("secret", "***")
+
+
+async def test_each_server_tells_of_all_on_its_pages_and_in_its_metrics(start: Start) -> None:
+    a, b = await start("a"), await start("b")
+    for worker in ("w1", "w2"):
+        await b.http("Heartbeat", {"worker": worker})
+    presence = a.server.service.presence
+
+    def shown() -> dict[str, tuple[int, str]]:
+        return {one.name: (one.workers, one.state) for one in presence.servers_alive()}
+
+    await a.until(lambda: shown() == {"a": (0, "serving"), "b": (2, "serving")})
+    metrics = await page(a, "/metrics")
+    assert 'bedrockjobs_servers{state="serving"} 2.0' in metrics
+    assert 'bedrockjobs_server_workers{server="b"} 2.0' in metrics
+    workers = await page(a, "/ui/workers")
+    assert "2 servers share the database." in workers
+    assert b.server.where() in workers.replace("<wbr>", "")
+    first, *others = presence.servers
+    presence.servers = [first._replace(pulse="2026-01-01 00:00:00.000"), *others]
+    assert shown()["a"] == (0, "silent"), f"it was not heard of for {SILENT_S:g} s"
+
+
+async def page(live: Live, path: str) -> str:
+    """Return a page."""
+    async with await Talk.open(live.port) as talk:
+        talk.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n".encode())
+        reply = await talk.reply()
+    assert reply.code == 200, reply
+    return reply.body
 
 
 async def test_who_looks_sees_the_same_at_each_server(start: Start) -> None:

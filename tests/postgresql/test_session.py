@@ -6,16 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
-from unittest.mock import Mock
 
 import psycopg
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import (
     LOCK_WAIT_S_MAX,
-    OUTAGE_S_MIN,
     OUTCOME_S_MAX,
     PG_ANSWER_S_MAX,
     PG_CONNECT_S_MAX,
@@ -33,8 +30,7 @@ from bedrockjobs.store.faults import (
     StoreError,
     StoreFull,
 )
-from bedrockjobs.store.postgresql import engine, session
-from bedrockjobs.store.postgresql.arrival import Outage
+from bedrockjobs.store.postgresql import engine
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.patience import PatientConnection
 from bedrockjobs.store.postgresql.session import OutcomeUnknown, Session, fault_of
@@ -294,30 +290,6 @@ def test_where_nobody_can_be_asked_nobody_knows(servers: Servers, monkeypatch: p
     with answer_lost(one, done=True), pytest.raises(OutcomeUnknown) as told:
         one.commit()
     assert isinstance(told.value, StoreBroken)
-
-
-@pytest.mark.parametrize(("away_s", "noted"), [(OUTAGE_S_MIN - 1, False), (OUTAGE_S_MIN, True)])
-def test_a_stretch_of_time_in_which_no_server_could_work_is_noted(
-    away_s: int, noted: bool, servers: Servers, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = servers(2)
-    one.do(c.CreateJob, name="a")
-    lost = stamp_ms(clock.now())
-    for server in (one, other):
-        server.store.session.close()
-    with monkeypatch.context() as patch:
-        patch.setattr(session, "connect", Mock(side_effect=psycopg.OperationalError("away")))
-        for server in (one, other):
-            with pytest.raises(StoreAway):
-                server.store.reach()
-    clock.advance(away_s)
-    one.store.reach()
-    assert one.store.outage() == (Outage(lost, stamp_ms(clock.now())) if noted else None)
-    known = one.store.outage()
-    clock.advance(away_s)
-    one.do(c.CreateJob, name="b")
-    other.store.reach()  # which was away for longer, but alone in that
-    assert other.store.outage() == known
 
 
 def test_the_session_of_a_server_that_was_killed_is_forgotten_one_day(servers: Servers) -> None:

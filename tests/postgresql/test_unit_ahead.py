@@ -17,7 +17,7 @@ from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.opening import Opening
 from bedrockjobs.store.postgresql.remembered import Remembered
 from bedrockjobs.store.postgresql.statements import QUERIES
-from tests.postgresql.conftest import DEADLINE_S, Server, until_blocked
+from tests.postgresql.conftest import Server
 
 Servers = Callable[[int], list[Server]]
 Beside = Callable[[Callable[[], Any]], "Future[Any]"]
@@ -135,18 +135,6 @@ def test_a_job_that_another_server_made_more_of_is_not_removed(
     assert one.value("SELECT string_agg(state, ' ' ORDER BY jobID) FROM jobs") == left
 
 
-def test_a_job_that_becomes_a_parent_meanwhile_is_not_removed(servers: Servers, beside: Beside) -> None:
-    one, other, watcher = servers(3)
-    one.do(c.CreateJob, name="a")
-    one.do(c.GetJob, name="a")
-    other.opened(c.CreateJob(name="child", parent_job_id=1))
-    finish = beside(lambda: one.do(c.FinishJob, jobID=1))
-    until_blocked(watcher)
-    other.commit()
-    finish.result(DEADLINE_S)
-    assert watcher.value("SELECT string_agg(state, ' ' ORDER BY jobID) FROM jobs") == "PAUSED QUEUED"
-
-
 def test_a_damaged_job_is_not_removed_before_it_is_looked_at(servers: Servers) -> None:
     (one,) = servers(1)
     one.do(c.CreateJob, name="a")
@@ -164,7 +152,7 @@ def test_a_unit_that_removes_ahead_locks_nothing_else_by_job_id() -> None:
 
     def statements(*plans: Plan) -> set[str]:
         names = {sql: name for name, sql in QUERIES.items()}
-        opening = Opening(plans, "2027-01-01 00:00:00.000", keys, plain, Remembered())
+        opening = Opening(plans, "2027-01-01 00:00:00.000", keys, plain, Remembered(), "")
         return {names[sql] for sql, _ in opening.statements()}
 
     locking = {"lock_jobs", "lock_jobs_and_firsts"}

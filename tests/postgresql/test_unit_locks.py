@@ -99,10 +99,15 @@ def test_the_last_of_two_children_wakes_the_parent(servers: Servers, beside: Bes
     assert watcher.value("SELECT state FROM jobs WHERE jobID = 1") == "QUEUED"
 
 
-def test_a_child_that_is_created_meanwhile_keeps_its_parent(servers: Servers, beside: Beside) -> None:
-    one, other, watcher = servers(3)
+@pytest.mark.parametrize("took", [0, 1])
+def test_a_child_that_is_created_meanwhile_keeps_its_parent(
+    took: int, servers: Servers, beside: Beside
+) -> None:
+    """Nothing is removed ahead of a child, by the server that took the parent or by another."""
+    *both, watcher = servers(3)
+    one, other = both
     one.do(c.CreateJob, name="parent")
-    one.do(c.GetJob, name="parent")
+    both[took].do(c.GetJob, name="parent")
     one.opened(c.CreateJob(name="child", parent_job_id=1))
     finish = beside(lambda: other.do(c.FinishJob, jobID=1))
     until_blocked(watcher)
@@ -136,6 +141,17 @@ def test_a_pause_waits_for_open_units_and_then_holds_everywhere(servers: Servers
     assert one.do(c.GetJob, name="*") == "404 No job found"
     other.do(c.ResumeJobs, name="a")
     assert one.do(c.GetJob, name="*")["jobID"] == 2
+
+
+def test_an_undone_unit_does_not_hide_that_pauses_were_changed(servers: Servers) -> None:
+    one, other = servers(2)
+    other.do(c.GetJob, name="a")
+    one.do(c.PauseJobs, name="a")
+    assert other.open().unit.read_anew  # type: ignore[attr-defined]
+    other.store.rollback()
+    assert other.open().unit.read_anew  # type: ignore[attr-defined]
+    other.commit()
+    assert not other.open().unit.read_anew  # type: ignore[attr-defined]
 
 
 def test_what_no_plan_foresaw_is_not_waited_for_among_others(servers: Servers) -> None:

@@ -14,11 +14,14 @@ import pytest
 from bedrockjobs.base.config import QUERY_CHARS_MAX, QUERY_OVERTIME_S, QUERY_PROCESSES
 from bedrockjobs.base.settings import Settings
 from tests.conftest import Live, Serve
+from tests.engines import sqlite_only
 from tests.protocol import hostile_sql
 from tests.protocol.talk import DEADLINE_S, post
 
-pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
-"""What becomes of a Query does not depend on the event loop; one is enough."""
+pytestmark = [
+    pytest.mark.asyncio(loop_factories=["uvloop"]),  # what becomes of a Query does not depend on it
+    sqlite_only("about the processes that run SQLite's SQL; `test_free_query.py` hurts PostgreSQL"),
+]
 
 BOUND_S = 1.5
 """Every Query has ended by then, whatever it says."""

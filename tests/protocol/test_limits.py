@@ -282,7 +282,10 @@ async def test_jobs_that_one_take_fails_on_its_way(live: Live) -> None:
     await live.ask("CrashBedrockJob", names="crash*")
     await live.ask("CreateJobs", jobs=json.dumps([{"name": "crash"}] * CRASHED_PER_TAKE_MAX))
     await live.ask("CreateJobs", jobs='[{"name":"crash"},{"name":"sound"}]')
-    assert (await live.ask("GetJob", name="*")).code == 404
+    if (
+        not live.server.settings.on_postgresql
+    ):  # where a take that passed over a due job looks again by itself
+        assert (await live.ask("GetJob", name="*")).code == 404
     assert (await live.ask("GetJob", name="*")).json["name"] == "sound"
     count = "SELECT count(*) FROM jobs WHERE state = 'FAILED';"
     assert (await live.ask("Query", query=count)).json == [[CRASHED_PER_TAKE_MAX + 1]]

@@ -13,6 +13,7 @@ import pytest
 from bedrockjobs.engine.health import TROUBLE_S
 from tests.conftest import Live, Serve
 from tests.damage import spoil
+from tests.engines import sqlite_only
 from tests.protocol.talk import DEADLINE_S, Reply
 
 READY = (200, "ok\n")
@@ -35,6 +36,7 @@ async def until_ready(live: Live) -> None:
             await asyncio.sleep(0)
 
 
+@sqlite_only("room is PostgreSQL's own affair: it refuses, and that is told")
 async def test_a_full_disk_is_told_until_there_is_room(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await ready(await serve(ballast_bytes=4096)) == READY
 
@@ -50,6 +52,7 @@ async def test_a_full_disk_is_told_until_there_is_room(serve: Serve, monkeypatch
     assert (await live.ask("CreateJob", name="a")).code == 200
 
 
+@sqlite_only("about the lock of the file")
 async def test_a_database_that_others_lock_is_told_until_it_is_written(serve: Serve) -> None:
     live = await serve(busy_s=0.1)
     with sqlite3.connect(live.server.settings.database, isolation_level=None) as other:
@@ -63,6 +66,7 @@ async def test_a_database_that_others_lock_is_told_until_it_is_written(serve: Se
     assert await ready(live) == READY
 
 
+@sqlite_only("about the lock of the file")
 async def test_trouble_is_forgotten_where_nobody_writes(serve: Serve, clock: object) -> None:
     live = await serve(clock, busy_s=0.1)  # type: ignore[arg-type]
     with sqlite3.connect(live.server.settings.database, isolation_level=None) as other:
@@ -80,6 +84,7 @@ async def test_trouble_is_forgotten_where_nobody_writes(serve: Serve, clock: obj
     assert await ready(live) == READY
 
 
+@sqlite_only("about a damaged file")
 @pytest.mark.parametrize("command", ["ListJobs", "GetJobs", "Query"])
 async def test_damage_is_told_by_whoever_sees_it(serve: Serve, tmp_path: Path, command: str) -> None:
     first = await serve(database=str(tmp_path / "jobs.db"))

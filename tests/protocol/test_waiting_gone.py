@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sqlite3
 from typing import Any
 
 import pytest
@@ -105,7 +104,8 @@ async def test_a_stopping_server_answers_who_waits(live: Live, waiter: str) -> N
     assert await talk.ended() == b""
 
 
-async def test_a_stopping_server_closes_idle_connections_and_begins_nothing_more(live: Live) -> None:
+async def test_a_stopping_server_closes_idle_connections_and_begins_nothing_more(serve: Serve) -> None:
+    live = await serve()
     idle, waiting = await live.connect(), await wait_for(live, "foo")
     assert (await idle.ask("Ping")).code == 200
     waiting.send(request("CreateJob", name="late"))
@@ -115,9 +115,8 @@ async def test_a_stopping_server_closes_idle_connections_and_begins_nothing_more
     reply = await waiting.reply()
     assert (reply.status, reply.headers["connection"]) == ("404 No job found", "close")
     assert await waiting.ended() == b""
-    with sqlite3.connect(live.server.settings.database) as database:
-        assert database.execute("SELECT count(*) FROM jobs").fetchone() == (0,)
-    database.close()
+    again = await serve(database=live.server.settings.database)
+    assert (await again.ask("Query", query="SELECT count(*) FROM jobs;")).json == [[0]]
 
 
 async def test_thousand_waiters_and_one_job(live: Live) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,28 +12,23 @@ from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from tests.conftest import START, begin
+from tests.engines import Databases
 from tests.runs.rig import Site
 
 Open = Callable[..., Awaitable[Site]]
 
 
 @pytest.fixture
-async def open_site(tmp_path: Path) -> AsyncIterator[Open]:
+async def open_site(databases: Databases) -> AsyncIterator[Open]:
     """Return a function that starts a server; settings are its named arguments."""
     async with AsyncExitStack() as stack:
-        started = 0
 
         async def start(*, database: str = "", **settings: Any) -> Site:
-            nonlocal started
-            started += 1
-            path = database or str(tmp_path / f"jobs{started}.db")
             leases = ManualClock(START)
-            server = Server(
-                Settings(port=0, database=path, **{"wal_bytes": 0, "ballast_bytes": 0, **settings}),
-                None if settings.get("test_clock") else ManualClock(START),
-                leases,
-            )
-            site = Site(server, stack, leases)
+            clock = None if settings.get("test_clock") else ManualClock(START)
+            given = Settings(port=0, **{**databases.settings(database), **settings})
+            server = Server(given, clock, databases.lease_clock(clock, leases))
+            site = Site(server, stack, leases, databases)
             await begin(server)
             stack.push_async_callback(_stop, site)
             return site

@@ -5,16 +5,16 @@ It talks over the wire alone, and knows of the server's inside only how to start
 
 from __future__ import annotations
 
-import shutil
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.engine.shared_workers import SharedWorkers
 from bedrockjobs.server import Server
 from tests.conftest import START, Live, begin
+from tests.engines import Databases
 from tests.protocol.talk import Reply, Talk, post, request
 
 LONG_MS = 600_000
@@ -24,10 +24,13 @@ LONG_MS = 600_000
 class Site(Live):
     """A live server, its two clocks, and short ways to say what tests of runs say often."""
 
-    def __init__(self, server: Server, stack: AsyncExitStack, leases: ManualClock) -> None:
-        """Hold a started server, whose leases run by ``leases``."""
+    def __init__(
+        self, server: Server, stack: AsyncExitStack, leases: ManualClock, databases: Databases
+    ) -> None:
+        """Hold a server on one of ``databases``, whose leases run by ``leases``."""
         super().__init__(server, stack)
         self.leases = leases
+        self.databases = databases
 
     # --- time ---------------------------------------------------------------------------------------------
 
@@ -44,8 +47,7 @@ class Site(Live):
 
     async def later(self, seconds: float) -> None:
         """Move the wall clock; leases stand still."""
-        self.clock.advance(seconds)
-        await self.rest()
+        await self._move(date_s=seconds)
 
     async def until_time(self, text: str) -> None:
         """Move the wall clock to a stamp."""
@@ -53,41 +55,58 @@ class Site(Live):
 
     async def silence(self, seconds: float) -> None:
         """Let the leases run; the wall clock stands still."""
-        self.leases.advance(seconds)
-        await self.rest()
+        await self._move(leases_s=seconds)
 
     async def both(self, seconds: float) -> None:
         """Move both clocks, as real time does."""
-        self.leases.advance(seconds)
-        await self.later(seconds)
+        await self._move(date_s=seconds, leases_s=seconds)
+
+    async def _move(self, *, date_s: float = 0, leases_s: float = 0) -> None:
+        """Move both clocks, each by some seconds, and let the server do what this brings."""
+        await self.known()
+        database, now = self.server.settings.database, self.clock.now()
+        await self.databases.move(database, now, date_s=date_s, leases_s=leases_s)
+        self.leases.advance(leases_s)
+        self.clock.advance(date_s)
+        await self.rest()
+        await self.known()
+
+    async def known(self) -> None:
+        """Wait until the database has what this server knows of workers: others may need it."""
+        presence = self.server.service.presence
+        if isinstance(presence, SharedWorkers):
+            await presence.learn()
+            await self.rest()
 
     # --- restarts -----------------------------------------------------------------------------------------
 
     async def restart(self, *, down: float = 0, leases: float = 0) -> None:
         """Stop the server, and start another one on the same file after ``down`` seconds."""
         settings = self.server.settings
+        await self.known()
         await self.server.stop()
         await self._start(settings, down, leases)
 
     async def crash(self, *, down: float = 0, leases: float = 0) -> None:
-        """Start another server on the file as a killed server would leave it at this moment."""
+        """Start another server on the database as a killed server would leave it at this moment."""
         await self.rest()
-        old = Path(self.server.settings.database)
-        new = old.with_name(f"after-{old.name}")
-        for suffix in ("", "-wal"):
-            part = Path(f"{old}{suffix}")
-            if part.exists():
-                shutil.copyfile(part, f"{new}{suffix}")
+        await self.known()
         settings = self.server.settings
-        await self.server.stop()
-        await self._start(settings.model_copy(update={"database": str(new)}), down, leases)
+        database = await self.databases.crash(settings.database, self.server.stop)
+        await self._start(settings.model_copy(update={"database": database}), down, leases)
 
     async def _start(self, settings: Settings, down: float, leases: float) -> None:
         self.clock.advance(down)
         self.leases.advance(leases)
-        self.server = Server(settings, self.clock, self.leases)
+        again = self.databases.settings(settings.database)
+        leases_by = self.databases.lease_clock(self.clock, self.leases)
+        self.server = Server(settings.model_copy(update=again), self.clock, leases_by)
         await begin(self.server)
         await self.rest()
+
+    def change(self, sql: str) -> None:
+        """Change the database by other hands than the server's."""
+        self.databases.change(self.server.settings.database, sql)
 
     # --- commands -----------------------------------------------------------------------------------------
 
@@ -161,6 +180,7 @@ class Site(Live):
         talk = await self.connect()
         talk.send(request("GetJob", name=name, worker=worker, Connection="wait", timeout=LONG_MS, **more))
         await self.waiting(before + 1)
+        await self.settle()  # that it waits is known before its transaction has ended
         return talk
 
     # --- what there is ------------------------------------------------------------------------------------
@@ -208,6 +228,7 @@ class Site(Live):
     async def events(self, *kinds: str) -> list[dict[str, Any]]:
         """Return the events of these kinds."""
         await self.settle()
+        await self.known()
         found = (await self.ok("Events", limit=1000))["events"]
         return [event for event in found if not kinds or event["kind"] in kinds]
 

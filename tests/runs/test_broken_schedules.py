@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-
 import pytest
 
+from bedrockjobs.base.config import AWAY_S
 from tests.runs.conftest import Open
 from tests.runs.rig import Site
 
@@ -17,10 +15,10 @@ async def break_zone(site: Site, job_id: int) -> None:
     """Let a stored schedule's zone be gone, as on a machine with another tzdata; start the server anew."""
     settings = site.server.settings
     await site.server.stop()
-    with closing(sqlite3.connect(settings.database)) as database:
-        database.execute("UPDATE jobs SET repeat = ? WHERE jobID = ?", (GONE, job_id))
-        database.commit()
-    await site._start(settings, 0, 0)
+    site.change(f"UPDATE jobs SET repeat = '{GONE}' WHERE jobID = {job_id}")
+    await site._start(
+        settings, AWAY_S + 1, 0
+    )  # missed ticks are looked for where no server was there for so long
 
 
 @pytest.mark.parametrize("catchup", ["once", "skip", "all"])
@@ -61,9 +59,7 @@ async def test_retry_brings_it_back_where_the_zone_is_there_again(open_site: Ope
     await break_zone(site, 1)
     settings = site.server.settings
     await site.server.stop()
-    with closing(sqlite3.connect(settings.database)) as database:
-        database.execute("UPDATE jobs SET repeat = 'CRON * * * * *'")
-        database.commit()
+    site.change("UPDATE jobs SET repeat = 'CRON * * * * *'")
     await site._start(settings, 0, 0)
     await site.ok("RetryJob", jobID=1, revive=True)
     assert (await site.state(1), await site.due(1)) == ("QUEUED", "2026-11-21 03:34:00")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Any
 
+from tests.engines import sqlite_only
 from tests.runs.rig import Site
+
+pytestmark = sqlite_only("the view `cron_jobs` is made in the file alone")
 
 COLUMNS = ["id", "deployment_id", "verb", "schedule", "start_time", "next_execution", "state", "module_name"]
 
@@ -72,10 +74,7 @@ async def test_it_holds_schedules_that_will_fire_and_nothing_else(site: Site) ->
 
 async def test_text_of_other_hands_that_is_no_json_hurts_nobody(site: Site) -> None:
     await site.create("a.b", repeat="CRON 0 9 * * *")
-    connection = sqlite3.connect(site.server.settings.database)
-    connection.execute("UPDATE jobs SET options = 'no', memory = '{'")
-    connection.commit()
-    connection.close()
+    site.change("UPDATE jobs SET options = 'no', memory = '{'")
     found = await row(site)
     assert (found["deployment_id"], found["next_execution"]) == ("", "2026-11-21 09:00:00")
 

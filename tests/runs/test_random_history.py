@@ -22,6 +22,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from tests.conftest import START, begin
 from tests.effort import PROFILE, examples
+from tests.engines import Files
 from tests.runs.rig import Site, moment
 
 EXAMPLES, STEPS = examples(25, night=150), 60
@@ -294,7 +295,8 @@ async def play(folder: str, steps: list[tuple[Any, ...]]) -> None:
         leases = ManualClock(START)
         database = str(Path(folder) / "jobs.db")
         quick = Settings(port=0, database=database, wal_bytes=0, ballast_bytes=0, durability="relaxed")
-        site = Site(Server(quick, ManualClock(START), leases), stack, leases)
+        files = Files(Path(quick.database).parent)
+        site = Site(Server(quick, ManualClock(START), leases), stack, leases, files)
         await begin(site.server)
         try:
             history = History(site)

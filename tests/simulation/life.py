@@ -65,8 +65,8 @@ class Life(Mortal):
                 minutes=stats,
                 listeners=Listeners([workers, stats, notifier]),
             )
-        nobody: Any = None  # no command of a simulation is done by a reader
-        self._service = Service(dispatcher, nobody, workers, notifier, clock, settings)
+        nobody: Any = None  # no command of a simulation is done by a reader, or moves its clock
+        self._service = Service(dispatcher, nobody, workers, notifier, clock, settings, nobody)
         self._connections = Connections(self._service, clock, settings)
         dispatcher.start()
 

@@ -27,6 +27,7 @@ from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.faults import StoreBroken
 from bedrockjobs.store.sqlite import SQLiteEngine
+from tests.submitting import submit
 
 
 class Bench:
@@ -52,14 +53,7 @@ class Bench:
 
     def send(self, command: Command[Any], *, reachable: bool = True) -> asyncio.Future[Outcome]:
         """Submit a command; the future gets its outcome."""
-        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def deliver(outcome: Outcome) -> bool:
-            done.set_result(outcome)
-            return reachable
-
-        self.dispatcher.submit(command, deliver)
-        return done
+        return submit(self.dispatcher, command, reachable=reachable)
 
     async def ask(self, command: Command[Any]) -> Outcome:
         """Submit a command and wait for its outcome."""

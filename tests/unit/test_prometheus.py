@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from bedrockjobs.observe import prometheus as module
 from bedrockjobs.observe.measurements import BATCH, Histogram
 from bedrockjobs.observe.prometheus import OTHER
 from bedrockjobs.store import schema, statements
+from bedrockjobs.store.sharing import ServerRow
 from bedrockjobs.views import queues
 
 
@@ -180,6 +182,21 @@ def test_a_health_check_finds_its_rows_by_an_index() -> None:
 # --- what is in memory -----------------------------------------------------------------------------------
 
 
+async def test_each_server_of_the_database_is_told(site: Site) -> None:
+    row = ServerRow("a", "127.0.0.1:4000", "2026-11-21 02:00:00.000", "2026-11-21 03:00:00.500", "1.0", 3)
+    site.presence.servers = [row]
+    site.presence.seen("one")
+    found = await site.samples()
+    assert found["bedrockjobs_servers"] == {
+        ("serving",): 1, ("silent",): 0, ("starting",): 0, ("stopping",): 0
+    }  # fmt: skip
+    assert sorted(next(iter(found["bedrockjobs_server_info"]))) == ["1.0", "127.0.0.1:4000", "a"]
+    assert found["bedrockjobs_server_workers"] == {("a",): 1}, "all workers of a file speak to its server"
+    began = datetime(2026, 11, 21, 2, tzinfo=UTC).timestamp()
+    assert found["bedrockjobs_server_start_time_seconds"] == {("a",): began}
+    assert found["bedrockjobs_server_pulse_time_seconds"] == {("a",): began + 3_600}
+
+
 async def test_a_scrape_tells_what_the_server_knows(site: Site) -> None:
     site.metrics.connections = lambda: 12
     site.presence.seen("one")
@@ -195,6 +212,7 @@ async def test_a_scrape_tells_what_the_server_knows(site: Site) -> None:
     assert found["bedrockjobs_jobs_done_total"] == {("created",): 5}
     assert found["bedrockjobs_draining"] == {(): 0}
     assert found["bedrockjobs_workers"] == {("active",): 1, ("drained",): 1, ("draining",): 0, ("quiet",): 0}
+    assert set(found["bedrockjobs_servers"].values()) == {0}
     assert found["bedrockjobs_database_bytes"][()] > 4_096
     assert found["bedrockjobs_disk_free_bytes"][()] > 0
     assert list(found["bedrockjobs_build_info"].values()) == [1]

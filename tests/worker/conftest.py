@@ -77,25 +77,26 @@ class Working:
 
 def options_for(server: FakeServer, *argv: str, **more: Any) -> Options:
     """Return options for a worker of ``Foo*`` at this server."""
-    given = {"names": ("Foo*",), "worker": "test", **more}
-    return Options(argv=argv, servers=addresses_of(server.address), **given)
+    given = {"names": ("Foo*",), "worker": "test", "servers": addresses_of(server.address), **more}
+    return Options(argv=argv, **given)
+
+
+@asynccontextmanager
+async def agent_at_work(options: Options) -> AsyncIterator[Working]:
+    """Let an agent work, and end it where the test has not."""
+    worker = Working(Agent(options))
+    try:
+        yield worker
+    finally:
+        worker.agent.stop()
+        worker.agent.stop()
+        await worker.ended()
 
 
 @pytest.fixture
 def working(server: FakeServer) -> Callable[..., Any]:
     """Return what makes an agent work on a command, and ends it where the test has not."""
-
-    @asynccontextmanager
-    async def start(*argv: str, **more: Any) -> AsyncIterator[Working]:
-        worker = Working(Agent(options_for(server, *argv, **more)))
-        try:
-            yield worker
-        finally:
-            worker.agent.stop()
-            worker.agent.stop()
-            await worker.ended()
-
-    return start
+    return lambda *argv, **more: agent_at_work(options_for(server, *argv, **more))
 
 
 @pytest.fixture

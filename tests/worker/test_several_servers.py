@@ -6,16 +6,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bedrock_worker.agent import Agent
-from bedrock_worker.options import Options
 
 from bedrockjobs.client import addresses_of
-from tests.worker.conftest import Working, until
+from tests.worker.conftest import agent_at_work, options_for, until
 from tests.worker.fake_server import FakeServer
 
 SCRIPT = """
@@ -37,19 +34,8 @@ async def servers() -> AsyncIterator[tuple[FakeServer, FakeServer]]:
 @pytest.fixture
 def working(servers: tuple[FakeServer, FakeServer]) -> Callable[..., Any]:
     """Return what makes an agent work at both servers, and ends it where the test has not."""
-
-    @asynccontextmanager
-    async def start(*argv: str, **more: Any) -> AsyncIterator[Working]:
-        addresses = addresses_of([server.address for server in servers])
-        worker = Working(Agent(Options(names=("Foo*",), worker="test", argv=argv, servers=addresses, **more)))
-        try:
-            yield worker
-        finally:
-            worker.agent.stop()
-            worker.agent.stop()
-            await worker.ended()
-
-    return start
+    addresses = addresses_of([server.address for server in servers])
+    return lambda *argv, **more: agent_at_work(options_for(servers[0], *argv, servers=addresses, **more))
 
 
 @pytest.fixture

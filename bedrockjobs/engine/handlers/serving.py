@@ -30,11 +30,11 @@ class Serving(Protocol):
     def status(self) -> dict[str, Any]:
         """Return what Status shows."""
 
-    def next_moment(self) -> datetime | None:
+    async def next_moment(self) -> datetime | None:
         """Return when time asks for something next, None where for nothing."""
 
-    async def settle(self) -> None:
-        """Return once all that time asks for by now is done."""
+    async def move_clock(self, moment: datetime) -> None:
+        """Move a test clock; return once all that time asks for then is done. Raises Unavailable."""
 
 
 @handles(Ping)
@@ -85,19 +85,18 @@ async def advance(serving: Serving, command: AdvanceClock) -> Answer:
         raise WrongState("Not a test clock", "expected a server that was started with --test-clock")
     if command.to is not None and command.seconds is not None:
         raise BadArguments("Malformed to", "to: expected nothing together with seconds")
+    await serving.move_clock(clock.now())  # another server may have moved it
     if command.to is not None:
         target = moment_of(command.to)
     elif command.seconds is not None:
         target = clock.now() + timedelta(seconds=command.seconds)
     else:
-        target = serving.next_moment() or clock.now()
+        target = await serving.next_moment() or clock.now()
     for _ in range(MOMENTS_PER_ADVANCE_MAX):
         if clock.now() >= target:
             break
-        found = serving.next_moment()
-        clock.move_to(target if found is None else min(found, target))
-        await serving.settle()
+        found = await serving.next_moment()
+        await serving.move_clock(target if found is None else min(found, target))
     else:
-        clock.move_to(target)
-        await serving.settle()
+        await serving.move_clock(target)
     return Answer(jsontext.dump({"now": stamp(clock.now())}))

@@ -1,4 +1,4 @@
-"""What a server looks at when it has connected: where it is, what is promised there, and what was missed.
+"""What a server looks at when it has connected: where it is, and what is promised there.
 
 A standby that was promoted has a higher timeline. It may not know of the last commits of the primary before
 it, so numbers are left out: none that was told to anybody is given out twice.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from bedrockjobs.base.config import OUTAGE_S_MIN, TIMELINE_STEP
-from bedrockjobs.base.wire import moment_of
+from bedrockjobs.base.config import TIMELINE_STEP
 from bedrockjobs.store.faults import StoreAway
 from bedrockjobs.store.postgresql.pipeline import Row, Statement
 from bedrockjobs.store.postgresql.session import BEGIN, Guard, Session
@@ -41,13 +40,6 @@ class Place(NamedTuple):
     timeline: int
 
 
-class Outage(NamedTuple):
-    """A stretch of time in which no server could reach the database, as stamps with milliseconds."""
-
-    since: str
-    until: str
-
-
 class Arrival:
     """What one server knows of where its database is."""
 
@@ -56,8 +48,8 @@ class Arrival:
         self._terms = terms
         self._seen: Place | None = None
 
-    def look(self, session: Session, since: str, now: str) -> None:
-        """Look around on a new connection of a server that lost its last one at ``since``; empty: it starts.
+    def look(self, session: Session) -> None:
+        """Look around on a new connection.
 
         Raises Unfit or StandbyAway where the database is not to be used, StoreError where it cannot be.
         """
@@ -77,7 +69,7 @@ class Arrival:
             session.guards.append(Guard((SQL["where"], ()), lambda rows: _is_still(place, rows)))
         if self._terms.durability == "replicated":
             session.guards.append(Guard((SQL["standby"], ()), _has_standby))
-        self._note(session, place, since, now)
+        _note(session, place)
         self._seen = place
 
     def _demand(self, session: Session, fsync: str, commits: str, *, sees_standbys: bool) -> None:
@@ -102,40 +94,30 @@ class Arrival:
         else:
             session.script("SET synchronous_commit = on")
 
-    def _note(self, session: Session, place: Place, since: str, now: str) -> None:
-        """Note a place that is new, and an outage; what is known already is not written again."""
-        (known,) = session.run([(SQL["control"], ())])[0]
-        if not (_is_new(place, known) or _outage(place, known, since, now)):
-            return
-        (known,) = session.run([(BEGIN, ()), (SQL["control_locked"], ())])[1]
-        statements: list[Statement] = []
-        if _is_new(place, known):
-            if known[1]:  # not the first time of all
-                log.warning("the database has changed to %s from timeline %s", place, known[1])
-                statements += [(SQL[name], (TIMELINE_STEP,)) for name in ("raise_numbers", "raise_far")]
-            statements.append((SQL["note_place"], (str(place.system), place.timeline)))
-        outage = _outage(place, known, since, now)
-        if outage is not None:
-            statements.append((SQL["note_outage"], outage))
-        session.commit([*statements, (SQL["commit"], ())])
+
+def _note(session: Session, place: Place) -> None:
+    """Note a place that is new: numbers are left out there, and each run in progress gets a new lease."""
+    (known,) = session.run([(SQL["control"], ())])[0]
+    if not _is_new(place, known):
+        return
+    (known,) = session.run([(BEGIN, ()), (SQL["control_locked"], ())])[1]
+    statements: list[Statement] = [(SQL["commit"], ())]
+    if _is_new(place, known):
+        noted: list[Statement] = [(SQL["note_place"], (str(place.system), place.timeline))]
+        if known[1]:  # not the first time of all
+            log.warning("the database has changed to %s from timeline %s", place, known[1])
+            noted += [(SQL[name], (TIMELINE_STEP,)) for name in ("raise_numbers", "raise_far")]
+            noted.append((SQL["renew_leases"], (None,)))
+        statements[:0] = noted
+    session.commit(statements)
 
 
 def _is_new(place: Place, known: Row) -> bool:
     """Tell whether numbers may be missing here; raises Unfit for a past of what is known."""
-    system, timeline = known[:2]
+    system, timeline = known
     if str(place.system) == system and place.timeline < timeline:
         raise Unfit(f"the timeline of this database is {place.timeline}, but it was {timeline} before")
     return (str(place.system), place.timeline) != (system, timeline)
-
-
-def _outage(place: Place, known: Row, since: str, now: str) -> Outage | None:
-    """Return the outage that is over now; None where there was none, or other servers went on meanwhile."""
-    _, _, last_unit, outage_since, outage_until = known
-    last = max(since, last_unit or "")
-    away_s = (moment_of(now) - moment_of(last)).total_seconds() if since else 0.0
-    if not since or (away_s < OUTAGE_S_MIN and not _is_new(place, known)):
-        return None
-    return Outage(outage_since if outage_until >= last else last, now)  # one that others have noted goes on
 
 
 def _is_still(place: Place, rows: list[Row]) -> None:

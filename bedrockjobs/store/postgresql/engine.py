@@ -16,10 +16,11 @@ from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import OUTCOME_S_MAX, PG_LOOK_S, SESSION_KEPT_S
 from bedrockjobs.base.wire import after_seconds, stamp_ms
 from bedrockjobs.store.base import Plan
-from bedrockjobs.store.faults import StoreAway, StoreBroken, StoreError
+from bedrockjobs.store.faults import StoreAway, StoreBroken, StoreConflict, StoreError
 from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
-from bedrockjobs.store.postgresql.arrival import Arrival, Outage
+from bedrockjobs.store.postgresql.arrival import Arrival
+from bedrockjobs.store.postgresql.dates import MOVES_MAX, ClockMoved, SharedDate
 from bedrockjobs.store.postgresql.patience import pause
 from bedrockjobs.store.postgresql.session import BEGIN, OutcomeUnknown, Session, fault_of
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
@@ -55,16 +56,19 @@ class PostgreSQLEngine:
         self.id = secrets.token_hex(8)
         """What no other server of the database has."""
         self._units = 0
-        self._arrival = Arrival(terms or Terms())
-        self._lost_at = ""
-        """When the connection was found lost; empty while there is one."""
+        terms = terms or Terms()
+        self._arrival = Arrival(terms)
+        self._always = (Plan(everything=True),) if terms.serial else ()
+        """What is planned in each unit: a serial one lets no other be open."""
+        self._date = SharedDate(self._clock)
         self.session = Session(url, name, terms)
         """The connection that writes."""
         self.unit = PostgreSQLUnit(self.session, self._keys, self.id, self._clock)
         """What is open, or was open last."""
         try:
             schema.prepare(self.session, name, self._keys)
-            self._arrival.look(self.session, "", self._now())
+            self._arrival.look(self.session)
+            self._date.agree(self.session, self._keys.of("control"))
             self.reach()
         except BaseException:
             self.session.close()
@@ -78,11 +82,11 @@ class PostgreSQLEngine:
     def reach(self) -> None:
         """See to it that there is a connection that may be used; raises StoreAway where there is none."""
         if not self.session.alive:
-            self._lost_at = self._lost_at or self._now()
             try:
                 self.unit.remembered.forget()  # a standby that was promoted may not have the last units
                 self.session.connect_again()
-                self._arrival.look(self.session, self._lost_at, self._now())
+                self._arrival.look(self.session)
+                self._date.meet(self.session)
             except BaseException:
                 self.session.close()
                 raise
@@ -91,12 +95,6 @@ class PostgreSQLEngine:
                 self.session.run([(BEGIN, ())])
             finally:
                 self._undo()
-        self._lost_at = ""
-
-    def outage(self) -> Outage | None:
-        """Return the last stretch of time in which no server could reach the database; None for none."""
-        ((_, _, _, since, until),) = self.session.run([(SQL["control"], ())])[0]
-        return Outage(since, until) if until else None
 
     # --- units -------------------------------------------------------------------------------------------
 
@@ -105,16 +103,31 @@ class PostgreSQLEngine:
 
         Raises StoreAway where the database cannot be reached, StoreConflict where rows stay locked.
         """
-        every = list(plans)
+        every = [*plans, *self._always]
         if not self.session.alive:
             self.reach()
+        if self._always:
+            self.unit.remembered.forget()  # hints of what another server left come later than its commit
+        for _ in range(MOVES_MAX):
+            try:
+                self.unit.open(self._clock.now(), every, self._date.shown)
+            except ClockMoved as moved:
+                self.rollback()
+                self._follow(moved)
+            except StoreError:
+                self.rollback()
+                raise
+            else:
+                return self.unit
+        raise StoreConflict("the test clock was moved again and again")
+
+    def _follow(self, moved: ClockMoved) -> None:
+        """Go to the date of the test clock; raises Unfit where this server cannot, and is then away."""
         try:
-            self.unit.open(self._clock.now(), every)
-        except StoreError:
-            self._lost_at = self._lost_at or ("" if self.session.alive else self._now())
-            self.rollback()
+            self._date.follow(moved.date)
+        except StoreAway:
+            self.session.close()
             raise
-        return self.unit
 
     def commit(self) -> None:
         """Write the open unit and commit it; raises StoreError, OutcomeUnknown where nobody knows."""
@@ -125,7 +138,6 @@ class PostgreSQLEngine:
                 (SQL["note_unit"], (self.id, self._units, stamp_ms(self.unit.moment))),
             )
         except StoreAway as error:
-            self._lost_at = self._lost_at or self._now()
             if not self._was_committed(error):
                 raise
             self.unit.committed()

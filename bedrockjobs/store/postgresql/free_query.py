@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 import secrets
+from collections.abc import Callable
 
 import psycopg
 from psycopg.adapt import Loader
@@ -23,6 +24,7 @@ from bedrockjobs.store.postgresql import query_role
 from bedrockjobs.store.postgresql.line import Connection, Line, refusal_of, words_of
 from bedrockjobs.store.postgresql.pipeline import Row
 from bedrockjobs.store.postgresql.query_role import ROLE
+from bedrockjobs.store.postgresql.standby import Reads
 from bedrockjobs.store.query_process import rendered
 
 log = logging.getLogger(__name__)
@@ -36,9 +38,20 @@ DIGITS_MAX = 400
 _BEHIND = " ) AS some_rows"
 """What stands behind a text: it is not its writer's business."""
 
-_SELECT = re.compile(
-    r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select|with|values|table)\b", re.IGNORECASE | re.DOTALL
+WORD_SHOWN_MAX = 50
+"""Characters of a word that is no statement's first that are told again: a refusal stays short."""
+
+_BEGINNING = re.compile(r"(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*+(\w*)", re.DOTALL)
+"""What stands before the first word, and that word; possessive, for else very many comments take for ever."""
+
+_SELECTS = {"select", "with", "values", "table"}
+_OTHERS = (
+    " abort alter analyze begin call checkpoint close cluster comment commit copy create deallocate declare"
+    " delete discard do drop end execute explain fetch grant import insert listen load lock merge move notify"
+    " prepare reassign refresh reindex release reset revoke rollback savepoint security set show start"
+    " truncate unlisten update vacuum "
 )
+"""First words of statements that are refused; any other word is a mistake in the text."""
 
 _REFUSED = re.compile(
     r"\b(pg_(?:try_)?advisory\w*|pg_sleep\w*|pg_notify|pg_terminate_backend|pg_cancel_backend|pg_read\w*|pg_ls\w*"
@@ -86,13 +99,19 @@ _KEPT = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "bytea"})
 class FreeQuery:
     """One Query after another."""
 
-    def __init__(self, url: str, schema: str, settings: Settings) -> None:
-        """Read the tables of ``schema`` in the database at ``url``; ``open`` before use."""
+    def __init__(
+        self, url: str, schema: str, settings: Settings, reads: Callable[[Line], Reads] | None = None
+    ) -> None:
+        """Read the tables of ``schema`` in the database at ``url``; ``open`` before use.
+
+        ``reads`` makes of the line to the database where Queries are done, elsewhere too.
+        """
         self._schema = schema
         self._rows_max = settings.query_rows_max
         self._bytes_max = settings.query_bytes_max
         options = {"work_mem": WORK_MEM}
-        self._line = Line(url, schema, settings.query_s, settings.query_waiting_max, options)
+        self._primary = Line(url, schema, settings.query_s, settings.query_waiting_max, options)
+        self._line: Reads = self._primary if reads is None else reads(self._primary)
         self._prepared = False
 
     @property
@@ -103,7 +122,7 @@ class FreeQuery:
     async def open(self) -> None:
         """Make the role, unless it is there; where that is not allowed, each Query is refused."""
         try:
-            await self._line.do(self._prepare)
+            await self._primary.do(self._prepare)
         except CommandError as error:
             log.warning("Query is refused: %s", error.detail)
 
@@ -126,8 +145,7 @@ class FreeQuery:
             raise BadArguments(
                 "Bad query", "query: expected text without the character 0 and halves of others"
             )
-        if not _SELECT.match(sql):
-            raise BadQuery("Query aborted", "query: expected a SELECT")
+        _check_beginning(sql)
         text = sql.rstrip().rstrip(";")
 
         async def done(connection: Connection) -> tuple[list[str], list[Row]]:
@@ -217,6 +235,17 @@ def _encodes(sql: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _check_beginning(sql: str) -> None:
+    """Refuse a text that is no SELECT, as far as its beginning tells; raises CommandError."""
+    beginning = _BEGINNING.match(sql)
+    word = beginning[1] if beginning is not None else ""
+    if word.lower() in _SELECTS:
+        return
+    if word and f" {word.lower()} " not in _OTHERS:
+        raise BadArguments("Bad query", f'syntax error at or near "{word[:WORD_SHOWN_MAX]}"')
+    raise BadQuery("Query aborted", "query: expected a SELECT")
 
 
 def _as_text(connection: Connection) -> None:

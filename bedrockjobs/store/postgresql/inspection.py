@@ -1,18 +1,27 @@
 """What `bedrockjobs doctor` reads of a PostgreSQL database: how it is set, and whether all is as it should.
 
-Each function does one look over a session, and changes nothing.
+Each function does one look, mostly over a session, and changes nothing.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from bedrockjobs.store.postgresql.session import Session
+import psycopg
+
+from bedrockjobs.base.config import PG_CONNECT_S_MAX
+from bedrockjobs.store.faults import StoreAway
+from bedrockjobs.store.postgresql.session import Session, fault_of
 
 SETTINGS = ("fsync", "full_page_writes", "synchronous_standby_names", "autovacuum")
 """What of PostgreSQL's settings decides about data and speed."""
+
+
+HEARD_S = 2.0
+"""Time in which a notice comes that comes at all; it takes milliseconds."""
 
 
 class Standby(NamedTuple):
@@ -142,6 +151,27 @@ def _wanted() -> set[str]:
     return {
         name.lower() for name in re.findall(r"^CREATE (?:TABLE|(?:UNIQUE )?INDEX) (\w+)", text, re.MULTILINE)
     }
+
+
+def hears(url: str) -> bool:
+    """Tell whether what is said by NOTIFY is heard by LISTEN over a URL: a transaction pooler passes none on.
+
+    Raises StoreError where the URL leads nowhere.
+    """
+    channel = f"doctor_{secrets.token_hex(8)}"
+    given: dict[str, Any] = {
+        "autocommit": True,
+        "connect_timeout": PG_CONNECT_S_MAX,
+        "prepare_threshold": None,
+        "target_session_attrs": "read-write",
+    }
+    try:
+        with psycopg.connect(url, **given) as listening, psycopg.connect(url, **given) as telling:
+            listening.execute(f"LISTEN {channel}")
+            telling.execute("SELECT pg_notify(%s, '')", (channel,))
+            return any(True for _ in listening.notifies(timeout=HEARD_S, stop_after=1))
+    except psycopg.Error as error:
+        raise fault_of(error) or StoreAway(str(error)) from error
 
 
 _SEQUENCES = """

@@ -57,7 +57,8 @@ class JobLocks:
         if after is not None and taken:
             self._holders.setdefault(taken, set()).add(after.job_id)
             self._history.hold(taken, after.last_run)
-        if left and left != taken:
+        if before is not None and left and left != taken:
+            self._history.hold(left, before.last_run)  # it may have been handed out by another server
             self._history.release(left, moment)
             return True
         return False

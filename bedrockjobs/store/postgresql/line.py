@@ -53,16 +53,20 @@ class Line:
         seconds: float,
         waiting_max: int,
         options: Mapping[str, str] | None = None,
+        *,
+        attributes: str = "primary",
     ) -> None:
         """Read tables of ``schema`` in the database at ``url``; it is connected to when it is needed.
 
         A statement may take ``seconds``, and so many reads may run or wait. ``options`` are settings of
-        PostgreSQL.
+        PostgreSQL. ``attributes`` says which server of the URL is meant, where that says nothing else.
         """
         given = {**_OPTIONS, "statement_timeout": f"{max(int(seconds * 1000), 1)}ms", **(options or {})}
-        self._url = url
+        self._url, self._schema = url, schema
+        self._given = options
         self._options = " ".join(f"-c {name}={value}" for name, value in given.items())
         self._options += f' -c search_path="{schema}"'
+        self._attributes = attributes
         self._seconds = seconds
         self._waiting_max = waiting_max
         self._turn = asyncio.Lock()
@@ -71,6 +75,10 @@ class Line:
         self._refusal: CommandError | None = None
         self.pending = 0
         """Reads that run or wait."""
+
+    def elsewhere(self, url: str) -> Line:
+        """Return a line like this one to any server that ``url`` names, which may be a standby."""
+        return Line(url, self._schema, self._seconds, self._waiting_max, self._given, attributes="any")
 
     def refuse(self, refusal: CommandError = STOPPING) -> None:
         """Begin nothing more; what runs may end."""
@@ -161,7 +169,7 @@ class Line:
         defaults = {"tcp_user_timeout": PG_CONNECT_S_MAX * 1000, "application_name": "bedrockjobs"}
         named: dict[str, Any] = {name: value for name, value in defaults.items() if name not in given}
         if given.get("target_session_attrs", "read-write") == "read-write":
-            named["target_session_attrs"] = "primary"
+            named["target_session_attrs"] = self._attributes
         options = f"{given.get('options') or ''} {self._options}".strip()
         return {**named, "client_encoding": "UTF8", "connect_timeout": PG_CONNECT_S_MAX, "options": options}
 

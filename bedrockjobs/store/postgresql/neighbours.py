@@ -23,10 +23,11 @@ from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.store import statements
 from bedrockjobs.store.faults import StoreAway
 from bedrockjobs.store.moved import refusal
+from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
 from bedrockjobs.store.postgresql.session import fault_of
 from bedrockjobs.store.schema import SchemaError
-from bedrockjobs.store.sharing import Heard, NameTaken, OpenRunRow, ServerRow, Told, WorkerRow
+from bedrockjobs.store.sharing import Heard, NameTaken, OpenRunRow, ServerRow, ServerState, Told, WorkerRow
 
 SQL = statements.read_statements(Path(__file__).with_name("neighbours.sql"), lambda text: text)
 
@@ -52,6 +53,9 @@ class PostgreSQLNeighbours:
         self._clock = clock
         self._me = (name, session)
         self._since = self._version = self.address = ""
+        self.state: ServerState = "starting"
+        self.confirmed = ""
+        """The last sign of life of this server that the database has."""
         self._telling: Connection | None = None
         self._hearing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -69,7 +73,7 @@ class PostgreSQLNeighbours:
         await self._align()
         now = stamp_ms(self._clock.now())
         self._since, self._version = now, version
-        mine = (name, session, now, "", version, self._gone_before())
+        mine = (name, session, now, "", version, self._gone_before(), schema.VERSION)
         joined, moved = await self._run([(SQL["join"], mine), (SQL["moved_to"], ())])
         if moved:
             raise SchemaError(refusal(moved[0][0]))
@@ -158,6 +162,7 @@ class PostgreSQLNeighbours:
         await self._align()
         now = stamp_ms(self._clock.now())
         found = iter(await self._run([*self._telling_of(told, now), *_LOOKS]))
+        self.confirmed = now
         next(found)  # the pulse
         lost = [name for (name,) in next(found)]
         joined = [name for name, new in next(found) if new] if told.workers else []
@@ -174,7 +179,8 @@ class PostgreSQLNeighbours:
         )  # fmt: skip
 
     def _telling_of(self, told: Told, now: str) -> Iterable[Statement]:
-        yield SQL["pulse"], (*self._me, self._since, self.address, self._version, now)
+        who = (*self._me, self._since, self.address, self._version)
+        yield SQL["pulse"], (*who, now, schema.VERSION, told.served, self.state)
         yield SQL["lost_servers"], (self._gone_before(),)
         if told.workers:
             rows = [
@@ -187,6 +193,13 @@ class PostgreSQLNeighbours:
         yield SQL["lost_workers"], (now,)
         if told.beats:
             yield SQL["beat"], (told.beats, now)
+
+    async def move_clock(self, moment: str) -> str:
+        """Move the test clock of the database, never back; return what it shows. Raises StoreError."""
+        (found,) = await self._run([(SQL["move_clock"], (moment,))])
+        if not found:
+            raise StoreAway("the database has no test clock any more")
+        return str(found[0][0])
 
     async def hint(self, text: str) -> None:
         """Give a hint to all other servers; raises StoreError where that cannot be done now."""

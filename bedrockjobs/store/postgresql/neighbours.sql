@@ -7,11 +7,11 @@ SELECT clock_timestamp();
 -- name: join
 -- Be one of the servers, unless one that is alive has the name, or the queue was moved: who moves it locks the servers,
 -- so that this is known here. Returns the name where it could be had.
-INSERT INTO servers (name, session, started, pulse, address, version)
-    SELECT $1::text, $2::text, $3::text, $3::text, $4::text, $5::text
+INSERT INTO servers (name, session, started, pulse, address, version, knows)
+    SELECT $1::text, $2::text, $3::text, $3::text, $4::text, $5::text, $7::bigint
     WHERE NOT EXISTS (SELECT FROM meta WHERE key = 'movedTo')
     ON CONFLICT (name) DO UPDATE SET session = excluded.session, started = excluded.started,
-        pulse = excluded.pulse, address = excluded.address, version = excluded.version
+        pulse = excluded.pulse, address = excluded.address, version = excluded.version, knows = excluded.knows
     WHERE servers.pulse < $6
     RETURNING name;
 
@@ -21,8 +21,15 @@ SELECT value FROM meta WHERE key = 'movedTo';
 
 -- name: pulse
 -- This server is alive; one that was taken for gone is back.
-INSERT INTO servers (name, session, started, pulse, address, version) VALUES ($1, $2, $3, $6, $4, $5)
-    ON CONFLICT (name) DO UPDATE SET pulse = excluded.pulse, address = excluded.address WHERE servers.session = excluded.session;
+INSERT INTO servers (name, session, started, pulse, address, version, knows, workers, state)
+    VALUES ($1, $2, $3, $6, $4, $5, $7, $8, $9)
+    ON CONFLICT (name) DO UPDATE SET pulse = excluded.pulse, address = excluded.address, workers = excluded.workers,
+        state = excluded.state
+    WHERE servers.session = excluded.session;
+
+-- name: own_pulse
+-- The last sign of life of a server; asked on a standby, it tells how far that is behind.
+SELECT pulse FROM servers WHERE session = $1;
 
 -- name: lost_servers
 -- Forget servers that were silent for too long.
@@ -48,7 +55,7 @@ DELETE FROM workers WHERE name = ANY ($1::text[]) RETURNING name;
 
 -- name: lost_workers
 -- Forget workers that were silent for too long.
-DELETE FROM workers WHERE until < $1 RETURNING name;
+DELETE FROM workers WHERE until <= $1 RETURNING name;
 
 -- name: beat
 -- Note signs of life of runs.
@@ -56,7 +63,7 @@ UPDATE runs SET beat = $2 WHERE runID = ANY ($1::bigint[]) AND status = 'running
 
 -- name: servers
 -- The servers that are alive.
-SELECT name, address, started, pulse, version FROM servers ORDER BY name;
+SELECT name, address, started, pulse, version, workers, state FROM servers ORDER BY name;
 
 -- name: workers
 -- The workers that are alive.
@@ -65,6 +72,10 @@ SELECT name, joined, heartbeat, until, host, pid, version, asked, accepts, slots
 -- name: open_runs
 -- The runs in progress.
 SELECT runID, jobID, worker, lease, stop FROM runs WHERE status = 'running';
+
+-- name: move_clock
+-- Move the test clock, never back; returns what it shows.
+UPDATE control SET clock = greatest(clock, $1) WHERE clock <> '' RETURNING clock;
 
 -- name: hint
 -- Tell all servers something.

@@ -8,6 +8,9 @@ from bedrockjobs.store.postgresql.pipeline import Row, Statement
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.transaction import Transaction
 
+DRAWN_MAX = 1_000
+"""Numbers beyond what was planned that are drawn at once: milliseconds of work."""
+
 
 class Numbers:
     """The next numbers of one kind."""
@@ -29,10 +32,16 @@ class Numbers:
         self._free.extend(number for (number,) in rows)
 
     def new(self) -> int:
-        """Return the next number."""
-        if not self._free:
-            (rows,) = self._transaction.read(*self.planned(1))
+        """Return the next number.
+
+        A unit that needs more than was planned draws as many as it has used: it may need very many. What is
+        left over is for the units to come.
+        """
+        count = max(len(self._used), 1)
+        while not self._free:  # fewer may have come than were drawn, as other hands have used some
+            (rows,) = self._transaction.read(*self.planned(min(count, DRAWN_MAX)))
             self.drawn(rows)
+            count *= 2
         number = self._free.popleft()
         self._used.append(number)
         return number

@@ -14,9 +14,11 @@ from bedrockjobs.base.config import OUTPUT_TAIL_DEFAULT
 from bedrockjobs.base.wire import SECONDS
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
+from bedrockjobs.store.postgresql.dates import ClockMoved
 from bedrockjobs.store.postgresql.looks import may_claim, planned_looks
 from bedrockjobs.store.postgresql.pipeline import Row, Statement
 from bedrockjobs.store.postgresql.remembered import Remembered
+from bedrockjobs.store.postgresql.schema import check_needs
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
 T = TypeVar("T", int, str)
@@ -32,8 +34,13 @@ class Opening:
         keys: AdvisoryKeys,
         plain: Collection[int],
         remembered: Remembered,
+        clock: str,
     ) -> None:
-        """Open for some plans at a stamp; ``plain`` are jobs whose end seems to be that they are removed."""
+        """Open for some plans at a stamp; ``plain`` are jobs whose end seems to be that they are removed.
+
+        ``clock`` is what the test clock of the database is to show; empty: there is none.
+        """
+        self._clock = clock
         self.now = now
         self._remembered = remembered
         self.names = _all(plan.names for plan in plans)
@@ -92,9 +99,15 @@ class Opening:
         return found + [look.statement(self.now, floors, claimed=self.claimed) for look in self.walks]
 
     def epoch(self, found: Iterator[list[Row]]) -> int:
-        """Read the first answers: how often pauses, drains and the crash list were changed, and bounds."""
+        """Read the first answers: how often pauses, drains and the crash list were changed, and bounds.
+
+        Raises ClockMoved where the test clock shows another date, TooOld where other servers are needed.
+        """
         next(found)
-        ((epoch,),) = next(found)
+        ((epoch, clock, needs),) = next(found)
+        check_needs(int(needs))
+        if clock != self._clock:
+            raise ClockMoved(clock)
         self._remembered.read(found, self.now)
         return int(epoch)
 

@@ -42,8 +42,8 @@ SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS keys (key);
 SELECT pg_try_advisory_xact_lock($1::bigint);
 
 -- name: epoch
--- How often pauses, drains or the crash list were changed.
-SELECT epoch FROM control;
+-- How often pauses, drains or the crash list were changed, what the test clock shows, and the oldest version of servers.
+SELECT epoch, clock, (SELECT value FROM meta WHERE key = 'schemaVersion') FROM control;
 
 -- name: raise_epoch
 -- Note that they were changed.
@@ -131,10 +131,11 @@ UPDATE jobs SET data = new.data, checksum = new.checksum
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS new (jobID, data, checksum) WHERE jobs.jobID = new.jobID;
 
 -- name: insert_runs
--- Open runs.
-INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease)
-    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
-        $8::text[], $9::text[], $10::bigint[], $11::bigint[]);
+-- Open runs. Where their start is told by a test clock, their leases still begin by the clock of the database.
+INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease, beat)
+    SELECT new.*, CASE WHEN clock = '' THEN '' ELSE {database_now} END
+    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+        $8::text[], $9::text[], $10::bigint[], $11::bigint[]) AS new, control;
 
 -- name: end_runs
 -- Close runs.
@@ -329,7 +330,8 @@ SELECT 1 FROM jobs WHERE parentJobID = $1 AND parentJobID <> 0
 
 -- name: draw_jobs
 -- Draw jobIDs.
-SELECT nextval('jobIDs') FROM generate_series(1, $1::bigint);
+SELECT drawn.jobID FROM (SELECT nextval('jobIDs') AS jobID FROM generate_series(1, $1::bigint)) AS drawn
+    WHERE NOT EXISTS (SELECT FROM jobs WHERE jobs.jobID = drawn.jobID);
 
 -- name: draw_runs
 -- Draw runIDs.
@@ -381,12 +383,12 @@ SELECT current_setting('synchronous_standby_names') <> ''
     AND EXISTS (SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state IN ('sync', 'quorum'));
 
 -- name: control
--- Where servers have last found this database, when the last unit of any of them was, and the last outage.
-SELECT system, timeline, (SELECT max(at) FROM sessions), outageSince, outageUntil FROM control;
+-- Where servers have last found this database.
+SELECT system, timeline FROM control;
 
 -- name: control_locked
 -- The same, for who is going to change it.
-SELECT system, timeline, (SELECT max(at) FROM sessions), outageSince, outageUntil FROM control FOR UPDATE;
+SELECT system, timeline FROM control FOR UPDATE;
 
 -- name: raise_numbers
 -- Leave out some numbers of jobs, runs and events.
@@ -402,9 +404,18 @@ UPDATE control SET epoch = epoch + $1::bigint;
 -- Note where the database is.
 UPDATE control SET system = $1, timeline = $2;
 
--- name: note_outage
--- Note a stretch of time in which no server could reach it.
-UPDATE control SET outageSince = $1, outageUntil = $2;
+-- name: clock
+-- What the test clock shows; empty: there is none.
+SELECT clock FROM control;
+
+-- name: clock_and_servers
+-- The same, and the servers that have told within $1 seconds that they live.
+SELECT clock, ARRAY(SELECT name FROM servers WHERE pulse > to_char(clock_timestamp() AT TIME ZONE 'UTC'
+    - $1::bigint * interval '1 s', 'YYYY-MM-DD HH24:MI:SS') ORDER BY name) FROM control;
+
+-- name: set_clock
+-- Set the test clock, or take it away.
+UPDATE control SET clock = $1;
 
 -- name: watch
 -- Be the one server that does what time asks for, if none is; when one last did so, and when none was there.
@@ -412,8 +423,8 @@ SELECT pg_try_advisory_xact_lock($1::bigint), (SELECT value FROM meta WHERE key 
     (SELECT value FROM meta WHERE key = 'away');
 
 -- name: renew_leases
--- Give each run in progress a new lease.
-UPDATE runs SET beat = $1 WHERE status = 'running';
+-- Give each run in progress a new lease, from $1 on; null: from now on, by the clock of the database.
+UPDATE runs SET beat = coalesce($1::text, {database_now}) WHERE status = 'running';
 
 -- name: leases_over
 -- Runs whose workers gave no sign of life for longer than they may. The start of a run is told in whole seconds.

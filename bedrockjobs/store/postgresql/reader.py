@@ -5,7 +5,7 @@ Each kind of read has a connection of its own. None of them waits for a unit, no
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -15,10 +15,11 @@ from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Page
-from bedrockjobs.store.named_reads import FreeQueries, NamedReads
+from bedrockjobs.store.named_reads import NamedReads
 from bedrockjobs.store.postgresql.free_query import FreeQuery
 from bedrockjobs.store.postgresql.line import Connection, Line, refusal_of
 from bedrockjobs.store.postgresql.pipeline import Row
+from bedrockjobs.store.postgresql.standby import Reads, Standby
 from bedrockjobs.store.postgresql.views import LIST_JOBS, VIEWS, View
 from bedrockjobs.store.reader import SEEKS_WAITING_MAX
 
@@ -32,34 +33,48 @@ _CHUNK = LARGE_AT_ONCE if psycopg.capabilities.has_stream_chunked() else 1
 """The same, as far as libpq is new enough."""
 
 
-class PostgreSQLReader(NamedReads):
+class PostgreSQLReader(NamedReads[Reads, FreeQuery]):
     """The reads of one server: what an index bounds on one connection, what may look at much on another."""
 
-    def __init__(self, url: str, settings: Settings, schema: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        settings: Settings,
+        schema: str,
+        session: str = "",
+        confirmed: Callable[[], str] = lambda: "",
+    ) -> None:
         """Read the tables of ``schema`` in the database at ``url``; connections are opened when needed.
 
         Where a pooler is in between, ``database_direct`` is read: the time of a read is a parameter of its
-        connection.
+        connection. ``database_read`` is a standby, for what may look at much; for ``session`` and
+        ``confirmed`` see ``Standby``.
         """
         url = settings.database_direct or url
-        self._seeks = Line(url, schema, settings.query_s, SEEKS_WAITING_MAX, _BY_INDEX)
-        self._scans = Line(url, schema, settings.query_s, settings.query_waiting_max, _BY_INDEX)
-        self.queries = FreeQuery(url, schema, settings)
-        """What does the SQL of Query."""
+        seeks = Line(url, schema, settings.query_s, SEEKS_WAITING_MAX, _BY_INDEX)
+        scans = Line(url, schema, settings.query_s, settings.query_waiting_max, _BY_INDEX)
+        there = settings.database_read
+        self._standby = Standby(there, seeks, session, confirmed) if there else None
+        super().__init__(
+            self._beside(seeks, first=False),  # who follows must miss nothing
+            self._beside(scans),
+            FreeQuery(url, schema, settings, self._beside),
+        )
+
+    def _beside(self, line: Line, *, first: bool = True) -> Reads:
+        return line if self._standby is None else self._standby.beside(line, first=first)
 
     async def open(self) -> None:
         """Make sure that Query has a role that may read and nothing else."""
         await self.queries.open()
+        if self._standby is not None:
+            self._standby.start()
 
     async def close(self) -> None:
         """Close the connections, and end what still runs."""
-        await self._seeks.close()
-        await self._scans.close()
-        await self.queries.close()
-
-    @property
-    def _free(self) -> FreeQueries:
-        return self.queries
+        if self._standby is not None:
+            await self._standby.close()
+        await super().close()
 
     async def jobs(self, after: int, state: str | None, name: str | None, limit: int) -> list[Job]:
         """Return a page of jobs by jobID; raises TimedOut where filters find too little in ``query_s``."""
@@ -75,7 +90,7 @@ class PostgreSQLReader(NamedReads):
 
 
 async def _read(
-    line: Line, view: View, given: Mapping[str, Any], rows_max: int, bytes_max: int, *, again: bool = False
+    line: Reads, view: View, given: Mapping[str, Any], rows_max: int, bytes_max: int, *, again: bool = False
 ) -> Page:
     """Return at most ``rows_max`` rows, none behind one that exceeds ``bytes_max``; raises CommandError."""
     parameters = view.parameters(given)

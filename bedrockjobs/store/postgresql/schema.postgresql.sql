@@ -162,22 +162,22 @@ CREATE TABLE stats (
     waitMs   bigint NOT NULL
 );
 
--- What servers must remember beside the jobs: crashPatterns (a JSON array), when one last ran (seen), and
--- schemaVersion.
+-- What servers must remember beside the jobs: crashPatterns (a JSON array), when one last ran (seen), from when to when
+-- none did before that (away), and the oldest version of the schema that a server has to know (schemaVersion).
 CREATE TABLE meta (
     key   text COLLATE "C" NOT NULL PRIMARY KEY,
     value text COLLATE "C"
 );
 
 -- epoch: how often pauses, drains or the crash list were changed; each server remembers them for as long as this is the
--- same. system, timeline: the cluster, and which of its histories, as servers have last found it. outageSince,
--- outageUntil: when no server could reach it.
+-- same. system, timeline: the cluster, and which of its histories, as servers have last found it. clock: what the test
+-- clock of all servers shows; empty: they go by the clock of the database. version: what the tables are.
 CREATE TABLE control (
-    epoch       bigint NOT NULL,
-    system      text   COLLATE "C" NOT NULL DEFAULT '',
-    timeline    bigint NOT NULL DEFAULT 0,
-    outageSince text   COLLATE "C" NOT NULL DEFAULT '',
-    outageUntil text   COLLATE "C" NOT NULL DEFAULT ''
+    epoch    bigint NOT NULL,
+    system   text   COLLATE "C" NOT NULL DEFAULT '',
+    timeline bigint NOT NULL DEFAULT 0,
+    clock    text   COLLATE "C" NOT NULL DEFAULT '',
+    version  bigint NOT NULL
 ) WITH (fillfactor = 10);
 
 -- The number of the last unit that each server has committed, and its moment: it tells whether a commit was done whose
@@ -189,14 +189,17 @@ CREATE TABLE sessions (
     fence   bigint NOT NULL DEFAULT 0 CHECK (unit > fence)
 ) WITH (fillfactor = 10);
 
--- The servers that are alive.
+-- The servers that are alive, with the version of the schema that each knows.
 CREATE TABLE servers (
     name    text COLLATE "C" NOT NULL PRIMARY KEY,
     session text COLLATE "C" NOT NULL,
     started text COLLATE "C" NOT NULL,
     pulse   text COLLATE "C" NOT NULL,
     address text COLLATE "C" NOT NULL,
-    version text COLLATE "C" NOT NULL
+    version text COLLATE "C" NOT NULL,
+    knows   bigint NOT NULL,
+    workers bigint NOT NULL DEFAULT 0,
+    state   text COLLATE "C" NOT NULL DEFAULT 'starting'
 ) WITH (fillfactor = 50);
 
 -- The workers that are alive, whichever server they speak to.
@@ -214,5 +217,5 @@ CREATE TABLE workers (
     quiet     boolean NOT NULL
 ) WITH (fillfactor = 50);
 
-INSERT INTO control (epoch) VALUES (1);
+INSERT INTO control (epoch, version) VALUES (1, 4);
 INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '4');

@@ -1,19 +1,47 @@
-"""The tables in a PostgreSQL database: made where there are none, refused where another version made them."""
+"""The tables in a PostgreSQL database: made where there are none, changed where an older version made them.
+
+Servers of several versions may share them: ``schemaVersion`` in ``meta`` is the oldest that may, ``version``
+in ``control`` what the tables are.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
+from typing import NamedTuple
 
+from bedrockjobs.base.config import SERVER_GONE_S
 from bedrockjobs.base.settings import SCHEMA_NAME
-from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.faults import StoreBroken, StoreError
 from bedrockjobs.store.moved import MARK, refusal
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.session import Session
 from bedrockjobs.store.schema import SchemaError
 
+log = logging.getLogger(__name__)
+
 VERSION = 4
-"""What ``schema.postgresql.sql`` is; kept in ``meta``, and the same as that of SQLite."""
+"""What ``schema.postgresql.sql`` is, and what this server knows; the same as that of SQLite."""
+
+
+class TooOld(SchemaError, StoreBroken):
+    """The tables were brought to a version that this server does not understand: it has to end."""
+
+
+class Step(NamedTuple):
+    """What brings tables from one version to the next."""
+
+    version: int
+    """What they are then."""
+    needs: int
+    """The oldest version of servers that may go on with them."""
+    sql: str
+    """Statements that take no time however many jobs there are, such as a column with a constant default."""
+
+
+STEPS: tuple[Step, ...] = ()
+"""All steps since the first version for PostgreSQL, which was 4."""
 
 SERVER_VERSION_MIN = 140000
 """PostgreSQL 14: the oldest with generated columns, pipelines and security fixes that we test."""
@@ -30,6 +58,13 @@ FOREIGN = {"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"}
 
 _NO_SCHEMA = "SELECT to_regnamespace($1) IS NULL"
 _LOCK = "SELECT pg_advisory_xact_lock($1::bigint)"
+_OLD = (
+    "SELECT name FROM servers WHERE knows < $1 AND pulse > to_char(clock_timestamp() AT TIME ZONE 'UTC'"
+    " - $2::bigint * interval '1 s', 'YYYY-MM-DD HH24:MI:SS') ORDER BY name"
+)
+_VERSION = "SELECT version FROM control"
+_NOTE = "UPDATE control SET version = $1, epoch = epoch + 1"
+_DEMAND = "UPDATE meta SET value = $1 WHERE key = 'schemaVersion' AND value::bigint < $1::bigint"
 
 
 def check_name(name: str) -> None:
@@ -100,22 +135,72 @@ def exists(session: Session) -> bool:
 
 
 def ensure(session: Session, schema: str, keys: AdvisoryKeys) -> None:
-    """Make the tables in the open transaction, unless they are there; nobody else can do so meanwhile."""
+    """Make the tables in the open transaction, or bring them to this version; nobody else can meanwhile.
+
+    Raises SchemaError where servers live that would not understand them.
+    """
     session.run([(_LOCK, (keys.of("schema"),))])
-    if not exists(session):
+    if exists(session):
+        _bring_up(session, keys)
+    else:
         if session.run([(_NO_SCHEMA, (f'"{schema}"',))])[0][0][0]:  # else it takes no right to make one
             session.script(f'CREATE SCHEMA "{schema}"')
         session.script(Path(__file__).with_name("schema.postgresql.sql").read_text())
 
 
+def _bring_up(session: Session, keys: AdvisoryKeys) -> None:
+    """Do the steps that are missing, while no unit is open."""
+    version = _versions(session).tables
+    steps = [step for step in STEPS if step.version > version]
+    if not steps:
+        return
+    session.run([(_LOCK, (keys.of("control"),))])
+    needs = max(step.needs for step in steps)
+    old = [name for (name,) in session.run([(_OLD, (needs, SERVER_GONE_S))])[0]]
+    if old:
+        raise SchemaError(
+            f"The tables have schema version {version}; {VERSION} is not understood by servers that live:"
+            f" {', '.join(old)}. Stop them first."
+        )
+    for step in steps:
+        session.script(step.sql)
+    session.run([(_NOTE, (steps[-1].version,)), (_DEMAND, (str(needs),))])
+    log.info("the tables were brought from schema version %d to %d", version, steps[-1].version)
+
+
+class Versions(NamedTuple):
+    """What the tables are."""
+
+    tables: int
+    needs: int
+    """The oldest version of servers that may use them."""
+    place: str
+    """Where the queue was moved to; empty where it was not."""
+
+
+def _versions(session: Session) -> Versions:
+    values, control = session.run(
+        [("SELECT key, value FROM meta WHERE key IN ($1, $2)", ("schemaVersion", MARK)), (_VERSION, ())]
+    )
+    noted: dict[str, str] = dict(values)
+    return Versions(control[0][0], int(noted["schemaVersion"]), str(noted.get(MARK, "")))
+
+
 def check_tables(session: Session) -> str:
     """Return where the queue was moved to, empty where it was not; raises SchemaError for another version."""
-    noted: dict[str, str] = dict(
-        session.run([("SELECT key, value FROM meta WHERE key IN ($1, $2)", ("schemaVersion", MARK))])[0]
-    )
-    if int(noted["schemaVersion"]) != VERSION:
+    found = _versions(session)
+    check_needs(found.needs)
+    if found.tables < VERSION:
         raise SchemaError(
-            f"The database has schema version {noted['schemaVersion']}; this server knows {VERSION}."
-            " Use the server that made it, or a newer one."
+            f"The database has schema version {found.tables}; this program knows {VERSION}."
+            " Start a server of this version first, which brings it up."
         )
-    return str(noted.get(MARK, ""))
+    return found.place
+
+
+def check_needs(version: int) -> None:
+    """Raise TooOld where servers have to know a newer version than this one does."""
+    if version > VERSION:
+        raise TooOld(
+            f"The database needs schema version {version}; this server knows {VERSION}. Use a newer server."
+        )

@@ -37,6 +37,7 @@ def _first_stamp(priority: int) -> str:
 
 
 MARKS = {
+    "database_now": "to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS')",
     "run": statements.RECORDS["run_by_id"].partition("SELECT ")[2].partition(" FROM ")[0],
     "first:real": _REAL,
     "first:mocked": _MOCKED,
@@ -90,10 +91,11 @@ MARKS = {
 }
 """What the marks in ``queries.sql`` stand for, beside those of every file of statements.
 
-``next_by_name``: the next jobs of some names. ``stop``: where a walk ended. ``in_order``: that
-``jobsByPriority`` holds a job. ``plain_take``, ``plain_end``: that a job is taken, or ended, the quick way
-(``lifecycle.QUICK_TAKE``, ``QUICK_FINISH``). ``named``: some jobs, and the first of some names. ``open``:
-that a queued job may be taken, as it is not to be left out, no pause covers it, and nobody holds its lock.
+``database_now``: what the clock of the database shows, as a stamp with milliseconds. ``next_by_name``: the
+next jobs of some names. ``stop``: where a walk ended. ``in_order``: that ``jobsByPriority`` holds a job.
+``plain_take``, ``plain_end``: that a job is taken, or ended, the quick way (``lifecycle.QUICK_TAKE``,
+``QUICK_FINISH``). ``named``: some jobs, and the first of some names. ``open``: that a queued job may be
+taken, as it is not to be left out, no pause covers it, and nobody holds its lock.
 """
 
 

@@ -17,13 +17,18 @@ class Terms:
     """Time that PostgreSQL leaves a transaction open of which it hears nothing."""
     answer_s: float = PG_ANSWER_S_MAX
     """Time in which PostgreSQL answers what is sent together; 0: whenever it does."""
+    serial: bool = False
+    """Whether one unit is done after the other, of all servers that demand it."""
     pooled: bool = False
     """Whether it is known that a pooler gives each transaction another connection; else it is found out."""
 
     @classmethod
     def of(cls, settings: Settings) -> Terms:
         """Return the terms that an operator has set."""
-        return cls(settings.durability, settings.unit_s_max, pooled=bool(settings.database_direct))
+        return cls(
+            settings.durability, settings.unit_s_max, serial=settings.isolation == "serial",
+            pooled=bool(settings.database_direct),
+        )  # fmt: skip
 
     def parameters(self, schema: str) -> dict[str, str]:
         """Return the parameters of PostgreSQL by their names.

@@ -99,13 +99,13 @@ class PostgreSQLUnit:
 
     fault = staticmethod(fault_of)
 
-    def open(self, moment: datetime, plans: Iterable[Plan]) -> None:
-        """Begin at a moment: lock and read what the plans name."""
+    def open(self, moment: datetime, plans: Iterable[Plan], clock: str = "") -> None:
+        """Begin at a moment: lock and read what the plans name; raises ClockMoved, see ``Opening``."""
         self.forget()
         self.moment = moment
         every = list(plans)
         self._may_wait = len(every) <= 1
-        opening = Opening(every, stamp_ms(moment), self._keys, self._plain, self.remembered)
+        opening = Opening(every, stamp_ms(moment), self._keys, self._plain, self.remembered, clock)
         self._plain.difference_update(opening.ended)
         numbers = ((self._job_ids, opening.new_jobs), (self._run_ids, opening.new_runs))
         drawn = [(kind, kind.planned(count)) for kind, count in numbers]
@@ -192,6 +192,8 @@ class PostgreSQLUnit:
 
     def roll_back(self) -> None:
         """Forget what the open unit has done; numbers that it used are used again."""
+        if self.read_anew:  # the next unit has to tell it
+            self.records.at_epoch(0)
         for part in (self, self.records, self._job_ids, self._run_ids):
             part.forget()
         self.remembered.undone()

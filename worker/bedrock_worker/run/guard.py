@@ -117,9 +117,12 @@ class Guard:
         self._tell_at = time.monotonic() + TOLD_AFTER_S
 
     def watch(self, pid: int, end: int) -> None:
-        """Let the worker's signals go to the group of a process, until its end can be read."""
+        """Let the worker's signals go to the group of a process, until its end can be read.
+
+        With 0 they are kept for the next one.
+        """
         self._pid, self._end = pid, end
-        if self._late:
+        if pid and self._late:
             self._late = self._signal(self._late)
 
     def obey(self, *handles: int) -> set[int]:
@@ -262,6 +265,9 @@ class Guard:
             self._signal(int(value))
         else:
             self._late = int(value)
+            if self._late == signal.SIGKILL:  # it must not wait for a process that may never be there
+                self._signalled = True
+                self._kill()
 
     def _signal(self, number: int) -> int:
         """Send a signal to the group of the run, if it has not ended; return 0."""

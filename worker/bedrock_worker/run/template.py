@@ -1,7 +1,8 @@
 """``python -P -m bedrock_worker.run.template MODULE [FOLDER]``: imports a module, and forks for its runs.
 
-Its guard asks on stdin, a socket, for a process, and gives that process one run after the other. A process
-serves as many runs as it may, and none after one that left something behind. Imports nothing of the agent.
+Its guard asks on stdin, a socket, for a process with its first run, and gives that process one run after the
+other. A process serves as many runs as it may, and none after one that left something behind. Imports nothing
+of the agent.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from bedrock_worker.functions import look_in
 from bedrock_worker.run import kernel, packet, run_function
 from bedrock_worker.run.kernel import ControlGroup
 
-FORK_HANDLES, RUN_HANDLES = 1, 2
-"""Handles that come with the wish for a process (its way to the guard) and with a run (its output)."""
+FORK_HANDLES, RUN_HANDLES = 3, 2
+"""Handles that come with the wish for a process (its way to the guard, its output) and with a later run."""
 
 STAYS = (run_function.DONE, run_function.TRY_AGAIN, run_function.SNOOZE, run_function.FAIL_FOR_GOOD)
 """Exit statuses of functions that ended as they meant to; after another the process is not used again."""
@@ -63,6 +64,7 @@ def _serve(way: socket.socket) -> int:
             _, status = os.waitpid(int(value), 0)
             way.send(b'{"status": %d}' % os.waitstatus_to_exitcode(status))
             continue
+        ended, group, first, head = value.split(b"\n", 3)
         try:
             pid = os.fork()
         except OSError as error:
@@ -70,12 +72,18 @@ def _serve(way: socket.socket) -> int:
         else:
             if pid == 0:
                 way.close()
-                return _be_process(socket.socket(fileno=handles[0]), ours, os.fsdecode(value))
-        os.close(handles[0])
+                mine = socket.socket(fileno=handles[0])
+                return _be_process(mine, ours, os.fsdecode(group), (first, head, handles[1:]))
+        for handle in handles:
+            os.close(handle)
+        if ended != b"0":  # the one before this one, of which the guard knows all
+            os.waitpid(int(ended), 0)
 
 
-def _be_process(way: socket.socket, template: int, group: str) -> int:
-    """Be a process for runs: return the exit status of the last one."""
+def _be_process(
+    way: socket.socket, template: int, group: str, first: tuple[bytes, bytes, list[int]]
+) -> NoReturn:
+    """Be a process for runs, the first of which came with the wish for it."""
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != template:  # it died before we asked
@@ -85,10 +93,8 @@ def _be_process(way: socket.socket, template: int, group: str) -> int:
             ControlGroup.at(group).join()
     threads = _threads()
     way.send(b'{"pid": %d}' % os.getpid())
-    while True:
-        word, head, handles = packet.receive(way, RUN_HANDLES)
-        if not word:
-            os._exit(run_function.DONE)
+    word, head, handles = first
+    while word:
         given = json.loads(head)
         for at, handle in enumerate(handles, 1):
             os.dup2(handle, at)
@@ -96,10 +102,12 @@ def _be_process(way: socket.socket, template: int, group: str) -> int:
         status = _run(given)
         good = status in STAYS and _threads() == threads and not _has_children()
         if word != b"again" or not good:
-            _exit(status)
+            _exit(status, way)
         sys.stdout.flush()
         sys.stderr.flush()
         way.send(b'{"done": %d}' % status)
+        word, head, handles = packet.receive(way, RUN_HANDLES)
+    os._exit(run_function.DONE)
 
 
 def _run(given: dict[str, Any]) -> int:
@@ -142,8 +150,11 @@ def _has_children() -> bool:
     return True
 
 
-def _exit(status: int) -> NoReturn:
-    """End as the interpreter does, but without taking itself apart: that would cost more than the fork."""
+def _exit(status: int, way: socket.socket) -> NoReturn:
+    """End as the interpreter does, but without taking itself apart: that would cost more than the fork.
+
+    The guard is told the status, so that it need not wait until the template has asked the kernel for it.
+    """
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()  # waits for threads, as multiprocessing does it
     atexit._run_exitfuncs()
@@ -152,6 +163,8 @@ def _exit(status: int) -> NoReturn:
             stream.flush()
         except (OSError, ValueError):
             status = status or run_function.NOT_FLUSHED
+    with suppress(OSError):  # the run may have closed it
+        way.send(b'{"exit": %d}' % status)
     os._exit(status)
 
 

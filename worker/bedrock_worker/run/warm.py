@@ -81,9 +81,9 @@ class Peer:
 
 
 def heard(way: socket.socket) -> dict[str, Any]:
-    """Return what was said; nothing where nobody is there any more."""
+    """Return what was said; nothing where nothing was, or nobody is there any more."""
     try:
-        word = way.recv(WORD_BYTES)
+        word = way.recv(WORD_BYTES, socket.MSG_DONTWAIT)
     except OSError:
         word = b""
     found: dict[str, Any] = json.loads(word) if word else {}
@@ -100,6 +100,8 @@ class Functions:
         self._template: Peer | None = None
         self._process: Peer | None = None
         self._runs = 0
+        self._unreaped = 0
+        """The process that ended last, which the template reaps with its next fork."""
 
     @property
     def template_pid(self) -> int:
@@ -122,17 +124,16 @@ class Functions:
 
         ``kind`` says in JSON how its template is started, ``runs_max`` how many runs a process may serve.
         """
+        word = b"again" if runs_max > 1 else b"last"
         for _ in range(PROCESSES_MAX):
             self.living_template()  # a process dies with it, perhaps only in a moment
-            fresh = self._process is None
-            if fresh and (why := self._make_process(kind, output)):
-                return why
-            assert self._process is not None
-            again = self._runs + 1 < runs_max
-            if self._process.tell(b"again" if again else b"last", head, output if fresh else ()):
+            if self._process is None:
+                return self._make_process(kind, word, head, output) or {"ended": self._ended(word)}
+            word = b"again" if self._runs + 1 < runs_max else b"last"
+            if self._process.tell(word, head):
                 self._runs += 1
-                return {"ended": self._ended(self._process)}
-            self._reaped()
+                return {"ended": self._ended(word)}
+            self._reaped({})
         return {"error": errno.EAGAIN, "in": ""}
 
     def kill(self) -> None:
@@ -148,56 +149,78 @@ class Functions:
             if peer is not None:
                 peer.close()
         self._template = self._process = None
+        self._unreaped = 0
 
-    def _ended(self, process: Peer) -> int:
+    def _ended(self, word: bytes) -> int:
+        """Wait until the process has done its run, and has ended where that was to be its last."""
+        assert self._process is not None
+        process = self._process
         self._guard.watch(process.pid, process.end)
         self._guard.begun(process.pid)
-        ready = self._guard.obey(process.way.fileno(), process.end)
-        found = process.heard() if process.way.fileno() in ready else {}
-        if "done" in found:
-            return int(found["done"])
-        self._guard.obey(process.end)
-        return self._reaped()
+        if word == b"again":
+            ready = self._guard.obey(process.way.fileno(), process.end)
+            found = process.heard() if process.way.fileno() in ready else {}
+            if "done" in found:
+                return int(found["done"])
+            self._guard.obey(process.end)
+        else:
+            self._guard.obey(process.end)
+            found = {}
+        return self._reaped(found or process.heard())
 
-    def _reaped(self) -> int:
-        """Have the template reap the process, once its group is dead; return its exit status."""
+    def _reaped(self, found: Mapping[str, Any]) -> int:
+        """Let go of a process that has ended, once its group is dead; return its exit status.
+
+        Where it said so itself, the template reaps it later; else the template is asked now.
+        """
         assert self._process is not None
         assert self._template is not None
         process, template = self._process, self._template
         self._guard.end_group(process.pid)
-        found: dict[str, Any] = {}
+        process.close()
+        self._process = None
+        if "exit" in found:
+            self._unreaped = process.pid
+            return int(found["exit"])
         if template.tell(b"reap", b"%d" % process.pid):
             ready = self._guard.obey(template.way.fileno(), template.end)
             found = template.heard() if template.way.fileno() in ready else {}
-        process.close()
-        self._process = None
         if "status" not in found:
             self.end()
         return int(found.get("status", -signal.SIGKILL))
 
-    def _make_process(self, kind: bytes, output: Sequence[int]) -> dict[str, object]:
-        """Have the template fork a process; return how the run ended before it began, if it did."""
+    def _make_process(
+        self, kind: bytes, word: bytes, head: bytes, output: Sequence[int]
+    ) -> dict[str, object]:
+        """Have the template fork a process for a run; return how the run ended by that, if it did."""
         if self.living_template() and self._kind != kind:
             self.end()
         if self._template is None and (why := self._make_template(kind, output)):
             return why
         assert self._template is not None
-        template = self._template
+        template, ended = self._template, b"%d" % self._unreaped
+        self._guard.watch(0, -1)  # what the worker signals meanwhile is for the process
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            there = template.tell(b"fork", os.fsencode(self._guard.group_path), [theirs.fileno()])
+            wish = b"\n".join((ended, os.fsencode(self._guard.group_path), word, head))
+            there = template.tell(b"fork", wish, [theirs.fileno(), *output])
         found: dict[str, Any] = {}
         if there:
-            self._guard.watch(template.pid, template.end)
+            self._unreaped = 0
             ready = self._guard.obey(ours.fileno(), template.way.fileno(), template.end)
-            if ours.fileno() in ready:
-                found = heard(ours)
-            elif template.way.fileno() in ready:
+            if template.way.fileno() in ready and ours.fileno() not in ready:
                 found = template.heard()
+            if not found:
+                self._guard.obey(ours.fileno())  # where the template is dead, the process is too
+                found = heard(ours)
         if "pid" in found:
-            with suppress(ProcessLookupError):
-                self._process, self._runs = Peer(found["pid"], ours), 0
-                return {}
+            try:
+                self._process, self._runs = Peer(found["pid"], ours), 1
+            except ProcessLookupError:  # it died with its template, and nobody knows how far the run was
+                ours.close()
+                self.end()
+                return {"ended": -signal.SIGKILL}
+            return {}
         ours.close()
         if "error" not in found:
             self.end()

@@ -21,8 +21,8 @@ from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance import test_machine
 from tests.conformance.engine import START, PostgreSQLQueue, Queue, SQLiteQueue
 from tests.effort import examples
-from tests.postgresql import moved
 from tests.postgresql.cluster import CLUSTER
+from tests.postgresql.moving import moved
 
 EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(10, night=300)))
 

@@ -1,22 +1,35 @@
-"""What tests of moves look at: all that a queue holds, on either engine, and databases that are made bad."""
+"""What tests of moves share: all that a queue holds, on either engine, and what makes a move fail."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
+from click.testing import CliRunner, Result
 
+from bedrockjobs import commands as c
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.cli import main
+from bedrockjobs.store.inspector import Rules
 from bedrockjobs.store.moved import MARK
+from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.moving import Database
+from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.tables import Table, tables
 from bedrockjobs.store.whole_copy import ROWS_PER_REPORT
+from tests.conformance.engine import START, PostgreSQLQueue, SQLiteQueue
 from tests.postgresql.cluster import CLUSTER
 
 SCHEMA = "moved"
+
+STRICT = Rules()
+"""Nothing is altered on the way."""
 
 Content = dict[str, list[tuple[Any, ...]]]
 """The rows of each table."""
@@ -130,3 +143,87 @@ def at_once(monkeypatch: Any) -> None:
     """Let progress be told of each row."""
     assert ROWS_PER_REPORT > 1
     monkeypatch.setattr("bedrockjobs.store.whole_copy.ROWS_PER_REPORT", 1)
+
+
+# --- what a test does ------------------------------------------------------------------------------------
+
+
+def sqlite_queue(path: Path) -> SQLiteQueue:
+    """Return the queue in a file, open."""
+    clock = ManualClock(START)
+    return SQLiteQueue(SQLiteEngine(path, Settings(), clock), "document", clock)
+
+
+def postgresql_queue() -> PostgreSQLQueue:
+    """Return the queue on PostgreSQL, open."""
+    clock = ManualClock(START)
+    return PostgreSQLQueue(PostgreSQLEngine(CLUSTER.url, clock, name=SCHEMA), "document", clock)
+
+
+def do(queue: Any, kind: type[c.Command[Any]], **given: Any) -> Any:
+    """Do a command that is taken; return its body."""
+    outcome = queue.call(kind.read(given))
+    assert outcome.code == 200, outcome
+    return outcome.body
+
+
+def mark_in(path: Path) -> str | None:
+    """Return where a file says that it was moved to."""
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("SELECT value FROM meta WHERE key = ?", (MARK,)).fetchone()
+    return found[0] if found else None
+
+
+def write(path: Path, *statements: str) -> None:
+    """Do something to a file beside all programs of ours."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def bedrockjobs(*arguments: str) -> Result:
+    """Run a command."""
+    result = CliRunner().invoke(main, arguments, prog_name="bedrockjobs")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def move(*arguments: str) -> Result:
+    """Run `bedrockjobs move` with the schema of these tests."""
+    return bedrockjobs("move", "--schema", SCHEMA, *arguments)
+
+
+# --- what makes a move fail ------------------------------------------------------------------------------
+
+Trouble = Callable[[Path, pytest.MonkeyPatch], None]
+"""Makes a file, the queue on PostgreSQL or the program bad."""
+
+FULL = "RAISE EXCEPTION 'no room' USING ERRCODE = '53100';"
+"""What a trigger does where the disk is full."""
+
+
+def zero(path: Path, _: pytest.MonkeyPatch) -> None:
+    write(path, "UPDATE output SET line = 'a' || char(0) WHERE seq = (SELECT max(seq) FROM output)")
+
+
+def damage_there(_: Path, __: pytest.MonkeyPatch) -> None:
+    execute("UPDATE jobs SET data = '{\"k\":1}', checksum = 1")
+
+
+def on_insert(table: str, body: str, *, at_commit: bool = False) -> Trouble:
+    """Return what has PostgreSQL do something with each row that arrives."""
+    when = f"BEFORE INSERT ON {table}"
+    if at_commit:
+        when = f"AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED"
+
+    def trouble(_: Path, __: pytest.MonkeyPatch) -> None:
+        PostgreSQLEngine(CLUSTER.url, name=SCHEMA).close()
+        execute(
+            "CREATE FUNCTION trouble() RETURNS trigger LANGUAGE plpgsql"
+            f" AS $$ BEGIN {body} RETURN new; END $$",
+            f"CREATE {'CONSTRAINT' if at_commit else ''} TRIGGER trouble {when}"
+            " FOR EACH ROW EXECUTE FUNCTION trouble()",
+        )
+
+    return trouble

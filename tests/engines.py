@@ -1,0 +1,236 @@
+"""The databases that tests of whole servers run on: a file, or PostgreSQL, the same tests on each.
+
+``pytest --engine postgresql`` runs them there. Without it they run on files, and every so many of them on
+PostgreSQL too. What cannot be the same there says why, by ``sqlite_only``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol
+from zlib import crc32
+
+import psycopg
+import pytest
+
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+from tests.effort import PROFILE
+from tests.postgresql.cluster import CLUSTER, SCHEMA, emptied
+
+FIXTURE = "databases"
+"""The fixture that all servers of these tests come from."""
+
+EACH = 14
+"""By day every so many tests of a file's servers run on PostgreSQL too: those take about a minute."""
+
+
+def sqlite_only(reason: str) -> pytest.MarkDecorator:
+    """Mark tests that are not run on PostgreSQL; the reason stands in the table of those, in the docs."""
+    return pytest.mark.sqlite_only(reason)
+
+
+class Databases(Protocol):
+    """Where the servers of one test keep their jobs."""
+
+    name: str
+    """``sqlite`` or ``postgresql``."""
+
+    def settings(self, database: str = "") -> dict[str, Any]:
+        """Return the settings of a server on another new database, or on one that an earlier server had."""
+        ...
+
+    def lease_clock(self, clock: ManualClock | None, leases: ManualClock) -> ManualClock | None:
+        """Return what a server counts leases by, of the clock of its date and one of leases alone."""
+        ...
+
+    async def move(self, database: str, before: Any, *, date_s: float = 0, leases_s: float = 0) -> None:
+        """Prepare for clocks that move by some seconds each; ``before`` is the date until then."""
+        ...
+
+    async def crash(self, database: str, stop: Callable[[], Awaitable[None]]) -> str:
+        """Stop the server of a database; return one that is as if it had been killed before."""
+        ...
+
+    def change(self, database: str, sql: str) -> None:
+        """Change a database by other hands than those of its server."""
+        ...
+
+
+class Files:
+    """Databases of SQLite."""
+
+    name = "sqlite"
+
+    def __init__(self, folder: Path) -> None:
+        """Make them in a folder."""
+        self._folder = folder
+        self._made = 0
+
+    def settings(self, database: str = "") -> dict[str, Any]:
+        """Return the settings of a server on another new file, or on an earlier one."""
+        if not database:
+            self._made += 1
+            database = str(self._folder / f"jobs{self._made}.db")
+        return {"database": database, "wal_bytes": 0, "ballast_bytes": 0}
+
+    def lease_clock(self, clock: ManualClock | None, leases: ManualClock) -> ManualClock | None:
+        """Return the clock of leases."""
+        return leases
+
+    async def move(self, database: str, before: Any, *, date_s: float = 0, leases_s: float = 0) -> None:
+        """Do nothing: a server keeps leases by a clock of their own."""
+
+    async def crash(self, database: str, stop: Callable[[], Awaitable[None]]) -> str:
+        """Copy the file as it is, and then stop the server of the old one."""
+        old = Path(database)
+        new = old.with_name(f"after-{old.name}")
+        for suffix in ("", "-wal"):
+            part = Path(f"{old}{suffix}")
+            if part.exists():
+                shutil.copyfile(part, f"{new}{suffix}")
+        await stop()
+        return str(new)
+
+    def change(self, database: str, sql: str) -> None:
+        """Change the file as `sqlite3 jobs.db` would."""
+        with closing(sqlite3.connect(database, timeout=5)) as other:
+            other.execute(sql)
+            other.commit()
+
+
+class Schemas:
+    """Databases of PostgreSQL: schemas of the one of this process, each emptied before its use."""
+
+    name = "postgresql"
+    _prepared: set[str] = set()
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._made = 0
+        self._servers = 0
+
+    def settings(self, database: str = "") -> dict[str, Any]:
+        """Return the settings of a server on another empty schema, or on an earlier one, each with a name."""
+        if not database:
+            database = self._another()
+        self._servers += 1
+        return {
+            "database": database,
+            "database_schema": schema_of(database),
+            "server_name": f"server-{self._servers}",
+        }
+
+    def _another(self) -> str:
+        self._made += 1
+        schema = SCHEMA if self._made == 1 else f"{SCHEMA}_{self._made}"
+        if schema not in self._prepared:
+            PostgreSQLEngine(CLUSTER.url, name=schema).close()
+            self._prepared.add(schema)
+        CLUSTER.do(emptied(schema))
+        return f"{CLUSTER.url}?application_name={schema}"
+
+    def lease_clock(self, clock: ManualClock | None, leases: ManualClock) -> ManualClock | None:
+        """Return that of the date: leases stand in the database, and ``move`` lets them age."""
+        return clock
+
+    async def move(self, database: str, before: Any, *, date_s: float = 0, leases_s: float = 0) -> None:
+        """Let leases age as told: PostgreSQL keeps them by the date, so they are moved with it, or apart.
+
+        That a server worked just now stays true, however far the date moves: time passes with it.
+        """
+        moved = f"interval '{date_s - leases_s} seconds'"
+        now = stamp_ms(before)
+        begun = f"coalesce(nullif(least(beat, '{now}'), ''), '{now}')::timestamp"
+        sql = f"""
+            SET search_path = {schema_of(database)};
+            UPDATE runs SET beat = {_stamp(f"{begun} + {moved}")} WHERE status = 'running';
+            UPDATE workers SET until = {_stamp(f"until::timestamp + {moved}")};
+            UPDATE meta SET value = {_stamp(f"value::timestamp + interval '{date_s} seconds'")}
+                WHERE key = 'seen';
+        """
+        await asyncio.to_thread(CLUSTER.do, sql)
+
+    async def crash(self, database: str, stop: Callable[[], Awaitable[None]]) -> str:
+        """Stop the server, and undo what it wrote as it stopped."""
+        schema = schema_of(database)
+        tables = await asyncio.to_thread(_columns_of, schema)
+        kept = [f"CREATE TABLE kept.{table} AS TABLE {schema}.{table}" for table in tables]
+        await asyncio.to_thread(CLUSTER.do, "; ".join(["CREATE SCHEMA kept", *kept]))
+        await stop()
+        again = [
+            f"TRUNCATE {schema}.{table}; INSERT INTO {schema}.{table} ({columns})"
+            f" SELECT {columns} FROM kept.{table}"
+            for table, columns in tables.items()
+        ]
+        await asyncio.to_thread(CLUSTER.do, "; ".join([*again, "DROP SCHEMA kept CASCADE"]))
+        return database
+
+    def change(self, database: str, sql: str) -> None:
+        """Change the database as `psql` would."""
+        CLUSTER.do(f"SET search_path = {schema_of(database)}; {sql}")
+
+
+def _columns_of(schema: str) -> dict[str, str]:
+    """Return the columns that are written of each table of a schema, in a list as SQL has it."""
+    found = CLUSTER.do(
+        "SELECT table_name, string_agg(quote_ident(column_name), ', ') FROM information_schema.columns"
+        f" WHERE table_schema = '{schema}' AND is_generated = 'NEVER' GROUP BY 1"
+    )
+    return dict(found)
+
+
+def _stamp(sql: str) -> str:
+    return f"to_char({sql}, 'YYYY-MM-DD HH24:MI:SS.MS')"
+
+
+def schema_of(database: str) -> str:
+    """Return the schema of a database that ``Schemas`` made."""
+    return psycopg.conninfo.conninfo_to_dict(database)["application_name"]
+
+
+# --- pytest ----------------------------------------------------------------------------------------------
+
+
+def engines_for(chosen: str, nodeid: str, *, sqlite_alone: bool) -> list[str]:
+    """Return the engines that a test of servers runs on where ``chosen`` was asked for."""
+    if chosen == "postgresql":
+        return [chosen]
+    if sqlite_alone or PROFILE == "fast" or crc32(nodeid.encode()) % EACH:
+        return ["sqlite"]
+    return ["sqlite", "postgresql"]
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Run a test of servers on each of its engines."""
+    definition = metafunc.definition
+    chosen_by_itself = any(FIXTURE in mark.args[0] for mark in definition.iter_markers("parametrize"))
+    if FIXTURE in metafunc.fixturenames and not chosen_by_itself:
+        alone = definition.get_closest_marker("sqlite_only") is not None
+        engines = engines_for(metafunc.config.getoption("engine"), definition.nodeid, sqlite_alone=alone)
+        if engines != ["sqlite"]:
+            metafunc.parametrize(FIXTURE, engines, indirect=True)
+
+
+def select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what has no server where all servers are on PostgreSQL, and skip what cannot be there."""
+    if config.getoption("engine") != "postgresql":
+        return
+    on_servers = [item for item in items if FIXTURE in getattr(item, "fixturenames", ())]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(on_servers)])
+    items[:] = on_servers
+    for item in items:
+        marker = item.get_closest_marker("sqlite_only")
+        if marker is not None:
+            item.add_marker(pytest.mark.skip(f"sqlite only: {marker.args[0]}"))
+
+
+def databases_of(engine: str, folder: Path) -> Databases:
+    """Return the databases of one test."""
+    return Files(folder) if engine == "sqlite" else Schemas()

@@ -1,0 +1,250 @@
+"""Units of several servers done step by step, in every order that the steps of each can be mixed.
+
+A step that waits for a lock is left waiting while the others go on; what is planned for its unit meanwhile
+follows once it is done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import permutations
+from time import monotonic
+from typing import Any
+
+from bedrockjobs import commands as c
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.engine.handlers import take
+from bedrockjobs.engine.handlers.context import Context
+from bedrockjobs.engine.unit import perform
+from bedrockjobs.store.postgresql.terms import Terms
+from bedrockjobs.store.sqlite import SQLiteEngine
+from tests.conformance.engine import START, Queue, SQLiteQueue
+from tests.model import Outcome
+from tests.postgresql.cluster import CLUSTER, SCHEMA, emptied
+from tests.postgresql.conftest import DEADLINE_S, Server
+
+Commands = Sequence[c.Command[Any]]
+Step = Callable[[], object]
+
+WAITS_FOR = "SELECT cardinality(pg_blocking_pids($1::int))"
+
+
+@dataclass(frozen=True)
+class Story:
+    """What is there, and units that meet."""
+
+    name: str
+    before: Commands
+    """What is done before, one by one; those that create jobs make them 1, 2, ..."""
+    units: Sequence[Commands]
+    """The commands of each unit; jobs are told by the numbers above."""
+    passes_over: bool = False
+    """Whether a take may pass over what another unit has locked: then it is done again, behind all others."""
+    alike: bool = False
+    """Whether jobs of one name are not told apart, as a take may pass over the first and get the second."""
+
+
+@dataclass
+class Result:
+    """What came of a story, with jobs told by labels: their numbers depend on who drew them first."""
+
+    outcomes: list[list[Any]]
+    jobs: Any
+    passed_over: bool = field(default=False, compare=False)
+
+
+class Labels:
+    """The labels of jobs: their names, numbered where there are several unless these are alike."""
+
+    def __init__(self, story: Story) -> None:
+        """Know of no job."""
+        self._alike = story.alike
+        self._labels: dict[int, str] = {}
+        self.numbers: list[int] = []
+        """The jobs of before, in their order."""
+
+    def note(self, job_id: int, name: str) -> None:
+        """Note a job of before."""
+        self.numbers.append(job_id)
+        self._labels[job_id] = name if self._alike else f"{name} {len(self.numbers)}"
+
+    def note_new(self, jobs: list[Any]) -> None:
+        """Note the jobs that units have created, of which there is one of each name."""
+        for job in jobs:
+            self._labels.setdefault(job["jobID"], job["name"])
+
+    def of(self, value: Any, key: str = "") -> Any:
+        """Return a value with labels for numbers of jobs."""
+        if isinstance(value, dict):
+            return {name: self.of(each, name) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self.of(each, key) for each in value]
+        return self._labels.get(value, value) if key in ("jobID", "parentJobID", "jobIDs") else value
+
+    def given(self, command: c.Command[Any]) -> c.Command[Any]:
+        """Return a command with real numbers for those of its story."""
+        changes: dict[str, Any] = {}
+        for name in ("job_id", "parent_job_id"):
+            number = getattr(command, name, 0)
+            if number:
+                changes[name] = self.numbers[number - 1]
+        return command.model_copy(update=changes) if changes else command
+
+
+def begin(queue: Queue, story: Story) -> Labels:
+    """Do what is before the units."""
+    labels = Labels(story)
+    for command in story.before:
+        outcome = queue.call(labels.given(command))
+        assert outcome.code == 200, (command, outcome)
+        if isinstance(command, c.CreateJob):
+            labels.note(outcome.body["jobID"], command.name)
+    return labels
+
+
+def result_of(queue: Queue, outcomes: list[list[Outcome]], labels: Labels, *, passed_over: bool) -> Result:
+    """Return what came of the units: their answers, and all jobs in the order of their labels."""
+    jobs = queue.call(c.ListJobs.read({})).body["jobs"]
+    labels.note_new(jobs)
+    answers = [[labels.of([each.code, each.reason, each.body]) for each in unit] for unit in outcomes]
+    return Result(answers, sorted(labels.of(jobs), key=json.dumps), passed_over)
+
+
+def one_by_one(story: Story) -> list[Result]:
+    """Return what comes of a story where one unit is done after the other, in each order."""
+    found = []
+    for order in permutations(range(len(story.units))):
+        queue = SQLiteQueue(SQLiteEngine(":memory:", Settings()), "document")
+        labels = begin(queue, story)
+        done = {n: queue.call_together([labels.given(each) for each in story.units[n]]) for n in order}
+        found.append(result_of(queue, [done[n] for n in sorted(done)], labels, passed_over=False))
+        queue.store.close()
+    return found
+
+
+class Unit:
+    """One unit of a story, done step by step by a server of its own."""
+
+    def __init__(self, server: Server, commands: Commands, labels: Labels, *, planned: bool) -> None:
+        """Prepare it; without plans it locks what it meets, in the order of its commands."""
+        self.server, self.planned = server, planned
+        self.commands = [labels.given(command) for command in commands]
+        self.outcomes: list[Outcome] = []
+        self.again: list[int] = []
+        """Which of its takes passed over what another unit had locked."""
+        self.later: deque[Step] = deque()
+        """Steps whose turn came while it waited."""
+        self.running: Future[object] | None = None
+        self.pid = server.store.session._connection.info.backend_pid
+
+    def steps(self) -> list[Step]:
+        """Return its steps: begin, each command, commit."""
+        return [self.begin, *(lambda one=one: self.do(one) for one in self.commands), self.server.commit]  # type: ignore[misc]
+
+    def begin(self) -> None:
+        """Lock and read."""
+        self.context: Context = self.server.open(*(self.commands if self.planned else []))
+
+    def do(self, command: c.Command[Any]) -> None:
+        """Do a command."""
+        outcome = perform(self.context, command)
+        if type(outcome) is take.PassedOver:
+            self.again.append(len(self.outcomes))
+        self.outcomes.append(as_told(outcome))
+
+    def look_again(self) -> None:
+        """Do takes again that passed over what another unit had locked, as the dispatcher does."""
+        for number in self.again:
+            self.outcomes[number] = self.server.call(self.commands[number])
+
+
+def as_told(outcome: Any) -> Outcome:
+    """Return what is compared of what a handler returned."""
+    if hasattr(outcome, "code"):
+        return Outcome(outcome.code, outcome.reason, None)
+    return Outcome(200, "OK", json.loads(outcome.body) if outcome.body else None)
+
+
+class Stage:
+    """Servers on one database that act stories."""
+
+    def __init__(self, count: int) -> None:
+        """Start as many, and one that watches."""
+        self._clock = ManualClock(START)
+        CLUSTER.engine(self._clock).close()
+        terms = Terms(durability="relaxed")  # locks are the same, and commits are quick
+        stores = [CLUSTER.another(self._clock, terms) for _ in range(count + 1)]
+        self._watcher, *self._servers = [Server(store, "document", self._clock) for store in stores]
+        self._threads = ThreadPoolExecutor(count)
+
+    def close(self) -> None:
+        """Stop them."""
+        self._threads.shutdown()
+        for server in (self._watcher, *self._servers):
+            server.store.close()
+
+    def act(self, story: Story, order: Sequence[int], *, planned: bool = True) -> Result:
+        """Do a story: ``order`` says whose step is next. Raises StoreError where a unit could not be done."""
+        self._watcher.store.session.script(emptied(SCHEMA).partition("; SELECT setval")[0])
+        labels = begin(self._watcher, story)
+        acting = zip(self._servers, story.units, strict=False)
+        units = [Unit(server, commands, labels, planned=planned) for server, commands in acting]
+        try:
+            steps = [deque(unit.steps()) for unit in units]
+            for number in order:
+                units[number].later.append(steps[number].popleft())
+                self._settle(units)
+            deadline = monotonic() + DEADLINE_S
+            while any(unit.running for unit in units):  # in a circle, which PostgreSQL breaks
+                assert monotonic() < deadline
+                self._settle(units)
+            for unit in units:
+                unit.look_again()
+        finally:
+            for unit in units:
+                if unit.running is not None:
+                    wait([unit.running], DEADLINE_S)
+                unit.server.store.rollback()
+        passed_over = any(unit.again for unit in units)
+        return result_of(self._watcher, [unit.outcomes for unit in units], labels, passed_over=passed_over)
+
+    def _settle(self, units: list[Unit]) -> None:
+        """Let each unit go on until it waits for a lock, or has nothing to do."""
+        deadline = monotonic() + DEADLINE_S
+        busy = True
+        while busy:
+            assert monotonic() < deadline
+            busy = False
+            for unit in units:
+                if unit.running is None and unit.later:
+                    unit.running = self._threads.submit(unit.later.popleft())
+                if unit.running is not None and not self._waits(unit):
+                    unit.running.result(DEADLINE_S)
+                    unit.running = None
+                    busy = True
+
+    def _waits(self, unit: Unit) -> bool:
+        """Tell whether the step of a unit waits for another unit, once it does or is done."""
+        assert unit.running is not None
+        deadline = monotonic() + DEADLINE_S
+        while not wait([unit.running], 0.001).done:
+            assert monotonic() < deadline
+            if self._watcher.value(WAITS_FOR, unit.pid):
+                return True
+        return False
+
+
+def orders(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield each order in which the steps of some units can be mixed, so many of each."""
+    if not any(counts):
+        yield ()
+    for number, count in enumerate(counts):
+        if count:
+            rest = [left - (each == number) for each, left in enumerate(counts)]
+            for following in orders(rest):
+                yield (number, *following)

@@ -1,0 +1,126 @@
+"""Units of several servers, mixed step by step in every order: all is as if done one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import comb
+
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.store.faults import StoreConflict
+from tests.postgresql.interleaving import Stage, Story, one_by_one, orders
+
+A = c.CreateJob(name="a")
+TAKE_A = c.GetJob(name="a")
+FAMILY = (
+    c.CreateJob(name="p"), c.GetJob(name="p"),
+    c.CreateJob(name="c", parent_job_id=1), c.CreateJob(name="d", parent_job_id=1),
+    c.FinishJob(job_id=1), c.GetJob(name="c"), c.GetJob(name="d"),
+)  # fmt: skip
+"""A parent, which is done and waits, and two children at work."""
+
+
+def update(job_id: int, by: str) -> c.UpdateJob:
+    """Return what tells in a job who changed it last."""
+    return c.UpdateJob(job_id=job_id, data=f'{{"by":"{by}"}}')
+
+
+TWO = [
+    Story("two takes of one job", [A], [[TAKE_A], [TAKE_A]], passes_over=True),
+    Story("two takes of two jobs", [A, A], [[TAKE_A], [TAKE_A]]),
+    Story("a take by name and one by pattern", [A, A], [[TAKE_A], [c.GetJob(name="*")]]),
+    Story("a take and a deletion", [A], [[TAKE_A], [c.DeleteJob(job_id=1)]], passes_over=True),
+    Story("a take and a change", [A], [[TAKE_A], [update(1, "x")]], passes_over=True),
+    Story("a take and a creation", [], [[TAKE_A], [A]], passes_over=True),
+    Story("two ends of one job", [A, TAKE_A], [[c.FinishJob(job_id=1)], [c.FinishJob(job_id=1)]]),
+    Story("an end and a retry", [A, TAKE_A], [[c.FinishJob(job_id=1)], [c.RetryJob(job_id=1, delay=0)]]),
+    Story("the ends of two children", FAMILY, [[c.FinishJob(job_id=2)], [c.FinishJob(job_id=3)]]),
+    Story("an end of a child and of its family", FAMILY, [[c.FinishJob(job_id=2)], [c.CancelJob(job_id=3)]]),
+    Story(
+        "a child while its parent ends",
+        [c.CreateJob(name="p"), c.GetJob(name="p")],
+        [[c.CreateJob(name="c", parent_job_id=1)], [c.FinishJob(job_id=1)]],
+    ),
+    Story("unique jobs", [], [[c.CreateJob(name="a", unique=True)], [c.CreateJob(name="a", unique=True)]]),
+    Story(
+        "a unique job whose first goes", [A], [[c.CreateJob(name="a", unique=True)], [c.DeleteJob(job_id=1)]]
+    ),
+    Story(
+        "one idempotency key",
+        [],
+        [[c.CreateJob(name="a", idempotency_key="k")], [c.CreateJob(name="b", idempotency_key="k")]],
+    ),
+    Story("one lock", [c.CreateJob(name="a", lock="L")] * 2, [[TAKE_A], [TAKE_A]], alike=True),
+    Story("a pause and a take", [A], [[c.PauseJobs(name="a")], [TAKE_A]]),
+]
+ROUND = Story(
+    "changes of two jobs in two orders",
+    [A, c.CreateJob(name="b")],
+    [[update(1, "x"), update(2, "x")], [update(2, "y"), update(1, "y")]],
+)
+ACROSS = Story(
+    "children and each other's parents",
+    [
+        c.CreateJob(name="p"), c.CreateJob(name="q"), c.GetJob(name="p"), c.GetJob(name="q"),
+        c.CreateJob(name="c", parent_job_id=1), c.CreateJob(name="d", parent_job_id=2),
+    ],
+    [[update(3, "x"), update(2, "x")], [update(4, "y"), update(1, "y")]],
+)  # fmt: skip
+THREE = [
+    Story("three takes of two jobs", [A, A], [[TAKE_A]] * 3, passes_over=True),
+    Story(
+        "changes of three jobs all around",
+        [A, A, A],
+        [[update(one, "xyz"[one - 1]), update(one % 3 + 1, "xyz"[one - 1])] for one in (3, 1, 2)],
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    """Return three servers."""
+    stage = Stage(3)
+    yield stage
+    stage.close()
+
+
+def told(story: Story) -> str:
+    """Return a story's name."""
+    return story.name
+
+
+@pytest.mark.parametrize("story", [*TWO, ROUND, ACROSS], ids=told)
+def test_two_units_are_as_one_after_the_other(stage: Stage, story: Story) -> None:
+    """Each step is one of: begin, each command, commit."""
+    expected = one_by_one(story)
+    mixed = list(orders([len(commands) + 2 for commands in story.units]))
+    assert len(mixed) == comb(sum(len(one) + 2 for one in story.units), len(story.units[0]) + 2)
+    found = [stage.act(story, order) for order in mixed]
+    assert [order for order, result in zip(mixed, found, strict=True) if result not in expected] == []
+    assert any(result.passed_over for result in found) == story.passes_over
+
+
+@pytest.mark.parametrize("story", THREE, ids=told)
+def test_three_units_are_as_one_after_the_other(stage: Stage, story: Story) -> None:
+    """The same with begin and all commands in one step, as there are very many orders."""
+    expected = one_by_one(story)
+    for order in orders([2, 2, 2]):
+        counts = [len(commands) + 1 for commands in story.units]
+        whole = [False] * 3
+        steps: list[int] = []
+        for number in order:
+            steps += [number] * (1 if whole[number] else counts[number])
+            whole[number] = True
+        assert stage.act(story, steps) in expected, order
+
+
+def test_units_that_lock_in_an_order_of_their_own_end_in_a_circle(stage: Stage) -> None:
+    """The control: without plans, rows are locked as commands come to them."""
+
+    def in_every_order() -> None:
+        for order in orders([4, 4]):
+            stage.act(ROUND, order, planned=False)
+
+    with pytest.raises(StoreConflict):
+        in_every_order()

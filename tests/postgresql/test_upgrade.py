@@ -1,0 +1,186 @@
+"""A newer server on tables that older ones work with: an upgrade that stops nobody, and one that has to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.server import Server as WholeServer
+from bedrockjobs.store.faults import StoreBroken
+from bedrockjobs.store.postgresql import schema
+from bedrockjobs.store.postgresql.bulk import BulkSession
+from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+from bedrockjobs.store.postgresql.schema import Step, TooOld
+from bedrockjobs.store.postgresql.start_faults import start_fault
+from bedrockjobs.store.schema import SchemaError
+from tests.conftest import begin
+from tests.postgresql.cluster import CLUSTER
+from tests.postgresql.conftest import DEADLINE_S, Server
+
+NAME = "upgraded"
+NOW = schema.VERSION
+ADDED = Step(
+    NOW + 1,
+    NOW,
+    """ALTER TABLE jobs ADD COLUMN colour text COLLATE "C" NOT NULL DEFAULT 'red';
+    ALTER TABLE control ADD COLUMN more bigint NOT NULL DEFAULT 0;
+    CREATE TABLE colours (colour text PRIMARY KEY)""",
+)
+"""What a made-up next version brings, which this one need not know."""
+TAKEN_AWAY = Step(NOW + 2, NOW + 1, "DROP TABLE colours")
+
+Beside = Callable[[Callable[[], Any]], "Future[Any]"]
+
+
+@pytest.fixture(autouse=True)
+def tables() -> Iterator[None]:
+    """Make new tables of this version."""
+    CLUSTER.do(f"DROP SCHEMA IF EXISTS {NAME} CASCADE")
+    opened().store.close()
+    yield
+    CLUSTER.do(f"DROP SCHEMA {NAME} CASCADE")
+
+
+def opened() -> Server:
+    """Start a server without a network."""
+    return Server(PostgreSQLEngine(CLUSTER.url, SystemClock(), name=NAME), "document")
+
+
+@contextmanager
+def newer(*steps: Step) -> Iterator[None]:
+    """Be a version that knows more steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "VERSION", steps[-1].version)
+        patch.setattr(schema, "STEPS", steps)
+        yield
+
+
+def versions() -> list[Any]:
+    """Return what the tables are, and the oldest version of servers that may use them."""
+    with psycopg.connect(CLUSTER.url, options=f"-c search_path={NAME}") as connection:
+        return connection.execute(
+            "SELECT version, value::int FROM control, meta WHERE key = 'schemaVersion'"
+        ).fetchall()
+
+
+def lifecycle(server: Server, name: str = "old") -> None:
+    """Create, take and finish two jobs of a name that no other server asks for, one with a run."""
+    server.do(c.CreateJob, name=name)
+    job = server.do(c.GetJob, name=name)
+    assert server.do(c.FinishJob, jobID=job["jobID"]) is None
+    server.do(c.CreateJob, name=f"{name}/run", data={"k": 1}, retries=1)
+    taken = server.do(c.GetJob, name=f"{name}*", worker="w")
+    assert server.do(c.FinishJob, jobID=taken["jobID"], runID=taken["runID"]) is None
+
+
+def test_an_older_server_goes_on_while_a_newer_one_adds_to_the_tables(beside: Beside) -> None:
+    old = opened()
+    lifecycle(old)
+    begun, ends = threading.Event(), threading.Event()
+
+    def work() -> int:
+        done = 0
+        while not ends.is_set():
+            lifecycle(old)
+            done += 1
+            begun.set()
+        return done
+
+    working = beside(work)
+    try:
+        assert begun.wait(DEADLINE_S)
+        with newer(ADDED):
+            new = opened()
+            for _ in range(3):
+                lifecycle(new, "new")
+            new.store.close()
+        begun.clear()
+        assert begun.wait(DEADLINE_S), "the old one does not go on"
+    finally:
+        ends.set()
+    assert working.result(DEADLINE_S) > 1
+    assert versions() == [(NOW + 1, NOW)]
+    old.store.close()
+    again = opened()  # also one of the old version that starts now
+    lifecycle(again)
+    again.store.close()
+
+
+def test_the_tables_wait_for_open_units(beside: Beside) -> None:
+    old = opened()
+    old.opened(c.CreateJob(name="a"))
+    with newer(ADDED):
+        starting = beside(opened)
+        with psycopg.connect(CLUSTER.url, autocommit=True) as watcher:
+            waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while watcher.execute(waits).fetchone() != (1,):
+                assert not starting.done()
+        assert versions() == [(NOW, NOW)]
+        old.commit()
+        starting.result(DEADLINE_S).store.close()
+    assert versions() == [(NOW + 1, NOW)]
+    old.store.close()
+
+
+async def test_what_living_servers_do_not_understand_is_not_done() -> None:
+    async with AsyncExitStack() as stack:
+        settings = Settings(port=0, server_name="a", database=CLUSTER.url, database_schema=NAME)
+        server = WholeServer(settings)
+        await begin(server)
+        stack.push_async_callback(server.stop)
+        words = f"version {NOW}; {NOW + 2} is not understood by servers that live: a. Stop them first"
+        with newer(ADDED, TAKEN_AWAY):
+            with pytest.raises(SchemaError, match=words) as told:
+                opened()
+            assert start_fault(told.value).status == 78
+        assert versions() == [(NOW, NOW)]
+    with newer(ADDED, TAKEN_AWAY):
+        opened().store.close()
+    assert versions() == [(NOW + 2, NOW + 1)]
+
+
+async def test_a_version_between_may_be_upgraded_without_a_stop() -> None:
+    """What is taken away is no longer used by the version before, which lives."""
+    async with AsyncExitStack() as stack:
+        stack.enter_context(newer(ADDED, TAKEN_AWAY))
+        with newer(ADDED):
+            settings = Settings(port=0, server_name="a", database=CLUSTER.url, database_schema=NAME)
+            server = WholeServer(settings)
+            await begin(server)
+        stack.push_async_callback(server.stop)
+        opened().store.close()
+        assert versions() == [(NOW + 2, NOW + 1)]
+
+
+def test_a_server_that_is_too_old_ends_with_a_sentence() -> None:
+    asleep = opened()
+    lifecycle(asleep)
+    with newer(ADDED, TAKEN_AWAY):
+        opened().store.close()
+    words = f"needs schema version {NOW + 1}; this server knows {NOW}. Use a newer server"
+    with pytest.raises(TooOld, match=words) as told:
+        opened()
+    assert start_fault(told.value).status == 78
+    with pytest.raises(StoreBroken, match=words):
+        asleep.open()
+    asleep.store.close()
+
+
+def test_who_only_copies_does_not_change_the_tables() -> None:
+    session = BulkSession(CLUSTER.url, NAME)
+    with newer(ADDED), pytest.raises(SchemaError, match=r"version 4; this program knows 5\. Start a server"):
+        schema.check_tables(session)
+    session.close()
+
+
+def test_a_new_database_has_this_version() -> None:
+    assert versions() == [(NOW, NOW)]

@@ -1,0 +1,94 @@
+"""Functions in each way of getting a process: a new interpreter, a fork, a process for several runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAD = """
+import os, signal, subprocess, sys, threading, time
+from bedrock_worker import Fail, Job, Retry, job
+
+with open("imports", "a") as file:
+    file.write(f"{os.getpid()}\\n")
+
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.005)
+
+runs = 0
+
+@job("Foo*", **OPTIONS)
+def f(job):
+    global runs
+    runs += 1
+    do = job.data.get("do", "pass")
+    exec(f"def called(job):\\n {'return ' if do.startswith('(') else ''}{do}", globals())
+    return called(job)
+"""
+
+WAYS = {
+    "spawn": {"start_method": "spawn"},
+    "fork": {"start_method": "fork"},
+    "reused": {"start_method": "fork", "process_jobs_max": 100},
+}
+
+_made = 0
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Return what writes the module under a new name; it is the current folder's."""
+    known = set(sys.modules)
+    folder = tmp_path / "module"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def module(text=HEAD, **options):
+        global _made
+        _made += 1
+        name = f"warm_{_made}"
+        (folder / f"{name}.py").write_text(text.replace("**OPTIONS", f"**{options!r}"))
+        return name
+
+    yield module
+    for name in set(sys.modules) - known:
+        if name.startswith("warm_"):
+            del sys.modules[name]
+
+
+@pytest.fixture(params=WAYS)
+def way(request):
+    """Return the options of one way."""
+    return WAYS[request.param]
+
+
+@pytest.fixture
+def ran(server, working, write):
+    """Return what runs functions one after the other in one slot, and returns their reports."""
+
+    async def run(way, *dos, module=None, then=None, **more):
+        async with working(module=module or write(), **way, **more) as worker:
+            for number, do in enumerate(dos, 1):
+                await server.add(data=json.dumps({"do": do}))
+                await server.report(number)
+                if then is not None:
+                    await then(worker, number)
+        return [(report.verb, report.given) for report in server.reports]
+
+    return run
+
+
+def outcomes(reports):
+    return [(verb, given.get("exitCode"), given.get("data")) for verb, given in reports]
+
+
+FORKED = [WAYS["fork"], WAYS["reused"]]
+
+
+def imports():
+    return len(set(Path("imports").read_text().split())) - 1  # the worker's own is the first
