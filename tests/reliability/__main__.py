@@ -1,7 +1,7 @@
 """The nightly run: ``python -m tests.reliability --kills 5000``.
 
 Kills a server under load so many times, by default with a new seed each night, prints what was counted and
-exits 1 if there was any fault. ``--fault "answer before commit"`` (any of ``faults.FAULTS``) gives the server
+exits 1 if there was any fault. ``--fault "answer before commit"`` (any of ``faults``) gives the server
 a fault first: the run must then fail. ``--power 20000`` rebuilds the disk after so many power cuts instead,
 ``--schedules 1000`` kills the server and the workers of schedules of every second, ``--soak 8h`` kills nobody
 and watches the memory and the descriptors of one server under load. ``--postgresql kills`` (any of
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from bedrockjobs.base.duration import WORDS, seconds_of
-from tests.reliability.faults import FAULTS
+from tests.reliability.faults import FAULTS, OTHERS
 from tests.reliability.shared_night import ROUNDS
 from tests.reliability.shared_night import nightly as shared_night
 from tests.reliability.storm import LIFE_S, Storm
@@ -31,7 +31,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=5_000, help="how often the server is killed")
     parser.add_argument("--batch", type=int, default=500, help="kills on one database before it is judged")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="what happens when")
-    parser.add_argument("--fault", choices=sorted(FAULTS), default="", help="a fault to give the server")
+    parser.add_argument(
+        "--fault", choices=sorted(FAULTS | OTHERS), default="", help="a fault to give the server"
+    )
     parser.add_argument("--life", type=float, default=LIFE_S, help="mean life of a server in seconds")
     parser.add_argument("--power", type=int, default=0, help="power cuts, instead of kills")
     parser.add_argument(

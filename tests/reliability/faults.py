@@ -165,6 +165,10 @@ FAULTS: dict[str, Callable[[int], None]] = {
     "blind take": blind_take,
     "reused ids": reused_ids,
     "forgotten parent": forgotten_parent,
+}
+"""Faults of a queue, on any database that the simulation and the kills have."""
+
+OTHERS: dict[str, Callable[[int], None]] = {
     "tick lost": lambda seed: forgetful.tick_lost(),
     "tick twice": lambda seed: forgetful.tick_twice(),
     "shared dropped commit": shared_dropped_commit,
@@ -174,3 +178,4 @@ FAULTS: dict[str, Callable[[int], None]] = {
     "deaf": deaf,
     "endless patience": endless_patience,
 }
+"""Faults of schedules, and of servers that share a database."""

@@ -22,7 +22,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.server import run
 from bedrockjobs.service import VERSION
-from tests.reliability.faults import FAULTS
+from tests.reliability.faults import FAULTS, OTHERS
 
 with suppress(ImportError):
     import uvloop  # noqa: F401  the imports are what a fork saves
@@ -108,7 +108,7 @@ def _fork(order: dict[str, Any]) -> int:
 
 def _serve(order: dict[str, Any]) -> int:
     for fault in filter(None, order.get("fault", "").split(", ")):
-        FAULTS[fault](order.get("seed", 0))
+        (FAULTS | OTHERS)[fault](order.get("seed", 0))
     return run(Settings(port=0, **order["settings"]))
 
 
