@@ -44,7 +44,8 @@ async def test_a_server_that_is_new_is_told_that_anything_may_be_due() -> None:
     """Until now nobody told it anything, and what it remembers may be older than that."""
     line, clock, heard = Line("a"), SystemClock(), list[Due]()
     neighbours: Any = line
-    one = Neighbourhood(neighbours, SharedWorkers(clock, clock), Notifier(), heard.append)
+    workers = SharedWorkers(clock, clock)
+    one = Neighbourhood(neighbours, workers, Notifier(), heard.append, lambda: None)
     async with asyncio.timeout(20):
         await one.open("a", "1")
         line.there.append("b")

@@ -26,7 +26,8 @@ def stand_still():
     if os.path.exists("stop"):
         os.kill(os.getpid(), signal.SIGSTOP)
 
-if sys.modules["__main__"].__spec__.name == "bedrock_worker.run.template":  # and not the worker
+program = sys.modules["__main__"].__spec__
+if program is not None and program.name == "bedrock_worker.run.template":  # and not the worker
     os.register_at_fork(before=stand_still)
 
 def dead_brothers():
