@@ -122,11 +122,11 @@ class Waits:
 
     async def _cut(self, every_s: float) -> None:
         while True:
-            await asyncio.sleep(every_s)
             pids = [pid for (pid,) in self._shared.rows(LISTENERS)]
             if pids:
                 self._cuts.append(time.monotonic())
                 self._shared.rows(f"SELECT pg_terminate_backend({pids[len(self._cuts) % len(pids)]})")
+            await asyncio.sleep(every_s if pids else PARKED_S)
 
     @property
     def cuts(self) -> int:
