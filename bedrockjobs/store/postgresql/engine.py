@@ -33,6 +33,11 @@ SCHEMA = "bedrockjobs"
 """Where the tables are, beside whatever else the database holds."""
 
 
+SESSION_ROWS = 64
+"""Rows that take turns to have the number of the last unit. While somebody looks at an old state, all that a
+row ever was is walked past when it is written again."""
+
+
 class PostgreSQLEngine:
     """One database, open for writing, beside other servers."""
 
@@ -135,13 +140,18 @@ class PostgreSQLEngine:
         try:
             self.unit.commit(
                 (SQL["lock_alone"], (self._keys.of("events"),)),
-                (SQL["note_unit"], (self.id, self._units, stamp_ms(self.unit.moment))),
+                (SQL["note_unit"], (self._row, self._units, stamp_ms(self.unit.moment))),
             )
         except StoreAway as error:
             if not self._was_committed(error):
                 raise
             self.unit.committed()
             self.unit.forget()
+
+    @property
+    def _row(self) -> str:
+        """Return which row of ``sessions`` has the number of the last unit."""
+        return f"{self.id}/{self._units % SESSION_ROWS}"
 
     def _was_committed(self, error: StoreAway) -> bool:
         """Find out whether the commit was done whose answer did not come; raises OutcomeUnknown.
@@ -172,7 +182,7 @@ class PostgreSQLEngine:
         """
         try:
             self.reach()
-            ((done,),) = self.session.run([(BEGIN, ()), (SQL["ask_for_unit"], (self.id, self._units))])[1]
+            ((done,),) = self.session.run([(BEGIN, ()), (SQL["ask_for_unit"], (self._row, self._units))])[1]
             self.session.commit([(SQL["commit"], ())])
         except StoreError:
             self._undo()

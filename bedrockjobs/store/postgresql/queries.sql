@@ -365,7 +365,7 @@ INSERT INTO sessions (session, unit, at, fence) VALUES ($1, $2::bigint + 1, '', 
 
 -- name: close_session
 -- Forget the session, and those of servers that were killed long ago.
-DELETE FROM sessions WHERE session = $1 OR at < $2;
+DELETE FROM sessions WHERE starts_with(session, $1) OR at < $2;
 
 -- name: where
 -- Which database this is, and what it promises: whether it can only be read, its number and its timeline, whether it

@@ -210,7 +210,7 @@ CREATE TABLE sessions (
     unit    bigint NOT NULL,
     at      text   COLLATE "C" NOT NULL,
     fence   bigint NOT NULL DEFAULT 0 CHECK (unit > fence)
-) WITH (fillfactor = 10);
+) WITH (fillfactor = 10);  -- each server has several rows, which take turns
 
 -- The servers that are alive, with the version of the schema that each knows.
 CREATE TABLE servers (
