@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bedrockjobs.cli.serve import settings_from
 from bedrockjobs.cli.session import USAGE, Failure
+from bedrockjobs.cli.settings_sources import settings_from
 
 if TYPE_CHECKING:
     from bedrockjobs.store.postgresql.moving import Database

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from bedrockjobs.base import config
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.cli.serve import option_name, variable_name
+from bedrockjobs.cli.settings_sources import option_name, variable_name
 from bedrockjobs.cli.values import duration_text
 from docs.generator import NOTE
 from docs.generator.markdown import code, size, table
