@@ -109,7 +109,7 @@ def backup(session: Session, file: Path, database: str | None, force: bool, sche
     only, and there when it is whole. To restore it, stop the server, remove the database with its -wal and
     -shm files, and put FILE in its place; `bedrockjobs move` takes it back to PostgreSQL.
     """
-    named = settings_from({"database": database}).database
+    named = settings_from({}).database if database is None else database
     give_way()
     with told():
         if is_url(named):

@@ -92,6 +92,14 @@ def settings_from(given: Mapping[str, Any], file: Path | None = None) -> Setting
     return found_settings(given, file).settings
 
 
+def file_alone(database: str) -> Path:
+    """Return the path of a database that is named by hand, whatever else is set; raises UsageError."""
+    try:
+        return _Alone(database=database).database_path()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
 def found_settings(given: Mapping[str, Any], file: Path | None = None) -> Found:
     """Return the settings: what is given, then the environment, then the file, then the defaults.
 

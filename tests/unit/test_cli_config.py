@@ -19,6 +19,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.settings_file import SettingsFileError, read_table
 from bedrockjobs.cli import main as bedrockjobs
 from bedrockjobs.cli.config import example_text
+from bedrockjobs.cli.places import file_named
 from bedrockjobs.cli.settings_sources import found_settings, read_settings, settings_from, variable_name
 
 
@@ -61,6 +62,16 @@ def test_other_commands_use_the_file_of_the_environment(
     monkeypatch.setenv("BEDROCKJOBS_CONFIG", str(file))
     assert settings_from({"database": None}).database == f"{tmp_path}/none.db"
     assert f"{tmp_path}/none.db" in run("backup", str(tmp_path / "copy.db")).stderr
+
+
+def test_a_database_named_by_hand_is_not_judged_by_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_standby = 'database = "postgresql://h/d"\ndatabase_read = "postgresql://h/e"'
+    monkeypatch.setenv("BEDROCKJOBS_CONFIG", str(written(tmp_path, f"[server]\n{of_standby}\n")))
+    assert file_named("old.db") == Path("old.db")
+    with pytest.raises(click.UsageError, match="expected a path"):
+        file_named("mysql://h/d")
 
 
 def test_all_that_is_bad_is_told_at_once(served: list[Settings], tmp_path: Path) -> None:
