@@ -138,7 +138,7 @@ def read_settings(path: Path) -> FromFile:
         table = read_table(path, "server")
     except SettingsFileError as error:
         return FromFile({}, (str(error),))
-    problems, good = list(table.problems), {}
+    problems, good = list(table.problems), dict[str, Entry]()
     for key, entry in table.entries.items():
         fault = _fault_of(key, entry.value)
         if fault:
@@ -175,6 +175,7 @@ def _fault_of(key: str, value: Any) -> str:
     if info is None:
         near = get_close_matches(key.replace("-", "_"), Settings.model_fields, 1)
         return f"there is no such setting{f', is it {near[0]}?' if near else ''}"
+    kinds: set[type]
     if key.endswith("_s"):
         kinds, words = {int, float, str}, WORDS
     elif info.annotation is bool:

@@ -39,7 +39,7 @@ def defaults_from_file(ctx: click.Context, _: click.Parameter, path: Path | None
         for each in ctx.command.params
         if isinstance(each, click.Option) and each.name not in ("config", "version")
     }
-    problems, found = list(table.problems), {}
+    problems, found = list(table.problems), dict[str, Any]()
     for key, entry in table.entries.items():
         option = options.get(key)
         fault = _unknown(key, list(options)) if option is None else _fault_of(ctx, option, entry.value)
