@@ -25,6 +25,13 @@ LogFormat = Literal["text", "json"]
 SCHEMA_NAME = "[a-z_][a-z0-9_]{0,62}"
 """What a schema of a PostgreSQL database may be called here, so that it needs no quotes."""
 
+OF_A_FILE = {
+    "wal_bytes": "PostgreSQL keeps a log of its own",
+    "ballast_bytes": "room on its disk is PostgreSQL's affair",
+    "standby": "servers on PostgreSQL work beside each other, and none waits for another to end",
+}
+"""Settings that mean nothing where the database is no file, and why."""
+
 
 def _hidden(found: re.Match[str]) -> str:
     return "***" if found[1] is None else f"{found[1]}:***@"
@@ -218,6 +225,12 @@ class Settings(BaseSettings):
     def on_postgresql(self) -> bool:
         """Tell whether the database is PostgreSQL's, and not a file."""
         return self.database.startswith(("postgresql://", "postgres://"))
+
+    def check_postgresql(self) -> None:
+        """Raise ValueError for a setting that is for a file, where the database is PostgreSQL's."""
+        for name, why in OF_A_FILE.items():
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name}: is for a file; {why}")
 
     def database_path(self) -> Path:
         """Return the database as a file path; raises ValueError for a URL of another kind."""

@@ -47,6 +47,10 @@ class PostgreSQLDatabase:
         """Connect to it, and make its tables unless they are there; raises StartError."""
         settings = self._settings
         try:
+            settings.check_postgresql()
+        except ValueError as error:
+            raise StartError(str(error), EXIT_CONFIG) from None
+        try:
             engine = PostgreSQLEngine(
                 settings.database, self.clock, name=settings.database_schema, terms=Terms.of(settings)
             )

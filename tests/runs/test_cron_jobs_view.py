@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.engines import sqlite_only
 from tests.runs.rig import Site
-
-pytestmark = sqlite_only("the view `cron_jobs` is made in the file alone")
 
 COLUMNS = ["id", "deployment_id", "verb", "schedule", "start_time", "next_execution", "state", "module_name"]
 
@@ -81,5 +78,6 @@ async def test_text_of_other_hands_that_is_no_json_hurts_nobody(site: Site) -> N
 
 async def test_it_cannot_be_written(site: Site) -> None:
     await site.create("a.b", repeat="CRON 0 9 * * *")
-    assert await site.refused("Query", query="DELETE FROM cron_jobs;") == (402, "Bad query")
+    refused = await site.refused("Query", query="DELETE FROM cron_jobs;")
+    assert refused in [(402, "Bad query"), (502, "Query aborted")]  # a file knows that it is a view
     assert len(await rows(site)) == 1

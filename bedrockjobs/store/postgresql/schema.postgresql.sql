@@ -65,6 +65,29 @@ CREATE INDEX jobsRepeating ON jobs (name) WHERE repeat <> '';
 ALTER TABLE jobs ALTER COLUMN name SET (n_distinct = -1);
 ALTER TABLE jobs ALTER COLUMN name SET STATISTICS 0;
 
+-- What somebody changed by hand need not be JSON: it has no members then, and hides nothing else.
+CREATE FUNCTION members_of(value text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN value::jsonb;
+EXCEPTION WHEN others THEN
+    RETURN NULL;
+END $$;
+
+-- As in schema.sql, where each column is explained.
+CREATE VIEW cron_jobs AS
+SELECT
+    jobID AS id,
+    coalesce(members_of(options) ->> 'source', '') AS deployment_id,
+    substr(name, strpos(name, '.') + 1) AS verb,
+    btrim(substr(ltrim(repeat, E'\t\n\r '), 6), E'\t\n\r ') AS schedule,
+    CASE WHEN lastRun = '' THEN created ELSE lastRun END AS start_time,
+    coalesce(nullif(members_of(memory) ->> 'trigger', ''), nextRun) AS next_execution,
+    CASE state WHEN 'QUEUED' THEN 'idle' ELSE 'executing' END AS state,
+    substr(name, 1, greatest(strpos(name, '.') - 1, 0)) AS module_name
+FROM jobs
+WHERE repeat <> '' AND ltrim(repeat, E'\t\n\r ') ILIKE 'CRON %'
+    AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED');
+
 CREATE SEQUENCE jobIDs;
 CREATE SEQUENCE runIDs;
 
