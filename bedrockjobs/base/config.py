@@ -323,12 +323,6 @@ SCHEDULE_FILE_CHARS_MAX = 2 * 1024 * 1024
 IMPORT_TOKENS_MAX = 500_000
 """Words, texts and marks in a file of another system: reading that many takes half a second."""
 
-SETTINGS_FILE_BYTES_MAX = 65_536
-"""Size of a settings file: ten times one that sets all and explains each."""
-
-SETTING_LINES_MAX = 100
-"""Lines of one value in a settings file: to find the lines of the values after it costs n * n."""
-
 YAML_NODES_MAX = 50_000
 """Values in a YAML file, for reading one takes some 40 us: 7,000 schedules. TOML and JSON are faster."""
 

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bedrockjobs.base.config import SETTING_LINES_MAX, SETTINGS_FILE_BYTES_MAX
-
 VARIABLE = "BEDROCKJOBS_CONFIG"
 """The environment variable that names the file."""
+
+SETTINGS_FILE_BYTES_MAX = 65_536
+"""Size of a settings file: some times that of one that sets all and explains each."""
+
+SETTING_LINES_MAX = 100
+"""Lines of one value in a settings file: to find the lines of the values after it costs n * n."""
 
 TABLES = ("server", "worker")
 """The tables that a settings file may have: one for each program."""
@@ -56,17 +60,17 @@ def read_table(path: Path, table: str) -> Table:
         raise SettingsFileError(f"{path}: expected TOML: it nests too deep") from None
     lines = _lines_of(text)
 
-    def place(*keys: str) -> str:
+    def at(*keys: str) -> str:
         return f"{path}:{lines[keys]}" if keys in lines else str(path)
 
     problems = [
-        f"{place(key)}: {key}: expected the table [server] or [worker], with the settings in it"
+        f"{at(key)}: {key}: expected the table [server] or [worker], with the settings in it"
         for key, value in document.items()
         if key not in TABLES or not isinstance(value, dict)
     ]
     inside = document.get(table)
     values = inside if isinstance(inside, dict) else {}
-    entries = {key: Entry(value, place(table, key)) for key, value in values.items()}
+    entries = {key: Entry(value, at(table, key)) for key, value in values.items()}
     return Table(entries, tuple(problems))
 
 
@@ -113,7 +117,7 @@ def _lines_of(text: str) -> dict[tuple[str, ...], int]:
 
 
 def _first_keys(read: Any) -> tuple[str, ...]:
-    keys = []
+    keys: list[str] = []
     while isinstance(read, dict) and read and len(keys) < 2:
         key = next(iter(read))
         keys.append(key)

@@ -140,9 +140,9 @@ def read_settings(path: Path) -> FromFile:
         return FromFile({}, (str(error),))
     problems, good = list(table.problems), dict[str, Entry]()
     for key, entry in table.entries.items():
-        fault = _fault_of(key, entry.value)
-        if fault:
-            problems.append(f"{entry.place}: {key}: {fault}")
+        words = _fault_of(key, entry.value)
+        if words:
+            problems.append(f"{entry.place}: {key}: {words}")
         else:
             good[key] = Entry(_seconds(key, entry.value), entry.place)
     try:

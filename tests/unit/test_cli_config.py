@@ -14,9 +14,13 @@ import pytest
 from bedrock_worker.cli import main as worker
 from cli_fake import run
 
-from bedrockjobs.base.config import SETTING_LINES_MAX, SETTINGS_FILE_BYTES_MAX
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.settings_file import SettingsFileError, read_table
+from bedrockjobs.base.settings_file import (
+    SETTING_LINES_MAX,
+    SETTINGS_FILE_BYTES_MAX,
+    SettingsFileError,
+    read_table,
+)
 from bedrockjobs.cli import main as bedrockjobs
 from bedrockjobs.cli.config import example_text
 from bedrockjobs.cli.places import file_named
@@ -122,7 +126,7 @@ def test_faults_outside_the_file_are_wrong_usage(served: list[Settings], tmp_pat
     ("text", "words"),
     [
         ("[server]\nport = \n", ":2: expected TOML"),
-        ("[server]\nport = 1\nport = 2\n", ": expected TOML"),
+        ("[server]\nport = 1\nport = 2\n", ":3: expected TOML"),
         ("server = 1\n", ":1: server: expected the table"),
         ('[server]\ndatabase_read = "postgresql://h/d"\ndatabase = "x.db"\n', ":2: database_read: a standby"),
         ("#" * (SETTINGS_FILE_BYTES_MAX + 1), f": expected at most {SETTINGS_FILE_BYTES_MAX} bytes"),
