@@ -153,17 +153,22 @@ def read_settings(path: Path) -> FromFile:
             problems.append(_complaint(fault, {key: f"{good.pop(key).place}: {key}"}))
     else:
         # A database that the file leaves open may be PostgreSQL's all the same.
-        if "database" in good and (disagreement := _disagreement(settings)):
+        if "database" in good and (disagreement := _disagreement(settings, wholly=True)):
             place = good.pop(disagreement.partition(":")[0]).place
             problems.append(f"{place}: {disagreement}")
     return FromFile(good, tuple(problems))
 
 
-def _disagreement(settings: Settings) -> str:
-    """Return which setting does not go with the database, and why; empty if all do."""
+def _disagreement(settings: Settings, *, wholly: bool = False) -> str:
+    """Return which setting does not go with the database, and why; empty if all do.
+
+    Unless ``wholly``, those that a server on PostgreSQL refuses at its start are left to it.
+    """
     try:
         if not settings.on_postgresql:
             settings.database_path()
+        elif wholly:
+            settings.check_postgresql()
     except ValueError as error:
         return str(error)
     return ""

@@ -129,6 +129,7 @@ def test_faults_outside_the_file_are_wrong_usage(served: list[Settings], tmp_pat
         ("[server]\nport = 1\nport = 2\n", ":3: expected TOML"),
         ("server = 1\n", ":1: server: expected the table"),
         ('[server]\ndatabase_read = "postgresql://h/d"\ndatabase = "x.db"\n', ":2: database_read: a standby"),
+        ('[server]\ndatabase = "postgresql://h/d"\nwal_bytes = 0\n', ":3: wal_bytes: is for a file"),
         ("#" * (SETTINGS_FILE_BYTES_MAX + 1), f": expected at most {SETTINGS_FILE_BYTES_MAX} bytes"),
     ],
 )
