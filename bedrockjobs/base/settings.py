@@ -1,6 +1,7 @@
 """What an operator may set, each with its unit and its reason.
 
-It is set by an option of ``bedrockjobs serve`` or by an environment variable ``BEDROCKJOBS_<NAME>``.
+It is set by an option of ``bedrockjobs serve``, by an environment variable ``BEDROCKJOBS_<NAME>`` or by a
+settings file.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ OF_A_FILE = {
 
 def _hidden(found: re.Match[str]) -> str:
     return "***" if found[1] is None else f"{found[1]}:***@"
+
+
+def without_passwords(text: str) -> str:
+    """Return a text as it may be shown: the passwords of URLs and of connection strings are stars."""
+    return re.sub(r"(?<=://)([^/?:@]*):[^?]*@|(?<=password=)[^&]*", _hidden, text)
 
 
 class Settings(BaseSettings):
@@ -213,7 +219,7 @@ class Settings(BaseSettings):
         """Return the database as it may be shown: without a password."""
         if not self.on_postgresql:
             return self.database
-        return re.sub(r"(?<=://)([^/?:@]*):[^?]*@|(?<=password=)[^&]*", _hidden, self.database)
+        return without_passwords(self.database)
 
     @property
     def on_postgresql(self) -> bool:
@@ -232,7 +238,7 @@ class Settings(BaseSettings):
         if text.startswith("sqlite:///"):
             text = text.removeprefix("sqlite:///")
         elif "://" in text:
-            raise ValueError(f"database: expected a path or sqlite:///path, got {text!r}")
+            raise ValueError(f"database: expected a path or sqlite:///path, got {without_passwords(text)!r}")
         if not text:
             raise ValueError("database: the path is empty")
         if self.database_read:

@@ -13,6 +13,7 @@ import click
 from bedrockjobs.cli import (
     apply,
     call,
+    config,
     database,
     details,
     doctor,
@@ -56,7 +57,8 @@ Exit status:
   0  done                  4  refused (the job's state)
   1  failed                5  not authorised
   2  wrong usage          69  the server is not available
-  3  not found           124  the wait ran out
+  3  not found            78  bad settings file
+                         124  the wait ran out
                          130  interrupted
 
 \b
@@ -99,6 +101,6 @@ for _command in (details.show, *holding.COMMANDS):
 for _command in (
     serve.serve, job.job, schedule.schedule, run.run, worker.worker, server.server, top.top, events.events,
     apply.apply, import_.import_, query.query, call.call, query.ping, query.status, database.backup,
-    database.migrate, move.move, doctor.doctor,
+    database.migrate, move.move, doctor.doctor, config.config,
 ):  # fmt: skip
     main.add_command(_command)

@@ -16,8 +16,8 @@ from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.output import write_one
 from bedrockjobs.cli.places import database_named, file_named, is_url, schema_option
-from bedrockjobs.cli.serve import variable_name
 from bedrockjobs.cli.session import FAILED, REFUSED, UNAVAILABLE, Failure, Session, answers, pass_session
+from bedrockjobs.cli.settings_sources import settings_from
 from bedrockjobs.store import schema
 from bedrockjobs.store.backup import Copy, CopyError, Progress, copy_database
 from bedrockjobs.store.bedrock_import import Findings, examine, import_jobs, open_for_writing
@@ -109,7 +109,7 @@ def backup(session: Session, file: Path, database: str | None, force: bool, sche
     only, and there when it is whole. To restore it, stop the server, remove the database with its -wal and
     -shm files, and put FILE in its place; `bedrockjobs move` takes it back to PostgreSQL.
     """
-    named = database or os.environ.get(variable_name("database"), "")
+    named = settings_from({}).database if database is None else database
     give_way()
     with told():
         if is_url(named):

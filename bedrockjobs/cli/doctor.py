@@ -25,8 +25,8 @@ from bedrockjobs.cli.database import size_text
 from bedrockjobs.cli.finding import Finding, Level
 from bedrockjobs.cli.output import Record, styled, text_of, write_many
 from bedrockjobs.cli.schedule_control import resume_command
-from bedrockjobs.cli.serve import settings_from
 from bedrockjobs.cli.session import FAILED, Failure, Session, pass_session, records_in, talks
+from bedrockjobs.cli.settings_sources import settings_from
 from bedrockjobs.commands import Overview, Status
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.backup import CopyError

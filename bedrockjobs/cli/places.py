@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bedrockjobs.cli.serve import settings_from
 from bedrockjobs.cli.session import USAGE, Failure
+from bedrockjobs.cli.settings_sources import file_alone, settings_from
 
 if TYPE_CHECKING:
     from bedrockjobs.store.postgresql.moving import Database
@@ -28,7 +28,7 @@ def is_url(text: str) -> bool:
 
 def file_named(text: str | None) -> Path:
     """Return the path of a file; without a text, of the one that ``serve`` would open. Raises UsageError."""
-    return settings_from({"database": text}).database_path()
+    return settings_from({}).database_path() if text is None else file_alone(text)
 
 
 def database_named(url: str, schema: str) -> Database:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import click
-from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from bedrockjobs.base.duration import WORDS, duration_text, seconds_of
+from bedrockjobs.base.duration import WORDS, duration_text
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.settings_file import VARIABLE
 from bedrockjobs.cli.options import MAIN_SECTION, SectionedCommand, SectionedOption
+from bedrockjobs.cli.settings_sources import option_name, settings_from, variable_name
 from bedrockjobs.observe import logs
 
 log = logging.getLogger(__name__)
@@ -27,16 +29,6 @@ SECTIONS = {
     "bytes": "Limits of number and size",
 }
 """Where the help lists a setting, by the last word of its name, which is its unit."""
-
-
-def option_name(field: str) -> str:
-    """Return the option of a setting: ``head_bytes_max`` -> ``--head-bytes-max``."""
-    return f"--{field.replace('_', '-')}"
-
-
-def variable_name(field: str) -> str:
-    """Return the environment variable of a setting."""
-    return f"{Settings.model_config.get('env_prefix', '')}{field}".upper()
 
 
 def section_of(field: str) -> str:
@@ -71,44 +63,26 @@ class Setting(SectionedOption):
         return attributes
 
 
-def settings_from(given: dict[str, Any]) -> Settings:
-    """Return the settings: what is given, then the environment, then the defaults.
+config_option = click.Option(
+    ["--config", "config"], type=click.Path(path_type=Path), metavar="FILE", envvar=VARIABLE,
+    help="Settings file (TOML): its table [server] sets what neither an option nor a variable does."
+    f"  [{VARIABLE}]",
+)  # fmt: skip
+"""The option that names the settings file."""
 
-    Raises click.UsageError, which names the option or the variable and what was expected.
-    """
-    values = {field: _seconds(field, value) for field, value in given.items() if value is not None}
-    try:
-        settings = Settings(**values)
-        if not settings.on_postgresql:
-            settings.database_path()
-    except ValidationError as error:
-        raise click.UsageError("\n".join(_complaint(fault, values) for fault in error.errors())) from None
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    return settings
-
-
-def _seconds(field: str, value: Any) -> Any:
-    seconds = seconds_of(value) if field.endswith("_s") and isinstance(value, str) else None
-    return value if seconds is None else seconds
-
-
-def _complaint(fault: Any, values: dict[str, Any]) -> str:
-    field = str(fault["loc"][0]) if fault["loc"] else ""
-    source = option_name(field) if field in values else variable_name(field)
-    expected = fault["msg"].removeprefix("Input should be ")
-    return f"{source}: expected {expected}, got {str(fault['input'])[:100]!r}"
+SETTINGS = [Setting(field, info) for field, info in Settings.model_fields.items()]
+"""An option for each setting."""
 
 
 @click.pass_context
-def _serve(ctx: click.Context, /, **given: Any) -> None:
+def _serve(ctx: click.Context, /, config: Path | None, **given: Any) -> None:
     """Run the server until it is told to stop.
 
     It speaks the Bedrock protocol and HTTP on one port, and owns its database: a second server of the same
     file exits 69, or with --standby waits. SIGTERM and SIGINT end it well.
     """
     try:
-        settings = settings_from(given)
+        settings = settings_from(given, config)
     except click.UsageError as error:
         if (given["log_format"] or os.environ.get(variable_name("log_format"))) != "json":
             raise
@@ -124,5 +98,5 @@ serve = SectionedCommand(
     "serve",
     callback=_serve,
     help=_serve.__doc__,
-    params=[Setting(field, info) for field, info in Settings.model_fields.items()],
+    params=[config_option, *SETTINGS],
 )

@@ -10,6 +10,7 @@ from bedrock_worker.cli import main as worker
 
 from bedrockjobs.cli import main as bedrockjobs
 from bedrockjobs.cli.call import CommandGroup
+from bedrockjobs.cli.serve import Setting
 from docs.generator import NOTE
 from docs.generator.markdown import code, table
 
@@ -44,12 +45,12 @@ def _sections(command: click.Command, path: str) -> list[str]:
 def _section(command: click.Command, path: str) -> str:
     parts = [f"## {path}", _usage(command, path)]
     parts += _paragraphs(command.help or "")
-    if path == "bedrockjobs serve":
-        parts.append("Its options are the [settings](settings.md).")
-    else:
-        rows = [row for row in map(_row, command.params) if row is not None]
-        if rows:
-            parts.append(table(("option", "meaning", "default"), rows))
+    own = [parameter for parameter in command.params if not isinstance(parameter, Setting)]
+    rows = [row for row in map(_row, own) if row is not None]
+    if rows:
+        parts.append(table(("option", "meaning", "default"), rows))
+    if len(own) < len(command.params):
+        parts.append("Its further options are the [settings](settings.md).")
     epilog = command.epilog
     if isinstance(epilog, str):
         parts += _paragraphs(epilog)

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from bedrockjobs.base import config
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.cli.serve import option_name, variable_name
+from bedrockjobs.cli.settings_sources import option_name, variable_name
 from bedrockjobs.cli.values import duration_text
 from docs.generator import NOTE
 from docs.generator.markdown import code, size, table
@@ -20,9 +20,11 @@ _INTRO = """\
 
 ## Settings
 
-What an operator may change: an option of `bedrockjobs serve`, or an environment variable. An option wins
-over a variable, a variable over the default. Times are typed as `90s`, `5m`, `1h30m` or as a number of
-seconds."""
+What an operator may change: an option of `bedrockjobs serve`, an environment variable, or a key of the table
+`[server]` in a settings file (`--config FILE`, `BEDROCKJOBS_CONFIG`), which is the option without its dashes
+in front and with `_` for the others. An option wins over a variable, a variable over the file, the file over
+the default: see [how to configure](../how-to/configure.md). Times are typed as `90s`, `5m`, `1h30m` or as a
+number of seconds."""
 
 _CONSTANTS = """\
 ## Fixed limits

@@ -75,7 +75,7 @@ def test_the_servers_unit_is_told_apart_by_what_the_server_does() -> None:
     default = Settings.model_fields
     assert int(settings["LimitNOFILE"][0]) == default["connections_max"].default + 64
     assert int(settings["TimeoutStopSec"][0]) > default["drain_s"].default
-    assert "2" in settings["RestartPreventExitStatus"]
+    assert settings["RestartPreventExitStatus"] == ["2 78"]  # wrong usage, a bad settings file
     for name in ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectHome", "LockPersonality"):
         assert settings[name] == ["yes"], name
 

@@ -16,7 +16,7 @@ from bedrockjobs.base.errors import ERRORS
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.cli import main as bedrockjobs
-from bedrockjobs.cli.serve import option_name, variable_name
+from bedrockjobs.cli.settings_sources import option_name, variable_name
 from bedrockjobs.commands import ALL, Command
 from bedrockjobs.job import lifecycle
 from docs.generate import rendered

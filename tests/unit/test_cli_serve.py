@@ -9,7 +9,7 @@ import pytest
 from cli_fake import run
 
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.cli.serve import option_name, variable_name
+from bedrockjobs.cli.settings_sources import option_name, variable_name
 
 
 @pytest.fixture

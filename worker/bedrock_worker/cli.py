@@ -29,8 +29,10 @@ from bedrock_worker.options import (
 from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.policy.python_module import BadModule
 from bedrock_worker.rights import settle
+from bedrock_worker.settings_file import defaults_from_file
 from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.settings_file import VARIABLE as CONFIG_VARIABLE
 from bedrockjobs.client import SERVER_VARIABLE, addresses_of
 
 T = TypeVar("T")
@@ -55,7 +57,8 @@ Its exit status decides:
 \b
 Signals: TERM and INT end in good order, a second one at once; TSTP takes no more jobs, CONT does again;
 HUP reads the rules anew.
-Every option is also a variable: --timeout is BEDROCKJOBS_WORKER_TIMEOUT.
+Every option is also a variable: --timeout is BEDROCKJOBS_WORKER_TIMEOUT. And it is a key of the settings
+file: timeout = "5m" below [worker].
 
 \b
 Examples:
@@ -90,6 +93,11 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
     },
     epilog=EPILOG,
 )
+@_option(
+    "--config", metavar="FILE", type=click.Path(path_type=Path), also=(CONFIG_VARIABLE,), is_eager=True,
+    expose_value=False, callback=defaults_from_file,
+    help="Settings file (TOML): its table [worker] sets what neither an option nor a variable does.",
+)  # fmt: skip
 @_option(
     "--name", "names", multiple=True, metavar="GLOB", callback=_checked(name_patterns),
     help="Jobs to take, by name; repeatable. If left out: those of the rules or of the module.",
@@ -170,7 +178,7 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
 )  # fmt: skip
 @_option(
     "--user", metavar="NAME",
-    help="Become this user before anything is read; only root can.",
+    help="Become this user before anything but the settings file is read; only root can.",
 )  # fmt: skip
 @_option("--as-root", is_flag=True, help="Run commands as root, which is refused otherwise.")
 @_option(

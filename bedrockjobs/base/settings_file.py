@@ -1,0 +1,125 @@
+"""One table of a settings file (TOML): its values, and the line of each.
+
+Knows no setting; what a value must be is said by who reads the table.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "BEDROCKJOBS_CONFIG"
+"""The environment variable that names the file."""
+
+SETTINGS_FILE_BYTES_MAX = 65_536
+"""Size of a settings file: some times that of one that sets all and explains each."""
+
+SETTING_LINES_MAX = 100
+"""Lines of one value in a settings file: to find the lines of the values after it costs n * n."""
+
+TABLES = ("server", "worker")
+"""The tables that a settings file may have: one for each program."""
+
+_LINE_OF_FAULT = re.compile(r" \(at line (\d+), column \d+\)$")
+
+
+class SettingsFileError(ValueError):
+    """The file cannot be read at all, or is not TOML; the text names the file and, if known, the line."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value of the table and where it stands: ``file:line``, or the file alone."""
+
+    value: Any
+    place: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """The entries of one table by key, and what is wrong around it, a sentence each."""
+
+    entries: Mapping[str, Entry]
+    problems: tuple[str, ...]
+
+
+def read_table(path: Path, table: str) -> Table:
+    """Return a table of the file, empty where the file has none; raises SettingsFileError."""
+    text = _text_of(path)
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = _LINE_OF_FAULT.search(str(error))
+        place = f"{path}:{found[1]}" if found else str(path)
+        raise SettingsFileError(f"{place}: expected TOML: {_LINE_OF_FAULT.sub('', str(error))}") from None
+    except RecursionError:
+        raise SettingsFileError(f"{path}: expected TOML: it nests too deep") from None
+    lines = _lines_of(text)
+
+    def at(*keys: str) -> str:
+        return f"{path}:{lines[keys]}" if keys in lines else str(path)
+
+    problems = [
+        f"{at(key)}: {key}: expected the table [server] or [worker], with the settings in it"
+        for key, value in document.items()
+        if key not in TABLES or not isinstance(value, dict)
+    ]
+    inside = document.get(table)
+    values = inside if isinstance(inside, dict) else {}
+    entries = {key: Entry(value, at(table, key)) for key, value in values.items()}
+    return Table(entries, tuple(problems))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(SETTINGS_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise SettingsFileError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(content) > SETTINGS_FILE_BYTES_MAX:
+        raise SettingsFileError(f"{path}: expected at most {SETTINGS_FILE_BYTES_MAX} bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise SettingsFileError(f"{path}: expected UTF-8") from None
+
+
+def _lines_of(text: str) -> dict[tuple[str, ...], int]:
+    """Return the line of each key of the first two levels: that on which its statement begins.
+
+    A statement is the fewest lines that are TOML on their own.
+    """
+    found: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    statement: list[str] = []
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+        statement.append(line)
+        if len(statement) > SETTING_LINES_MAX:
+            break
+        try:
+            read = tomllib.loads("\n".join(statement))
+        except tomllib.TOMLDecodeError:
+            continue
+        begin, header = number - len(statement) + 1, statement[0].lstrip().startswith("[")
+        statement = []
+        keys = _first_keys(read)
+        if header:
+            table = keys
+        elif keys:
+            keys = (*table, *keys)
+        for length in range(1, min(len(keys), 2) + 1):
+            found.setdefault(keys[:length], begin)
+    return found
+
+
+def _first_keys(read: Any) -> tuple[str, ...]:
+    keys: list[str] = []
+    while isinstance(read, dict) and read and len(keys) < 2:
+        key = next(iter(read))
+        keys.append(key)
+        read = read[key]
+    return tuple(keys)

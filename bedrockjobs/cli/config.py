@@ -1,0 +1,96 @@
+"""``bedrockjobs config``: what the settings are and who set them, whether a file is good, and an example."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.settings import Settings, without_passwords
+from bedrockjobs.cli.output import write_many
+from bedrockjobs.cli.serve import SETTINGS, config_option
+from bedrockjobs.cli.session import Session, answers, pass_session
+from bedrockjobs.cli.settings_sources import BadSettings, found_settings, read_settings
+
+LINE_CHARS = 100
+"""Width of the example's lines."""
+
+
+@click.group()
+def config() -> None:
+    """Look at the server's settings, and check a settings file.
+
+    An option of `serve` wins over an environment variable, a variable over the file, the file over the
+    default.
+    """
+
+
+def _show(session: Session, /, config: Path | None, origin: bool, **given: Any) -> None:
+    """Show each setting that `serve` would have here, with the same options, variables and file.
+
+    Passwords are not shown. With --origin it says who set each: an option, a variable, a line of the file,
+    or nobody (default).
+    """
+    found = found_settings(given, config)
+    records = []
+    for field in Settings.model_fields:
+        value = getattr(found.settings, field)
+        if isinstance(value, str):
+            value = without_passwords(value)
+        elif field.endswith("_s") and session.form == "table":
+            value = duration_text(value)
+        record = {"setting": field, "value": value}
+        records.append(record | {"origin": found.origins[field]} if origin else record)
+    write_many(records, session.form, identity="setting")
+
+
+show = answers(
+    click.Command(
+        "show",
+        callback=pass_session(_show),
+        help=_show.__doc__,
+        params=[
+            config_option,
+            click.Option(["--origin"], is_flag=True, help="Say who set it."),
+            *SETTINGS,
+        ],
+    )
+)
+config.add_command(show)
+
+
+@config.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def check(file: Path) -> None:
+    """Check a settings file: exit 0, or 78 with all that is wrong, by line.
+
+    Only the table of the server is checked, and nothing but the file: no option and no variable.
+    """
+    problems = read_settings(file).problems
+    if problems:
+        raise BadSettings(problems, of_file=True)
+    click.echo(f"{file}: good")
+
+
+@config.command()
+def example() -> None:
+    """Write a settings file with each setting, what it is and its default, all commented out."""
+    click.echo(example_text(), nl=False)
+
+
+def example_text() -> str:
+    """Return the example: a line ``#name = default`` for each setting, below what it is."""
+    parts = ["[server]\n"]
+    for field, info in Settings.model_fields.items():
+        words = textwrap.wrap(info.description or "", LINE_CHARS, initial_indent="# ", subsequent_indent="# ")
+        parts.append("\n".join([*words, f"#{field} = {_toml(field, info.default)}"]) + "\n")
+    return "\n".join(parts)
+
+
+def _toml(field: str, value: Any) -> str:
+    # JSON's texts, numbers and booleans are also TOML's.
+    return json.dumps(duration_text(value) if field.endswith("_s") else value)

@@ -1,0 +1,213 @@
+"""Where settings come from: an option, else a variable, else the settings file, else the default.
+
+Faults of all of them are told together, each with the place where it was set and without passwords.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import ValidationError
+from pydantic_settings import PydanticBaseSettingsSource
+
+from bedrockjobs.base.duration import WORDS, seconds_of
+from bedrockjobs.base.settings import Settings, without_passwords
+from bedrockjobs.base.settings_file import VARIABLE, Entry, SettingsFileError, read_table
+from bedrockjobs.cli.output import printable
+
+CONFIG = 78
+"""Exit status of a bad settings file: EX_CONFIG of sysexits.h."""
+
+DEFAULT = "default"
+SHOWN_CHARS_MAX = 100
+"""Characters of a bad value that are shown with its fault."""
+
+
+class BadSettings(click.UsageError):
+    """Settings that cannot be used; its exit status is CONFIG where the settings file is at fault."""
+
+    def __init__(self, problems: Sequence[str], *, of_file: bool) -> None:
+        """Say all of the problems, a line each."""
+        super().__init__("\n".join(map(printable, problems)))
+        if of_file:
+            self.exit_code = CONFIG  # type: ignore[misc]  # click means an instance to have its own
+
+
+class _Alone(Settings):
+    """Settings that nothing but what is given decides: no environment."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[Any],
+        init_settings: PydanticBaseSettingsSource,
+        *_: PydanticBaseSettingsSource,
+        **__: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the only source."""
+        return (init_settings,)
+
+
+@dataclass(frozen=True)
+class FromFile:
+    """What a settings file sets for the server, by field, and what is wrong with the file."""
+
+    good: Mapping[str, Entry]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The settings, and for each field who set it: an option, a variable, ``file:line`` or ``default``."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def option_name(field: str) -> str:
+    """Return the option of a setting: ``head_bytes_max`` -> ``--head-bytes-max``."""
+    return f"--{field.replace('_', '-')}"
+
+
+def variable_name(field: str) -> str:
+    """Return the environment variable of a setting."""
+    return f"{Settings.model_config.get('env_prefix', '')}{field}".upper()
+
+
+def file_in_use(named: Path | None) -> Path | None:
+    """Return the settings file: the one named, else that of the environment, else none."""
+    variable = os.environ.get(VARIABLE, "")
+    return named or (Path(variable) if variable else None)
+
+
+def settings_from(given: Mapping[str, Any], file: Path | None = None) -> Settings:
+    """Return the settings alone; see ``found_settings``."""
+    return found_settings(given, file).settings
+
+
+def file_alone(database: str) -> Path:
+    """Return the path of a database that is named by hand, whatever else is set; raises UsageError."""
+    try:
+        return _Alone(database=database).database_path()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def found_settings(given: Mapping[str, Any], file: Path | None = None) -> Found:
+    """Return the settings: what is given, then the environment, then the file, then the defaults.
+
+    Without ``file`` it is the one that the environment names. Raises BadSettings, which names the option,
+    the variable or the line of the file and what was expected, of all that is wrong.
+    """
+    named = file_in_use(file)
+    read = FromFile({}, ()) if named is None else read_settings(named)
+    options = {field: _seconds(field, value) for field, value in given.items() if value is not None}
+    present = {name.upper() for name in os.environ}
+    variables = {field for field in Settings.model_fields if variable_name(field) in present}
+    entries = {
+        field: entry for field, entry in read.good.items() if field not in options and field not in variables
+    }
+    origins = dict.fromkeys(Settings.model_fields, DEFAULT)
+    origins |= {field: entry.place for field, entry in entries.items()}
+    origins |= {field: variable_name(field) for field in variables}
+    origins |= {field: option_name(field) for field in options}
+    problems = list(read.problems)
+    try:
+        settings = Settings(**{field: entry.value for field, entry in entries.items()}, **options)
+    except ValidationError as error:
+        faults = [_complaint(fault, origins) for fault in error.errors()]
+        raise BadSettings([*problems, *faults], of_file=bool(problems)) from None
+    if fault := _disagreement(settings):
+        field = fault.partition(":")[0]
+        problems.append(f"{entries[field].place}: {fault}" if field in entries else fault)
+    if problems:
+        raise BadSettings(problems, of_file=bool(read.problems) or problems[-1] != fault)
+    return Found(settings, origins)
+
+
+def read_settings(path: Path) -> FromFile:
+    """Return what a file sets for the server; what is bad in it is a problem, and not among the good."""
+    try:
+        table = read_table(path, "server")
+    except SettingsFileError as error:
+        return FromFile({}, (str(error),))
+    problems, good = list(table.problems), dict[str, Entry]()
+    for key, entry in table.entries.items():
+        words = _fault_of(key, entry.value)
+        if words:
+            problems.append(f"{entry.place}: {key}: {words}")
+        else:
+            good[key] = Entry(_seconds(key, entry.value), entry.place)
+    try:
+        settings = _Alone(**{key: entry.value for key, entry in good.items()})
+    except ValidationError as error:
+        for fault in error.errors():
+            key = str(fault["loc"][0])
+            problems.append(_complaint(fault, {key: f"{good.pop(key).place}: {key}"}))
+    else:
+        # A database that the file leaves open may be PostgreSQL's all the same.
+        if "database" in good and (disagreement := _disagreement(settings, wholly=True)):
+            place = good.pop(disagreement.partition(":")[0]).place
+            problems.append(f"{place}: {disagreement}")
+    return FromFile(good, tuple(problems))
+
+
+def _disagreement(settings: Settings, *, wholly: bool = False) -> str:
+    """Return which setting does not go with the database, and why; empty if all do.
+
+    Unless ``wholly``, those that a server on PostgreSQL refuses at its start are left to it.
+    """
+    try:
+        if not settings.on_postgresql:
+            settings.database_path()
+        elif wholly:
+            settings.check_postgresql()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _fault_of(key: str, value: Any) -> str:
+    """Return what is wrong with a key or with the type of its value, without the value."""
+    info = Settings.model_fields.get(key)
+    if info is None:
+        near = get_close_matches(key.replace("-", "_"), Settings.model_fields, 1)
+        return f"there is no such setting{f', is it {near[0]}?' if near else ''}"
+    kinds: set[type]
+    if key.endswith("_s"):
+        kinds, words = {int, float, str}, WORDS
+    elif info.annotation is bool:
+        kinds, words = {bool}, "true or false"
+    elif info.annotation is int:
+        kinds, words = {int}, "a whole number"
+    elif info.annotation is float:
+        kinds, words = {int, float}, "a number"
+    else:
+        kinds, words = {str}, "text in quotes"
+    good = type(value) in kinds and not (isinstance(value, float) and not math.isfinite(value))
+    if good and key.endswith("_s") and isinstance(value, str):
+        good = seconds_of(value) is not None
+    return "" if good else f"expected {words}, got {_shown(value)}"
+
+
+def _seconds(field: str, value: Any) -> Any:
+    seconds = seconds_of(value) if field.endswith("_s") and isinstance(value, str) else None
+    return value if seconds is None else seconds
+
+
+def _complaint(fault: Any, origins: Mapping[str, str]) -> str:
+    expected = fault["msg"].removeprefix("Input should be ")
+    return f"{origins[str(fault['loc'][0])]}: expected {expected}, got {_shown(fault['input'])}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return "a table" if isinstance(value, dict) else "a list"
+    return repr(without_passwords(str(value))[:SHOWN_CHARS_MAX])

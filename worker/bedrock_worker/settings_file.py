@@ -1,0 +1,80 @@
+"""``bedrock-worker --config``: the table ``[worker]`` of a settings file, option by option.
+
+A key is an option without its dashes: ``allow_cmd`` is ``--allow-cmd``.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bedrockjobs.base.settings_file import SettingsFileError, read_table
+
+CONFIG = 78
+"""Exit status of a bad settings file: EX_CONFIG of sysexits.h."""
+
+
+class BadSettingsFile(click.UsageError):
+    """A settings file that cannot be used."""
+
+    exit_code = CONFIG
+
+
+def defaults_from_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+    """Give the options the values of the file, which options and variables win over.
+
+    Raises BadSettingsFile, which names the line, the key and what was expected, of all that is wrong.
+    """
+    if path is None:
+        return
+    try:
+        table = read_table(path, "worker")
+    except SettingsFileError as error:
+        raise BadSettingsFile(str(error)) from None
+    options = {
+        each.opts[0].removeprefix("--").replace("-", "_"): each
+        for each in ctx.command.params
+        if isinstance(each, click.Option) and each.name not in ("config", "version")
+    }
+    problems, found = list(table.problems), dict[str, Any]()
+    for key, entry in table.entries.items():
+        option = options.get(key)
+        fault = _unknown(key, list(options)) if option is None else _fault_of(ctx, option, entry.value)
+        if fault:
+            problems.append(f"{entry.place}: {key}: {fault}")
+        elif option is not None and option.name is not None:
+            found[option.name] = entry.value
+    if problems:
+        raise BadSettingsFile("\n".join(problems))
+    ctx.default_map = found
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    near = get_close_matches(key.replace("-", "_"), known, 1)
+    return f"there is no such setting{f', is it {near[0]}?' if near else ''}"
+
+
+def _fault_of(ctx: click.Context, option: click.Option, value: Any) -> str:
+    """Return what is wrong with a value; empty if nothing is."""
+    if option.is_flag:
+        return "" if isinstance(value, bool) else "expected true or false"
+    if option.multiple:
+        good, words = isinstance(value, list) and all(type(each) is str for each in value), "a list of texts"
+    elif isinstance(option.type, click.IntRange):
+        good, words = type(value) is int, "a whole number"
+    elif isinstance(option.type, click.FloatRange):
+        good, words = type(value) in (int, float), "a number"
+    else:
+        good, words = type(value) is str, "text in quotes"
+    if not good:
+        return f"expected {words}"
+    try:
+        cast = option.type_cast_value(ctx, value)
+        if option.callback is not None:
+            option.callback(ctx, option, cast)
+    except click.BadParameter as error:
+        return error.message
+    return ""
