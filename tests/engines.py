@@ -181,7 +181,8 @@ def _columns_of(schema: str) -> dict[str, str]:
     """Return the columns that are written of each table of a schema, in a list as SQL has it."""
     found = CLUSTER.do(
         "SELECT table_name, string_agg(quote_ident(column_name), ', ') FROM information_schema.columns"
-        f" WHERE table_schema = '{schema}' AND is_generated = 'NEVER' GROUP BY 1"
+        " JOIN information_schema.tables USING (table_schema, table_name) WHERE table_type = 'BASE TABLE'"
+        f" AND table_schema = '{schema}' AND is_generated = 'NEVER' GROUP BY table_name"
     )
     return dict(found)
 
