@@ -61,9 +61,7 @@ async def test_jobs_are_done_over_tls_and_commands_can_use_the_server(tmp_path, 
             assert run.status == "success"
 
 
-async def test_requests_carry_the_token_and_commands_do_not(
-    authority, token_file, tmp_path, monkeypatch
-):
+async def test_requests_carry_the_token_and_commands_do_not(authority, token_file, tmp_path, monkeypatch):
     monkeypatch.setenv("BEDROCKJOBS_TOKEN", TOKEN)
     found = tmp_path / "found"
     script = f'env > {found}; for file in /proc/self/fd/*; do readlink "$file" >> {found}; done; true'
