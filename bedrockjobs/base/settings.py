@@ -71,6 +71,25 @@ class Settings(BaseSettings):
         description="Certificates (PEM) of who signs those of clients: one that a client shows must be good,"
         " and its name is that of a token.",
     )
+    trusted_proxies: str = Field(
+        "",
+        max_length=4_000,
+        pattern=r"^[0-9A-Fa-f.:/, ]*(unix)?$",
+        description="Addresses and networks of the proxies in front, a comma list such as 10.0.0.2,fd00::/64;"
+        " the unix socket is unix, as the last. What they say of who asks, and from where, is believed.",
+    )
+    proxy_user_header: str = Field(
+        "",
+        max_length=100,
+        pattern=r"^[A-Za-z0-9-]*$",
+        description="Header in which a trusted proxy says who has logged in at it, such as X-Forwarded-User;"
+        " from others it means nothing.",
+    )
+    proxy_role: str = Field(
+        "read",
+        pattern=r"^(read|produce|work|operate|admin)(,(read|produce|work|operate|admin))*$",
+        description="What whoever is named in that header may do: a comma list of roles.",
+    )
     root_path: str = Field(
         "",
         pattern=r"^(/[A-Za-z0-9._~-]+)*$",
