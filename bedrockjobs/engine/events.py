@@ -145,6 +145,12 @@ class DrainsChanged(NamedTuple):
     drains: frozenset[str]
 
 
+class RunKeyKnown(NamedTuple):
+    """What the tokens of runs are made with."""
+
+    key: str
+
+
 class LeftReady(NamedTuple):
     """What a transaction has left for the waiters of other servers that share the database."""
 
@@ -157,7 +163,7 @@ class LeftReady(NamedTuple):
 Event = (
     Noted | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
     | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
-    | DrainsChanged | LeftReady
+    | DrainsChanged | RunKeyKnown | LeftReady
 )  # fmt: skip
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)
