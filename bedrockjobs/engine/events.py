@@ -98,7 +98,7 @@ class RunEnded(NamedTuple):
 
 
 class RunForgotten(NamedTuple):
-    """A run that nobody does any more, and that leaves no end: handed back, or not to be found."""
+    """A run that nobody does, and that leaves no end: its answer reached nobody, or it is not to be found."""
 
     run_id: int
 
