@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import SLEEP_S_MAX
 from bedrockjobs.base.errors import Unavailable
@@ -28,11 +29,11 @@ from bedrockjobs.engine.commits import Commits
 from bedrockjobs.engine.ending import Ending
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import take
-from bedrockjobs.engine.handlers.context import Answer, Taken
+from bedrockjobs.engine.handlers.context import Answer, Context, Taken
 from bedrockjobs.engine.health import BUSY_LOOK_S, Health
 from bedrockjobs.engine.minutes import Minutes
 from bedrockjobs.engine.shared_maintenance import maintenance_of
-from bedrockjobs.engine.submission import CancelWait, Later, Outcome, ReturnJobs, Submission, refusal_of
+from bedrockjobs.engine.submission import CancelWait, Later, Note, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.waiting import WAKE_LATE_S, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine
@@ -104,18 +105,30 @@ class Dispatcher:
         """Return how many GetJobs wait."""
         return len(self._waiting)
 
-    def submit(self, command: Command[Any], deliver: Callable[[Outcome], bool]) -> Submission:
+    def submit(
+        self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Caller | None = None
+    ) -> Submission:
         """Queue a command; raises Unavailable when the queue is full or the server stops."""
         if self._draining:
             raise Unavailable("Server is stopping", "try again in a moment")
         if self.pending >= self._settings.pending_max:
             raise Unavailable("Too many commands are waiting", "try again in a moment")
-        submission = Submission(command, deliver)
+        submission = Submission(command, deliver, caller)
         self.pending += 1
         self._gathered.append(submission)
         if not self._open and not self._scheduled:
             self._schedule()
         return submission
+
+    def write(self, act: Callable[[Context], object], done: Callable[[Outcome], bool]) -> None:
+        """Write something that no command asks for; ``done`` gets an Answer once it is on disk."""
+        if not self._draining:
+            self._send(Note(act, done))
+
+    def leave_all(self) -> None:
+        """Let every waiting GetJob end, as ``leave`` does."""
+        for waiter in self._waiting.everyone():
+            self.leave(waiter.submission)
 
     def leave(self, submission: Submission) -> None:
         """Let a waiting GetJob end: it is answered at once, with 404 unless a job is on its way to it."""
