@@ -16,8 +16,6 @@ LONG = [
     "tests/fuzz/test_readers.py",
     "tests/protocol/test_openapi_against_server.py",
     "tests/protocol/test_memory_storms.py",
-    "tests/docs/test_readme.py",
-    "tests/docs/test_failover_page.py",
     "tests/protocol/test_hostile_queries.py",
     "tests/unit/test_request_cache.py",
     "tests/conformance/test_machine.py",

@@ -84,6 +84,7 @@ class Model(Runs):
             parentJobID=spec.parent_job_id,
             retryAfter=spec.retry_after,
             mocked=mocked,
+            onChildFailure=spec.on_child_failure,
         )
         self.next_job_id += 1
         self.jobs[row.jobID] = row

@@ -69,7 +69,9 @@ class Runs(Table):
                 continue
             counted = row.retryAfter and not row.name.startswith("manual")
             lost = counted and lost_runs(row.data) >= LOST_RUNS_MAX
-            if lost or any(glob(pattern, row.name) for pattern in self.crash_patterns):
+            crashed = any(glob(pattern, row.name) for pattern in self.crash_patterns)
+            if lost or crashed:
+                row.error = "Its name is on the crash list" if crashed else "Lost too often"
                 self.fail(row)
                 continue
             return self._dequeue(row, options.worker, leased=options.heartbeat)
@@ -77,6 +79,7 @@ class Runs(Table):
     def _dequeue(self, row: Row, worker: str | None, *, leased: bool) -> dict[str, Any]:
         if is_cron(row.repeat) and not row.mocked and not row.retried:
             row.nextRun = times.last_tick(row.repeat, row.nextRun, self.now)
+            row.attempt = 0
         answer = self._shown(row)
         if row.parentJobID and row.parentJobID in self.jobs:
             answer["parentData"] = json.loads(self.jobs[row.parentJobID].data)
@@ -88,6 +91,12 @@ class Runs(Table):
                     for child in children
                     if child.state == state
                 ]
+        failed = self.failed_children(row)
+        if failed and not answer.get("parentJobID"):
+            answer["failedChildJobs"] = [
+                {"jobID": child.jobID, "data": json.loads(child.data), "error": child.error or ""}
+                for child in failed
+            ]
         row.before = (row.nextRun, row.lastRun, row.attempt, row.data)
         row.state = "RUNQUEUED" if row.retryAfter else "RUNNING"
         if row.retryAfter:
@@ -129,7 +138,8 @@ class Runs(Table):
     def _shown(self, row: Row) -> dict[str, Any]:
         names = ("jobID", "name", "created", "lastRun", "nextRun", "priority", "repeat", "retryAfter")
         shown = {name: getattr(row, name) for name in names} | {"data": json.loads(row.data)}
-        return shown | ({"parentJobID": row.parentJobID} if row.parentJobID else {})
+        shown |= {"parentJobID": row.parentJobID} if row.parentJobID else {}
+        return shown | ({"onChildFailure": row.onChildFailure} if row.onChildFailure else {})
 
     def _queried(self, row: Row) -> dict[str, Any]:
         shown = self._shown(row) | {"state": row.state, "error": row.error, "exitCode": row.exitCode}
@@ -182,7 +192,7 @@ class Runs(Table):
         if following is None:
             del self.jobs[row.jobID]
             return
-        row.state, row.nextRun = "QUEUED", following
+        row.state, row.nextRun, row.attempt = "QUEUED", following, 0
         row.data = without(row.data, "originalNextRun")
 
     def _do_RetryJob(self, command: c.RetryJob) -> Outcome:
@@ -207,6 +217,7 @@ class Runs(Table):
                 row.attempt -= 1
             following = self._retried_by_repeat(row, command)
             row.retried = following is None and is_cron(row.repeat)
+            row.attempt = 0 if following else row.attempt
             row.nextRun = following or command.next_run or self.later(f"+{command.delay or 0} SECONDS")
             row.data = without(row.data, "retryAfterCount")
             # A fresh slot begins only where the repeat gave it.
@@ -232,16 +243,10 @@ class Runs(Table):
         row.error = None if command.error is None else command.error[:ERROR_CHARS_MAX]
         row.exitCode = command.exit_code
         row.before = None
-        row.retried = False
         if row.cancelled:
             self._stopped(row)
             return self._then(command, command.job_priority)
-        tick = self.next(row.repeat, "", "") if is_cron(row.repeat) and not row.mocked else None
-        if tick is None:
-            self.fail(row)
-        else:
-            self.cancel_unstarted_children(row)
-            row.state, row.runID, row.nextRun = "QUEUED", None, tick
+        self.failed_for_good(row)
         return self._then(command, command.job_priority)
 
     def _then(self, command: c.FinishJob | c.RetryJob | c.FailJob, priority: int | None) -> Outcome:
@@ -267,7 +272,7 @@ class Runs(Table):
         row.error = row.exitCode = row.runID = row.before = None
         row.cancelled, row.retried = None, False
         if following:
-            row.state, row.nextRun = "QUEUED", following
+            row.state, row.nextRun, row.attempt = "QUEUED", following, 0
             for key in ("retryAfterCount", "originalNextRun") if row.retryAfter else ():
                 row.data = without(row.data, key)
         elif row.parentJobID:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from tests import model_repeat as times
 from tests.model_data import matcher
+from tests.model_repeat import is_cron
 
 STARTED = ("RUNNING", "RUNQUEUED")
 UNSTARTED = ("QUEUED", "PAUSED")
@@ -65,6 +66,7 @@ class Row:
     parentJobID: int
     retryAfter: str
     mocked: bool
+    onChildFailure: str | None = None
     attempt: int = 0
     runID: int | None = None
     error: str | None = None
@@ -139,8 +141,33 @@ class Table:
     def resume(self, parent: Row | None) -> None:
         """Queue a PAUSED parent that has nothing left to wait for."""
         if parent and parent.state == "PAUSED":
-            waits = any(child.state in PENDING for child in self.children(parent))
-            parent.state = "PAUSED" if waits else "QUEUED"
+            if any(child.state in PENDING for child in self.children(parent)):
+                return
+            failed = self.failed_children(parent)
+            if failed and parent.onChildFailure == "fail":
+                parent.error = (
+                    f"Child job {failed[0].jobID} failed: {failed[0].error or 'no error was given'}"
+                )
+                parent.error += f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+                self.failed_for_good(parent)
+            else:
+                parent.state = "QUEUED"
+
+    def failed_children(self, row: Row) -> list[Row]:
+        """Return the children of a job's present run that have failed."""
+        failed = [each for each in self.children(row) if each.state == "FAILED"]
+        return [each for each in failed if row.attempt and each.created >= row.lastRun]
+
+    def failed_for_good(self, row: Row) -> None:
+        """End a run badly with no more tries: a schedule goes on."""
+        tick = self.next(row.repeat, "", "") if is_cron(row.repeat) and not row.mocked else None
+        row.retried = False
+        if tick is None:
+            self.fail(row)
+            return
+        self.cancel_unstarted_children(row)
+        self.drop_ended_children(row)
+        row.state, row.runID, row.nextRun, row.attempt = "QUEUED", None, tick, 0
 
     def fail(self, row: Row) -> None:
         """End a job badly and for good."""

@@ -56,6 +56,9 @@ FAST = [
 FAST_ENVIRONMENT = {"BEDROCKJOBS_TEST_PROFILE": "fast"}
 """Fewer examples, and one event loop: see ``effort.py``."""
 
+PATIENT = ["tests/docs/test_readme.py", "tests/docs/test_failover_page.py"]
+"""Sessions of the pages, which wait for the moments that they tell of: a third beside two keeps nobody."""
+
 RELIABILITY = "tests/reliability"
 """Tests that load the machine themselves: nothing else runs beside them, and they write to the real disk."""
 
@@ -100,7 +103,10 @@ def checks(arguments: list[str]) -> list[list[list[str]]]:
         files = long + [file for file in files if file not in long]
         # Not by xdist, which keeps to itself what these tests tell of each run.
         tests = [
-            [[*pytest, *PARALLEL, f"--ignore={RELIABILITY}", f"--ignore={ALONE}"]],
+            [
+                [*pytest, *PARALLEL, *(f"--ignore={path}" for path in (RELIABILITY, ALONE, *PATIENT))],
+                [*pytest, *PATIENT],
+            ],
             [[*pytest, ALONE]],
             [[*pytest, *files[turn::RELIABILITY_AT_ONCE]] for turn in range(RELIABILITY_AT_ONCE)],
         ]

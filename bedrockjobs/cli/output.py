@@ -49,6 +49,7 @@ STATE_COLOURS = {
     "frozen": "magenta",
     "terminated": "yellow",
     "killed": "yellow",
+    "returned": "blue",
     "snoozed": "blue",
     "active": "green",
     "quiet": "yellow",

@@ -121,6 +121,9 @@ class FailJob(Ending):
     error: str | None = Field(None, description=f"What went wrong; {ERROR_CHARS_MAX} characters are kept.")
     exit_code: Whole | None = Field(None, description="Exit status of the command that ran.")
     final: Boolean = Field(False, description="Fail for good although retries are left.")
+    timed_out: Boolean = Field(
+        False, description="It was over a time that its worker set: its run ends as timeout."
+    )
     job_priority: Priority | None = Field(None, description="With thenGet: only jobs of this priority.")
 
 

@@ -190,6 +190,11 @@ class JobOptions(Parameters):
     on_lost: Literal["retry", "fail"] | None = Field(
         None, description="What becomes of a job whose run was lost; retry if left out."
     )
+    on_child_failure: Literal["continue", "fail"] | None = Field(
+        None,
+        description="What becomes of a parent when its last child has ended and one has failed: it goes on,"
+        " and is told in `failedChildJobs`, or it has failed as well; continue if left out.",
+    )
     retries: Whole | None = Field(
         None, ge=0, le=RETRIES_MAX, description="How often a failed run is tried again."
     )

@@ -22,7 +22,8 @@ from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, 
 from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
 from bedrockjobs.commands.take import Pattern, Patterns
 
-RunStatus = Literal["running", "success", "fail", "timeout", "frozen", "terminated", "killed", "snoozed"]
+RunStatus = Literal["running", "success", "fail", "timeout", "frozen", "terminated", "killed", "returned",
+                    "snoozed"]  # fmt: skip
 
 Limit = Annotated[Whole, Field(ge=1, le=LIST_MAX)]
 

@@ -145,6 +145,7 @@ class JobFacts(Reply):
     parent_data: dict[str, Any] | None = None
     finished_child_jobs: list[ChildReply] | None = None
     cancelled_child_jobs: list[ChildReply] | None = None
+    failed_child_jobs: list[FailedChildReply] | None = None
     attempt: int | None = None
     run_id: int | None = None
     state: str | None = None
@@ -179,6 +180,13 @@ class ChildReply(Reply):
 
     job_id: int
     data: dict[str, Any]
+
+
+class FailedChildReply(ChildReply):
+    """A child that has failed; it stays, and can be revived."""
+
+    error: str
+    """What went wrong; empty where nothing was said."""
 
 
 JobReply.model_rebuild()

@@ -29,7 +29,7 @@ ENDED = frozenset({"FINISHED", "CANCELLED"})
 Event = Literal[
     "create", "take", "return", "finish", "finish mocked", "retry", "retry mocked", "revive", "mend", "fail",
     "lose", "crash", "break", "expire", "cancel", "stop", "delete", "remove", "requeue", "parent pauses",
-    "parent ends", "children end", "report",
+    "parent ends", "children end", "child failed", "report",
 ]  # fmt: skip
 
 Fact = Literal["parent works", "has retryAfter", "was lost", "children pending", "runs again", "has parent",
@@ -91,6 +91,8 @@ ARROWS: dict[Event, dict[str, tuple[Arrow, ...]]] = {
     "parent pauses": {"PAUSED": _QUEUED},
     "parent ends": {"QUEUED": _CANCELLED, "PAUSED": _CANCELLED},
     "children end": {"PAUSED": _QUEUED},
+    # The last of its children has ended, one has failed, and its onChildFailure is fail.
+    "child failed": {"PAUSED": _FAILS},
     # Its parent has been told of its end.
     "report": {"FINISHED": _GONE, "CANCELLED": _GONE},
 }

@@ -60,6 +60,8 @@ class Memory(NamedTuple):
     """Whether it is FAILED because its repeat cannot be evaluated, not because a run failed."""
     cancelled: bool = False
     """Whether somebody cancelled it while it ran: its run is told to stop, and nothing tries it again."""
+    failed: bool = False
+    """Whether it failed for good the last time: its next end that is none is a recovery."""
 
     @property
     def asked_for(self) -> bool:
@@ -81,7 +83,7 @@ _KEYS = {
     "error": "error", "exit_code": "exitCode", "failures": "failures", "losses": "losses", "cause": "cause",
     "overtime": "overtime", "before": "before", "tick": "tick", "trigger": "trigger", "pending": "pending",
     "bound_to": "boundTo", "removed": "removed", "defined": "defined", "broken": "broken",
-    "cancelled": "cancelled",
+    "cancelled": "cancelled", "failed": "failed",
 }  # fmt: skip
 MEMORY_KEYS = frozenset(_KEYS.values())
 """All keys, as they are spelled in the column."""
@@ -129,7 +131,7 @@ def decode_memory(text: str) -> Memory:
 _TYPES: dict[str, type] = {
     "error": str, "exit_code": int, "failures": int, "losses": int, "cause": str, "overtime": int,
     "tick": str, "trigger": str, "pending": bool, "bound_to": str, "removed": bool, "broken": bool,
-    "cancelled": bool,
+    "cancelled": bool, "failed": bool,
 }  # fmt: skip
 
 

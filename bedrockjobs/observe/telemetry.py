@@ -25,7 +25,7 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 CLOSE_S = 3.0
 """Time in which the last spans must reach the collector when the server stops."""
 
-WELL = frozenset({"success", "terminated", "killed", "snoozed"})
+WELL = frozenset({"success", "terminated", "killed", "returned", "snoozed"})
 """Endings of runs that are no errors: what a person asked for is none."""
 
 

@@ -14,9 +14,9 @@ ROWS = 100
 """Events on a page."""
 
 KINDS = (
-    "failed", "lost", "timeout", "expired", "deleted", "paused", "resumed", "triggered", "handed back",
-    "drained", "undrained", "synced", "worker joined", "worker left", "server started",
-    "server joined", "server left",
+    "failed", "retried", "recovered", "lost", "timeout", "expired", "deleted", "paused", "resumed",
+    "triggered", "handed back", "drained", "undrained", "synced", "worker joined", "worker left",
+    "server started", "server joined", "server left",
 )  # fmt: skip
 """Kinds that a person is offered; any other can be typed."""
 

@@ -29,8 +29,8 @@ CHART_WIDTH, CHART_HEIGHT, CHART_LEFT = 640, 130, 70
 
 _TOLD_ELSEWHERE = frozenset(
     {"created", "data", "jobID", "lastRun", "name", "nextRun", "repeat", "retryAfter", "state", "error",
-     "exitCode", "parentJobID", "parentData", "finishedChildJobs", "cancelledChildJobs", "attempt",
-     "runID", "expires"}
+     "exitCode", "parentJobID", "parentData", "finishedChildJobs", "cancelledChildJobs",
+     "failedChildJobs", "attempt", "runID", "expires"}
 )  # fmt: skip
 
 

@@ -68,7 +68,7 @@ SELECT jobID, name, state, repeat, nextRun,
 SELECT name FROM (
     SELECT name,
         coalesce((SELECT CASE WHEN status IN ('fail', 'timeout', 'frozen', 'killed') THEN 1 ELSE 0 END FROM runs WHERE jobID = jobs.jobID
-            ORDER BY runID DESC LIMIT 1), 0) AS failed
+            AND status NOT IN ('returned', 'snoozed') ORDER BY runID DESC LIMIT 1), 0) AS failed
         FROM jobs WHERE repeat <> '' AND ltrim(replace(repeat, char(9), ' '), char(10, 13, 32)) LIKE 'CRON %'
         ORDER BY name LIMIT :most
 ) AS looked WHERE failed = 1 LIMIT :limit;

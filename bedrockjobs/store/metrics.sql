@@ -9,9 +9,9 @@ SELECT jobs.jobID, jobs.state, jobs.memory,
     coalesce(ticks."until", ''), coalesce(ticks.outcome, ''), coalesce(ticks.reason, '')
     FROM jobs
     LEFT JOIN runs ON runs.runID = (SELECT runID FROM runs AS ended WHERE ended.jobID = jobs.jobID
-        AND ended.status NOT IN ('running', 'snoozed') ORDER BY ended.runID DESC LIMIT 1)
+        AND ended.status NOT IN ('running', 'returned', 'snoozed') ORDER BY ended.runID DESC LIMIT 1)
     LEFT JOIN runs AS before ON before.runID = (SELECT runID FROM runs AS earlier
-        WHERE earlier.jobID = jobs.jobID AND earlier.status NOT IN ('running', 'snoozed')
+        WHERE earlier.jobID = jobs.jobID AND earlier.status NOT IN ('running', 'returned', 'snoozed')
         AND earlier.runID < (SELECT runID FROM runs AS begun WHERE begun.jobID = jobs.jobID
             AND begun.cause <> 'retry' ORDER BY begun.runID DESC LIMIT 1)
         ORDER BY earlier.runID DESC LIMIT 1)

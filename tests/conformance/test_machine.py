@@ -89,12 +89,13 @@ class Histories(RuleBasedStateMachine):
         priority=PRIORITIES,
         parent=st.one_of(st.just(0), st.just(0), IDS),
         mock=st.sampled_from([False, False, False, True]),
+        failing=st.sampled_from([None, None, "continue", "fail"]),
     )
-    def create(self, name, data, repeat, retry, first, priority, parent, mock):
+    def create(self, name, data, repeat, retry, first, priority, parent, mock, failing):
         """Create a job."""
         self.both(
             c.CreateJob, name=name, data=data, repeat=repeat, retryAfter=retry, firstRun=first,
-            jobPriority=priority, parentJobID=parent, mockRequest=mock,
+            jobPriority=priority, parentJobID=parent, mockRequest=mock, onChildFailure=failing,
         )  # fmt: skip
 
     @rule(

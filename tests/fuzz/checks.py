@@ -15,7 +15,7 @@ from tests.fuzz.gates import Meter
 from tests.fuzz.hostile import HOSTILE
 from tests.fuzz.targets import TARGETS
 
-SECONDS = float(os.environ.get("FUZZ_SECONDS", "10"))
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "5"))
 """Time for the made-up inputs of each target."""
 
 SEED = int.from_bytes(os.urandom(4), "big") if PROFILE == "random" else 1

@@ -161,6 +161,7 @@ def test_a_take_reads_what_it_takes_and_no_more(name: str, index: str, many: Ser
         ("lock_jobs_and_firsts", ([1, 2], ["n1"]), "jobs_pkey"),
         ("lock_children_and_firsts", ([1, 2], ["n1"]), "jobs_pkey"),
         ("end_jobs", ([1, 2],), "jobs_pkey"),
+        ("draw_jobs", (10,), "jobs_pkey"),
         ("firsts", (["n1"],), "jobsmocked"),
         ("take_by_name", ("2027", [""], ["n1"], [1], None, [], [], *FLOORS), "jobsbyname"),
         ("claim_by_name", ("2027", [""], ["n1"], [1], None, [], [], *FLOORS, "2027"), "jobsbyname"),
@@ -192,3 +193,4 @@ def test_each_statement_has_its_index(
     assert f"using {index}" in plan, plan
     assert index != "jobsbyname" or "using jobsbypriority" not in plan, plan
     assert "Seq Scan on jobs" not in plan, plan
+    assert "Merge" not in plan, plan  # it would read an index from one end to the other

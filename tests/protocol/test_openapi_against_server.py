@@ -17,7 +17,7 @@ RUN_S = 200
 CONFIG = """
 [generation]
 deterministic = true
-max-examples = 6
+max-examples = 4
 
 [phases.coverage]
 unexpected-methods = ["get", "put", "patch", "delete", "options", "post", "trace"]

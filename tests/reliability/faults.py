@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bedrockjobs.engine.handlers import families
+from bedrockjobs.engine.handlers import change, end, failing
 from bedrockjobs.job.rows import Job
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.ready_queue import ReadyQueue
@@ -83,13 +83,14 @@ def reused_ids(seed: int) -> None:
 
 def forgotten_parent(seed: int) -> None:
     """Sometimes leave a parent PAUSED when its last child has ended."""
-    resume, dice = families.resume_parent, random.Random(seed)
+    resume, dice = failing.resume_parent, random.Random(seed)
 
     def forgetful(turn: Any, job_id: int) -> None:
         if dice.random() >= FORGOTTEN:
             resume(turn, job_id)
 
-    families.resume_parent = forgetful
+    for module in (failing, end, change):
+        module.resume_parent = forgetful
 
 
 # --- with PostgreSQL -------------------------------------------------------------------------------------

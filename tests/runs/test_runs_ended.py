@@ -130,13 +130,18 @@ async def test_retryjob_is_fail_with_the_error_retried(site: Site) -> None:
     assert (await site.run(2))["cause"] == "retry"
 
 
-async def test_returned_leaves_no_trace_of_the_run(site: Site) -> None:
+async def test_returned_is_as_if_the_job_had_not_been_taken_but_for_its_run(site: Site) -> None:
     await site.create("a", firstRun="2026-11-21 03:00:00")
     before = await site.row(1)
-    await site.end("RetryJob", await site.leased("a"), returned=True)
-    assert await site.runs() == []
+    job = await site.leased("a")
+    await site.ok("AppendOutput", runID=1, seq=1, lines=["halfway"])
+    await site.end("RetryJob", job, returned=True, exitCode=-15)
     assert await site.row(1) == before
-    assert await site.refused("QueryRun", runID=1) == (404, "No run with this runID")
+    run = await site.run(1)
+    assert (run["status"], run["attempt"], run["exitCode"]) == ("returned", 1, -15)
+    assert run["output"] == ["halfway"]
+    assert [line["line"] for line in (await site.ok("ReadOutput", runID=1))["lines"]] == ["halfway"]
+    assert (await site.ok("ListRuns", status="returned"))["runs"] == [run]
     assert await site.refused("FinishJob", jobID=1, runID=1) == OVER
     again = await site.take("a")
     assert (again["attempt"], again["runID"]) == (1, 2)

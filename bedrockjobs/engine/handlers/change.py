@@ -27,6 +27,7 @@ from bedrockjobs.engine.handlers.create import (
     keep_mark,
 )
 from bedrockjobs.engine.handlers.end import check_run, existing
+from bedrockjobs.engine.handlers.failing import resume_parent
 from bedrockjobs.engine.handlers.next_run import next_run_of
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.take import with_due_before
@@ -150,7 +151,7 @@ def cancel_job(context: Context, command: CancelJob) -> Answer:
     if lifecycle.allows("cancel", row.state):
         runs.close(context, row, "frozen", error="The job was cancelled")
         context.save(lifecycle.move(row, "cancel"))
-        families.resume_parent(context, row.parent_job_id)
+        resume_parent(context, row.parent_job_id)
     return Answer()
 
 
@@ -186,7 +187,7 @@ def delete_job(context: Context, command: DeleteJob) -> Answer:
         context.unit.records.delete_ticks(row.job_id)
         context.note("deleted", name=row.name, job_id=row.job_id)
     families.cancel_unstarted_children(context, row)
-    families.resume_parent(context, row.parent_job_id)
+    resume_parent(context, row.parent_job_id)
     return Answer()
 
 

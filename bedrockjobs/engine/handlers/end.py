@@ -14,7 +14,7 @@ from bedrockjobs.engine.events import JOB_FAILED, JOB_FINISHED, JOB_RETRIED, Job
 from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.create import check_amount, is_mock_data, keep_mark
-from bedrockjobs.engine.handlers.failing import after_failure, break_off, stopped
+from bedrockjobs.engine.handlers.failing import after_failure, break_off, resume_parent, stopped
 from bedrockjobs.engine.handlers.next_run import next_run_of
 from bedrockjobs.engine.handlers.plans import plan_ending, plan_finish, plan_finishes
 from bedrockjobs.engine.handlers.registry import handles
@@ -82,6 +82,8 @@ def _finish(
         if context.unit.has_pending_children(job_id):
             _pause(context, _ended(job, data, exit_code, pauses=True), event)
             return
+    if job.memory.failed:
+        context.note("recovered", name=job.name, job_id=job.job_id, run_id=job.run_id)
     ended = _ended(job, data, exit_code)
     try:
         following = _following(context, job, ended, data)
@@ -93,7 +95,7 @@ def _finish(
         context.save(lifecycle.move(again, event, "runs again"))
     elif parent is not None:
         context.save(lifecycle.move(ended, event, "has parent"))
-        families.resume_parent(context, parent.job_id)
+        resume_parent(context, parent.job_id)
     else:
         context.save(lifecycle.move(ended, event))
 
@@ -108,7 +110,9 @@ def _following(context: Context, job: Job, ended: Job, data: str | None) -> Job 
 def _ended(job: Job, data: str | None, exit_code: int | None, *, pauses: bool = False) -> Job:
     """Return a job whose run is over, for one that stays; the same run goes on later where it ``pauses``."""
     memory = job.memory.after_run(exit_code=exit_code).after_end()
-    if pauses and ticks.is_schedule(job):  # the rest of its run stands for the same tick
+    if not pauses:
+        memory = memory._replace(failed=False)
+    elif ticks.is_schedule(job):  # the rest of its run stands for the same tick
         memory = memory._replace(tick=ticks.tick_of(job), cause="schedule")
     data = _without(job.data if data is None else data, "retryAfterCount")
     return job.remembering(memory)._replace(data=data, expires="")
@@ -177,10 +181,11 @@ def _is_another_try(job: Job) -> bool:
 
 
 def _hand_back(context: Context, job: Job, changed: Job, command: RetryJob) -> None:
-    """Queue a job as if it had never been taken, with what was changed since."""
-    if job.run_id:  # nothing else tells that it was ever there
+    """Queue a job as if it had never been taken, with what was changed since; its run stays, as returned."""
+    if job.run_id:
         context.note("handed back", name=job.name, job_id=job.job_id, run_id=job.run_id)
-    runs.undo(context, job)
+    ticks.take_back_fired(context, job)
+    runs.close(context, job, "returned", exit_code=command.exit_code, result=command.data or "")
     back = _as_before_the_take(changed, job)
     if command.data is not None:
         back = back._replace(data=_without(command.data, "retryAfterCount"))
@@ -221,7 +226,7 @@ def _next_time(context: Context, again: Job, job: Job, command: RetryJob) -> Job
             data = _without(data, "originalNextRun")
             if ticks.is_schedule(job):
                 return following.remembering(following.memory.after_end())._replace(data=data)
-            return again._replace(next_run=following.next_run, data=data)
+            return again._replace(next_run=following.next_run, data=data, attempt=0)
     if ticks.is_schedule(job):
         again = again.noting(tick=ticks.tick_of(job))
     found = command.next_run or repeats.later(context.now_ms, (f"+{command.delay or 0} SECONDS",))
@@ -240,8 +245,15 @@ def fail_job(context: Context, command: FailJob) -> Answer:
     error = None if command.error is None else command.error[:ERROR_CHARS_MAX]
     notes = job.memory.after_run(error=error, exit_code=command.exit_code)
     status = runs.close(
-        context, job, "fail", error=error or "", exit_code=command.exit_code, result=command.data or ""
+        context,
+        job,
+        "timeout" if command.timed_out else "fail",
+        error=error or "",
+        exit_code=command.exit_code,
+        result=command.data or "",
     )
+    if command.timed_out:
+        context.note("timeout", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=error or "")
     failed = job.remembering(notes)._replace(data=data, expires="")
     if job.memory.cancelled:
         stopped(context, failed)

@@ -57,6 +57,7 @@ def after_failure(context: Context, job: Job, *, final: bool) -> None:
     )
     context.save(placed(again))
     context.emit(JOB_RETRIED)
+    _note(context, "retried", job, memory.error or "")
 
 
 def backoff_s(job: Job, count: int) -> float:
@@ -68,19 +69,59 @@ def backoff_s(job: Job, count: int) -> float:
 
 
 def over(context: Context, job: Job, event: Event) -> None:
-    """Write a job that is not tried again after ``event``: a schedule goes on, another one has FAILED."""
+    """Write a job that failed for good by ``event``: a schedule goes on, another one is FAILED."""
+    failed = job.noting(failed=True)
     try:
-        following = _following(context, job)
+        following = _following(context, failed)
     except CannotEvaluate as error:
-        break_off(context, job, error)
+        break_off(context, failed, error)
         return
-    if following is not None:
-        families.cancel_unstarted_children(context, job)
-        context.save(lifecycle.move(following, event, "runs again"))
+    if following is None:
+        fail_for_good(context, job, event)
+        return
+    families.cancel_unstarted_children(context, job)
+    families.delete_reported_children(context, job)
+    context.save(lifecycle.move(following, event, "runs again"))
+    _note(context, "failed", job, job.memory.error or "")
+
+
+def fail_for_good(context: Context, job: Job, event: Event) -> None:
+    """Write a job that is FAILED by ``event``, and tell its family.
+
+    One of a schedule on all hosts, or whose schedule was removed, leaves only its run.
+
+    Differs from Bedrock: a FAILED child counts as ended, so its parent goes on.
+    """
+    failed = job.noting(failed=True)
+    if job.memory.bound_to or job.memory.removed:
+        context.save(lifecycle.move(failed, event, "leaves only its run"))
     else:
-        families.fail_for_good(context, job, event)
-        detail = job.memory.error or ""
-        context.note("failed", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=detail)
+        context.save(lifecycle.move(failed, event))
+    families.cancel_unstarted_children(context, job)
+    resume_parent(context, job.parent_job_id)
+    _note(context, "failed", job, job.memory.error or "")
+
+
+def resume_parent(context: Context, job_id: int) -> None:
+    """Let a PAUSED parent go on of whose children none is pending any more: it is queued again, or it has
+    failed with a child where its ``onChildFailure`` says so.
+    """
+    parent = context.unit.job(job_id) if job_id else None
+    if parent is None or parent.state != "PAUSED" or context.unit.has_pending_children(job_id):
+        return
+    failed = families.failed_children(context, parent) if parent.options.on_child_failure == "fail" else []
+    if failed:
+        first = failed[0]
+        words = f"Child job {first.job_id} failed: {first.memory.error or 'no error was given'}"
+        words += f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        over(context, parent.noting(error=words[:ERROR_CHARS_MAX])._replace(expires=""), "child failed")
+    else:
+        context.save(placed(lifecycle.move(parent, "children end"))._replace(expires=""))
+
+
+def _note(context: Context, kind: str, job: Job, detail: str) -> None:
+    """Tell people what became of a job's run."""
+    context.note(kind, name=job.name, job_id=job.job_id, run_id=job.run_id, detail=detail)
 
 
 def _following(context: Context, job: Job) -> Job | None:
@@ -109,7 +150,7 @@ def stopped(context: Context, job: Job) -> None:
         context.save(lifecycle.move(following, "stop", "runs again"))
     elif job.parent_job_id:
         context.save(lifecycle.move(ended, "stop", "has parent"))
-        families.resume_parent(context, job.parent_job_id)
+        resume_parent(context, job.parent_job_id)
     else:
         families.delete_reported_children(context, job)
         context.save(lifecycle.move(ended, "stop"))
@@ -119,11 +160,11 @@ def break_off(context: Context, job: Job, error: CannotEvaluate) -> None:
     """Write a schedule that can be evaluated no more as FAILED; UpdateJob or RetryJob mends it."""
     words = f"Its repeat can not be evaluated: {error}"[:ERROR_CHARS_MAX]
     notes = job.memory.after_end()._replace(
-        error=words, broken=True, trigger=None, pending=False, before=None
+        error=words, broken=True, failed=True, trigger=None, pending=False, before=None
     )
     context.save(lifecycle.move(job.remembering(notes), "break", expires=""))
     families.cancel_unstarted_children(context, job)
-    context.note("failed", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=words)
+    _note(context, "failed", job, words)
 
 
 def set_aside(context: Context, damaged: Job) -> DamagedData:
@@ -141,10 +182,10 @@ def set_aside(context: Context, damaged: Job) -> DamagedData:
         context.save(lifecycle.move(job.remembering(notes), "break", expires=""))
         with suppress(RowDamaged):  # one of its family, which is set aside when it is needed itself
             families.cancel_unstarted_children(context, job)
-            families.resume_parent(context, job.parent_job_id)
+            resume_parent(context, job.parent_job_id)
     else:
         context.save(job)
-    context.note("damaged", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=words)
+    _note(context, "damaged", job, words)
     return DamagedData(detail=f"{words} It is kept as FAILED: give it other data, and revive it.")
 
 
@@ -212,7 +253,7 @@ def _not_started(context: Context, job: Job) -> None:
         return
     context.save(lifecycle.move(job, "expire"))
     families.cancel_unstarted_children(context, job)
-    families.resume_parent(context, job.parent_job_id)
+    resume_parent(context, job.parent_job_id)
 
 
 def _takes_too_long(context: Context, job: Job) -> None:
@@ -233,6 +274,6 @@ def _takes_too_long(context: Context, job: Job) -> None:
         status, words = "fail", "Run did not end after its job was cancelled"
     else:
         status, words = "timeout", f"Run over its time: {job.options.run_timeout or 0} s"
-        context.note("timeout", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=words)
+        _note(context, "timeout", job, words)
     status = runs.close(context, job, status, error=words)
     lost(context, job._replace(expires=""), status, words)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bedrockjobs.base.errors import WrongState
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job import lifecycle
-from bedrockjobs.job.lifecycle import Event
 from bedrockjobs.job.placement import placed
 from bedrockjobs.job.rows import Job
 
@@ -24,14 +23,6 @@ def live_parent(context: Context, job: Job) -> Job | None:
             f"the parent, job {parent.job_id}, is {parent.state}",
         )
     return parent
-
-
-def resume_parent(context: Context, job_id: int) -> None:
-    """Queue a PAUSED parent again if none of its children is pending any more."""
-    parent = context.unit.job(job_id) if job_id else None
-    if parent is None or parent.state != "PAUSED" or context.unit.has_pending_children(job_id):
-        return
-    context.save(placed(lifecycle.move(parent, "children end"))._replace(expires=""))
 
 
 def start_children(context: Context, job: Job) -> None:
@@ -58,17 +49,12 @@ def delete_reported_children(context: Context, job: Job) -> None:
             context.save(lifecycle.move(child, "report"))
 
 
-def fail_for_good(context: Context, job: Job, event: Event) -> None:
-    """Write a job that has failed, by ``event``, and tell its family.
+def failed_children(context: Context, parent: Job) -> list[Job]:
+    """Return the children of a parent's present run that have failed, by jobID.
 
-    One of a schedule on all hosts, or whose schedule was removed, leaves only its run.
-
-    Differs from Bedrock: a FAILED child counts as ended, so its parent goes on.
+    Those of a run before stay as well: it was told of them then.
     """
-    memory = job.memory
-    if memory.bound_to or memory.removed:
-        context.save(lifecycle.move(job, event, "leaves only its run"))
-    else:
-        context.save(lifecycle.move(job, event))
-    cancel_unstarted_children(context, job)
-    resume_parent(context, job.parent_job_id)
+    if not parent.attempt:  # its run begins anew
+        return []
+    children = context.unit.children(parent.job_id)
+    return [child for child in children if child.state == "FAILED" and child.created >= parent.last_run[:19]]

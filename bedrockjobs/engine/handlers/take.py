@@ -21,10 +21,9 @@ from bedrockjobs.base.overlap import TooManyPatterns
 from bedrockjobs.commands import GetJob, GetJobs
 from bedrockjobs.commands.jobs import Ending
 from bedrockjobs.engine.events import JobsTaken, WorkerAsked
-from bedrockjobs.engine.handlers import runs, ticks
+from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, Taken
-from bedrockjobs.engine.handlers.failing import break_off, set_aside, stopped
-from bedrockjobs.engine.handlers.families import fail_for_good
+from bedrockjobs.engine.handlers.failing import break_off, fail_for_good, set_aside, stopped
 from bedrockjobs.engine.handlers.next_run import original_next_run
 from bedrockjobs.engine.handlers.plans import plan_take, request_of
 from bedrockjobs.engine.handlers.registry import handles
@@ -192,8 +191,9 @@ def _next(context: Context, request: TakeRequest) -> DueTick | None:
             continue
         crashes = crashed and any(glob(job.name, pattern) for pattern in crashed)
         if crashes or lost_runs(job) >= LOST_RUNS_MAX:
+            words = "Its name is on the crash list" if crashes else "Lost too often"
             runs.close(context, job, "frozen", error="Failed instead of handed out again")
-            fail_for_good(context, job, "crash")
+            fail_for_good(context, job.noting(error=words), "crash")
         elif not job.repeat or not ticks.is_schedule(job):
             return job, False
         else:
@@ -299,25 +299,39 @@ def _more(context: Context, job: Job, after: Job, scope: Scope | None) -> dict[s
             more["parentData"] = parent.data
     elif context.unit.has_children(job.job_id):
         ended = context.unit.children(job.job_id)
+        failed = families.failed_children(context, job)
         if scope is not None:
             ended = [child for child in ended if scope.sees(child.name)]
+            failed = [child for child in failed if scope.sees(child.name)]
         lists = {
             state: [
                 f'{{"data":{child.data},"jobID":{child.job_id}}}' for child in ended if child.state == state
             ]
             for state in ("FINISHED", "CANCELLED")
         }
+        if failed:
+            more["failedChildJobs"] = f"[{','.join(map(_failed_child, failed))}]"
         if any(lists.values()):
             more["finishedChildJobs"] = f"[{','.join(lists['FINISHED'])}]"
             more["cancelledChildJobs"] = f"[{','.join(lists['CANCELLED'])}]"
     return more
 
 
+def _failed_child(child: Job) -> str:
+    error = quoted(child.memory.error or "")
+    return f'{{"data":{child.data},"error":{error},"jobID":{child.job_id}}}'
+
+
+def _run_of(job: Job) -> tuple[str, int, str, int]:
+    """Return what tells one run of a job from the next."""
+    return job.state, job.attempt, job.last_run, job.run_id
+
+
 def put_back(context: Context, taken: Sequence[Taken]) -> None:
     """Undo the take of jobs whose answer could not be delivered, unless they went on since."""
     for before, after in taken:
         job = context.unit.job(before.job_id)
-        if job is None or (job.state, job.attempt) != (after.state, after.attempt):
+        if job is None or _run_of(job) != _run_of(after):
             continue
         if job.memory.cancelled:
             runs.close(context, job, "fail", error="Its job was cancelled before anybody had it")

@@ -48,7 +48,8 @@ def tick_of(job: Job) -> str:
 
 
 def with_tick(job: Job, tick: str) -> Job:
-    """Return a schedule for which a fresh tick begins, in its place in the queue."""
+    """Return a schedule for which a fresh tick begins, in its place in the queue; attempts count anew."""
+    job = job._replace(attempt=0)
     memory = job.memory.after_end()
     jitter = job.options.jitter
     if jitter:
@@ -128,7 +129,7 @@ def fire(context: Context, job: Job) -> DueTick | None:
         context.unit.save(with_tick(job, next_after(job, now)))
         return None
     if latest == tick:
-        return job, caught_up
+        return job._replace(attempt=0), caught_up
     every = options.catchup == "all" and not options.hosts
     first = _first_of_all(job, tick, latest, oldest) if every else latest
     last_skipped = _before(job, tick, first)

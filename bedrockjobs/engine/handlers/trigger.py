@@ -14,8 +14,9 @@ from bedrockjobs.job.rows import Job
 
 
 def triggered(context: Context, job: Job) -> Job:
-    """Return a queued job that runs now, for somebody."""
-    return placed(_asked_for(job)._replace(next_run=context.now_ms))
+    """Return a queued job that runs now, for somebody; those that repeat count their attempts anew."""
+    attempt = 0 if job.repeat else job.attempt
+    return placed(_asked_for(job)._replace(next_run=context.now_ms, attempt=attempt))
 
 
 def _asked_for(job: Job) -> Job:
@@ -29,7 +30,7 @@ def _asked_for(job: Job) -> Job:
 def with_next_tick(context: Context, job: Job) -> Job:
     """Return a schedule whose repeat has changed, for its next tick; a run that was asked for comes first."""
     asked_for = job.memory.trigger is not None
-    own = ticks.with_tick(job, ticks.next_after(job, context.now_ms))
+    own = ticks.with_tick(job, ticks.next_after(job, context.now_ms))._replace(attempt=job.attempt)
     return own.noting(trigger=own.next_run)._replace(next_run=job.next_run) if asked_for else own
 
 
@@ -59,5 +60,5 @@ def after_asked_run(context: Context, job: Job) -> Job | None:
 def _own_next_run(context: Context, job: Job, own: str | None) -> Job | None:
     if not own or not job.repeat:
         return next_run_of(context, job)
-    planned = job._replace(next_run=own)
+    planned = job._replace(next_run=own, attempt=0)
     return ticks.after_other_run(context, planned) if ticks.is_schedule(job) else placed(planned)

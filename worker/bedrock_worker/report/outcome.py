@@ -22,6 +22,9 @@ from bedrockjobs.commands import FailJob, FinishJob, RetryJob
 FINISH, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE = 0, 75, 100, 101
 """The exit statuses that mean something of their own; 75 is EX_TEMPFAIL of sysexits.h."""
 
+TIMED_OUT = 124
+"""With this a request to a ``url`` ends that was not answered in its time."""
+
 TRY_AGAIN_S = 10
 """Delay of a job without ``backoff`` whose command asked to be tried again, or could not start just now."""
 
@@ -53,8 +56,8 @@ class CompletedCommand:
 
 def report_of(job: Job, ended: CompletedCommand, result_file: str | Path | None) -> Report:
     """Return what the server is to be told; there is no result where there is no file for one."""
-    if ended.timed_out_s is not None:
-        return _failed(job, ended, ended.words)
+    if ended.timed_out_s is not None or (ended.status == TIMED_OUT and job.reply.url is not None):
+        return _failed(job, ended, ended.words, timed_out=True)
     try:
         result = None if result_file is None else result_of(result_file)
         if ended.status == SNOOZE:
@@ -134,12 +137,14 @@ def _delay_of(result: str | None) -> int:
     return delay
 
 
-def _failed(job: Job, ended: CompletedCommand, words: str, data: str | None = None) -> FailJob:
+def _failed(
+    job: Job, ended: CompletedCommand, words: str, data: str | None = None, *, timed_out: bool = False
+) -> FailJob:
+    how = {"timed_out": True} if timed_out else {"final": True} if ended.status == FAIL_FOR_GOOD else {}
     error = "\n".join([words, *ended.tail])
-    final = {"final": True} if ended.status == FAIL_FOR_GOOD and ended.timed_out_s is None else {}
     return FailJob(
         job_id=job.job_id, run_id=job.run_id, exit_code=ended.exit_code,
-        error=error[:ERROR_CHARS_MAX], data=data, **final,
+        error=error[:ERROR_CHARS_MAX], data=data, **how,
     )  # fmt: skip
 
 

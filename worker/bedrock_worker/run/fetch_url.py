@@ -33,6 +33,7 @@ from pydantic import ValidationError
 from yarl import URL
 
 from bedrock_worker.policy.program import PRIVATE_TOO
+from bedrock_worker.report.outcome import FAIL_FOR_GOOD, TIMED_OUT
 from bedrock_worker.run.run_function import job_given
 from bedrockjobs.base.wire import command_error
 from bedrockjobs.commands.options import Fetch
@@ -43,8 +44,8 @@ BODY_SHOWN_BYTES = 10_000
 REDIRECTS_MAX = 5
 """Redirects in a row that are followed: more is a loop."""
 
-EXPECTED, NOT_EXPECTED, FAIL_FOR_GOOD = 0, 1, 100
-"""Exit statuses."""
+EXPECTED, NOT_EXPECTED = 0, 1
+"""Exit statuses, beside those that mean something to every worker."""
 
 
 NAT64 = ip_network("64:ff9b::/96")
@@ -76,7 +77,7 @@ async def perform(fetch: Fetch, *, private: bool = False) -> int:
             print(f"HTTP {status} {answer.reason or ''}".rstrip())
     except TimeoutError:
         print(f"no answer within {fetch.timeout} s", file=sys.stderr)
-        return NOT_EXPECTED
+        return TIMED_OUT
     except (ClientError, OSError) as error:
         if door.refused:
             print(f"expected a public address, got {door.refused} (see --allow-private)", file=sys.stderr)
