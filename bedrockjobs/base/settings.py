@@ -54,6 +54,23 @@ class Settings(BaseSettings):
     unix: str = Field(
         "", max_length=100, description="Unix socket to listen on as well, with mode 0660; none if empty."
     )
+    tls_cert: str = Field(
+        "",
+        max_length=4_000,
+        description="Certificate of the server with what leads to its root (PEM): connections may then begin"
+        " with TLS, on the same port, and have to from other machines. Read again on HUP.",
+    )
+    tls_key: str = Field(
+        "",
+        max_length=4_000,
+        description="Key of that certificate (PEM), without a passphrase, where it is not in the same file.",
+    )
+    tls_client_ca: str = Field(
+        "",
+        max_length=4_000,
+        description="Certificates (PEM) of who signs those of clients: one that a client shows must be good,"
+        " and its name is that of a token.",
+    )
     root_path: str = Field(
         "",
         pattern=r"^(/[A-Za-z0-9._~-]+)*$",
@@ -152,6 +169,7 @@ class Settings(BaseSettings):
     )
     head_s: float = Field(10.0, gt=0, description="Time to send a whole head once it has begun.")
     first_byte_s: float = Field(75.0, gt=0, description="Time a new connection may stay silent.")
+    handshake_s: float = Field(10.0, gt=0, description="Time for a handshake of TLS.")
     body_s: float = Field(30.0, gt=0, description="Time to send a whole body.")
     write_s: float = Field(30.0, gt=0, description="Time a client may leave an answer unread.")
     idle_http_s: float = Field(

@@ -22,6 +22,9 @@ UNITS = re.compile(r".*_(max|s|bytes|ms)$")
 NOT_QUANTITIES = {
     "host",
     "port",
+    "tls_cert",
+    "tls_key",
+    "tls_client_ca",
     "database",
     "database_direct",
     "database_read",
