@@ -21,15 +21,15 @@ from bedrockjobs.base.config import READS_DRAINED_S
 from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import stamp
-from bedrockjobs.commands import Command, Heartbeat
+from bedrockjobs.commands import Command, Heartbeat, Status
 from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.admission import admit
 from bedrockjobs.engine.audit import is_kept
 from bedrockjobs.engine.dispatcher import Dispatcher
-from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.registry import HANDLERS, load
 from bedrockjobs.engine.notifier import Notifier
-from bedrockjobs.engine.submission import Outcome, Submission, refusal_of
+from bedrockjobs.engine.submission import Note, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.views import Views
@@ -44,6 +44,9 @@ SETTLE_S = 0.01
 
 SETTLES_MAX = 100
 """How often that is waited for: what fails is tried again later, and nobody waits for that."""
+
+NO_COUNTS = {"connections": 0, "waiting": 0, "commits": 0, "commands": 0, "database": ""}
+"""What Status tells those who do not see everything."""
 
 load(reading)
 
@@ -74,7 +77,7 @@ class Service:
         self.settings = settings
         self._move_clock = move_clock
         self.access = access
-        access.on_first = self._end_waits
+        access.on_first, access.write = self._end_waits, self._write
         self._started = stamp(clock.now())
         self._reading: dict[Submission, asyncio.Task[None]] = {}
         self.connections = 0
@@ -111,7 +114,10 @@ class Service:
                 caller = None  # it is done as for anybody
             return self._dispatcher.submit(command, deliver, caller)
         if command.where == "at once":
-            deliver(HANDLERS[type(command)](self, command))
+            answer = HANDLERS[type(command)](self, command)
+            if caller is not None and isinstance(command, Status) and not caller.sees_all:
+                answer = Answer(jsontext.dump({**self.status(), **NO_COUNTS}))
+            deliver(answer)
             return None
         submission = Submission(command, deliver, caller)
         task = self._reading[submission] = asyncio.ensure_future(self._read(submission))
@@ -126,6 +132,11 @@ class Service:
         elif not submission.gone and submission.command is not None and submission.command.waits:
             submission.gone = True
             asyncio.get_running_loop().call_soon(task.cancel)  # not before it has begun
+
+    def _write(self, act: Callable[[Context], object], done: Callable[[Outcome], bool]) -> None:
+        """Write something that no command asks for; ``done`` gets an Answer once it is on disk."""
+        if not self.draining:
+            self._dispatcher.send(Note(act, done))
 
     def _end_waits(self) -> None:
         """End whatever is waited for by those who showed no token: from now on everybody needs one."""
@@ -159,7 +170,7 @@ class Service:
     def undelivered(self, outcome: Outcome) -> None:
         """Put back the jobs of an answer that could not be written."""
         if isinstance(outcome, Answer) and outcome.taken:
-            self._dispatcher.put_back(outcome.taken)
+            self._dispatcher.send(ReturnJobs(outcome.taken))
 
     def now(self) -> datetime:
         """Return the server's time, which a test clock may have moved."""

@@ -110,6 +110,11 @@ class Caller(NamedTuple):
         return self.grant.name
 
     @property
+    def sees_all(self) -> bool:
+        """Tell whether the caller may look at everything."""
+        return self.grant.whole and "read" in self.grant.roles
+
+    @property
     def scope(self) -> Scope | None:
         """Return which names are seen; None: all."""
         return self.grant.scope

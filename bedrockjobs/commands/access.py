@@ -1,4 +1,4 @@
-"""The commands about who may do what: tokens made, listed, renewed and revoked, and what operators changed."""
+"""The commands about who may do what: tokens, and what operators changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bedrockjobs.commands.refusals import BUSY, SLOW
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
 
-TOKEN_NAME = "[A-Za-z0-9._@/:-]{1,100}"
+NAME_PATTERN = "[A-Za-z0-9._@/:-]{1,100}"
 """What a token may be called: what is easily typed, and stands for itself in logs and addresses."""
 
 SCOPE_PATTERNS_MAX = 20
@@ -58,7 +58,7 @@ def _roles_shape() -> dict[str, Any]:
     return {"anyOf": [{"type": "array", "items": items, "minItems": 1, "maxItems": 5}, texts]}
 
 
-TokenName = Annotated[str, Field(pattern=f"^{TOKEN_NAME}$", max_length=100)]
+TokenName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=100)]
 
 
 class TokenReply(Reply):

@@ -20,8 +20,8 @@ from bedrockjobs.base.token_text import digest_of, is_whole, new_secret
 from bedrockjobs.base.wire import stamp
 from bedrockjobs.engine.events import TokensChanged
 from bedrockjobs.engine.handlers import access as acts
-from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.engine.submission import Outcome
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.unit import Outcome
 from bedrockjobs.job.rows import LoginRow, TokenRow
 
 WRONG_A_SECOND_MAX = 10
@@ -51,21 +51,28 @@ Write = Callable[[Callable[[Context], object], Callable[[Outcome], bool]], objec
 class Rules(Protocol):
     """What an operator has said of access."""
 
-    insecure: bool
-    unix_role: str
+    @property
+    def insecure(self) -> bool:
+        """Tell whether everybody may come in as long as there is no token."""
+        ...
+
+    @property
+    def unix_role(self) -> str:
+        """Return the roles of whoever comes by the unix socket; empty: none."""
+        ...
 
 
 class Access:
     """Who may do what on one server."""
 
-    def __init__(self, clock: Clock, rules: Rules, write: Write, *, reachable: bool) -> None:
-        """Go by ``clock``; note by ``write``.
-
-        ``reachable`` says whether others than this machine may reach the server.
-        """
-        self._clock, self._rules, self._write = clock, rules, write
+    def __init__(self, clock: Clock, rules: Rules, *, reachable: bool) -> None:
+        """Go by ``clock``; ``reachable`` says whether others than this machine may reach the server."""
+        self._clock = clock
+        self.write: Write = lambda act, done: None
+        """Writes something in a transaction, and calls back behind its commit."""
         self._closed = reachable and not rules.insecure
         self._by_digest: dict[str, Grant] = {}
+        self._by_name: dict[str, Grant] = {}
         self._logins: dict[str, tuple[Grant, str]] = {}
         self._unix = Grant("", rules.unix_role) if rules.unix_role else None
         self._wrong: dict[str, tuple[float, int]] = {}
@@ -99,7 +106,7 @@ class Access:
         self._by_digest = {
             row.digest: _grant(row, before.get(row.digest)) for row in tokens if acts.counts(row, now)
         }
-        by_name = {grant.name: grant for grant in self._by_digest.values()}
+        self._by_name = by_name = {grant.name: grant for grant in self._by_digest.values()}
         self._logins = {
             login.digest: (by_name[login.token], login.expires) for login in logins if login.token in by_name
         }
@@ -135,6 +142,10 @@ class Access:
             token = "" if token else scheme  # raw clients may send the token alone
         return self.by_token(token.strip(), address)
 
+    def by_bearer(self, token: str, address: str) -> Caller:
+        """Return whose token this is; anybody's, as long as nobody needs one."""
+        return self.by_token(token, address) if self.on else self.visitor(address)
+
     def by_token(self, token: str, address: str) -> Caller:
         """Return whose token this is; raises Unauthenticated and TooMany.
 
@@ -144,6 +155,14 @@ class Access:
         grant = self._by_digest.get(digest, NEVER_USED)
         if not (compare_digest(grant.digest, digest) and self._counts(grant)):
             raise self._refusal(address, whole=is_whole(token))
+        self._note_used(grant)
+        return Caller(grant, address)
+
+    def by_certificate(self, name: str, address: str) -> Caller:
+        """Return whose name stands in a certificate that was verified; raises Unauthenticated."""
+        grant = self._by_name.get(name)
+        if grant is None or not self._counts(grant):
+            raise Unauthenticated(detail=f"there is no token {name[:100]}, whose name the certificate has")
         self._note_used(grant)
         return Caller(grant, address)
 
@@ -168,17 +187,33 @@ class Access:
             grant.end()
         return grant.valid
 
+    @staticmethod
+    def identity(caller: Caller) -> Answer:
+        """Return what Authenticate answers to somebody."""
+        grant = caller.grant
+        return Answer(
+            jsontext.dump(
+                {
+                    "name": grant.name,
+                    "roles": grant.role.split(","),
+                    "names": [] if grant.scope is None else list(grant.scope.patterns),
+                    "noData": grant.no_data,
+                    "expires": grant.expires,
+                }
+            )
+        )
+
     # --- the pages ---------------------------------------------------------------------------------------
 
     def log_in(self, caller: Caller, done: Callable[[Outcome], bool]) -> str:
         """Return a new session of the pages for somebody; it counts once ``done`` is called."""
         session = new_secret()
-        self._write(partial(acts.log_in, token=caller.name, digest=digest_of(session)), done)
+        self.write(partial(acts.log_in, token=caller.name, digest=digest_of(session)), done)
         return session
 
     def log_out(self, session: str, done: Callable[[Outcome], bool]) -> None:
         """End a session of the pages."""
-        self._write(partial(acts.log_out, digest=digest_of(session)), done)
+        self.write(partial(acts.log_out, digest=digest_of(session)), done)
 
     # --- what is noted -----------------------------------------------------------------------------------
 
@@ -187,7 +222,7 @@ class Access:
         if now - grant.noted >= USED_NOTED_EVERY_S:
             grant.noted = now
             minute = f"{stamp(self._clock.now())[:16]}:00"
-            self._write(partial(acts.note_used, name=grant.name, minute=minute), _nobody_waits)
+            self.write(partial(acts.note_used, name=grant.name, minute=minute), _nobody_waits)
 
     def _refusal(self, address: str, *, whole: bool) -> Unauthenticated | TooMany:
         """Count a wrong token; return what its sender is told."""
@@ -200,7 +235,7 @@ class Access:
         self._wrong_untold += 1
         if now - self._told_at >= WRONG_TOLD_EVERY_S:
             self._told_at, untold, self._wrong_untold = now, self._wrong_untold, 0
-            self._write(partial(acts.note_wrong, count=untold, address=address), _nobody_waits)
+            self.write(partial(acts.note_wrong, count=untold, address=address), _nobody_waits)
         if count > WRONG_A_SECOND_MAX:
             return TooMany("Too many wrong tokens", f"expected at most {WRONG_A_SECOND_MAX} a second")
         why = "it is none, or counts no more" if whole else "it is not whole: were all characters copied?"

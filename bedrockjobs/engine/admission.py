@@ -1,13 +1,13 @@
 """Whether somebody may do a command, and what becomes of it: signed with their name, narrowed to their names.
 
 A command that no function here narrows is refused to whoever sees some names only, so that a new one cannot
-leak. What a command names by jobID or runID is looked up where it is done (``by_caller``, ``views.narrowed``).
+leak. What is named by a jobID or a runID is looked up where it is done (``by_caller``, ``views.narrowed``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.caller import NOBODYS_NAME, Caller, Grant, Scope
@@ -18,9 +18,13 @@ from bedrockjobs.commands.jobs import Ending
 
 Narrow = Callable[[Any, Scope, Grant], Command[Any]]
 N = TypeVar("N", bound=Narrow)
+C = TypeVar("C", bound=Command[Any])
 
-FREE: frozenset[type[Command[Any]]] = frozenset({c.Ping, c.Help, c.Authenticate, c.ValidateSchedule})
-"""Commands that say nothing of any job."""
+ANYBODYS: frozenset[type[Command[Any]]] = frozenset({c.Help, c.Status, c.ValidateSchedule})
+"""Commands for which any token does: they say nothing of any job, or no more than is allowed."""
+
+FREE = ANYBODYS | {c.Ping, c.Authenticate}
+"""Commands that are the same for whoever sees some names only."""
 
 BY_NUMBER: frozenset[type[Command[Any]]] = frozenset(
     {
@@ -52,12 +56,12 @@ def narrows(*kinds: type[Command[Any]]) -> Callable[[N], N]:
     return register
 
 
-def admit(caller: Caller, command: Command[Any]) -> Command[Any]:
+def admit(caller: Caller, command: C) -> C:
     """Return a command as it is done for somebody; raises Forbidden and NotFound."""
     kind, grant = type(command), caller.grant
     if kind.open:
         return command
-    if kind.role not in grant.roles:
+    if kind.role not in grant.roles and kind not in ANYBODYS:
         raise Forbidden(
             detail=f"{kind.__name__} needs the role {kind.role}; {grant.name or 'this'} is for {grant.role}"
         )
@@ -70,7 +74,7 @@ def admit(caller: Caller, command: Command[Any]) -> Command[Any]:
     narrow = NARROWED.get(kind)
     if narrow is None:
         raise Forbidden(detail=f"{kind.__name__} is not for tokens that see some names only")
-    return narrow(command, grant.scope, grant)
+    return cast(C, narrow(command, grant.scope, grant))
 
 
 def _outside(scope: Scope, place: str = "name") -> NotFound:

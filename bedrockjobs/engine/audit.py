@@ -20,7 +20,9 @@ from bedrockjobs.schedule.repeat import is_cron
 DETAIL_CHARS_MAX = 4_000
 """Length of a command's parameters that are kept: longer ones are named without their values."""
 
-NOT_KEPT = frozenset({"data", "progress", "schedules", "jobs", "token", "connection", "timeout", "by", "query"})
+NOT_KEPT = frozenset(
+    {"data", "progress", "schedules", "jobs", "token", "connection", "timeout", "by", "query"}
+)
 """Parameters whose values are not kept: data of jobs, secrets, and what says nothing."""
 
 _LOOKED_AT_MAX = 1

@@ -16,6 +16,7 @@ from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, WAIT_MS_DEFAULT, WAI
 from bedrockjobs.base.errors import ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
+from bedrockjobs.engine.by_caller import perform_for
 from bedrockjobs.engine.events import DrainsChanged, LeftReady, Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.access import told
@@ -24,7 +25,6 @@ from bedrockjobs.engine.handlers.failing import set_aside
 from bedrockjobs.engine.handlers.registry import plan_of
 from bedrockjobs.engine.maintenance import Done, Maintenance
 from bedrockjobs.engine.submission import CancelWait, Note, Outcome, ReturnJobs, Submission
-from bedrockjobs.engine.by_caller import perform_for
 from bedrockjobs.engine.unit import perform, unit
 from bedrockjobs.engine.waiting import Group, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry

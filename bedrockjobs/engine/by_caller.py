@@ -47,7 +47,7 @@ def _narrowed(context: Context, command: Command[Any], scope: Scope, *, careful:
         return perform(context, command.with_value("job_ids", seen), careful=careful)
     hidden = _hidden(context, command, scope)
     if hidden is not None:
-        context.unit = hidden  # type: ignore[assignment]  # it passes on all that it does not hide
+        context.unit = hidden
     return audited(context, command, careful=careful)
 
 
@@ -57,7 +57,7 @@ def _hidden(context: Context, command: Command[Any], scope: Scope) -> Hiding | N
     if isinstance(command, CreateJobs):
         named += [spec.parent_job_id for spec in command.jobs]
     jobs = {job_id for job_id in named if job_id and not _sees_job(context, job_id, scope)}
-    run_id = getattr(command, "run_id", None)
+    run_id: int = getattr(command, "run_id", None) or 0
     run = context.unit.records.run(run_id) if run_id else None
     runs = {run_id} if run is not None and not scope.sees(run.name) else set()
     name = getattr(command, "name", None)

@@ -18,6 +18,8 @@ from bedrockjobs.store.faults import StoreError
 log = logging.getLogger(__name__)
 
 Outcome = Answer | CommandError
+Deliver = Callable[[Outcome], bool]
+"""Gets an outcome, and returns False if it went nowhere."""
 
 LOOKS_AT_ONCE = 2
 """How often a take is done again without a pause."""
@@ -38,7 +40,7 @@ class Submission:
     def __init__(
         self,
         command: Command[Any] | None,
-        deliver: Callable[[Outcome], bool],
+        deliver: Deliver,
         caller: Caller | None = None,
     ) -> None:
         """Hold a command; ``deliver`` gets the outcome, and returns False if it went nowhere.

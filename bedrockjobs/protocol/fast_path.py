@@ -24,8 +24,8 @@ from bedrockjobs.protocol.http_answers import JSON, answer_bytes, problem_bytes
 _MEANINGLESS = frozenset(
     {b"accept", b"accept-encoding", b"accept-language", b"authorization", b"connection", b"user-agent"}
 )
-"""Headers that change nothing here: who asks is found by ``Gate`` where that matters, what ``Connection`` means is found by the parser, and answers that are
-small enough to be plain are not compressed."""
+"""Headers that change nothing here: who asks is found by ``Gate`` where that matters, what ``Connection``
+means by the parser, and answers that are small enough to be plain are not compressed."""
 
 
 class FastPath:

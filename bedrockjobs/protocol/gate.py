@@ -15,6 +15,7 @@ from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.errors import Forbidden, Unauthenticated
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.engine.access import UNIX, Access
+from bedrockjobs.tls.stream import CERTIFICATE_NAME
 
 CALLER = web.RequestKey("caller", Caller)
 """Where a request keeps who sends it."""
@@ -28,7 +29,11 @@ LOGIN_PATH = "/ui/login"
 PROBES = frozenset({"/livez", "/readyz", "/status/handlingCommands"})
 """What load balancers ask, whoever they are."""
 
-_OPEN = PROBES | {"/", LOGIN_PATH, "/ui/logout"} | {f"/{kind.__name__}" for kind in COMMANDS.values() if kind.open}
+_OPEN = (
+    PROBES
+    | {"/", LOGIN_PATH, "/ui/logout"}
+    | {f"/{kind.__name__}" for kind in COMMANDS.values() if kind.open}
+)
 _OPEN_BELOW = "/ui/static/"
 _NARROWED = frozenset({"/events", "/cronken/events", "/docs", "/openapi.json"})
 """Paths beside the commands whose answers are narrowed, or that say nothing of any job."""
@@ -69,6 +74,11 @@ class Gate:
         session = request.cookies.get(SESSION_COOKIE, "")
         if session and not given and self._access.on:
             return self._access.by_login(session, address)
+        return self._of(given, address, request.transport)
+
+    def _of(self, given: str, address: str, transport: asyncio.BaseTransport | None) -> Caller:
+        if self._access.on and not given and (name := certificate_of(transport)):
+            return self._access.by_certificate(name, address)
         return self._access.by_header(given, address)
 
     def of_headers(
@@ -76,7 +86,7 @@ class Gate:
     ) -> Caller:
         """Return who sends a plain request, by its head as it came; raises as ``check`` does."""
         given = next((value for name, value in headers if name.lower() == b"authorization"), b"")
-        return self._access.by_header(given.decode("latin-1"), address_of(transport))
+        return self._of(given.decode("latin-1"), address_of(transport), transport)
 
 
 def caller_of(request: web.Request, access: Access) -> Caller:
@@ -85,10 +95,21 @@ def caller_of(request: web.Request, access: Access) -> Caller:
     return Caller(access.everything, address_of(request.transport)) if known is None else known
 
 
+def cut(request: web.Request) -> None:
+    """End a stream at once: whoever follows it may not any more."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
 def address_of(transport: asyncio.BaseTransport | None) -> str:
     """Return where a connection comes from: a host, or ``unix``."""
     peer = None if transport is None else transport.get_extra_info("peername")
     return peer[0] if isinstance(peer, tuple) else UNIX
+
+
+def certificate_of(transport: asyncio.BaseTransport | None) -> str:
+    """Return the name in the certificate that a peer has shown; empty where it showed none."""
+    return (transport.get_extra_info(CERTIFICATE_NAME) or "") if transport is not None else ""
 
 
 def _is_output(path: str) -> bool:

@@ -187,7 +187,7 @@ class HTTPFront:
         return guard
 
     def _to_login(self, request: web.Request) -> web.Response | None:
-        """Return what leads a browser that wants a page to the login; None for whoever wants anything else."""
+        """Return what leads a browser that wants a page to the login; None for any other request."""
         path = self._below_root(request.path)
         if not (path.startswith("/ui/") and request.method == "GET" and _is_browser(request)):
             return None
@@ -200,8 +200,8 @@ class HTTPFront:
         command = await self._read(request, kind) if handed is None else handed.command
         access, caller = self._service.access, request.get(CALLER)
         if isinstance(command, Authenticate):
-            answer = access.identity(access.by_token(command.token, address_of(request.transport)))
-            return text_response(answer.body, "application/json")
+            known = access.by_bearer(command.token, address_of(request.transport))
+            return text_response(access.identity(known).body, "application/json")
         if caller is None and (kind.signed or (access.asks and not kind.open)):
             caller = access.visitor(address_of(request.transport))
         if command.connection is not None and command.connection.lower() == "forget":
@@ -209,7 +209,7 @@ class HTTPFront:
             return text_response("{}", "application/json", 202)
         answer = None if handed is None else handed.answer
         if answer is None:
-            answer = await self._service.call(command)
+            answer = await self._service.call(command, caller)
         large = len(answer.body) > CONNECTION_BYTES_FREE
         if large:
             try:
@@ -250,7 +250,9 @@ class HTTPFront:
     async def _cronken(self, request: web.Request) -> web.Response:
         text = await self._text(request)
         caller = caller_of(request, self._service.access)
-        events = cronken.Events(partial(self._service.call, caller=caller), request.query.get("weekday_0", "sunday"))
+        events = cronken.Events(
+            partial(self._service.call, caller=caller), request.query.get("weekday_0", "sunday")
+        )
         try:
             return text_response(await events.do(text), "application/json")
         except ValidationError as error:  # a name or a number that the command it stands for does not take

@@ -5,7 +5,7 @@ What is known of tokens and logins is remembered until somebody changes them, as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +22,7 @@ AUDIT_CLEANED_MAX = 10_000
 class AccessRecords:
     """Tokens, logins and the audit."""
 
-    _execute: Callable[[str, Sequence[Any]], Any]
+    _execute: Callable[..., Any]
     _sql: Mapping[str, str]
     _tokens: tuple[TokenRow, ...] | None = None
     _logins: tuple[LoginRow, ...] | None = None

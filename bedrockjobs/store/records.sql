@@ -204,5 +204,6 @@ INSERT INTO audit (at, by, address, command, name, jobID, detail, before, after)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: trim_audit
--- Forget what operators changed long ago.
-DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at <= ? ORDER BY seq LIMIT ?);
+-- Forget what operators changed long ago: all before the first that is newer.
+DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE seq < coalesce(
+    (SELECT seq FROM audit WHERE at > ?1 ORDER BY seq LIMIT 1), 9223372036854775807) ORDER BY seq LIMIT ?2);

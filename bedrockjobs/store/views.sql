@@ -82,11 +82,11 @@ SELECT name, digest, role, names, noData, "by", created, expires, lastUsed, revo
 
 -- name: logins
 -- Who is logged in to the pages.
-SELECT digest, token, created, expires FROM logins ORDER BY created, digest LIMIT :limit;
+SELECT digest, token, created, expires FROM logins ORDER BY digest LIMIT :limit;
 
 -- name: audit
 -- What operators changed, the newest first.
-SELECT seq, at, "by", address, command, name, jobID, detail, "before", "after" FROM audit WHERE seq < :before_seq
+SELECT seq, at, "by", address, command, name, jobID, detail, "before", "after" FROM audit WHERE seq < :before
     AND (:who IS NULL OR "by" = :who) AND (:command IS NULL OR command = :command)
     AND (:pattern IS NULL OR name GLOB :pattern) AND (:since IS NULL OR at >= :since)
     ORDER BY seq DESC LIMIT :limit;

@@ -159,7 +159,7 @@ class Views:
         again: bool,
         bytes_max: int = ANSWER_BYTES_MAX,
     ) -> EventsPage:
-        """Return the events behind ``after`` whose name matches one of some patterns; it waits for nothing."""
+        """Return the events behind ``after`` whose name matches one of some patterns; waits for nothing."""
         newest = (await self._reader.view("newest_event", {}, 1, again=again)).rows[0][0]
         after = newest if after < 0 else after
         reached, found = max(after, newest), dict[int, tuple[Any, ...]]()
@@ -177,6 +177,10 @@ class Views:
     async def rows(self, name: str, given: dict[str, Any]) -> Page:
         """Return the first row of a named statement."""
         return await self._reader.view(name, given, 1)
+
+    async def page(self, name: str, given: dict[str, Any], limit: int, *, scans: bool = False) -> Page:
+        """Return some rows of a named statement."""
+        return await self._reader.view(name, given, limit, scans=scans)
 
     async def until_found(
         self,

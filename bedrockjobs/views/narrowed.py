@@ -1,7 +1,7 @@
-"""The reads for whoever sees some names only, or no data: asked by narrower patterns, and looked through again.
+"""The reads for whoever sees some names only, or no data: asked by narrower patterns, and looked through.
 
-A list is asked for once for each pattern that is left of what was wanted, and the pages are put together. What
-has another name, or cannot be told without others, does not come: it is answered as what is not there.
+A list is asked for once for each pattern that is left of what was wanted, and the pages are put together.
+What has another name, or cannot be told without others, does not come: it is answered as what is not there.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def _without_wide_pause(row: Row, scope: Scope) -> Row:
 
 
 def _tells_of_a_job(row: Sequence[Any]) -> bool:
-    """Tell whether an event is about a job, a run or a pause: others are named by workers, sources, tokens."""
+    """Tell whether an event is about a job, a run or a pause: others have names of workers or tokens."""
     _, _, kind, _, job_id, run_id, *_ = row
     return bool(job_id or run_id) or kind in ("paused", "resumed")
 

@@ -22,6 +22,8 @@ UNITS = re.compile(r".*_(max|s|bytes|ms)$")
 NOT_QUANTITIES = {
     "host",
     "port",
+    "unix_role",
+    "behind_proxy",
     "tls_cert",
     "tls_key",
     "tls_client_ca",

@@ -102,7 +102,9 @@ def rotate_token(context: Context, command: RotateToken) -> Answer:
     """Give a token another secret; answers it."""
     token = _existing(context, command.name)
     if not counts(token, context.now_ms):
-        raise WrongState("It was revoked", f"name: expected a token that is in use; make a new {command.name}")
+        raise WrongState(
+            "It was revoked", f"name: expected a token that is in use; make a new {command.name}"
+        )
     if command.expires is not None and command.expires <= context.now_ms:
         raise BadArguments("Malformed expires", "expires: expected a moment that is still to come")
     secret = new_token()

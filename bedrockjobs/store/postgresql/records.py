@@ -19,7 +19,7 @@ _WIDTH = len(RunRow._fields)
 
 
 class PostgreSQLRecords(TableRecords):
-    """Pauses, drains, tokens and the crash list are remembered until their epoch changes, all else for one unit."""
+    """Pauses, drains, tokens, the crash list are kept until their epoch changes, all else for one unit."""
 
     def __init__(self, transaction: Transaction) -> None:
         """Speak within ``transaction``."""

@@ -45,8 +45,8 @@ def _read(file: str) -> str:
 
 
 STEPS: tuple[Step, ...] = (Step(5, 5, _read("step_5.sql")),)
-"""All steps since the first version for PostgreSQL, which was 4. Version 5 brought tokens, which a server that does
-not know them would not ask for."""
+"""All steps since the first version for PostgreSQL, which was 4. Version 5 brought tokens, which a server
+that does not know them would not ask for."""
 
 SERVER_VERSION_MIN = 140000
 """PostgreSQL 14: the oldest with generated columns, pipelines and security fixes that we test."""
