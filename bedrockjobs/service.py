@@ -110,7 +110,7 @@ class Service:
     ) -> Submission | None:
         """Do a command that was admitted, as ``submit`` does."""
         if command.where == "writer":
-            if caller is not None and caller.grant.whole and not is_kept(caller, command):
+            if caller is not None and not _matters(caller, command):
                 caller = None  # it is done as for anybody
             return self._dispatcher.submit(command, deliver, caller)
         if command.where == "at once":
@@ -264,6 +264,13 @@ class Service:
             "commits": self._dispatcher.commits,
             "commands": self._dispatcher.commands,
         }
+
+
+def _matters(caller: Caller, command: Command[Any]) -> bool:
+    """Tell whether it matters to the writer who asks: for what is seen, or for what is noted."""
+    if caller.run is not None or not caller.grant.whole:
+        return True
+    return is_kept(caller, command) or getattr(command, "run_token", False)
 
 
 class Waits:

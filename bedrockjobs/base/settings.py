@@ -80,6 +80,25 @@ class Settings(BaseSettings):
         description="What whoever comes by the unix socket may do without a token, where there are tokens: a"
         " comma list of read, produce, work, operate, admin; nothing if empty.",
     )
+    trusted_proxies: str = Field(
+        "",
+        max_length=4_000,
+        pattern=r"^[0-9A-Fa-f.:/, ]*(unix)?$",
+        description="Addresses and networks of the proxies in front, a comma list such as 10.0.0.2,fd00::/64;"
+        " the unix socket is unix, as the last. What they say of who asks, and from where, is believed.",
+    )
+    proxy_user_header: str = Field(
+        "",
+        max_length=100,
+        pattern=r"^[A-Za-z0-9-]*$",
+        description="Header in which a trusted proxy says who has logged in at it, such as X-Forwarded-User;"
+        " from others it means nothing.",
+    )
+    proxy_role: str = Field(
+        "read",
+        pattern=f"^{_ROLE}(,{_ROLE})*$",
+        description="What whoever is named in that header may do: a comma list of roles.",
+    )
     root_path: str = Field(
         "",
         pattern=r"^(/[A-Za-z0-9._~-]+)*$",
