@@ -16,7 +16,7 @@ from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, WAIT_MS_DEFAULT, WAI
 from bedrockjobs.base.errors import ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
-from bedrockjobs.engine.events import DrainsChanged, LeftReady, Listeners
+from bedrockjobs.engine.events import DrainsChanged, HoldChanged, LeftReady, Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.failing import set_aside
@@ -26,6 +26,7 @@ from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submi
 from bedrockjobs.engine.unit import perform, unit
 from bedrockjobs.engine.waiting import Group, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.hold import hold_of
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import Engine, Plan, Unit
@@ -111,6 +112,7 @@ class Batch:
         work = Work(context, careful=careful)
         if open_unit.read_anew:
             context.emit(DrainsChanged(open_unit.records.drains()))
+            context.emit(HoldChanged(hold_of(open_unit.records.pauses())))
         waiting = self._waiting
         if maintenance.due():
             maintenance.act(context, work.done)

@@ -84,6 +84,7 @@ class Dispatcher:
         self._slices = Slices[Step]()
         self.health = Health(engine, clock)
         """Whether the database can be written."""
+        listeners.add(self.health)
         self._absence = Absence(
             engine, clock, settings.command_s, gathered=self._gathered, health=self.health,
             refuse=self._refuse, tick=self._answer_overdue, over=self._wake,

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from bedrockjobs.job.rows import EventRow
+from bedrockjobs.job.rows import EventRow, PauseRow
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +145,12 @@ class DrainsChanged(NamedTuple):
     drains: frozenset[str]
 
 
+class HoldChanged(NamedTuple):
+    """Whether the queue is held after a restore from now on."""
+
+    hold: PauseRow | None
+
+
 class LeftReady(NamedTuple):
     """What a transaction has left for the waiters of other servers that share the database."""
 
@@ -157,7 +163,7 @@ class LeftReady(NamedTuple):
 Event = (
     Noted | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
     | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
-    | DrainsChanged | LeftReady
+    | DrainsChanged | HoldChanged | LeftReady
 )  # fmt: skip
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)
