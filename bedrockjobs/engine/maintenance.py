@@ -16,7 +16,7 @@ from math import inf
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.wire import after_seconds, moment_of, stamp, stamp_ms
-from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunRestored
+from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown, RunRestored
 from bedrockjobs.engine.handlers import control, failing, hosts, ticks
 from bedrockjobs.engine.handlers.clock_set_back import plan_anew
 from bedrockjobs.engine.handlers.context import Context
@@ -281,6 +281,7 @@ class Maintenance:
             context.emit(RunRestored(run_id, job_id, worker, lease_s, stop))
         context.emit(DrainsChanged(context.unit.records.drains()))
         context.emit(HoldChanged(hold_of(context.unit.records.pauses())))
+        context.emit(RunKeyKnown(context.unit.records.run_key()))
         self._pass_over_missed(context)
 
     def _pass_over_missed(self, context: Context) -> None:
