@@ -141,6 +141,20 @@ async def test_a_worker_without_a_token_asks_for_none(monkeypatch):
     assert "run_token" not in options.taker
 
 
+async def test_hup_reads_its_files_again_and_a_bad_one_is_told(authority, token_file, caplog):
+    caplog.set_level("INFO", "bedrock_worker")
+    servers = addresses_of("https://localhost:1")
+    agent = Agent(
+        Options(names=("a",), argv=("true",), servers=servers, ca=authority.ca, token_file=token_file)
+    )
+    for content, told in (("bj_new", "reloaded"), ("two words", "not reloaded"), ("bj_newer", "reloaded")):
+        token_file.write_text(content)
+        caplog.clear()
+        agent.reload()
+        assert caplog.records[-1].getMessage().startswith(told)
+    assert agent._client._credentials.header == b"Authorization: Bearer bj_newer\r\n"
+
+
 async def test_a_worker_that_is_not_let_in_tells_so_and_keeps_its_reports(token_file, caplog):
     caplog.set_level("INFO", "bedrock_worker")
     async with FakeServer() as server:
