@@ -152,6 +152,10 @@ class TokensChanged(NamedTuple):
     logins: tuple[LoginRow, ...]
 
 
+class RulesChanged(NamedTuple):
+    """Who is told of what is not as it was."""
+
+
 class LeftReady(NamedTuple):
     """What a transaction has left for the waiters of other servers that share the database."""
 
@@ -164,7 +168,8 @@ class LeftReady(NamedTuple):
 Event = (
     Noted | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
     | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
-    | DrainsChanged | TokensChanged | LeftReady
+    | DrainsChanged | TokensChanged | RulesChanged
+    | LeftReady
 )  # fmt: skip
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)
