@@ -35,6 +35,7 @@ from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.listener import Listener, is_loopback
 from bedrockjobs.protocol.memory import keep_large_apart
+from bedrockjobs.protocol.proxies import Proxies
 from bedrockjobs.reloading import Reloads
 from bedrockjobs.service import VERSION, Service
 from bedrockjobs.tls.contexts import BadCertificate, server_context
@@ -76,7 +77,11 @@ class Server:
             raise StartError(str(error), EXIT_USAGE) from None
         hosts = [each.getsockname()[0] for each in self._sockets] or [settings.host]
         reached = next((host for host in hosts if not is_loopback(host)), None)
-        self._reachable = reached is not None
+        try:
+            proxies = Proxies(settings.trusted_proxies, settings.proxy_user_header)
+        except ValueError as error:
+            raise StartError(str(error), EXIT_USAGE) from None
+        self._reachable = reached is not None or proxies.any
         if reached is not None and not (settings.insecure or settings.behind_proxy or settings.tls_cert):
             raise StartError(
                 f"host: {reached} can be reached from other machines, and what they send could be read on the"
@@ -123,6 +128,7 @@ class Server:
         views = Views(self._reader, notifier, workers, stats, self.clock, self.settings)
         move_clock = self._database.move_clock
         self._access = Access(self.clock, self.settings, reachable=self._reachable)
+        self._access.run_of_token = workers.run_of_token
         listeners.add(self._access)
         self.service = Service(
             self.dispatcher, views, workers, notifier, self.clock, self.settings, move_clock, self._access

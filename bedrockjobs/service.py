@@ -90,6 +90,11 @@ class Service:
         """Return why the server is not ready for commands, as a person reads it; empty where it is."""
         return "stopping" if self.draining else self._dispatcher.health.trouble
 
+    @property
+    def hold(self) -> str:
+        """Return what a person reads while the queue is held after a restore; empty where it is not."""
+        return self._dispatcher.health.hold
+
     def submit(
         self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Caller | None = None
     ) -> Submission | None:
@@ -110,7 +115,7 @@ class Service:
     ) -> Submission | None:
         """Do a command that was admitted, as ``submit`` does."""
         if command.where == "writer":
-            if caller is not None and caller.grant.whole and not is_kept(caller, command):
+            if caller is not None and not _matters(caller, command):
                 caller = None  # it is done as for anybody
             return self._dispatcher.submit(command, deliver, caller)
         if command.where == "at once":
@@ -264,6 +269,13 @@ class Service:
             "commits": self._dispatcher.commits,
             "commands": self._dispatcher.commands,
         }
+
+
+def _matters(caller: Caller, command: Command[Any]) -> bool:
+    """Tell whether it matters to the writer who asks: for what is seen, or for what is noted."""
+    if caller.run is not None or not caller.grant.whole:
+        return True
+    return is_kept(caller, command) or getattr(command, "run_token", False)
 
 
 class Waits:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.overlap import common_of_all, lies_within
+from bedrockjobs.base.run_token import RunOfToken
 
 ROLES = ("read", "produce", "work", "operate", "admin")
 """What a token may be for, in the order in which roles are told."""
@@ -103,6 +104,8 @@ class Caller(NamedTuple):
     grant: Grant
     address: str
     """Where from: a host, or ``unix``; empty where nobody knows."""
+    run: RunOfToken | None = None
+    """The only run that it is for, where it is the token of one; the grant is that of who took the job."""
 
     @property
     def name(self) -> str:
@@ -112,7 +115,7 @@ class Caller(NamedTuple):
     @property
     def sees_all(self) -> bool:
         """Tell whether the caller may look at everything."""
-        return self.grant.whole and "read" in self.grant.roles
+        return self.run is None and self.grant.whole and "read" in self.grant.roles
 
     @property
     def scope(self) -> Scope | None:

@@ -28,6 +28,7 @@ SCHEMA_NAME = "[a-z_][a-z0-9_]{0,62}"
 OF_A_FILE = {
     "wal_bytes": "PostgreSQL keeps a log of its own",
     "ballast_bytes": "room on its disk is PostgreSQL's affair",
+    "migration_backup": "PostgreSQL's tables are changed in one transaction",
     "standby": "servers on PostgreSQL work beside each other, and none waits for another to end",
 }
 """Settings that mean nothing where the database is no file, and why."""
@@ -79,6 +80,25 @@ class Settings(BaseSettings):
         pattern=f"^({_ROLE}(,{_ROLE})*)?$",
         description="What whoever comes by the unix socket may do without a token, where there are tokens: a"
         " comma list of read, produce, work, operate, admin; nothing if empty.",
+    )
+    trusted_proxies: str = Field(
+        "",
+        max_length=4_000,
+        pattern=r"^[0-9A-Fa-f.:/, ]*(unix)?$",
+        description="Addresses and networks of the proxies in front, a comma list such as 10.0.0.2,fd00::/64;"
+        " the unix socket is unix, as the last. What they say of who asks, and from where, is believed.",
+    )
+    proxy_user_header: str = Field(
+        "",
+        max_length=100,
+        pattern=r"^[A-Za-z0-9-]*$",
+        description="Header in which a trusted proxy says who has logged in at it, such as X-Forwarded-User;"
+        " from others it means nothing.",
+    )
+    proxy_role: str = Field(
+        "read",
+        pattern=f"^{_ROLE}(,{_ROLE})*$",
+        description="What whoever is named in that header may do: a comma list of roles.",
     )
     root_path: str = Field(
         "",
@@ -145,6 +165,11 @@ class Settings(BaseSettings):
         False,
         description="Start although the database or its log is gone, or was cut to nothing, since the last"
         " server ended. What was in it is lost.",
+    )
+    migration_backup: bool = Field(
+        True,
+        description="Copy the database file beside itself before its schema is changed; the last two such"
+        " copies are kept. Without room for one the server does not start, and nothing is changed.",
     )
     insecure: bool = Field(
         False,

@@ -10,7 +10,6 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import LIST_MAX
-from bedrockjobs.base.errors import NotFound
 from bedrockjobs.cli.complete import job_names, run_ids, worker_names
 from bedrockjobs.cli.details import run_row
 from bedrockjobs.cli.follow import Pace
@@ -26,7 +25,7 @@ from bedrockjobs.cli.output import (
     write_title,
 )
 from bedrockjobs.cli.pages import Listing, limit_option, paged
-from bedrockjobs.cli.session import FAILED, Refusal, Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.session import FAILED, Session, built, pass_session, records_in, talks
 from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, TerminateRun
 from bedrockjobs.commands.runs import RunStatus, StopRun
 
@@ -38,7 +37,7 @@ LIST_COLUMNS = (
 
 RUNNING, SUCCESS = "running", "success"
 
-HANDED_BACK = "handed back"
+RETURNED = "returned"
 """What became of a run that was there and is no more; no status of the server's, which knows it no longer."""
 
 
@@ -115,14 +114,7 @@ def logs(
     while True:
         wait = pace.asking() if follow else {}
         command = built(ReadOutput, {"runID": run_id, "after": after, **wait})
-        try:
-            reply = session.record(command)
-        except Refusal as refusal:
-            if status != RUNNING or not isinstance(refusal.error, NotFound):
-                raise
-            # Nothing but handing back removes a run in progress.
-            status = HANDED_BACK
-            break
+        reply = session.record(command)
         lines = records_in(reply["lines"])
         if session.form == "json":
             kept += lines
@@ -137,12 +129,12 @@ def logs(
             pace.answered(something=bool(lines))
     if session.form == "json":
         write_many(kept, "json")
-    if status == HANDED_BACK:
+    if ended and status == RETURNED:
         words = f"Run {run_id} was handed back: its job is queued as if it had not been taken."
         click.echo(words, err=True)
     elif follow and sys.stderr.isatty():
         click.echo(f"Run {run_id} ended: {status}.", err=True)
-    if exit_status and (ended or status == HANDED_BACK) and status != SUCCESS:
+    if exit_status and ended and status != SUCCESS:
         click.get_current_context().exit(FAILED)
 
 

@@ -71,6 +71,11 @@ class BaseClient(Generic[C]):
         """Tell whether a token is sent with each request."""
         return self._credentials.has_token
 
+    @property
+    def known(self) -> bool:
+        """Tell whether it says who it is, by a token or by a certificate."""
+        return self._credentials.has_token or self._credentials.has_certificate
+
     def leave(self, server: AnyAddress) -> bool:
         """Use the next address of the list from now on, and tell so, unless ``server`` was left already.
 

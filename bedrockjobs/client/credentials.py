@@ -66,6 +66,11 @@ class Credentials:
         return bool(self._token)
 
     @property
+    def has_certificate(self) -> bool:
+        """Tell whether there is a certificate to be shown."""
+        return bool(self._cert)
+
+    @property
     def header(self) -> bytes:
         """Return the header line of a request that carries the token; nothing without one."""
         return f"Authorization: Bearer {self._token}\r\n".encode() if self._token else b""

@@ -16,6 +16,8 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Caller, Grant
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.errors import TooMany, Unauthenticated
+from bedrockjobs.base.run_token import PREFIX as RUN_PREFIX
+from bedrockjobs.base.run_token import RunOfToken
 from bedrockjobs.base.token_text import digest_of, is_whole, new_secret
 from bedrockjobs.base.wire import stamp
 from bedrockjobs.engine.events import TokensChanged
@@ -39,6 +41,9 @@ USED_NOTED_EVERY_S = 60.0
 NEVER_USED = Grant("", "", digest="0" * 64)
 """What a wrong token is compared with, so that it takes as long as a right one."""
 
+PROXIED_MAX = 1_000
+"""People who have logged in at a proxy that are known; beyond, all are known anew."""
+
 LOCAL = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1", "unix", ""})
 """Addresses of this machine, in the form that is met most."""
 
@@ -54,6 +59,11 @@ class Rules(Protocol):
     @property
     def insecure(self) -> bool:
         """Tell whether everybody may come in as long as there is no token."""
+        ...
+
+    @property
+    def proxy_role(self) -> str:
+        """Return the roles of whoever has logged in at a trusted proxy."""
         ...
 
     @property
@@ -75,6 +85,8 @@ class Access:
         self._by_name: dict[str, Grant] = {}
         self._logins: dict[str, tuple[Grant, str]] = {}
         self._unix = Grant("", rules.unix_role) if rules.unix_role else None
+        self._proxy_role = rules.proxy_role
+        self._proxied: dict[str, Grant] = {}
         self._wrong: dict[str, tuple[float, int]] = {}
         self._wrong_untold, self._told_at = 0, float("-inf")
         self._known = False
@@ -82,6 +94,9 @@ class Access:
         """What everybody is allowed as long as there never was a token."""
         self.on = False
         """Whether there ever was a token, so that everybody needs one."""
+        self.run_of_token: Callable[[str], RunOfToken | None] = lambda _: None
+        """Tells for which run a token is; None for a wrong one."""
+        self._taken_without = Grant("", "work")  # a job that was taken without a token
         self.on_first: Callable[[], object] = lambda: None
         """Called when the first token is there: whoever waits without one waits no longer."""
 
@@ -151,12 +166,30 @@ class Access:
 
         A right one is found the same way as a wrong one, and takes as long.
         """
+        if token.startswith(RUN_PREFIX):
+            return self._by_run_token(token, address)
         digest = digest_of(token)
         grant = self._by_digest.get(digest, NEVER_USED)
         if not (compare_digest(grant.digest, digest) and self._counts(grant)):
             raise self._refusal(address, whole=is_whole(token))
         self._note_used(grant)
         return Caller(grant, address)
+
+    def _by_run_token(self, token: str, address: str) -> Caller:
+        """Return who has the token of a run; what its worker may not, it may not either."""
+        run = self.run_of_token(token)
+        grant = None if run is None else self._by_name.get(run.by) if run.by else self._taken_without
+        if grant is None or not self._counts(grant):
+            raise self._refusal(address, whole=True)
+        return Caller(grant, address, run)
+
+    def by_proxy(self, user: str, address: str) -> Caller:
+        """Return who has logged in at a proxy that is trusted."""
+        if len(self._proxied) >= PROXIED_MAX:
+            self._proxied.clear()
+        if user not in self._proxied:
+            self._proxied[user] = Grant(user, self._proxy_role)
+        return Caller(self._proxied[user], address)
 
     def by_certificate(self, name: str, address: str) -> Caller:
         """Return whose name stands in a certificate that was verified; raises Unauthenticated."""

@@ -15,6 +15,7 @@ from bedrockjobs.base.errors import Forbidden, NotFound
 from bedrockjobs.base.overlap import TooManyPatterns
 from bedrockjobs.commands import Command
 from bedrockjobs.commands.jobs import Ending
+from bedrockjobs.engine import of_run
 
 Narrow = Callable[[Any, Scope, Grant], Command[Any]]
 N = TypeVar("N", bound=Narrow)
@@ -61,7 +62,9 @@ def admit(caller: Caller, command: C) -> C:
     kind, grant = type(command), caller.grant
     if kind.open:
         return command
-    if kind.role not in grant.roles and kind not in ANYBODYS:
+    if caller.run is not None:
+        of_run.check(caller.run, command)
+    elif kind.role not in grant.roles and kind not in ANYBODYS:
         raise Forbidden(
             detail=f"{kind.__name__} needs the role {kind.role}; {grant.name or 'this'} is for {grant.role}"
         )

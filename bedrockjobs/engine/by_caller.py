@@ -11,10 +11,11 @@ from typing import Any
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Caller, Scope
-from bedrockjobs.base.errors import CommandError, NotFound
+from bedrockjobs.base.errors import CommandError, Forbidden, NotFound
 from bedrockjobs.commands import Command, CreateJobs, FinishJobs, RequeueJobs
 from bedrockjobs.engine.audit import audited
 from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.of_run import check_open
 from bedrockjobs.engine.render import without_data
 from bedrockjobs.engine.unit import Outcome, perform
 from bedrockjobs.job.rows import Job, RunRow
@@ -26,10 +27,14 @@ def perform_for(caller: Caller, context: Context, command: Command[Any], *, care
     unit = context.unit
     context.caller = caller
     try:
+        if caller.run is not None:
+            check_open(caller.run, unit.records)
         if caller.scope is None:
             outcome = audited(context, command, careful=careful)
         else:
             outcome = _narrowed(context, command, caller.scope, careful=careful)
+    except Forbidden as error:
+        return error
     finally:
         context.caller, context.unit = None, unit
     if caller.grant.no_data and isinstance(outcome, Answer) and type(command).reads:

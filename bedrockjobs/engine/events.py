@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from bedrockjobs.job.rows import EventRow, LoginRow, TokenRow
+from bedrockjobs.job.rows import EventRow, LoginRow, PauseRow, TokenRow
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class RunEnded(NamedTuple):
 
 
 class RunForgotten(NamedTuple):
-    """A run that nobody does any more, and that leaves no end: handed back, or not to be found."""
+    """A run that nobody does, and that leaves no end: its answer reached nobody, or it is not to be found."""
 
     run_id: int
 
@@ -156,6 +156,18 @@ class RulesChanged(NamedTuple):
     """Who is told of what is not as it was."""
 
 
+class HoldChanged(NamedTuple):
+    """Whether the queue is held after a restore from now on."""
+
+    hold: PauseRow | None
+
+
+class RunKeyKnown(NamedTuple):
+    """What the tokens of runs are made with."""
+
+    key: str
+
+
 class LeftReady(NamedTuple):
     """What a transaction has left for the waiters of other servers that share the database."""
 
@@ -168,8 +180,7 @@ class LeftReady(NamedTuple):
 Event = (
     Noted | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
     | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
-    | DrainsChanged | TokensChanged | RulesChanged
-    | LeftReady
+    | DrainsChanged | TokensChanged | HoldChanged | RunKeyKnown | RulesChanged | LeftReady
 )  # fmt: skip
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)

@@ -88,8 +88,12 @@ class TakeRequest:
     """Kinds of commands that a job may bring along."""
     leased: bool = False
     """Whether the worker sends heartbeats."""
+    tokens: bool = False
+    """Whether each run is to come with a token for its command."""
     host: str = ""
     pid: int = 0
+    by: str = ""
+    """The name of the token that asks; empty without one."""
     scope: Scope | None = None
     """The names whose data the answer may show beside that of the job; None: all."""
 

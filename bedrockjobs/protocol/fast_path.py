@@ -18,6 +18,7 @@ from bedrockjobs.commands import COMMANDS, Authenticate, Command
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.protocol.compression import GZIP_BYTES_MIN
+from bedrockjobs.protocol.gate import Gate
 from bedrockjobs.protocol.host_check import Origins
 from bedrockjobs.protocol.http_answers import JSON, answer_bytes, problem_bytes
 
@@ -31,9 +32,10 @@ means by the parser, and answers that are small enough to be plain are not compr
 class FastPath:
     """Knows which requests are plain."""
 
-    def __init__(self, origins: Origins, root_path: str = "") -> None:
-        """Let in whom ``origins`` lets in; paths may begin with ``root_path``."""
+    def __init__(self, origins: Origins, gate: Gate, root_path: str = "") -> None:
+        """Let in whom ``origins`` and the ``gate`` let in; paths may begin with ``root_path``."""
         self._origins = origins
+        self.gate = gate
         self._hosts: set[bytes] = set()
         plain = [
             kind

@@ -15,6 +15,8 @@ from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.errors import Forbidden, Unauthenticated
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.engine.access import UNIX, Access
+from bedrockjobs.engine.of_run import WORDS
+from bedrockjobs.protocol.proxies import Proxies
 from bedrockjobs.tls.stream import CERTIFICATE_NAME
 
 CALLER = web.RequestKey("caller", Caller)
@@ -44,9 +46,9 @@ _COMMANDS = frozenset(f"/{kind.__name__}" for kind in COMMANDS.values())
 class Gate:
     """Lets in whom ``access`` knows."""
 
-    def __init__(self, access: Access) -> None:
-        """Ask ``access``."""
-        self._access = access
+    def __init__(self, access: Access, proxies: Proxies) -> None:
+        """Ask ``access``, and believe ``proxies``."""
+        self._access, self._proxies = access, proxies
 
     def check(self, request: web.Request, path: str) -> None:
         """Note who sends a request for a path, below the root of the server.
@@ -64,17 +66,27 @@ class Gate:
             raise
         if path in _COMMANDS or path in _NARROWED or path in _OPEN or _is_output(path):
             return
+        if caller.run is not None:
+            raise Forbidden(detail=WORDS)
         if "read" not in caller.grant.roles:
             raise Forbidden(detail=f"{path} needs the role read; {caller.name} is for {caller.grant.role}")
         if not caller.grant.whole:
             raise Forbidden(detail=f"{path} is not for tokens that see some names, or no data, only")
 
     def _caller(self, request: web.Request) -> Caller:
-        given, address = request.headers.get("Authorization", ""), address_of(request.transport)
+        given, address = request.headers.get("Authorization", ""), self.address(request)
         session = request.cookies.get(SESSION_COOKIE, "")
         if session and not given and self._access.on:
             return self._access.by_login(session, address)
+        if self._access.on and not given:
+            user = self._proxies.user(request.headers, address_of(request.transport))
+            if user:
+                return self._access.by_proxy(user, address)
         return self._of(given, address, request.transport)
+
+    def address(self, request: web.Request) -> str:
+        """Return where a request comes from: what is before the proxies that are trusted."""
+        return self._proxies.address(request.headers, address_of(request.transport))
 
     def _of(self, given: str, address: str, transport: asyncio.BaseTransport | None) -> Caller:
         if self._access.on and not given and (name := certificate_of(transport)):

@@ -39,13 +39,14 @@ from bedrockjobs.protocol import cronken, sse
 from bedrockjobs.protocol.compression import compress
 from bedrockjobs.protocol.docs_page import POLICY, DocsPage
 from bedrockjobs.protocol.fast_path import FastPath, HandedOver, text_of
-from bedrockjobs.protocol.gate import CALLER, LOGIN_PATH, PROBES, Gate, address_of, caller_of
+from bedrockjobs.protocol.gate import CALLER, LOGIN_PATH, PROBES, Gate, caller_of
 from bedrockjobs.protocol.host_check import Origins
 from bedrockjobs.protocol.http_answers import problem, text_response
 from bedrockjobs.protocol.http_connection import HTTPConnection
 from bedrockjobs.protocol.memory import MemoryBudget, full
 from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.protocol.paging import next_page
+from bedrockjobs.protocol.proxies import Proxies
 from bedrockjobs.service import VERSION, Service
 
 _BORROWED = web.RequestKey("borrowed", int)
@@ -100,12 +101,12 @@ class HTTPFront:
         self._service = service
         self._settings = settings
         self._origins = Origins(local_only=local_only, names=settings.public_hosts)
-        self._gate = Gate(service.access)
+        self._gate = Gate(service.access, Proxies(settings.trusted_proxies, settings.proxy_user_header))
         self._root_path = root_path
         self._more = more
         self._description, self._docs = _documents(root_path, tuple(COMMANDS.items()))
         self._memory = memory or MemoryBudget(settings.memory_bytes)
-        self.fast_path = FastPath(self._origins, root_path)
+        self.fast_path = FastPath(self._origins, self._gate, root_path)
         """Which requests need nothing of this."""
 
     def application(self) -> web.Application:
@@ -200,10 +201,10 @@ class HTTPFront:
         command = await self._read(request, kind) if handed is None else handed.command
         access, caller = self._service.access, request.get(CALLER)
         if isinstance(command, Authenticate):
-            known = access.by_bearer(command.token, address_of(request.transport))
+            known = access.by_bearer(command.token, self._gate.address(request))
             return text_response(access.identity(known).body, "application/json")
         if caller is None and (kind.signed or (access.asks and not kind.open)):
-            caller = access.visitor(address_of(request.transport))
+            caller = access.visitor(self._gate.address(request))
         if command.connection is not None and command.connection.lower() == "forget":
             self._service.submit(command, partial(self._forgotten, _taken_back(request)), caller)
             return text_response("{}", "application/json", 202)
@@ -349,7 +350,8 @@ class HTTPFront:
 
     async def _readyz(self, _: web.Request) -> web.Response:
         trouble = self._service.trouble
-        return web.Response(text=f"{trouble or 'ok'}\n", status=503 if trouble else 200)
+        well = f"ok, but {self._service.hold}" if self._service.hold else "ok"
+        return web.Response(text=f"{trouble or well}\n", status=503 if trouble else 200)
 
     async def _handling_commands(self, _: web.Request) -> web.Response:
         if self._service.draining:

@@ -23,7 +23,6 @@ from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import Outcome, Submission
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.fast_path import FastPath, HandedOver
-from bedrockjobs.protocol.gate import Gate
 from bedrockjobs.protocol.http_answers import problem
 
 log = logging.getLogger(__name__)
@@ -37,7 +36,6 @@ class HTTPConnection(RequestHandler):
         "_closes",
         "_connections",
         "_fast_path",
-        "_gate",
         "_handed_over",
         "_in_turn",
         "_submission",
@@ -54,7 +52,6 @@ class HTTPConnection(RequestHandler):
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self._connections = connections
         self._fast_path = fast_path
-        self._gate = Gate(connections.service.access)
         self._address = ""
         self._under_way: Any = None
         """The plain request that is under way, as it was in the queue."""
@@ -236,7 +233,7 @@ class HTTPConnection(RequestHandler):
         service = self._connections.service
         try:
             if (service.access.asks or kind.signed) and not kind.open:
-                caller = self._gate.of_headers(message.raw_headers, self.transport)
+                caller = self._fast_path.gate.of_headers(message.raw_headers, self.transport)
             command = self._fast_path.read(kind, payload)
             if command.connection is not None and command.connection.lower() == "forget":
                 self._go_the_usual_way(HandedOver(command))

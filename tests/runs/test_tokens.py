@@ -269,3 +269,43 @@ async def test_others_than_this_machine_are_let_in_by_a_token_alone(serve: Serve
         assert access.by_header(f"Bearer {root.token}", address).name == "root"
     insecure = await serve(host="0.0.0.0", insecure=True)
     assert insecure.server.service.access.visitor("192.0.2.7").name == ""
+
+
+async def test_the_token_of_a_run_is_bound_by_that_of_its_worker(live: Live) -> None:
+    root = await admin_of(live)
+    worker = await root.token_for("w", "work", "mail/*")
+    job = (await root.ok("CreateJob", name="mail/a"))["jobID"]
+    taken = await worker.ok("GetJob", name="*", worker="w", runToken=True)
+    run = Bearer(live, taken["runToken"])
+    await run.ok("UpdateJob", jobID=job, progress={"done": 1})
+    await run.ok("AppendOutput", runID=taken["runID"], seq=1, lines=["a"])
+    child = await run.raw("CreateJob", name="mail/child", parentJobID=job)
+    assert child.code == 200
+    assert (await run.http("CreateJob", name="other", parentJobID=job)).code == 404
+    for command, body in (("CreateJob", {"name": "mail/b"}), ("ListJobs", {}), ("DeleteJob", {"jobID": job})):
+        assert (await run.http(command, **body)).code == 403
+    for path in ("/metrics", "/events", "/ui/", "/runs/1/output"):
+        assert (await run.get(path)).code == 403, path
+    await worker.ok("FinishJob", jobID=job, runID=taken["runID"])
+    over = await run.http("UpdateJob", jobID=job, progress={"done": 2})
+    assert (over.code, over.json["detail"]) == (403, "the run of this token is over")
+    await root.ok("CreateJob", name="mail/c")
+    again = await worker.ok("GetJob", name="mail/c", worker="w", runToken=True)
+    await root.ok("RevokeToken", name="w")
+    late = await Bearer(live, again["runToken"]).http("QueryJob", jobID=again["jobID"])
+    assert late.code == 401
+
+
+async def test_who_has_logged_in_at_a_proxy_is_let_in(serve: Serve) -> None:
+    live = await serve(trusted_proxies="127.0.0.1", proxy_user_header="X-User", proxy_role="read")
+    await admin_of(live)
+    anybody = Bearer(live)
+    assert (await anybody.get("/ListJobs", **{"X-User": "ada"})).code == 200
+    assert (await anybody.get("/ListJobs")).code == 401
+    assert (await live.http("PauseJobs", {}, **{"X-User": "ada"})).code == 403
+    operating = await serve(trusted_proxies="127.0.0.1", proxy_user_header="X-User", proxy_role="operate")
+    root = await admin_of(operating)
+    sent = {"X-User": "ada", "X-Forwarded-For": "192.0.2.7"}
+    assert (await operating.http("PauseJobs", {"name": "a", "by": "eve"}, **sent)).code == 200
+    (entry, *_) = (await root.ok("ListAudit"))["entries"]
+    assert (entry["by"], entry["address"], entry["command"]) == ("ada", "192.0.2.7", "PauseJobs")

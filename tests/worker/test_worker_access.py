@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import ssl
 import sys
@@ -16,7 +17,7 @@ from bedrock_worker.options import Options
 from click.testing import CliRunner
 
 from bedrockjobs.client import AsyncClient, addresses_of
-from bedrockjobs.commands import CreateJob, ListJobs, ListRuns
+from bedrockjobs.commands import CreateJob, ListJobs, ListRuns, ReadOutput
 from tests.certificates import Authority
 from tests.worker.fake_server import DEADLINE_S, FakeServer
 from tests.worker.test_real_server import serving
@@ -81,6 +82,33 @@ async def test_requests_carry_the_token_and_commands_do_not(authority, token_fil
     assert TOKEN not in text
     assert "BEDROCKJOBS_TOKEN" not in text
     assert str(token_file) not in text
+
+
+async def test_a_command_gets_the_token_of_its_run(tmp_path, authority, token_file):
+    """It comes as a variable, not in the job's text, and what is printed of it is masked."""
+    found, script = tmp_path / "found", 'cat; echo; echo "$BEDROCK_TOKEN" > {found}; echo "$BEDROCK_TOKEN"'
+    async with serving(tmp_path, **authority.serving()) as server:
+        where = f"https://localhost:{server.port}"
+        async with AsyncClient(where, ca=authority.ca) as client:
+            job_id = (await client.call(CreateJob(name="Foo"))).job_id
+            options = Options(
+                names=("Foo*",), argv=("sh", "-c", script.format(found=found)), servers=addresses_of(where),
+                ca=authority.ca, token_file=token_file, burst=True,
+            )  # fmt: skip
+            assert await worked(Agent(options)) == 0
+            (run,) = (await client.call(ListRuns(job_id=job_id))).runs
+            token = found.read_text().strip()
+            assert server.service.presence.run_of_token(token) == (run.run_id, job_id, "")
+            given, printed = [line.line for line in (await client.call(ReadOutput(run_id=run.run_id))).lines]
+    assert json.loads(given)["runID"] == run.run_id
+    assert "runToken" not in given
+    assert printed == "***"
+
+
+async def test_a_worker_without_a_token_asks_for_none(monkeypatch):
+    monkeypatch.delenv("BEDROCKJOBS_TOKEN", raising=False)
+    options = Options(names=("a",), argv=("true",), servers=addresses_of("h"))
+    assert "run_token" not in options.taker
 
 
 async def test_a_worker_that_is_not_let_in_tells_so_and_keeps_its_reports(token_file, caplog):

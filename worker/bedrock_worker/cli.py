@@ -42,9 +42,10 @@ EPILOG = """
 \b
 The command gets the job's JSON on stdin and in the file $BEDROCK_DATA_FILE, and the variables
 BEDROCK_JOB_ID, BEDROCK_RUN_ID, BEDROCK_NAME, BEDROCK_ATTEMPT, BEDROCK_SCHEDULED_FOR,
-BEDROCK_DEADLINE (with a timeout) and BEDROCK_SERVER, and TRACEPARENT where the job has one. A
-JSON object that it writes to the file $BEDROCK_RESULT becomes the job's data. What it prints
-is kept with the run; a line "::progress 40 message::" on stdout is its progress.
+BEDROCK_DEADLINE (with a timeout), BEDROCK_SERVER, BEDROCK_TOKEN (a token of this run, where
+the worker has one itself), and TRACEPARENT where the job has one. A JSON object that it writes
+to the file $BEDROCK_RESULT becomes the job's data. What it prints is kept with the run; a line
+"::progress 40 message::" on stdout is its progress.
 
 \b
 Its exit status decides:

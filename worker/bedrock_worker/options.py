@@ -123,6 +123,8 @@ class Options:
             found["accepts"] = tuple(self.accepts)
         if self.mocked:
             found["get_mocked_jobs"] = True
+        if self.client().known:  # where everybody must be, its commands must be too
+            found["run_token"] = True
         return found
 
     def take(self, free: int, names: Sequence[str]) -> GetJobs:

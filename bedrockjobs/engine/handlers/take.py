@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.config import (
     ANSWER_BYTES_MAX,
     CRASHED_PER_TAKE_MAX,
@@ -18,6 +17,7 @@ from bedrockjobs.base.errors import BadArguments, Forbidden, NotFound
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.overlap import TooManyPatterns
+from bedrockjobs.base.run_token import RunOfToken
 from bedrockjobs.commands import GetJob, GetJobs
 from bedrockjobs.commands.jobs import Ending
 from bedrockjobs.engine.events import JobsTaken, WorkerAsked
@@ -68,11 +68,14 @@ def _request(context: Context, command: GetJob | GetJobs, limit: int, shape: str
 
 def _for_caller(context: Context, request: TakeRequest) -> TakeRequest:
     """Return a request that asks for no more than its caller sees; raises Forbidden."""
-    if context.caller is None or context.caller.scope is None:
+    caller = context.caller
+    if caller is None:
         return request
-    scope = context.caller.scope
+    if caller.scope is None:
+        return replace(request, by=caller.name)
+    scope = caller.scope
     try:
-        return replace(request, names=names_within(request.names, scope), scope=scope)
+        return replace(request, names=names_within(request.names, scope), scope=scope, by=caller.name)
     except TooManyPatterns as error:
         raise Forbidden(detail=f"names: cannot be narrowed to {scope}: {error}") from None
 
@@ -159,7 +162,7 @@ def take(context: Context, request: TakeRequest) -> Answer | None:
             due_again.append(after)  # a retryAfter of no time at all; one answer holds a job once
             context.unit.save(after._replace(next_run=repeats.NEVER))
         taken.append(Taken(before, after))
-        bodies.append(render(before, _more(context, before, after, request.scope)))
+        bodies.append(render(before, _more(context, before, after, request)))
         size += len(bodies[-1])
     for job in due_again:
         context.unit.save(job)
@@ -284,11 +287,15 @@ def _lost_unless_ended(context: Context, job: Job) -> Job:
     )
 
 
-def _more(context: Context, job: Job, after: Job, scope: Scope | None) -> dict[str, str]:
+def _more(context: Context, job: Job, after: Job, request: TakeRequest) -> dict[str, str]:
     """Return what an answer shows of a job's run and of the family that is seen, beside its row before."""
+    scope = request.scope
     more: dict[str, str] = {}
     if after.run_id:
         more = {"attempt": str(after.attempt), "runID": str(after.run_id)}
+        run = RunOfToken(after.run_id, after.job_id, request.by)
+        if request.tokens and (token := context.presence.run_token(run)):
+            more["runToken"] = f'"{token}"'
     if job.options_json != "{}":
         more |= shown_options(job)
     if after.expires:
