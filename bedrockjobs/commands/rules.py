@@ -87,7 +87,7 @@ class RuleReply(Reply):
     names: list[str]
     to: str
     secret: str
-    group: int = Field(description="Seconds between two messages; 0: each is sent at once.")
+    group_for: int = Field(description="Seconds between two messages; 0: each is sent at once.")
     quiet: str
     by: str
     created: str
@@ -114,7 +114,7 @@ class RulesReply(Reply):
 
 _RULE = {
     "name": "nightly", "on": ["failed", "recovered"], "names": ["backup/*"], "to": "mailto:ops@example.com",
-    "secret": "", "group": 300, "quiet": "", "by": "ada", "created": "2026-11-21 03:29:56", "cursor": 812,
+    "secret": "", "groupFor": 300, "quiet": "", "by": "ada", "created": "2026-11-21 03:29:56", "cursor": 812,
     "upTo": 0, "sender": "", "senderUntil": "", "tries": 0, "since": "", "nextTry": "",
     "lastSent": "2026-11-22 03:10:04", "lastError": "", "sent": 3, "dropped": 0, "lost": 0, "mutedUntil": "",
 }  # fmt: skip

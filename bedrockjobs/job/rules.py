@@ -1,7 +1,7 @@
 """How the delivery of a rule's messages stands, in the column ``state``: one JSON object, typed here.
 
 A rule goes through the events in order; those up to its ``cursor`` are dealt with. A message is claimed
-before it is sent, so that a server that takes over sends the same events again, and says so. No SQL, no clock.
+before it is sent, so that a server that takes over sends the same events again, and says so. No SQL.
 """
 
 from __future__ import annotations
@@ -79,6 +79,10 @@ class Delivery(NamedTuple):
     def passed_over(self, events: int) -> Delivery:
         """Return it where events were not told, as the rule was muted."""
         return self._over()._replace(dropped=self.dropped + events)
+
+    def renewed(self) -> Delivery:
+        """Return it where the rule is about something else: nothing of it is being sent."""
+        return self._over()._replace(last_error="")
 
     def _over(self) -> Delivery:
         return self._replace(up_to=0, sender="", sender_until="", tries=0, since="", next_try="")

@@ -31,13 +31,13 @@ def put_rule(context: Context, command: PutRule) -> Answer:
         raise TooMany("Too many rules", f"name: expected at most {RULES_MAX} rules")
     text = jsontext.dump({
         "on": command.on, "names": command.names, "to": command.to, "secret": command.secret,
-        "group": command.group_for, "quiet": command.quiet,
+        "groupFor": command.group_for, "quiet": command.quiet,
     })  # fmt: skip
     before = rules.get(command.name)
     if before is None:
         row = RuleRow(command.name, text, command.by, context.now, records.last_event(), "{}")
     else:
-        row = before._replace(rule=text, by=command.by)
+        row = with_delivery(before._replace(rule=text, by=command.by), delivery_of(before).renewed())
     _write(context, row)
     return Answer()
 
