@@ -260,6 +260,7 @@ class Service:
     async def move_clock(self, moment: datetime) -> None:
         """Move a test clock; return once all that time asks for then is done. Raises Unavailable."""
         await self._move_clock(moment)
+        self.messenger.wake()
         for _ in range(SETTLES_MAX):
             if await self._dispatcher.settle():
                 break

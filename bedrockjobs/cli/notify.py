@@ -23,7 +23,7 @@ def notify() -> None:
 @notify.command()
 @_name_argument
 @click.option(
-    "--on", "kinds", multiple=True, required=True, metavar="KIND", help="A kind of event: failed, ..."
+    "--on", "kinds", multiple=True, required=True, metavar="KIND", help="Kind of event: failed, ..."
 )
 @click.option("--names", multiple=True, metavar="PATTERN", help="Names that it is about; all if left out.")
 @click.option(

@@ -71,7 +71,7 @@ def _quiet(value: Any) -> str:
     if found[5]:
         try:
             ZoneInfo(found[5])
-        except (OSError, ValueError):
+        except (KeyError, OSError, ValueError):
             raise refused("Malformed quiet", f"a time zone, got {found[5]}") from None
     return str(value)
 
@@ -166,7 +166,7 @@ class ListRules(Command[RulesReply]):
 
     group = "messages"
     where = "reader"
-    role = "operate"
+    role = "admin"
     paging = Paging("rules", "name", "after")
     example = Example({}, {"rules": [_RULE]})
     refusals = [BUSY]

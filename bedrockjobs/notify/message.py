@@ -57,7 +57,8 @@ class Message(NamedTuple):
     @property
     def key(self) -> str:
         """Return what is the same for each time that this message is sent."""
-        return f"{self.rule}/{self.first}-{self.last}"
+        about = "test" if self.data["test"] else self.first
+        return f"{self.rule}/{about}-{self.last}"
 
 
 def message_of(

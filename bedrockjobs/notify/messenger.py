@@ -88,11 +88,15 @@ class Messenger:
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
         """Return what is told of each event."""
-        return {Noted: self._noted, RulesChanged: lambda _: self._woken.set()}
+        return {Noted: self._noted, RulesChanged: lambda _: self.wake()}
 
     def _noted(self, event: Noted) -> None:
         if event.kind in self._kinds:
-            self._woken.set()
+            self.wake()
+
+    def wake(self) -> None:
+        """Look at the rules again: there may be something to send, or it is another time."""
+        self._woken.set()
 
     def start(self) -> None:
         """Begin to look and to send."""
