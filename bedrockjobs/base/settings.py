@@ -181,6 +181,19 @@ class Settings(BaseSettings):
         " their session to TLS. Whoever comes from another machine needs a token.",
     )
 
+    public_url: str = Field(
+        "",
+        pattern=r"^(https?://[!-~]+)?$",
+        description="Where people find the pages, such as https://jobs.example.com: for links in messages.",
+    )
+    smtp: str = Field(
+        "",
+        pattern=r"^((smtp|smtps|smtp\+starttls)://[!-~]+)?$",
+        description="The mail server that messages go through: smtp://host:25, smtps://user:password@host:465"
+        " or smtp+starttls://...; ${BEDROCKJOBS_NOTIFY_...} in it stands for a variable.",
+    )
+    mail_from: str = Field("", description="The address that mail comes from.")
+
     connections_max: int = Field(20_000, ge=1, description="Open connections; one more is refused with 503.")
     connections_per_address_max: int = Field(
         1_000, ge=1, description="Open connections of one address other than loopback."

@@ -22,6 +22,7 @@ from bedrockjobs.cli import (
     import_,
     job,
     move,
+    notify,
     query,
     restore,
     run,
@@ -101,6 +102,7 @@ for _command in (details.show, *holding.COMMANDS):
 
 for _command in (
     serve.serve, job.job, schedule.schedule, run.run, worker.worker, server.server, top.top, events.events,
+    notify.notify,
     apply.apply, import_.import_, query.query, call.call, query.ping, query.status, database.backup,
     database.migrate, restore.restore, move.move, doctor.doctor, config.config,
 ):  # fmt: skip

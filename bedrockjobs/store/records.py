@@ -21,7 +21,7 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.run_token import new_key
 from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
-from bedrockjobs.job.rows import EventRow, PauseRow, RunRow, TickRow
+from bedrockjobs.job.rows import EventRow, PauseRow, RuleRow, RunRow, TickRow
 from bedrockjobs.store.access_records import AccessRecords
 from bedrockjobs.store.statements import RECORDS
 
@@ -254,6 +254,24 @@ class TableRecords(AccessRecords):
         self._execute(self._sql["add_event"], (at, *event))
 
     # --- what is too old ---------------------------------------------------------------------------------
+
+    # --- rules -------------------------------------------------------------------------------------------
+
+    def rules(self) -> tuple[RuleRow, ...]:
+        """Return who is told of what, by name."""
+        return tuple(RuleRow._make(row) for row in self._execute(self._sql["all_rules"], ()))
+
+    def put_rule(self, rule: RuleRow) -> None:
+        """Write a rule, in the place of one of its name."""
+        self._execute(self._sql["put_rule"], rule)
+
+    def delete_rule(self, name: str) -> None:
+        """Forget a rule."""
+        self._execute(self._sql["delete_rule"], (name,))
+
+    def last_event(self) -> int:
+        """Return the number of the newest event, 0 without any."""
+        return int(self._execute(self._sql["last_event"], ()).fetchone()[0])
 
     def drop_old(self, moment: datetime) -> bool:
         """Forget some of what is too old at a moment; return whether there is more of it."""

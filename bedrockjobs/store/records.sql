@@ -215,3 +215,21 @@ INSERT INTO audit (at, by, address, command, name, jobID, detail, before, after)
 -- Forget what operators changed long ago: all before the first that is newer.
 DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE seq < coalesce(
     (SELECT seq FROM audit WHERE at > ?1 ORDER BY seq LIMIT 1), 9223372036854775807) ORDER BY seq LIMIT ?2);
+
+-- name: all_rules
+-- Who is told of what.
+SELECT name, rule, by, created, cursor, state FROM rules ORDER BY name;
+
+-- name: put_rule
+-- Write who is told of what.
+INSERT INTO rules (name, rule, by, created, cursor, state) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (name) DO UPDATE SET rule = excluded.rule, by = excluded.by, created = excluded.created,
+        cursor = excluded.cursor, state = excluded.state;
+
+-- name: delete_rule
+-- Tell somebody no more.
+DELETE FROM rules WHERE name = ?;
+
+-- name: last_event
+-- The number of the newest event.
+SELECT coalesce(max(seq), 0) FROM events;

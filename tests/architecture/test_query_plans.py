@@ -90,6 +90,7 @@ RECORDS_INTENDED = {
     "use_token": ("tokens", "PRIMARY KEY"),
     "delete_token": ("tokens", "PRIMARY KEY"),
     "delete_login": ("logins", "PRIMARY KEY"),
+    "delete_rule": ("rules", "PRIMARY KEY"),
 }
 """The table and the index of each statement beside jobs."""
 
@@ -106,6 +107,9 @@ RECORDS_NO_SEEK = {
     "all_pauses",
     "open_runs",
     "all_drains",
+    "put_rule",
+    "all_rules",
+    "last_event",
     "put_token",
     "put_login",
     "add_audit",

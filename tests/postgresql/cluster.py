@@ -195,6 +195,7 @@ TABLES = (
     "drains",
     "events",
     "stats",
+    "rules",
     "tokens",
     "logins",
     "audit",
