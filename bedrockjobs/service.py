@@ -90,6 +90,11 @@ class Service:
         """Return why the server is not ready for commands, as a person reads it; empty where it is."""
         return "stopping" if self.draining else self._dispatcher.health.trouble
 
+    @property
+    def hold(self) -> str:
+        """Return what a person reads while the queue is held after a restore; empty where it is not."""
+        return self._dispatcher.health.hold
+
     def submit(
         self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Caller | None = None
     ) -> Submission | None:

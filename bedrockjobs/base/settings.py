@@ -28,6 +28,7 @@ SCHEMA_NAME = "[a-z_][a-z0-9_]{0,62}"
 OF_A_FILE = {
     "wal_bytes": "PostgreSQL keeps a log of its own",
     "ballast_bytes": "room on its disk is PostgreSQL's affair",
+    "migration_backup": "PostgreSQL's tables are changed in one transaction",
     "standby": "servers on PostgreSQL work beside each other, and none waits for another to end",
 }
 """Settings that mean nothing where the database is no file, and why."""
@@ -164,6 +165,11 @@ class Settings(BaseSettings):
         False,
         description="Start although the database or its log is gone, or was cut to nothing, since the last"
         " server ended. What was in it is lost.",
+    )
+    migration_backup: bool = Field(
+        True,
+        description="Copy the database file beside itself before its schema is changed; the last two such"
+        " copies are kept. Without room for one the server does not start, and nothing is changed.",
     )
     insecure: bool = Field(
         False,

@@ -17,7 +17,7 @@ from bedrockjobs.base.errors import ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
 from bedrockjobs.engine.by_caller import perform_for
-from bedrockjobs.engine.events import DrainsChanged, LeftReady, Listeners
+from bedrockjobs.engine.events import DrainsChanged, HoldChanged, LeftReady, Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.access import told
 from bedrockjobs.engine.handlers.context import Answer, Context
@@ -28,6 +28,7 @@ from bedrockjobs.engine.submission import CancelWait, Note, Outcome, ReturnJobs,
 from bedrockjobs.engine.unit import perform, unit
 from bedrockjobs.engine.waiting import Group, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.hold import hold_of
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import Engine, Plan, Unit
@@ -114,6 +115,7 @@ class Batch:
         if open_unit.read_anew:
             context.emit(DrainsChanged(open_unit.records.drains()))
             context.emit(told(context))
+            context.emit(HoldChanged(hold_of(open_unit.records.pauses())))
         waiting = self._waiting
         if maintenance.due():
             maintenance.act(context, work.done)

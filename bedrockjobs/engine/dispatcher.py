@@ -84,6 +84,7 @@ class Dispatcher:
         self._commits = Commits(self._loop, clock, waits_for_disk=engine.waits_for_disk)
         self._slices = Slices[Step]()
         self.health = Health(engine, clock)  # whether the database can be written
+        listeners.add(self.health)
         self._absence = Absence(
             engine, clock, settings.command_s, gathered=self._gathered, health=self.health,
             refuse=self._refuse, tick=self._answer_overdue, over=self._wake,

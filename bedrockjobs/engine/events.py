@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from bedrockjobs.job.rows import EventRow, LoginRow, TokenRow
+from bedrockjobs.job.rows import EventRow, LoginRow, PauseRow, TokenRow
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +152,12 @@ class TokensChanged(NamedTuple):
     logins: tuple[LoginRow, ...]
 
 
+class HoldChanged(NamedTuple):
+    """Whether the queue is held after a restore from now on."""
+
+    hold: PauseRow | None
+
+
 class RunKeyKnown(NamedTuple):
     """What the tokens of runs are made with."""
 
@@ -170,7 +176,7 @@ class LeftReady(NamedTuple):
 Event = (
     Noted | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
     | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
-    | DrainsChanged | TokensChanged | RunKeyKnown | LeftReady
+    | DrainsChanged | TokensChanged | HoldChanged | RunKeyKnown | LeftReady
 )  # fmt: skip
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)

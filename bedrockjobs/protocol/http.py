@@ -350,7 +350,8 @@ class HTTPFront:
 
     async def _readyz(self, _: web.Request) -> web.Response:
         trouble = self._service.trouble
-        return web.Response(text=f"{trouble or 'ok'}\n", status=503 if trouble else 200)
+        well = f"ok, but {self._service.hold}" if self._service.hold else "ok"
+        return web.Response(text=f"{trouble or well}\n", status=503 if trouble else 200)
 
     async def _handling_commands(self, _: web.Request) -> web.Response:
         if self._service.draining:

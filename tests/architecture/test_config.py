@@ -39,6 +39,7 @@ NOT_QUANTITIES = {
     "standby",
     "insecure",
     "accept_loss",
+    "migration_backup",
     "test_clock",
     "log_format",
     "unix",
