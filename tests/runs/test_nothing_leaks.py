@@ -25,7 +25,7 @@ SECRET = "SECRET"
 ROLES = ("read", "produce", "work", "operate")
 NOT_NARROWED = {
     "Overview", "ListWorkers", "ListServers", "DrainWorker", "AdvanceClock", "Query", "CreateToken",
-    "ListTokens", "RevokeToken", "RotateToken", "ListAudit",
+    "ListTokens", "RevokeToken", "RotateToken", "ListAudit", "ReleaseHold",
 }  # fmt: skip
 """Commands that are refused to a token with names, whatever its role."""
 
