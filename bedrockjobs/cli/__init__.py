@@ -12,6 +12,7 @@ import click
 
 from bedrockjobs.cli import (
     apply,
+    audit,
     call,
     config,
     database,
@@ -29,6 +30,7 @@ from bedrockjobs.cli import (
     schedule,
     serve,
     server,
+    token,
     top,
     worker,
 )
@@ -102,7 +104,7 @@ for _command in (details.show, *holding.COMMANDS):
 
 for _command in (
     serve.serve, job.job, schedule.schedule, run.run, worker.worker, server.server, top.top, events.events,
-    notify.notify,
+    notify.notify, token.token, audit.audit,
     apply.apply, import_.import_, query.query, call.call, query.ping, query.status, database.backup,
     database.migrate, restore.restore, move.move, doctor.doctor, config.config,
 ):  # fmt: skip

@@ -155,13 +155,8 @@ async def start(tmp_path: Path) -> AsyncIterator[Open]:
             stack.push_async_callback(reader.close)
             notifier = Notifier()
             app = web.Application(middlewares=[_refuse])
-            app.add_routes(
-                sse.routes(
-                    Views(reader, notifier, WorkerRegistry(), Stats(), SystemClock(), settings),
-                    Access(SystemClock(), settings, reachable=False),
-                    **options,
-                )
-            )
+            views = Views(reader, notifier, WorkerRegistry(), Stats(), SystemClock(), settings)
+            app.add_routes(sse.routes(views, Access(SystemClock(), settings, reachable=False), **options))
             runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
