@@ -17,6 +17,7 @@ from bedrockjobs.base.errors import ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, LeftReady, Listeners
+from bedrockjobs.engine.gates import Gates
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.failing import set_aside
@@ -83,6 +84,7 @@ class Batch:
         self._listeners = listeners
         self._maintenance = maintenance
         self._seq = 0
+        self._gates = Gates(clock, shared=engine.shared)
         self.may_wait = True
         """Whether a GetJob may begin to wait; not while the server stops."""
 
@@ -108,6 +110,7 @@ class Batch:
             since=maintenance.since,
             seen=maintenance.seen,
             parts=(self._waiting,),
+            gates=self._gates,
         )
         work = Work(context, careful=careful)
         if open_unit.read_anew:
@@ -151,6 +154,8 @@ class Batch:
         else:  # nobody waits for what became ready
             open_unit.became_ready()
             open_unit.must_wake_all()
+        for pattern, words in self._gates.news():
+            context.note("limited", name=pattern, detail=words)
         if open_unit.changed:
             maintenance.note_alive(context, work.done)
             if self._engine.shared:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.wire import SECONDS, stamp_ms
 from bedrockjobs.engine.events import Event, Noted
+from bedrockjobs.engine.gates import Gates
 from bedrockjobs.engine.presence import Presence
 from bedrockjobs.job.lifecycle import GONE
 from bedrockjobs.job.rows import Job
@@ -24,6 +26,7 @@ class Context:
         "compatibility",
         "emit",
         "events",
+        "gates",
         "moment",
         "now",
         "now_ms",
@@ -45,6 +48,7 @@ class Context:
         since: str = "",
         seen: str = "",
         parts: Sequence[InMemory] = (),
+        gates: Gates | None = None,
     ) -> None:
         """Work in ``unit``; the server runs since ``since``, and its forerunner was ``seen`` last."""
         self.unit = unit
@@ -56,6 +60,8 @@ class Context:
         """Who works on what; it hears of events, and is never told from within a transaction."""
         self.since = since
         self.seen = seen
+        self.gates = gates or Gates(SystemClock(), shared=False)
+        """What limits of creates have come to."""
         self.parts = parts
         """What a part that is undone changed in memory, beside the events and what the unit itself remembers.
 
