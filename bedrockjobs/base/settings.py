@@ -46,6 +46,9 @@ def without_passwords(text: str) -> str:
     return re.sub(r"(?s)(?<=://)([^/?:@]*):.*@|(?<=password=)[^&]*", _hidden, text)
 
 
+_ROLE = "(read|produce|work|operate|admin)"
+
+
 class Settings(BaseSettings):
     """What an operator may set. Units are the last word of a name: ``_s`` seconds, ``_bytes`` bytes."""
 
@@ -75,6 +78,12 @@ class Settings(BaseSettings):
         description="Certificates (PEM) of who signs those of clients: one that a client shows must be good,"
         " and its name is that of a token.",
     )
+    unix_role: str = Field(
+        "",
+        pattern=f"^({_ROLE}(,{_ROLE})*)?$",
+        description="What whoever comes by the unix socket may do without a token, where there are tokens: a"
+        " comma list of read, produce, work, operate, admin; nothing if empty.",
+    )
     trusted_proxies: str = Field(
         "",
         max_length=4_000,
@@ -91,7 +100,7 @@ class Settings(BaseSettings):
     )
     proxy_role: str = Field(
         "read",
-        pattern=r"^(read|produce|work|operate|admin)(,(read|produce|work|operate|admin))*$",
+        pattern=f"^{_ROLE}(,{_ROLE})*$",
         description="What whoever is named in that header may do: a comma list of roles.",
     )
     root_path: str = Field(
@@ -166,7 +175,13 @@ class Settings(BaseSettings):
         " copies are kept. Without room for one the server does not start, and nothing is changed.",
     )
     insecure: bool = Field(
-        False, description="Allow an address beyond loopback although nobody has to log in."
+        False,
+        description="Listen beyond loopback without TLS, and let everybody in as long as there is no token.",
+    )
+    behind_proxy: bool = Field(
+        False,
+        description="A proxy in front ends TLS: listen beyond loopback without it, and tell browsers to keep"
+        " their session to TLS. Whoever comes from another machine needs a token.",
     )
 
     connections_max: int = Field(20_000, ge=1, description="Open connections; one more is refused with 503.")

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from bedrockjobs.job.rows import EventRow, PauseRow
+from bedrockjobs.job.rows import EventRow, LoginRow, PauseRow, TokenRow
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +145,13 @@ class DrainsChanged(NamedTuple):
     drains: frozenset[str]
 
 
+class TokensChanged(NamedTuple):
+    """Who may do what from now on: all tokens and all logins."""
+
+    tokens: tuple[TokenRow, ...]
+    logins: tuple[LoginRow, ...]
+
+
 class HoldChanged(NamedTuple):
     """Whether the queue is held after a restore from now on."""
 
@@ -169,7 +176,7 @@ class LeftReady(NamedTuple):
 Event = (
     Noted | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
     | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
-    | DrainsChanged | HoldChanged | RunKeyKnown | LeftReady
+    | DrainsChanged | TokensChanged | HoldChanged | RunKeyKnown | LeftReady
 )  # fmt: skip
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)

@@ -23,6 +23,7 @@ from bedrockjobs.base.run_token import new_key
 from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
 from bedrockjobs.job.limits import Limit, limits_from, text_of_limits
 from bedrockjobs.job.rows import EventRow, PauseRow, RunRow, TickRow
+from bedrockjobs.store.access_records import AccessRecords
 from bedrockjobs.store.statements import RECORDS
 
 LAST_CHARACTER = "\U0010ffff"
@@ -54,7 +55,7 @@ class Connection(Protocol):
         ...
 
 
-class TableRecords:
+class TableRecords(AccessRecords):
     """What the server keeps beside the jobs, in the tables of the schema."""
 
     def __init__(self, connection: Connection, statements: Mapping[str, str] = RECORDS) -> None:
@@ -83,6 +84,7 @@ class TableRecords:
         """Read pauses and drains anew, and trim histories as if nobody had counted them."""
         self._pauses = self._drains = self._limits = None
         self._ended, self._entered = {}, {}
+        self.forget_access()
 
     # --- runs --------------------------------------------------------------------------------------------
 
@@ -283,6 +285,7 @@ class TableRecords:
         self._execute(self._sql["trim_runs"], (RUNS_KEPT_MAX, CLEANED_MAX))
         self._execute(self._sql["trim_events"], (EVENTS_KEPT_MAX,))
         self._execute(self._sql["trim_minutes"], (after_seconds(stamp(moment), -STATS_KEPT_S),))
+        self.drop_old_access(moment)
         self._cleaned = (self._drop_ledgers(self._cleaned[0]), self._drop_output(self._cleaned[1], now))
         return any(self._cleaned)
 

@@ -12,10 +12,10 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.job.memory import MEMORY_KEYS
 from bedrockjobs.job.rows import checksum_of
 
-VERSION = 4
+VERSION = 5
 """What ``schema.sql`` is; kept in ``PRAGMA user_version``."""
 
-REBUILT = {1: ("jobs", "meta"), 2: ("jobs",), 3: ("jobs",)}
+REBUILT = {1: ("jobs", "meta"), 2: ("jobs",), 3: ("jobs",), 4: ()}
 """The tables that a version has in another form; they are made anew, and their rows copied. Views, triggers
 and indexes hold no rows and are made anew from every version."""
 
@@ -105,6 +105,8 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
         copied += count if table == "jobs" else 0
         connection.execute(f"DROP TABLE old_{table}")
     told = [f"The database was brought from schema version {found} to {VERSION}: {copied} jobs were copied."]
+    if "jobs" not in tables:
+        told = [f"The database was brought from schema version {found} to {VERSION}."]
     if found < 3:
         moved = _move_notes(connection)
         told.append(

@@ -131,7 +131,7 @@ async def test_version_2_equals_a_new_one_and_the_log_says_what_was_done(
     schema.apply(connection)
     connection.close()
     assert described(second) == described(new)
-    assert "from schema version 2 to 4: 20 jobs were copied" in caplog.text
+    assert "from schema version 2 to 5: 20 jobs were copied" in caplog.text
     assert "of 9 of them went from the column options to the column memory" in caplog.text
 
 
@@ -210,7 +210,7 @@ async def test_version_3_equals_a_new_one_with_checksums_and_a_view(
     assert (await site.take("plain", None))["data"] == {"n": 1, "text": "größer"}
     (found,) = await site.select("SELECT id, verb, deployment_id FROM cron_jobs WHERE verb = 'ping'")
     assert found == {"id": 4, "verb": "ping", "deployment_id": "app"}
-    assert "from schema version 3 to 4" in caplog.text
+    assert "from schema version 3 to 5" in caplog.text
     assert await site.create("next") == 5
     await site.server.stop()
     new = tmp_path / "new.db"
@@ -229,3 +229,21 @@ async def test_a_view_of_ours_is_made_anew_and_one_of_others_stays(third: Path, 
     site = await open_site(database=str(third))
     assert await site.select("SELECT id FROM cron_jobs WHERE id > 3") == [{"id": 4}]
     assert len(await site.select("SELECT jobID FROM mine")) == 4
+
+
+# --- version 4 ------------------------------------------------------------------------------------------
+
+VERSION_4 = Path(__file__).with_name("schema_4.sql").read_text()
+"""A database of version 4, before there were tokens."""
+
+
+async def test_version_4_equals_a_new_one(tmp_path: Path, open_site: Open) -> None:
+    fourth = database(tmp_path / "fourth.db", 4, VERSION_4)
+    site = await open_site(database=str(fourth))
+    assert (await site.take("plain", None))["data"] == {"n": 1}
+    assert await site.create("next") == 2
+    await site.server.stop()
+    new = tmp_path / "new.db"
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        schema.apply(connection)
+    assert described(fourth) == described(new)

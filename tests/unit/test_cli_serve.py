@@ -51,6 +51,7 @@ def test_every_setting_is_an_option_with_its_variable_and_its_words(
         "unix": "x.sock", "root_path": "/queue", "log_format": "json", "public_hosts": "q.example.com",
         "database_schema": "jobs", "database_direct": "postgresql://h/d", "server_name": "a",
             "database_read": "postgresql://h/d", "isolation": "serial",
+        "unix_role": "read,work",
         "tls_cert": "cert.pem", "tls_key": "key.pem", "tls_client_ca": "ca.pem",
         "trusted_proxies": "10.0.0.2", "proxy_user_header": "X-User", "proxy_role": "operate",
     }  # fmt: skip

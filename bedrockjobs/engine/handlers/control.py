@@ -57,7 +57,9 @@ def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
     gone = [pause for pause in pauses if name in ("*", pause.pattern) and pause is not hold_of(pauses)]
     if not gone and name != "*":
         wider = context.unit.records.pause_of(name)
-        told = f", but {wider.pattern} is, which holds it" if wider is not None else ""
+        scope = None if context.caller is None else context.caller.scope
+        seen = wider is not None and (scope is None or scope.holds(wider.pattern))
+        told = f", but {wider.pattern} is, which holds it" if wider is not None and seen else ""
         raise NotFound("Not paused", f"name: the pattern {command.name} is not paused{told}")
     resume(context, gone, by=command.by)
     return Answer(jsontext.dump({"resumed": [pause.pattern for pause in gone]}))
