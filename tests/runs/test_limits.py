@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bedrockjobs.base.name_limits import LIMITS_MAX, PER_SECOND_MAX, QUEUED_LIMIT_MAX
 from bedrockjobs.engine.gates import ROOM_S, TOLD_EVERY_S
+from bedrockjobs.engine.handlers import limits as handlers
+from tests.runs.bearer import admin_of
 from tests.runs.rig import Site
 
 FULL = (429, "Too many jobs")
@@ -108,11 +112,24 @@ async def test_that_it_is_reached_is_an_event_a_minute(site: Site) -> None:
     assert event["detail"] == "2 jobs were refused: 1 may be queued"
 
 
-async def test_what_is_no_limit_is_refused(site: Site) -> None:
+async def test_a_token_of_some_names_limits_these_alone(site: Site) -> None:
+    root = await admin_of(site)
+    of_mail = await root.token_for("m", "operate", "mail/*")
+    assert (await of_mail.http("SetLimit", name="mail/a", queued=1)).code == 200
+    for name in ("*", "other"):
+        assert (await of_mail.http("SetLimit", name=name, queued=1)).code == 404
+    assert (await of_mail.http("ListLimits")).code == 403
+    (one,) = (await root.ok("ListLimits"))["limits"]
+    assert (one["name"], one["by"]) == ("mail/a", "m")
+
+
+async def test_what_is_no_limit_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await site.refused("SetLimit", name="a") == (402, "Missing limit")
     for given in ({"queued": QUEUED_LIMIT_MAX + 1}, {"perSecond": PER_SECOND_MAX + 1}, {"queued": -1}):
         assert (await site.refused("SetLimit", name="a", **given))[0] == 402
-    for number in range(LIMITS_MAX):
+    assert LIMITS_MAX == 100
+    monkeypatch.setattr(handlers, "LIMITS_MAX", 3)
+    for number in range(3):
         await site.ok("SetLimit", name=f"a{number}", queued=1)
     assert await site.refused("SetLimit", name="b", queued=1) == (429, "Too many limits")
     await site.ok("SetLimit", name="a0", queued=2)
