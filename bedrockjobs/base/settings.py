@@ -39,8 +39,11 @@ def _hidden(found: re.Match[str]) -> str:
 
 
 def without_passwords(text: str) -> str:
-    """Return a text as it may be shown: the passwords of URLs and of connection strings are stars."""
-    return re.sub(r"(?<=://)([^/?:@]*):[^?]*@|(?<=password=)[^&]*", _hidden, text)
+    """Return a text as it may be shown: the passwords of URLs and of connection strings are stars.
+
+    A password ends at the last ``@``, whatever marks are in it: rather too much is hidden than too little.
+    """
+    return re.sub(r"(?s)(?<=://)([^/?:@]*):.*@|(?<=password=)[^&]*", _hidden, text)
 
 
 _ROLE = "(read|produce|work|operate|admin)"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bedrockjobs.commands.control import *
     from bedrockjobs.commands.create import *
     from bedrockjobs.commands.jobs import *
+    from bedrockjobs.commands.limits import *
     from bedrockjobs.commands.options import *
     from bedrockjobs.commands.overview import *
     from bedrockjobs.commands.rules import *

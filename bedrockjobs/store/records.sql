@@ -120,6 +120,19 @@ DELETE FROM keys WHERE key IN (SELECT key FROM keys WHERE created <= ? ORDER BY 
 -- What is paused.
 SELECT pattern, by, reason, since, until FROM pauses ORDER BY pattern;
 
+-- name: limits
+-- What may be created.
+SELECT value FROM meta WHERE key = 'limits';
+
+-- name: put_limits
+-- Limit what may be created.
+INSERT INTO meta (key, value) VALUES ('limits', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: count_queued
+-- How many jobs are queued of the names between two that match a pattern, counted up to a number.
+SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAnyState
+    WHERE name >= ? AND name < ? AND name GLOB ? AND state = 'QUEUED' LIMIT ?) AS queued;
+
 -- name: put_pause
 -- Pause a pattern.
 INSERT INTO pauses (pattern, by, reason, since, until) VALUES (?, ?, ?, ?, ?)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
+from bedrockjobs.job.limits import Limit
 from bedrockjobs.job.rows import AuditRow, EventRow, LoginRow, PauseRow, RuleRow, RunRow, TickRow, TokenRow
 
 
@@ -94,6 +95,18 @@ class Records(Protocol):
 
     def delete_pause(self, pattern: str) -> None:
         """Resume a pattern."""
+        ...
+
+    def limits(self) -> tuple[Limit, ...]:
+        """Return the limits of what may be created, by pattern."""
+        ...
+
+    def set_limits(self, limits: tuple[Limit, ...]) -> None:
+        """Replace them."""
+        ...
+
+    def count_queued(self, pattern: str, most: int) -> int:
+        """Return how many jobs are queued whose names match, ``most`` if they are as many or more."""
         ...
 
     def drains(self) -> frozenset[str]:

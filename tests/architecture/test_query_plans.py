@@ -69,6 +69,8 @@ RECORDS_INTENDED = {
     "progress_of_run": ("runs", BY_ID),
     "delete_run": ("runs", BY_ID),
     "run_key": ("meta", "PRIMARY KEY"),
+    "limits": ("meta", "PRIMARY KEY"),
+    "count_queued": ("jobs", "jobsAnyState"),
     "trim_successes": ("runs", "runsByName"),
     "trim_failures": ("runs", "runsByName"),
     "last_seq": ("output", "PRIMARY KEY"),
@@ -97,6 +99,7 @@ RECORDS_INTENDED = {
 RECORDS_NO_SEEK = {
     "insert_run",
     "put_run_key",
+    "put_limits",
     "append_line",
     "put_tick",
     "put_key",
