@@ -23,6 +23,7 @@ from bedrockjobs.databases import EXIT_DISK, EXIT_FAILURE, EXIT_OK, EXIT_USAGE, 
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.packer import OutputPacker
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics
 from bedrockjobs.observe.measurements import Measurements
@@ -115,6 +116,8 @@ class Server:
             more=[*watched, *browser.routes(self.service, self.settings)],
             sockets=self._sockets,
         )
+        self._packer = OutputPacker(self._reader, self.dispatcher.submit)
+        listeners.add(self._packer)
         self._telemetry = telemetry.connect(VERSION)
         if self._telemetry is not None:
             listeners.add(self._telemetry)
@@ -137,6 +140,7 @@ class Server:
         self._database.serves_at(self.where())
 
     async def _close(self) -> None:
+        await self._packer.close()
         await self._reader.close()
         self._engine.close()
         self._database.release()

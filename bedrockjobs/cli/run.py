@@ -10,7 +10,6 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import LIST_MAX
-from bedrockjobs.base.errors import NotFound
 from bedrockjobs.cli.complete import job_names, run_ids, worker_names
 from bedrockjobs.cli.details import run_row
 from bedrockjobs.cli.follow import Pace
@@ -26,8 +25,8 @@ from bedrockjobs.cli.output import (
     write_title,
 )
 from bedrockjobs.cli.pages import Listing, limit_option, paged
-from bedrockjobs.cli.session import FAILED, Refusal, Session, built, pass_session, records_in, talks
-from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, TerminateRun
+from bedrockjobs.cli.session import FAILED, Session, built, pass_session, records_in, talks
+from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
 from bedrockjobs.commands.runs import RunStatus, StopRun
 
 RUNS = Listing(ListRuns, "runs", "before", "runID", LIST_MAX)
@@ -36,15 +35,13 @@ LIST_COLUMNS = (
     "runID", "status", "name", "jobID", "cause", "started", "took", "worker", "exitCode", "error",
 )  # fmt: skip
 
-RUNNING, SUCCESS = "running", "success"
-
-HANDED_BACK = "handed back"
-"""What became of a run that was there and is no more; no status of the server's, which knows it no longer."""
+SUCCESS, RETURNED = "success", "returned"
+"""The statuses that a run in progress may end with and that are told."""
 
 
 @click.group()
 def run() -> None:
-    """List runs, follow their output, stop them."""
+    """List runs, follow their output, stop them, run them again."""
 
 
 _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
@@ -115,18 +112,12 @@ def logs(
     while True:
         wait = pace.asking() if follow else {}
         command = built(ReadOutput, {"runID": run_id, "after": after, **wait})
-        try:
-            reply = session.record(command)
-        except Refusal as refusal:
-            if status != RUNNING or not isinstance(refusal.error, NotFound):
-                raise
-            # Nothing but handing back removes a run in progress.
-            status = HANDED_BACK
-            break
+        reply = session.record(command)
         lines = records_in(reply["lines"])
         if session.form == "json":
             kept += lines
         else:
+            _tell_missing(after, lines)
             _write(lines, session.form, timestamps)
         ended, status = reply["ended"] == "true", text_of(reply, "status")
         if lines:
@@ -137,13 +128,23 @@ def logs(
             pace.answered(something=bool(lines))
     if session.form == "json":
         write_many(kept, "json")
-    if status == HANDED_BACK:
+    if follow and status == RETURNED:
         words = f"Run {run_id} was handed back: its job is queued as if it had not been taken."
         click.echo(words, err=True)
     elif follow and sys.stderr.isatty():
         click.echo(f"Run {run_id} ended: {status}.", err=True)
-    if exit_status and (ended or status == HANDED_BACK) and status != SUCCESS:
+    if exit_status and ended and status != SUCCESS:
         click.get_current_context().exit(FAILED)
+
+
+def _tell_missing(after: str, lines: list[Record]) -> None:
+    """Tell of lines that are not kept, as the run printed more: it is nothing that the run said itself."""
+    last = int(after)
+    for line in lines:
+        seq = int(text_of(line, "seq"))
+        if seq > last + 1:
+            click.echo(f"[{seq - last - 1} lines left out before line {seq}]", err=True)
+        last = seq
 
 
 def _write(lines: Iterable[Record], form: str, timestamps: bool) -> None:
@@ -201,3 +202,19 @@ def terminate(session: Session, /, **given: Any) -> None:
 def kill(session: Session, /, **given: Any) -> None:
     """Let the run's worker send SIGKILL to the whole process group."""
     _stop(session, KillRun, "KILL", **given)
+
+
+@run.command()
+@_id_argument
+@by_option
+@talks
+@pass_session
+def again(session: Session, /, run_id: str, by: str) -> None:
+    """Run again what a run was given.
+
+    A schedule is triggered; of any other job a new one is made, with the data and the options of the run.
+    """
+    reply = session.record(built(RunAgain, {"runID": run_id, "by": by or None}))
+    job_id = text_of(reply, "jobID")
+    when = "runs again at the end of its present run" if reply["pending"] == "true" else "is due now"
+    write_one(reply, session.form, f"Job {job_id} {when}.", identity="jobID")

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from bedrockjobs.job.rows import EventRow, PauseRow, RunRow, TickRow
+from bedrockjobs.job.rows import EventRow, PauseRow, RunGiven, RunRow, TickRow
+from bedrockjobs.store.chunks import Chunk
 
 
 class Records(Protocol):
     """The tables beside jobs, as the open unit sees them; no operation decides anything."""
 
-    def open_run(self, run: RunRow) -> None:
-        """Add a run in progress."""
+    def open_run(self, run: RunRow, given: RunGiven) -> None:
+        """Add a run in progress, with what it was given."""
+        ...
+
+    def given_to(self, run_id: int) -> RunGiven:
+        """Return what a run was given; raises LookupError where there is no such run."""
         ...
 
     def run(self, run_id: int) -> RunRow | None:
@@ -40,12 +45,16 @@ class Records(Protocol):
         """Return runID, jobID, worker, lease in seconds and stop of each run in progress."""
         ...
 
-    def last_seq(self, run_id: int) -> int:
-        """Return the number of a run's last line of output, 0 without any."""
+    def end_of_output(self, run_id: int) -> tuple[int, int]:
+        """Return the number of a run's last line of output, and the bytes that it has printed."""
         ...
 
-    def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
-        """Add lines: number, stamp, stream, text."""
+    def append(self, chunk: Chunk) -> None:
+        """Add lines behind the last ones; beyond the limit the oldest but for the beginning are forgotten."""
+        ...
+
+    def pack(self, chunk: Chunk) -> bool:
+        """Put a packed chunk in the place of those that it stands for; False if they are not there."""
         ...
 
     def last_lines(self, run_id: int, count: int) -> str:

@@ -105,7 +105,7 @@ def test_a_run_is_followed_and_stopped(server: Running, bedrockjobs: Program) ->
         int(run_id)
     ]
     kinds = [each["kind"] for each in asked(bedrockjobs, "events", "--name", "live/run")]
-    assert kinds == ["triggered", "stop"]
+    assert kinds == ["triggered", "stop", "failed"]
 
 
 def test_a_run_is_followed_until_it_is_handed_back(server: Running, bedrockjobs: Program) -> None:

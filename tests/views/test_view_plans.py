@@ -79,7 +79,9 @@ def database(request: pytest.FixtureRequest, path: Path) -> Iterator[sqlite3.Con
                 for n in range(2_000)
             ],
         )
-        db.executemany("INSERT INTO output VALUES (?, ?, '', 'out', '')", [(n % 9, n) for n in range(2_000)])
+        db.executemany(
+            "INSERT INTO output VALUES (?, ?, ?, '', '', 0, 1, x'')", [(n % 9, n, n) for n in range(2_000)]
+        )
         db.executemany(
             "INSERT INTO jobs (jobID, created, state, name, nextRun, repeat)"
             " VALUES (?, '', 'QUEUED', ?, '', ?)",
