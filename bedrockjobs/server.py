@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,9 @@ from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.listener import Listener, is_loopback
 from bedrockjobs.protocol.memory import keep_large_apart
+from bedrockjobs.reloading import Reloads
 from bedrockjobs.service import VERSION, Service
+from bedrockjobs.tls.contexts import BadCertificate, server_context
 from bedrockjobs.views import Views
 
 log = logging.getLogger(__name__)
@@ -59,6 +62,8 @@ class Server:
         self._sockets: list[socket.socket] = []
         """Sockets that systemd opened for the server; it then opens none."""
         self._stopped = False
+        self.reloads = Reloads()
+        """What is read again on SIGHUP."""
 
     async def start(self) -> None:
         """Own the database and listen; raises StartError."""
@@ -75,7 +80,25 @@ class Server:
                 " Use 127.0.0.1, or type --insecure if the network is yours.",
                 EXIT_USAGE,
             )
+        try:
+            self._tls = self._tls_context()
+        except BadCertificate as error:
+            raise StartError(f"tls_cert: {error}", EXIT_USAGE) from None
         await self._open()
+
+    def _tls_context(self) -> ssl.SSLContext | None:
+        """Return what handshakes need, read from its files; None without a certificate."""
+        settings = self.settings
+        if settings.tls_cert:
+            return server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+        if settings.tls_key or settings.tls_client_ca:
+            raise BadCertificate("expected the server's certificate beside tls_key and tls_client_ca")
+        return None
+
+    def _renew_tls(self) -> None:
+        context = self._tls_context()
+        assert context is not None
+        self._listener.renew_tls(context)
 
     async def _open(self) -> None:
         opened = await self._database.open(self._fail)
@@ -115,9 +138,12 @@ class Server:
             self.settings,
             more=[*watched, *browser.routes(self.service, self.settings)],
             sockets=self._sockets,
+            tls=self._tls,
         )
         self._packer = OutputPacker(self._reader, self.dispatcher.submit)
         listeners.add(self._packer)
+        if self._tls is not None:
+            self.reloads.add("certificates", self._renew_tls)
         self._telemetry = telemetry.connect(VERSION)
         if self._telemetry is not None:
             listeners.add(self._telemetry)
@@ -232,6 +258,7 @@ async def _serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGHUP, server.reloads.begin)
     stop = asyncio.ensure_future(stopped.wait())
     watchdog = systemd.Watchdog()
     start = asyncio.ensure_future(server.start())
@@ -245,8 +272,9 @@ async def _serve(settings: Settings) -> int:
     start.result()
     _tame_collector()
     sys.setswitchinterval(TURN_S)
+    with_tls = " with TLS" if settings.tls_cert else ""
     words = (
-        f"bedrockjobs {VERSION} listens on {server.where()}, database {settings.shown_database},"
+        f"bedrockjobs {VERSION} listens on {server.where()}{with_tls}, database {settings.shown_database},"
         f" durability {settings.durability}"
     )
     print(logs.sentence(settings.log_format, __name__, words), flush=True)

@@ -192,7 +192,8 @@ class Runs(Table):
         if following is None:
             del self.jobs[row.jobID]
             return
-        row.state, row.nextRun, row.attempt = "QUEUED", following, 0
+        row.state, row.nextRun = "QUEUED", following
+        row.attempt = 0 if is_cron(row.repeat) else row.attempt
         row.data = without(row.data, "originalNextRun")
 
     def _do_RetryJob(self, command: c.RetryJob) -> Outcome:
@@ -217,7 +218,7 @@ class Runs(Table):
                 row.attempt -= 1
             following = self._retried_by_repeat(row, command)
             row.retried = following is None and is_cron(row.repeat)
-            row.attempt = 0 if following else row.attempt
+            row.attempt = 0 if following and is_cron(row.repeat) else row.attempt
             row.nextRun = following or command.next_run or self.later(f"+{command.delay or 0} SECONDS")
             row.data = without(row.data, "retryAfterCount")
             # A fresh slot begins only where the repeat gave it.
@@ -272,7 +273,8 @@ class Runs(Table):
         row.error = row.exitCode = row.runID = row.before = None
         row.cancelled, row.retried = None, False
         if following:
-            row.state, row.nextRun, row.attempt = "QUEUED", following, 0
+            row.state, row.nextRun = "QUEUED", following
+            row.attempt = 0 if is_cron(row.repeat) else row.attempt
             for key in ("retryAfterCount", "originalNextRun") if row.retryAfter else ():
                 row.data = without(row.data, key)
         elif row.parentJobID:

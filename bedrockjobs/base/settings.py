@@ -54,6 +54,42 @@ class Settings(BaseSettings):
     unix: str = Field(
         "", max_length=100, description="Unix socket to listen on as well, with mode 0660; none if empty."
     )
+    tls_cert: str = Field(
+        "",
+        max_length=4_000,
+        description="Certificate of the server with what leads to its root (PEM): connections may then begin"
+        " with TLS, on the same port, and have to from other machines. Read again on HUP.",
+    )
+    tls_key: str = Field(
+        "",
+        max_length=4_000,
+        description="Key of that certificate (PEM), without a passphrase, where it is not in the same file.",
+    )
+    tls_client_ca: str = Field(
+        "",
+        max_length=4_000,
+        description="Certificates (PEM) of who signs those of clients: one that a client shows must be good,"
+        " and its name is that of a token.",
+    )
+    trusted_proxies: str = Field(
+        "",
+        max_length=4_000,
+        pattern=r"^[0-9A-Fa-f.:/, ]*(unix)?$",
+        description="Addresses and networks of the proxies in front, a comma list such as 10.0.0.2,fd00::/64;"
+        " the unix socket is unix, as the last. What they say of who asks, and from where, is believed.",
+    )
+    proxy_user_header: str = Field(
+        "",
+        max_length=100,
+        pattern=r"^[A-Za-z0-9-]*$",
+        description="Header in which a trusted proxy says who has logged in at it, such as X-Forwarded-User;"
+        " from others it means nothing.",
+    )
+    proxy_role: str = Field(
+        "read",
+        pattern=r"^(read|produce|work|operate|admin)(,(read|produce|work|operate|admin))*$",
+        description="What whoever is named in that header may do: a comma list of roles.",
+    )
     root_path: str = Field(
         "",
         pattern=r"^(/[A-Za-z0-9._~-]+)*$",
@@ -152,6 +188,7 @@ class Settings(BaseSettings):
     )
     head_s: float = Field(10.0, gt=0, description="Time to send a whole head once it has begun.")
     first_byte_s: float = Field(75.0, gt=0, description="Time a new connection may stay silent.")
+    handshake_s: float = Field(10.0, gt=0, description="Time for a handshake of TLS.")
     body_s: float = Field(30.0, gt=0, description="Time to send a whole body.")
     write_s: float = Field(30.0, gt=0, description="Time a client may leave an answer unread.")
     idle_http_s: float = Field(

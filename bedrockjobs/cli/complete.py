@@ -32,13 +32,13 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 
 def _answered(ctx: click.Context, command: Command[Any]) -> str:
     """Return the body of an answer, or empty where none came in time."""
-    server = (ctx.find_object(Session) or Session()).server
+    session = ctx.find_object(Session) or Session()
     bodies: list[str] = []
 
     def ask() -> None:
         # Whatever goes wrong here must leave the user's command line alone.
         try:
-            with sessions.connect(server, 1) as client:
+            with sessions.connect(session.server, 1, session.files) as client:
                 bodies.append(client.exchange(command).body.decode())
         except (OSError, ValueError, CommandError):
             return

@@ -25,7 +25,7 @@ MAIN_SECTION = "Options"
 SECTIONS = {
     "What a worker is to run": ("cmd", "argv", "url", "run_timeout", "grace"),
     "When a run fails, is lost or has to wait": (
-        "retries", "backoff", "max_backoff", "on_lost", "lease", "lock", "expire_after",
+        "retries", "backoff", "max_backoff", "on_lost", "lease", "lock", "expire_after", "on_child_failure",
     ),
     "Ticks of a schedule": ("catchup", "overlap", "max_late", "jitter", "hosts"),
     "What is kept": ("keep_success", "keep_fail", "output_lines", "tags", "traceparent"),

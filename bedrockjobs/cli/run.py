@@ -128,7 +128,7 @@ def logs(
             pace.answered(something=bool(lines))
     if session.form == "json":
         write_many(kept, "json")
-    if follow and status == RETURNED:
+    if ended and status == RETURNED:
         words = f"Run {run_id} was handed back: its job is queued as if it had not been taken."
         click.echo(words, err=True)
     elif follow and sys.stderr.isatty():

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DEFAULT_PORT
-from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.errors import CommandError, Forbidden
 from bedrockjobs.base.wire import RawJSON, moment_of, stamp
 from bedrockjobs.cli.output import FORMS, Form, Record, printable, raw_record, text_of
 from bedrockjobs.commands import Command, Reply, Status
@@ -27,6 +29,9 @@ DEFAULT_SERVER = f"127.0.0.1:{DEFAULT_PORT}"
 OK, FAILED, USAGE, NOT_FOUND, REFUSED, FORBIDDEN = 0, 1, 2, 3, 4, 5
 UNAVAILABLE, TIMED_OUT, INTERRUPTED = 69, 124, 130
 """Exit statuses: 69 is EX_UNAVAILABLE of sysexits.h, 124 is what timeout(1) says, 130 is 128 + SIGINT."""
+
+NO_TOKEN = "no token was sent: name its file by --token-file, or set BEDROCKJOBS_TOKEN"  # noqa: S105  words
+"""What is said beside a refusal where there was no token."""
 
 EXIT_BY_CODE = {
     400: USAGE, 401: USAGE, 402: USAGE, 403: FORBIDDEN, 404: NOT_FOUND, 405: REFUSED, 413: USAGE,
@@ -49,17 +54,21 @@ class Failure(click.ClickException):
 class Refusal(Failure):
     """The server refused a command."""
 
-    def __init__(self, error: CommandError) -> None:
-        """Say the server's words; the exit status follows from its code."""
-        super().__init__(str(error), EXIT_BY_CODE.get(error.code, FAILED))
+    def __init__(self, error: CommandError, advice: str = "") -> None:
+        """Say the server's words, and ``advice``; the exit status follows from its code."""
+        super().__init__("; ".join(filter(None, (str(error), advice))), EXIT_BY_CODE.get(error.code, FAILED))
         self.error = error
 
 
-def connect(server: str, tries: int | None = None) -> Client:
-    """Return a client of this server, which sends a command ``tries`` times or as often as clients do."""
+def connect(server: str, tries: int | None = None, files: Mapping[str, Path] | None = None) -> Client:
+    """Return a client of this server, which sends a command ``tries`` times or as often as clients do.
+
+    ``files`` are parameters of the client. Raises ValueError for a bad address or file.
+    """
     from bedrockjobs.client import Client  # `serve` and `--help` need none
 
-    return Client(server) if tries is None else Client(server, tries=tries)
+    more: dict[str, Any] = {**(files or {})}
+    return Client(server, **more) if tries is None else Client(server, tries=tries, **more)
 
 
 @dataclass
@@ -69,12 +78,16 @@ class Session:
     server: str = DEFAULT_SERVER
     form: Form = "table"
     tries: int | None = None
+    files: dict[str, Path] = field(default_factory=dict)
+    """The files that were named of who we are and whom we trust, by their parameter of ``Client``."""
     _client: Client | None = field(default=None, repr=False)
 
     def ask(self, command: Command[Any]) -> Answer:
         """Send a command and return the answer; raises Refusal or, where no server answers, Failure."""
         try:
             return self._connected().exchange(command)
+        except Forbidden as error:
+            raise Refusal(error, advice="" if self._connected().has_token else NO_TOKEN) from None
         except CommandError as error:
             raise Refusal(error) from None
         except UnicodeEncodeError:
@@ -105,9 +118,9 @@ class Session:
     def _connected(self) -> Client:
         if self._client is None:
             try:
-                client = connect(self.server, self.tries)
+                client = connect(self.server, self.tries, self.files)
             except ValueError as error:
-                raise click.UsageError(f"--server: {error}") from None
+                raise click.UsageError(str(error)) from None
             # The root context closes it at the end, also after an error.
             self._client = click.get_current_context().find_root().with_resource(client)
         return self._client
@@ -147,6 +160,37 @@ def _set_form(ctx: click.Context, _: click.Parameter, value: Form | None) -> Non
         ctx.ensure_object(Session).form = value
 
 
+def _note_file(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+    name = parameter.name
+    # What is a variable the client reads itself: it knows that a token goes before a file with one.
+    if value is None or name is None or ctx.get_parameter_source(name) is ParameterSource.ENVIRONMENT:
+        return
+    ctx.ensure_object(Session).files[name] = value
+
+
+FILES = {
+    "token_file": "File with the token that is sent; BEDROCKJOBS_TOKEN may be the token itself.",
+    "ca": "Certificates (PEM) of who signs the server's, for https://; those of the system if left out.",
+    "cert": "Certificate (PEM) that is shown to the server.",
+    "key": "Key of that certificate (PEM), where it is not in the same file.",
+}
+"""The files of who we are and whom we trust, by their parameter of ``Client``."""
+
+
+def _file_options(command: F, *, of_program: bool) -> F:
+    """Add an option for each of ``FILES``; the program's own are shown, and are variables."""
+    for name, words in reversed(FILES.items()):
+        variable: dict[str, Any] = (
+            {"envvar": f"BEDROCKJOBS_{name.upper()}", "show_envvar": True} if of_program else {}
+        )
+        command = click.option(
+            f"--{name.replace('_', '-')}", name, metavar="FILE", type=click.Path(path_type=Path), help=words,
+            expose_value=False, callback=_note_file, allow_from_autoenv=False, hidden=not of_program,
+            **variable,
+        )(command)  # fmt: skip
+    return command
+
+
 def _form_option(**attributes: Any) -> Callable[[F], F]:
     return click.option(
         "-o", "--output", type=click.Choice(FORMS), expose_value=False, callback=_set_form,
@@ -163,10 +207,11 @@ def _server_option(**attributes: Any) -> Callable[[F], F]:
 
 
 def global_options(command: F) -> F:
-    """Add --server and --output to the program itself, with their environment variables."""
+    """Add --server, --output and the files to the program itself, with their environment variables."""
     shown = {"show_envvar": True}
-    return _server_option(envvar="BEDROCKJOBS_SERVER", **shown)(
-        _form_option(envvar="BEDROCKJOBS_OUTPUT", **shown)(command)
+    form = _form_option(envvar="BEDROCKJOBS_OUTPUT", **shown)
+    return _server_option(envvar=["BEDROCKJOBS_SERVER", "BEDROCK_SERVER"], **shown)(
+        form(_file_options(command, of_program=True))
     )
 
 
@@ -176,8 +221,11 @@ def answers(command: F) -> F:
 
 
 def talks(command: F) -> F:
-    """Add --server and --output to a command, where they win over the program's own."""
-    return _server_option(allow_from_autoenv=False)(answers(command))
+    """Add --server, --output and the files to a command, where they win over the program's own.
+
+    The files are told in the help of the program alone.
+    """
+    return _server_option(allow_from_autoenv=False)(answers(_file_options(command, of_program=False)))
 
 
 pass_session = click.make_pass_decorator(Session, ensure=True)

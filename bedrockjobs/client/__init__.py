@@ -7,13 +7,28 @@ what a command does.
 
 from __future__ import annotations
 
-from bedrockjobs.client.address import SERVER_VARIABLE, Address, AnyAddress, UnixAddress, addresses_of
+from bedrockjobs.client.address import (
+    RUN_SERVER_VARIABLE,
+    SERVER_VARIABLE,
+    Address,
+    AnyAddress,
+    UnixAddress,
+    addresses_of,
+)
 from bedrockjobs.client.asynchronous import AsyncClient
 from bedrockjobs.client.blocking import Client
-from bedrockjobs.client.exchange import Answer, ConnectionLost, ServerUnreachable, UnreadableAnswer
+from bedrockjobs.client.credentials import CA_VARIABLE, RUN_TOKEN_VARIABLE
+from bedrockjobs.client.exchange import (
+    Answer,
+    ConnectionLost,
+    ServerNotTrusted,
+    ServerUnreachable,
+    UnreadableAnswer,
+)
 from bedrockjobs.client.tries import backoff_s
 
 __all__ = [
-    "SERVER_VARIABLE", "Address", "Answer", "AnyAddress", "AsyncClient", "Client", "ConnectionLost",
-    "ServerUnreachable", "UnixAddress", "UnreadableAnswer", "addresses_of", "backoff_s",
+    "CA_VARIABLE", "RUN_SERVER_VARIABLE", "RUN_TOKEN_VARIABLE", "SERVER_VARIABLE", "Address", "Answer",
+    "AnyAddress", "AsyncClient", "Client", "ConnectionLost", "ServerNotTrusted", "ServerUnreachable",
+    "UnixAddress", "UnreadableAnswer", "addresses_of", "backoff_s",
 ]  # fmt: skip

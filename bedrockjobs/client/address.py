@@ -12,7 +12,13 @@ from bedrockjobs.base.config import DEFAULT_PORT
 SERVER_VARIABLE = "BEDROCKJOBS_SERVER"
 """The environment variable that names the server where the caller does not."""
 
-EXPECTED = "expected host, host:port, [::1]:port, http://host:port or unix:/path"
+RUN_SERVER_VARIABLE = "BEDROCK_SERVER"
+"""The environment variable in which a worker tells its command which server its job came from."""
+
+EXPECTED = "expected host, host:port, [::1]:port, http://host:port, https://host:port or unix:/path"
+
+SCHEMES = {"http": False, "bedrock": False, "https": True, "bedrocks": True}
+"""What may stand before an address, and whether it means TLS; the protocol is the same."""
 
 UNIX_PATH_BYTES_MAX = 107
 """Length of a unix socket's path: Linux has 108 bytes for it, the last of which is a NUL."""
@@ -30,10 +36,13 @@ class Address(NamedTuple):
 
     host: str
     port: int
+    tls: bool = False
+    """Whether connections begin with TLS, and the server shows a certificate for ``host``."""
 
     def __str__(self) -> str:
-        """Return the address as it is typed: ``localhost:8888``, ``[::1]:8888``."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        """Return the address as it is typed: ``localhost:8888``, ``[::1]:8888``, ``https://host:8888``."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https://' if self.tls else ''}{host}:{self.port}"
 
 
 class UnixAddress(NamedTuple):
@@ -52,12 +61,13 @@ AnyAddress = Address | UnixAddress
 def addresses_of(server: str | Sequence[str] | None = None) -> tuple[AnyAddress, ...]:
     """Return the addresses that a text (one, or a comma list) or a sequence of texts names.
 
-    None stands for the variable ``BEDROCKJOBS_SERVER``, or the default address where that is not set. The
-    order is kept, and what is named twice counts once. Raises ValueError, which names each part that is no
-    address and what was expected.
+    None stands for the variable ``BEDROCKJOBS_SERVER``, else for ``BEDROCK_SERVER``, which a worker's command
+    has, else for the default address. The order is kept, and what is named twice counts once. Raises
+    ValueError, which names each part that is no address and what was expected.
     """
     if server is None:
-        server = os.environ.get(SERVER_VARIABLE) or f"127.0.0.1:{DEFAULT_PORT}"
+        named = os.environ.get(SERVER_VARIABLE) or os.environ.get(RUN_SERVER_VARIABLE)
+        server = named or f"127.0.0.1:{DEFAULT_PORT}"
     texts = [server] if isinstance(server, str) else list(server)
     found: dict[AnyAddress, None] = {}
     bad: dict[str, None] = {}
@@ -80,12 +90,13 @@ def _address(text: str) -> AnyAddress:
     found = _ADDRESS.fullmatch(text)
     if found is None:
         raise ValueError(f"{EXPECTED}, got {text!r}")
-    if (found["scheme"] or "http").lower() != "http":
-        raise ValueError(f"{EXPECTED} (the server speaks no TLS), got {text!r}")
+    tls = SCHEMES.get((found["scheme"] or "http").lower())
+    if tls is None:
+        raise ValueError(f"{EXPECTED}, got {text!r}")
     port = int(found["port"] or DEFAULT_PORT)
     if not 1 <= port <= 65_535:
         raise ValueError(f"expected a port from 1 to 65535, got {text!r}")
-    return Address(found["bracketed"] or found["host"] or found["bare"], port)
+    return Address(found["bracketed"] or found["host"] or found["bare"], port, tls)
 
 
 def _unix_address(text: str) -> UnixAddress:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from bedrockjobs.base.errors import CommandError
-from bedrockjobs.client.address import AnyAddress, UnixAddress
+from bedrockjobs.client.address import Address, AnyAddress, UnixAddress
 from bedrockjobs.client.base import CONNECT_S, BaseClient
 from bedrockjobs.client.exchange import (
     Answer,
@@ -17,10 +17,11 @@ from bedrockjobs.client.exchange import (
     ServerUnreachable,
     UnreadableAnswer,
     answer_s,
-    request_bytes,
+    unreachable,
 )
 from bedrockjobs.client.tries import LOOK_S
 from bedrockjobs.commands import Command, Ping, Reply
+from bedrockjobs.tls.stream import TLSStream
 
 HURRY_S = 5.0
 """Time a server has for the answer once a wait was ended, as it has nothing left to wait for, or once it was
@@ -141,13 +142,12 @@ class AsyncClient(BaseClient[_Connection]):
 
     async def exchange(self, command: Command[Any], *, hurry: asyncio.Event | None = None) -> Answer:
         """Send a command and return the answer as it came; otherwise as ``call``."""
-        request = request_bytes(command)
         tries = self._tries(command)
         await self._look_back()
         while True:
             address = self._route.current
             try:
-                return await self._exchange_once(command, request, address, hurry)
+                return await self._exchange_once(command, self._request(command), address, hurry)
             except (ConnectionError, CommandError) as error:
                 pause = self._pause_after(tries, error, address)
             await asyncio.sleep(pause)
@@ -198,7 +198,7 @@ class AsyncClient(BaseClient[_Connection]):
                 connection = await self._connected(first)
                 good = False
                 try:
-                    answer = await connection.exchange(Ping(), request_bytes(Ping()), None)
+                    answer = await connection.exchange(Ping(), self._request(Ping()), None)
                     good = answer.code == 200 and not answer.closing
                 finally:
                     self._pool.give_back(connection, reusable=good)
@@ -211,12 +211,37 @@ class AsyncClient(BaseClient[_Connection]):
             async with asyncio.timeout(CONNECT_S):
                 if isinstance(address, UnixAddress):
                     await loop.create_unix_connection(lambda: made, address.path)
+                elif address.tls:
+                    await self._encrypted(made, address)
                 else:
                     await loop.create_connection(lambda: made, address.host, address.port)
         except TimeoutError:
             raise ServerUnreachable(
                 f"cannot connect to {address}: nothing came within {CONNECT_S:g} s"
             ) from None
-        except (OSError, UnicodeError) as error:
-            raise ServerUnreachable(f"cannot connect to {address}: {error}") from error
+        except (OSError, ValueError) as error:
+            raise unreachable(address, error) from error
         return made
+
+    async def _encrypted(self, made: _Connection, address: Address) -> None:
+        """Connect and shake hands; raises what went wrong."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def ready(stream: TLSStream) -> None:
+            stream.set_protocol(made)
+            made.connection_made(stream)
+            if not done.done():
+                done.set_result(None)
+
+        def failed(error: Exception) -> None:
+            if not done.done():
+                done.set_exception(error)
+
+        stream = TLSStream(self._credentials.context, ready, failed, address.host)
+        try:
+            await loop.create_connection(lambda: stream, address.host, address.port)
+            await done
+        except BaseException:
+            stream.abort()
+            raise

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 from typing import Any, Self, TypeVar
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client.address import AnyAddress, UnixAddress
 from bedrockjobs.client.base import CONNECT_S, BaseClient
+from bedrockjobs.client.credentials import Credentials
 from bedrockjobs.client.exchange import (
     Answer,
     AnswerReader,
@@ -21,7 +23,7 @@ from bedrockjobs.client.exchange import (
     ServerUnreachable,
     UnreadableAnswer,
     answer_s,
-    request_bytes,
+    unreachable,
 )
 from bedrockjobs.client.tries import LOOK_S
 from bedrockjobs.commands import Command, Ping, Reply
@@ -37,13 +39,15 @@ _CLOCK = SystemClock()
 class _Connection:
     """One connection, used by one call at a time."""
 
-    def __init__(self, address: AnyAddress, limit_s: float) -> None:
-        """Connect within ``limit_s``; raises ServerUnreachable."""
+    def __init__(self, address: AnyAddress, limit_s: float, credentials: Credentials) -> None:
+        """Connect within ``limit_s``, twice that with TLS; raises ServerUnreachable."""
         self.address = address
         try:
             self._socket = _connected(address, limit_s)
-        except (OSError, UnicodeError) as error:
-            raise ServerUnreachable(f"cannot connect to {address}: {error}") from error
+            if not isinstance(address, UnixAddress) and address.tls:
+                self._socket = _encrypted(self._socket, address.host, credentials.context)
+        except (OSError, ValueError) as error:
+            raise unreachable(address, error) from error
 
     @property
     def fresh(self) -> bool:
@@ -91,7 +95,7 @@ class _Connection:
 
 def _connected(address: AnyAddress, limit_s: float) -> socket.socket:
     if not isinstance(address, UnixAddress):
-        made = socket.create_connection(address, timeout=limit_s)
+        made = socket.create_connection((address.host, address.port), timeout=limit_s)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -102,6 +106,15 @@ def _connected(address: AnyAddress, limit_s: float) -> socket.socket:
         made.close()
         raise
     return made
+
+
+def _encrypted(plain: socket.socket, host: str, context: ssl.SSLContext) -> socket.socket:
+    """Return a connection with TLS over a plain one, which is closed where that fails."""
+    try:
+        return context.wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise
 
 
 class Client(BaseClient[_Connection]):
@@ -123,13 +136,12 @@ class Client(BaseClient[_Connection]):
 
     def exchange(self, command: Command[Any]) -> Answer:
         """Send a command and return the answer as it came; raises as ``call`` does."""
-        request = request_bytes(command)
         tries = self._tries(command)
         self._look_back()
         while True:
             address = self._route.current
             try:
-                return self._exchange_once(command, request, address)
+                return self._exchange_once(command, self._request(command), address)
             except (ConnectionError, CommandError) as error:
                 pause = self._pause_after(tries, error, address)
             self._pool.closed.wait(pause)
@@ -147,7 +159,7 @@ class Client(BaseClient[_Connection]):
         self.close()
 
     def _exchange_once(self, command: Command[Any], request: bytes, address: AnyAddress) -> Answer:
-        connection = self._pool.take(address) or _Connection(address, CONNECT_S)
+        connection = self._pool.take(address) or _Connection(address, CONNECT_S, self._credentials)
         reusable = False
         try:
             answer = connection.exchange(command, request, self._answer_bytes_max)
@@ -164,13 +176,13 @@ class Client(BaseClient[_Connection]):
             return
         until = _CLOCK.monotonic() + LOOK_S
         try:
-            connection = _Connection(first, LOOK_S)
+            connection = _Connection(first, LOOK_S, self._credentials)
         except ServerUnreachable:
             return
         good = False
         try:
             left_s = max(until - _CLOCK.monotonic(), 0.0)
-            answer = connection.exchange(Ping(), request_bytes(Ping()), self._answer_bytes_max, left_s)
+            answer = connection.exchange(Ping(), self._request(Ping()), self._answer_bytes_max, left_s)
             good = answer.code == 200 and not answer.closing
         except ConnectionLost:
             pass

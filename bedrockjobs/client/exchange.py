@@ -7,6 +7,7 @@ A request is ``Verb``, ``Content-Length``, a blank line and the parameters as a 
 from __future__ import annotations
 
 import re
+import ssl
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -14,6 +15,7 @@ from bedrockjobs.base.config import WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import error_for
 from bedrockjobs.client.address import AnyAddress
 from bedrockjobs.commands import Command, Query, Reply
+from bedrockjobs.tls.contexts import why
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
 """Size of one answer: twice what a server lets a connection leave unread, so that its own limit counts."""
@@ -31,6 +33,10 @@ _STATUS_LINE = re.compile(r"([1-9][0-9]{2})(?: (.*))?")
 
 class ServerUnreachable(ConnectionError):
     """No connection to a server could be made; nothing was sent."""
+
+
+class ServerNotTrusted(ServerUnreachable):
+    """A server showed a certificate that was not signed by one who is trusted, or for another name."""
 
 
 class ConnectionLost(ConnectionError):
@@ -72,10 +78,21 @@ class Answer:
             raise error_for(self.code, self.reason, self.headers.get("error", ""))
 
 
-def request_bytes(command: Command[Any]) -> bytes:
-    """Return the bytes that ask for a command."""
-    body = command.wire().encode()
-    return b"%s\r\nContent-Length: %d\r\n\r\n%s" % (type(command).__name__.encode(), len(body), body)
+def request_bytes(command: Command[Any], header: bytes = b"") -> bytes:
+    """Return the bytes that ask for a command; ``header`` is whole lines that go before the others."""
+    body, verb = command.wire().encode(), type(command).__name__.encode()
+    return b"%s\r\n%sContent-Length: %d\r\n\r\n%s" % (verb, header, len(body), body)
+
+
+def unreachable(address: AnyAddress, error: Exception) -> ServerUnreachable:
+    """Return what to tell of a connection that could not be made."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ServerNotTrusted(
+            f"cannot connect to {address}: its certificate is not trusted: {why(error)};"
+            " --ca names the file of who signs it"
+        )
+    words = f"TLS failed: {why(error)}" if isinstance(error, ssl.SSLError) else str(error)
+    return ServerUnreachable(f"cannot connect to {address}: {words}")
 
 
 def answer_s(command: Command[Any]) -> float:

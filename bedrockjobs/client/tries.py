@@ -17,7 +17,7 @@ from typing import Any
 
 from bedrockjobs.base.errors import ServerFault, TimedOut, Unavailable
 from bedrockjobs.client.address import AnyAddress
-from bedrockjobs.client.exchange import ConnectionLost, ServerUnreachable, UnreadableAnswer
+from bedrockjobs.client.exchange import ConnectionLost, ServerNotTrusted, ServerUnreachable, UnreadableAnswer
 from bedrockjobs.commands import Command
 
 TRIES_MAX = 6
@@ -106,6 +106,7 @@ class Tries:
         self._route = route
         self._tries_max = tries_max * len(route.addresses)
         self._failures = 0
+        self._renewed = False
         self._answered: Exception | None = None
         """The most telling of the tries before: an answer that was lost, else a refusal."""
         self._unreachable: dict[AnyAddress, ServerUnreachable] = {}
@@ -127,9 +128,16 @@ class Tries:
         rounds, within = divmod(self._failures, len(self._route.addresses))
         return 0.0 if within else backoff_s(rounds)
 
+    def may_renew(self) -> bool:
+        """Tell, once, that a command may be tried again with another token."""
+        before, self._renewed = self._renewed, True
+        return not before
+
     def _may_repeat(self, error: Exception) -> bool:
         if isinstance(error, UnreadableAnswer):
             return False
+        if isinstance(error, ServerNotTrusted):  # which time alone does not change
+            return len(self._route.addresses) > len(self._unreachable)
         if isinstance(error, ConnectionLost):
             return self._repeatable
         return isinstance(error, (ServerUnreachable, *NOT_DONE))
@@ -140,4 +148,6 @@ class Tries:
             return error
         if self._answered is not None:
             return self._answered
+        if len(self._unreachable) == 1:
+            return error
         return ServerUnreachable("; ".join(map(str, self._unreachable.values())))

@@ -107,6 +107,9 @@ class TakeOptions(Parameters):
         False, description="The worker sends Heartbeats: its run is lost when it is silent for the lease."
     )
     accepts: Accepts = Field((), description="Jobs with a command of their own to take too: cmd, argv, url.")
+    run_token: Boolean = Field(
+        False, description="Answer a token of the run with each job, for its command; with `worker` only."
+    )
     host: str = Field("", max_length=NAME_CHARS_MAX, description="Machine the worker is on.")
     pid: Whole = Field(0, description="Its process.")
 
@@ -148,6 +151,7 @@ class JobFacts(Reply):
     failed_child_jobs: list[FailedChildReply] | None = None
     attempt: int | None = None
     run_id: int | None = None
+    run_token: str | None = None
     state: str | None = None
     error: str | None = None
     exit_code: int | None = None

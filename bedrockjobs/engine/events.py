@@ -98,7 +98,7 @@ class RunEnded(NamedTuple):
 
 
 class RunForgotten(NamedTuple):
-    """A run that nobody does any more, and that leaves no end: handed back, or not to be found."""
+    """A run that nobody does, and that leaves no end: its answer reached nobody, or it is not to be found."""
 
     run_id: int
 
@@ -147,6 +147,12 @@ class DrainsChanged(NamedTuple):
     drains: frozenset[str]
 
 
+class RunKeyKnown(NamedTuple):
+    """What the tokens of runs are made with."""
+
+    key: str
+
+
 class LeftReady(NamedTuple):
     """What a transaction has left for the waiters of other servers that share the database."""
 
@@ -159,7 +165,7 @@ class LeftReady(NamedTuple):
 Event = (
     Noted | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
     | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
-    | DrainsChanged | LeftReady
+    | DrainsChanged | RunKeyKnown | LeftReady
 )  # fmt: skip
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)

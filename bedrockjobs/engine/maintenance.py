@@ -16,7 +16,7 @@ from math import inf
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.wire import after_seconds, moment_of, stamp, stamp_ms
-from bedrockjobs.engine.events import DrainsChanged, RunRestored
+from bedrockjobs.engine.events import DrainsChanged, RunKeyKnown, RunRestored
 from bedrockjobs.engine.handlers import control, failing, hosts, ticks
 from bedrockjobs.engine.handlers.clock_set_back import plan_anew
 from bedrockjobs.engine.handlers.context import Context
@@ -279,6 +279,7 @@ class Maintenance:
         for run_id, job_id, worker, lease_s, stop in context.unit.records.open_runs():
             context.emit(RunRestored(run_id, job_id, worker, lease_s, stop))
         context.emit(DrainsChanged(context.unit.records.drains()))
+        context.emit(RunKeyKnown(context.unit.records.run_key()))
         self._pass_over_missed(context)
 
     def _pass_over_missed(self, context: Context) -> None:

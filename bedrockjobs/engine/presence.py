@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from bedrockjobs.base.run_token import RunOfToken
+
 
 class PresentWorker(Protocol):
     """A worker that is alive."""
@@ -29,8 +31,16 @@ class Presence(Protocol):
         """Return the live workers by name."""
         ...
 
+    def run_token(self, run: RunOfToken) -> str:
+        """Return the token of a run; empty where none can be made."""
+        ...
+
 
 class Nobody:
     """A presence without workers, for whoever has none."""
 
     workers: Mapping[str, PresentWorker] = {}
+
+    def run_token(self, run: RunOfToken) -> str:
+        """Return none."""
+        return ""

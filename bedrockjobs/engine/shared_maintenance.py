@@ -11,7 +11,7 @@ from typing import cast
 from bedrockjobs.base.clock import Clock, StandingClock
 from bedrockjobs.base.config import AWAY_S, WATCH_EVERY_S, WATCHED_EVERY_S
 from bedrockjobs.base.wire import after_seconds, moment_of, stamp_ms
-from bedrockjobs.engine.events import DrainsChanged
+from bedrockjobs.engine.events import DrainsChanged, RunKeyKnown
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.maintenance import JUMP_S, SETTLE_S, Done, Maintenance
 from bedrockjobs.engine.minutes import Minutes
@@ -87,6 +87,7 @@ class SharedMaintenance(Maintenance):
     def _start(self, context: Context) -> None:
         """Tell who is drained; that the server is there is told by those who meet it."""
         context.emit(DrainsChanged(context.unit.records.drains()))
+        context.emit(RunKeyKnown(context.unit.records.run_key()))
 
     def note_alive(self, context: Context, done: Done) -> None:
         """Write what the last minute was, where something is written anyway."""

@@ -18,12 +18,14 @@ from typing import Any
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import LEASE_S_DEFAULT, WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.base.run_token import RunOfToken, run_of_token, run_token_of
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.commands import Heartbeat
 from bedrockjobs.engine.events import (
     DrainsChanged,
     RunEnded,
     RunForgotten,
+    RunKeyKnown,
     RunOpened,
     RunRestored,
     RunStopped,
@@ -104,6 +106,7 @@ class WorkerRegistry:
         """The servers that are alive, as far as others are known."""
         self.news: list[tuple[str, str, str]] = []
         """Workers that came and went, as events for the next transaction: kind, name, who is there now."""
+        self._run_key = ""
         self.on_news: Callable[[], None] = lambda: None
         self._changed: dict[str, set[asyncio.Future[None]]] = {}
         self._ended = False
@@ -126,7 +129,19 @@ class WorkerRegistry:
             RunStopped: self._stopped,
             WorkerAsked: self._asked,
             DrainsChanged: self._drains_changed,
+            RunKeyKnown: self._run_key_known,
         }
+
+    def _run_key_known(self, event: RunKeyKnown) -> None:
+        self._run_key = event.key
+
+    def run_token(self, run: RunOfToken) -> str:
+        """Return the token of a run; empty where the server has not begun yet."""
+        return run_token_of(self._run_key, run) if self._run_key else ""
+
+    def run_of_token(self, token: str) -> RunOfToken | None:
+        """Return what a token is for, which may be over by now; None for a wrong one."""
+        return run_of_token(self._run_key, token)
 
     def _opened(self, event: RunOpened) -> None:
         self._open(OpenRun(event.run_id, event.job_id, event.worker, event.lease_s))

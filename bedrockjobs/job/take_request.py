@@ -76,6 +76,8 @@ class TakeRequest:
     """Kinds of commands that a job may bring along."""
     leased: bool = False
     """Whether the worker sends heartbeats."""
+    tokens: bool = False
+    """Whether each run is to come with a token for its command."""
     host: str = ""
     pid: int = 0
 

@@ -132,7 +132,7 @@ def _timeline(
             error = f": {run['error']}" if run["error"] else ""
             found.append(Moment(run["ended"], run["status"], f"{run['status']}{error}", run["runID"]))
     for _, at, kind, _, _, run_id, by, detail in events:
-        if kind in ("failed", "lost", "timeout") and (run_id, at[:19], detail) in ends:
+        if kind in ("failed", "retried", "lost", "timeout") and (run_id, at[:19], detail) in ends:
             continue
         who = f" by {by}" if by else ""
         found.append(Moment(at, kind, f"{kind}{who}{': ' if detail else ''}{detail}", run_id))

@@ -15,7 +15,9 @@ from bedrockjobs.base.errors import CommandError, Unavailable
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.protocol import raw
 from bedrockjobs.protocol.connections import Connections
+from bedrockjobs.protocol.doorway import NO_TLS, TLS_BYTE, Doorway
 from bedrockjobs.protocol.first_line import FirstLine
+from bedrockjobs.protocol.http_answers import problem_bytes
 from bedrockjobs.protocol.memory import full
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
 
@@ -30,6 +32,7 @@ class RawConnection(asyncio.Protocol):
         "_awaited",
         "_connections",
         "_counted",
+        "_doorway",
         "_first_line",
         "_http",
         "_in_turn",
@@ -43,12 +46,16 @@ class RawConnection(asyncio.Protocol):
         "deadline",
     )
 
-    def __init__(self, connections: Connections, http: HTTPFactory) -> None:
-        """Belong to ``connections``; ``http`` makes the protocol that takes an HTTP connection over."""
+    def __init__(self, connections: Connections, http: HTTPFactory, doorway: Doorway | None = None) -> None:
+        """Belong to ``connections``; ``http`` makes the protocol that takes an HTTP connection over.
+
+        ``doorway`` is there where the connection may begin with TLS, and may have to.
+        """
         self._connections = connections
         self._service = connections.service
         self._turn_max = connections.settings.pipelined_max
         self._http = http
+        self._doorway = doorway
         self._pipeline = Pipeline(connections.settings, connections.requests)
         self._first_line: FirstLine | None = FirstLine()
         self._transport: asyncio.Transport | None = None
@@ -87,12 +94,17 @@ class RawConnection(asyncio.Protocol):
             return
         first_line = self._first_line
         if first_line is not None:
+            if data[0] == TLS_BYTE and first_line.empty:
+                self._shake_hands(data)
+                return
             is_http = first_line.feed(data)
             if is_http is None:
                 if first_line.data:
                     self._await("head")
                 return
             data, self._first_line = first_line.data, None
+            if self._doorway is not None and self._turned_away(self._doorway, is_http=is_http):
+                return
             if is_http:
                 self._hand_over(data)
                 return
@@ -190,11 +202,36 @@ class RawConnection(asyncio.Protocol):
             self._write()
             transport.close()
 
-    def _hand_over(self, data: bytes) -> None:
+    def _shake_hands(self, data: bytes) -> None:
+        """Give a connection that begins with TLS to the doorway; without one the peer is told at once."""
+        transport = self._let_go()
+        if self._doorway is None:
+            transport.write(NO_TLS)
+            transport.close()
+            return
+        inside = partial(RawConnection, self._connections, self._http)
+        self._doorway.shake_hands(transport, self._address, data, inside)
+
+    def _turned_away(self, doorway: Doorway, *, is_http: bool) -> bool:
+        """Refuse a plain connection that has to be one with TLS; tell whether it was."""
+        error = doorway.refusal(self._address)
+        if error is None:
+            return False
+        transport = self._let_go()
+        transport.write(problem_bytes(error, closes=True) if is_http else raw.refusal(error, "close"))
+        transport.close()
+        return True
+
+    def _let_go(self) -> asyncio.Transport:
+        """Belong to no connection any more; return its transport."""
         transport = self._transport
         assert transport is not None
         self._connections.dismiss(self, self._address)
         self._transport = None
+        return transport
+
+    def _hand_over(self, data: bytes) -> None:
+        transport = self._let_go()
         protocol = self._http()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)

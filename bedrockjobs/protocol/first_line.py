@@ -25,6 +25,11 @@ class FirstLine:
         return _is_http(kept)
 
     @property
+    def empty(self) -> bool:
+        """Tell whether nothing is kept: there was nothing but blank lines."""
+        return not self._bytes
+
+    @property
     def data(self) -> bytes:
         """Return all bytes so far, without the blank lines before the first request."""
         return bytes(self._bytes)

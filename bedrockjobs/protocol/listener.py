@@ -8,6 +8,7 @@ import ipaddress
 import logging
 import os
 import socket
+import ssl
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from aiohttp import web
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.connection import RawConnection
 from bedrockjobs.protocol.connections import Connections
+from bedrockjobs.protocol.doorway import Doorway
 from bedrockjobs.protocol.http import HTTPFront
 from bedrockjobs.protocol.http_connection import HTTPConnection
 
@@ -47,11 +49,14 @@ class Listener:
         *,
         more: Sequence[web.RouteDef] = (),
         sockets: Sequence[socket.socket] = (),
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Listen for ``connections`` with ``settings``; on ``sockets``, if there are any, and no others.
 
-        ``more`` are routes beside those of the commands.
+        ``more`` are routes beside those of the commands. With ``tls`` connections may begin with a handshake,
+        and from beyond this machine they have to.
         """
+        self._doorway = None if tls is None else Doorway(tls, connections)
         self._more = more
         self._sockets = sockets
         self._unix: tuple[Path, int] | None = None
@@ -113,7 +118,12 @@ class Listener:
         self._servers.append(await loop.create_unix_server(self._connect, sock=listening, backlog=BACKLOG))
 
     def _connect(self) -> RawConnection:
-        return RawConnection(self._connections, self._http)
+        return RawConnection(self._connections, self._http, self._doorway)
+
+    def renew_tls(self, context: ssl.SSLContext) -> None:
+        """Shake hands by another context from now on; what is open goes on as it is."""
+        assert self._doorway is not None
+        self._doorway.context = context
 
     def _http(self) -> HTTPConnection:
         assert self._runner is not None

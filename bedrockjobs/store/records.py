@@ -20,6 +20,7 @@ from bedrockjobs.base.config import (
     TICK_ROWS_MAX,
 )
 from bedrockjobs.base.glob import glob
+from bedrockjobs.base.run_token import new_key
 from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
 from bedrockjobs.job.rows import EventRow, PauseRow, RunGiven, RunRow, TickRow
 from bedrockjobs.store.chunks import Chunk, lines_of
@@ -146,6 +147,14 @@ class TableRecords:
     def open_runs(self) -> list[tuple[int, int, str, int, str]]:
         """Return runID, jobID, worker, lease and stop of each run in progress."""
         return list(self._execute(self._sql["open_runs"]))
+
+    def run_key(self) -> str:
+        """Return what the tokens of runs are made with; the first to ask makes it."""
+        found = self._execute(self._sql["run_key"]).fetchone()
+        if found is None:
+            self._execute(self._sql["put_run_key"], (new_key(),))
+            found = self._execute(self._sql["run_key"]).fetchone()
+        return str(found[0])
 
     # --- output ------------------------------------------------------------------------------------------
 

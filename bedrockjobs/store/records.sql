@@ -23,6 +23,14 @@ UPDATE runs SET stop = ? WHERE runID = ?;
 -- Note how far a run is.
 UPDATE runs SET progress = ? WHERE runID = ?;
 
+-- name: run_key
+-- What the tokens of runs are made with.
+SELECT value FROM meta WHERE key = 'runKey';
+
+-- name: put_run_key
+-- Remember it, unless another server has.
+INSERT INTO meta (key, value) VALUES ('runKey', ?) ON CONFLICT (key) DO NOTHING;
+
 -- name: delete_run
 -- Forget a run that never began.
 DELETE FROM runs WHERE runID = ?;

@@ -45,6 +45,10 @@ class Records(Protocol):
         """Return runID, jobID, worker, lease in seconds and stop of each run in progress."""
         ...
 
+    def run_key(self) -> str:
+        """Return what the tokens of runs are made with: the same for all servers of the database."""
+        ...
+
     def end_of_output(self, run_id: int) -> tuple[int, int]:
         """Return the number of a run's last line of output, and the bytes that it has printed."""
         ...

@@ -22,6 +22,12 @@ UNITS = re.compile(r".*_(max|s|bytes|ms)$")
 NOT_QUANTITIES = {
     "host",
     "port",
+    "tls_cert",
+    "trusted_proxies",
+    "proxy_user_header",
+    "proxy_role",
+    "tls_key",
+    "tls_client_ca",
     "database",
     "database_direct",
     "database_read",

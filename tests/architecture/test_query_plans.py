@@ -68,6 +68,7 @@ RECORDS_INTENDED = {
     "stop_run": ("runs", BY_ID),
     "progress_of_run": ("runs", BY_ID),
     "delete_run": ("runs", BY_ID),
+    "run_key": ("meta", "PRIMARY KEY"),
     "trim_successes": ("runs", "runsByName"),
     "trim_failures": ("runs", "runsByName"),
     "last_seq": ("output", "PRIMARY KEY"),
@@ -91,6 +92,7 @@ RECORDS_INTENDED = {
 
 RECORDS_NO_SEEK = {
     "insert_run",
+    "put_run_key",
     "append_line",
     "put_tick",
     "put_key",

@@ -98,8 +98,8 @@ async def test_attempts_count_anew_with_each_tick_and_each_trigger(site: Site) -
     assert (await site.take("a"))["attempt"] == 1
 
 
-async def test_attempts_of_what_repeats_otherwise_count_anew_too(site: Site) -> None:
+async def test_attempts_of_what_repeats_otherwise_go_on(site: Site) -> None:
     await site.create("a", repeat="FINISHED, +1 HOUR")
     await site.finish(await site.take("a"))
     await site.later(3600)
-    assert (await site.take("a"))["attempt"] == 1
+    assert (await site.take("a"))["attempt"] == 2

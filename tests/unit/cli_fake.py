@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ class FakeServer:
         self.asked: list[Command[Any]] = []
         self.addresses: list[str] = []
         self.tries: list[int | None] = []
+        self.files: list[dict[str, Path]] = []
+        self.has_token = False
         self.closed = 0
         self._answers: dict[str, list[Answering]] = {}
 
@@ -36,9 +39,12 @@ class FakeServer:
                 Answer(200, "OK", {}, answer.encode()) if isinstance(answer, str) else answer
             )
 
-    def connect(self, server: str, tries: int | None = None) -> FakeServer:
+    def connect(
+        self, server: str, tries: int | None = None, files: Mapping[str, Path] | None = None
+    ) -> FakeServer:
         """Stand for ``session.connect``."""
         self.addresses.append(server)
+        self.files.append(dict(files or {}))
         self.tries.append(tries)
         return self
 

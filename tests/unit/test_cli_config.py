@@ -24,6 +24,7 @@ from bedrockjobs.base.settings_file import (
 from bedrockjobs.cli import main as bedrockjobs
 from bedrockjobs.cli.config import example_text
 from bedrockjobs.cli.places import file_named
+from bedrockjobs.cli.session import FILES
 from bedrockjobs.cli.settings_sources import found_settings, read_settings, settings_from, variable_name
 
 
@@ -258,7 +259,7 @@ def test_every_option_of_both_programs_has_its_variable(program: click.Command, 
         )
         of_program = program is bedrockjobs and path == prefix
         # What every command has of the program itself: its variable is the program's.
-        shared = option.name in ("server", "output") and not of_program
+        shared = option.name in ("server", "output", *FILES) and not of_program
         automatic = program is bedrockjobs and option.allow_from_autoenv
         if not (of_setting or option.envvar or automatic or shared):
             without.append(f"{path} {option.opts}")

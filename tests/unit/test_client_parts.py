@@ -84,16 +84,19 @@ def test_time_for_an_answer(given, seconds):
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("localhost:1", [("localhost", 1)]),
-        ("http://h:2/", [("h", 2)]),
-        ("h", [("h", 8888)]),
-        ("[::1]:3", [("::1", 3)]),
-        ("::1", [("::1", 8888)]),
-        ("a, b:2", [("a", 8888), ("b", 2)]),
-        (["a", "b:2"], [("a", 8888), ("b", 2)]),
-        ("unix:8", [("unix", 8)]),
+        ("localhost:1", [Address("localhost", 1)]),
+        ("http://h:2/", [Address("h", 2)]),
+        ("h", [Address("h", 8888)]),
+        ("bedrock://h", [Address("h", 8888)]),
+        ("https://h,HTTPS://[::1]:443/", [Address("h", 8888, tls=True), Address("::1", 443, tls=True)]),
+        ("bedrocks://h:1, h:1", [Address("h", 1, tls=True), Address("h", 1)]),
+        ("[::1]:3", [Address("::1", 3)]),
+        ("::1", [Address("::1", 8888)]),
+        ("a, b:2", [Address("a", 8888), Address("b", 2)]),
+        (["a", "b:2"], [Address("a", 8888), Address("b", 2)]),
+        ("unix:8", [Address("unix", 8)]),
         ("unix:/run/j.sock", [UnixAddress("/run/j.sock")]),
-        ("UNIX:///run/my jobs, h", [UnixAddress("/run/my jobs"), ("h", 8888)]),
+        ("UNIX:///run/my jobs, h", [UnixAddress("/run/my jobs"), Address("h", 8888)]),
         (f"unix:/{'x' * 106}", [UnixAddress(f"/{'x' * 106}")]),
     ],
 )
@@ -104,7 +107,7 @@ def test_addresses(text, found):
 @pytest.mark.parametrize(
     "text",
     [
-        "", "https://h", "h:0", "h:65536", "h:1/path", "h:x", "a@b", "a,,b", " ", [],
+        "", "ftp://h", "h:0", "h:65536", "h:1/path", "h:x", "a@b", "a,,b", " ", [],
         "unix:", "unix:/", "unix:j.sock", "unix:/folder/", "unix:/a\0b", f"unix:/{'x' * 107}", "/run/j.sock",
     ],
 )  # fmt: skip
@@ -116,12 +119,17 @@ def test_bad_addresses(text):
 def test_bad_addresses_name_every_form():
     with pytest.raises(ValueError, match=r"host:port, .* or unix:/path, got 'unix:j.sock'$"):
         addresses_of("unix:j.sock")
-    assert [str(address) for address in addresses_of("h:1,unix:/run/j.sock")] == ["h:1", "unix:/run/j.sock"]
+    assert [str(address) for address in addresses_of("h:1,unix:/run/j.sock,https://[::1]")] == [
+        *("h:1", "unix:/run/j.sock", "https://[::1]:8888")
+    ]
 
 
 def test_address_from_the_environment(monkeypatch):
     monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
+    monkeypatch.delenv("BEDROCK_SERVER", raising=False)
     assert addresses_of() == (Address("127.0.0.1", 8888),)
+    monkeypatch.setenv("BEDROCK_SERVER", "https://h:9")
+    assert addresses_of() == (Address("h", 9, tls=True),)
     monkeypatch.setenv("BEDROCKJOBS_SERVER", "[::1]:9")
     assert [str(address) for address in addresses_of()] == ["[::1]:9"]
 

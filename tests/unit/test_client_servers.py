@@ -279,7 +279,7 @@ async def test_command_line_names_the_one_that_answered(servers: Any) -> None:
     said = await asyncio.to_thread(run, "ping", env={"BEDROCKJOBS_SERVER": both(servers)})
     assert said.exit_code == 69
     assert all(f"cannot connect to {server.address}" in said.stderr for server in servers)
-    said = await asyncio.to_thread(run, "ping", "--server", f"{first.address},h:x,https://y")
+    said = await asyncio.to_thread(run, "ping", "--server", f"{first.address},h:x,ftp://y")
     assert said.exit_code == 2
     assert "got 'h:x'" in said.stderr
-    assert "got 'https://y'" in said.stderr
+    assert "got 'ftp://y'" in said.stderr

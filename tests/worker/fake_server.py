@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +31,8 @@ class Request:
 
     verb: str
     text: str
+    head: tuple[str, ...] = ()
+    """The lines of its head."""
 
     @property
     def given(self) -> dict[str, object]:
@@ -70,6 +73,8 @@ class FakeServer:
     beats_waiting: int = 0
     """How many Heartbeats wait at the moment."""
     drained: bool = False
+    tls: ssl.SSLContext | None = None
+    """What handshakes need, where connections begin with one."""
     output: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
     """The lines of each run, with their streams."""
     connections: int = 0
@@ -93,7 +98,9 @@ class FakeServer:
 
     async def start(self) -> None:
         """Listen, on the same port as before."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=64 * 2**20)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self._port, limit=64 * 2**20, ssl=self.tls
+        )
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -106,7 +113,7 @@ class FakeServer:
     @property
     def address(self) -> str:
         """Return the address to connect to."""
-        return f"127.0.0.1:{self._port}"
+        return f"{'' if self.tls is None else 'https://'}127.0.0.1:{self._port}"
 
     async def add(self, name: str = "Foo", data: str = "{}", **options: object) -> int:
         """Queue a job with options by wire name and return its id."""
@@ -164,7 +171,8 @@ class FakeServer:
                         head.split("\r\n")[0],
                         int(head.split("Content-Length: ")[1].split("\r\n")[0]),
                     )
-                    request = Request(verb, (await reader.readexactly(length)).decode())
+                    lines = tuple(head.rstrip().split("\r\n"))
+                    request = Request(verb, (await reader.readexactly(length)).decode(), lines)
                     await self._note(request)
                     if verb in self.silent:
                         await reader.read(1)

@@ -167,7 +167,7 @@ async def test_burst_without_a_server(server):
         (["--name", "a", "--name", "", "true"], "Invalid value for '--name': expected a name pattern"),
         (["--name", "a" * (PATTERN_CHARS_MAX + 1), "true"], "Invalid value for '--name': expected a name"),
         (["--name", "a"] * (PATTERNS_MAX + 1) + ["true"], "'--name': expected at most"),
-        (["--name", "a", "--server", "https://x", "true"], "speaks no TLS"),
+        (["--name", "a", "--server", "ftp://x", "true"], "expected host, host:port"),
         (
             ["--name", "a", "--timeout", "soon", "true"],
             "expected a duration like 90s, 5m or 1h30m",

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from bedrock_worker.policy.program import FETCH_URL, PRIVATE_TOO
+from bedrock_worker.report.outcome import TIMED_OUT
 from bedrock_worker.run.fetch_url import BODY_SHOWN_BYTES, REDIRECTS_MAX, is_public, main, perform
 
 from bedrockjobs.commands.options import Fetch
@@ -146,12 +147,12 @@ async def test_charsets(
 
 async def test_no_answer_in_time(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.answer = lambda _: asyncio.Event().wait()
-    assert await fetched(site.url, timeout=1) == 1
+    assert await fetched(site.url, timeout=1) == TIMED_OUT
     assert capsys.readouterr() == ("", "no answer within 1 s\n")
 
 
 async def test_no_time_at_all(site: Site) -> None:
-    assert await fetched(site.url, timeout=0) == 1
+    assert await fetched(site.url, timeout=0) == TIMED_OUT
 
 
 async def test_nobody_there(unused_tcp_port: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,6 @@ from bedrock_worker.report.reporter import Reporter
 from bedrock_worker.run.job_run import JobRun
 from bedrock_worker.run.watchdog_client import WatchdogClient
 from bedrockjobs.base.errors import CommandError
-from bedrockjobs.client import AsyncClient
 
 OK, REFUSED, UNAVAILABLE = 0, 1, 69
 """Exit statuses; 69 is EX_UNAVAILABLE of sysexits.h."""
@@ -65,7 +64,7 @@ class Agent:
         self._options = options
         self._selector = ProgramSelector(options) if selector is None else selector
         # One try each: the loops here go on for as long as the server is away, and say so once.
-        self._client = AsyncClient([str(address) for address in options.servers], tries=1)
+        self._client = options.client()
         self._server = ServerStatus(lambda: self._client.server)
         kept = KeptReports(options.spool, options.worker, options.servers)
         self._reporter = Reporter(self._client, self._server, kept)

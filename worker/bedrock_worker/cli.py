@@ -42,9 +42,10 @@ EPILOG = """
 \b
 The command gets the job's JSON on stdin and in the file $BEDROCK_DATA_FILE, and the variables
 BEDROCK_JOB_ID, BEDROCK_RUN_ID, BEDROCK_NAME, BEDROCK_ATTEMPT, BEDROCK_SCHEDULED_FOR,
-BEDROCK_DEADLINE (with a timeout) and BEDROCK_SERVER, and TRACEPARENT where the job has one. A
-JSON object that it writes to the file $BEDROCK_RESULT becomes the job's data. What it prints
-is kept with the run; a line "::progress 40 message::" on stdout is its progress.
+BEDROCK_DEADLINE (with a timeout), BEDROCK_SERVER, BEDROCK_TOKEN (a token of this run, where
+the worker has one itself), and TRACEPARENT where the job has one. A JSON object that it writes
+to the file $BEDROCK_RESULT becomes the job's data. What it prints is kept with the run; a line
+"::progress 40 message::" on stdout is its progress.
 
 \b
 Its exit status decides:
@@ -86,6 +87,12 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
     return click.option(flag, *names, envvar=[variable, *also], **attributes)
 
 
+def _file_option(flag: str, words: str) -> Callable[[F], F]:
+    """Declare an option for a file of the client, which reads the variable of all programs by itself."""
+    variable = "BEDROCKJOBS_" + flag.removeprefix("--").replace("-", "_").upper()
+    return _option(flag, metavar="FILE", type=click.Path(path_type=Path), help=f"{words}  [{variable}]")
+
+
 @click.command(
     context_settings={
         "allow_interspersed_args": False,
@@ -108,6 +115,10 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
     default=f"127.0.0.1:{DEFAULT_PORT}", show_default=True, callback=_checked(addresses_of),
     help="Server, host:port or unix:/path, or several: the next one is used where one does not answer.",
 )  # fmt: skip
+@_file_option("--token-file", "File with the token that is sent; BEDROCKJOBS_TOKEN may be the token itself.")
+@_file_option("--ca", "Certificates (PEM) of who signs the server's, for https://; the system's if left out.")
+@_file_option("--cert", "Certificate (PEM) that is shown to the server.")
+@_file_option("--key", "Key of that certificate (PEM), where it is not in the same file.")
 @_option(
     "--concurrency", type=click.IntRange(1, JOBS_PER_GET_MAX), default=1, show_default=True, metavar="N",
     help="Jobs that may run at once.",
@@ -210,6 +221,10 @@ def main(user: str | None, as_root: bool, **given: Any) -> None:
         raise click.UsageError(str(error)) from None
     options = Options(**{**given, "spool": given["spool"] or default_spool()})
     _check(options)
+    try:
+        options.client()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     try:
         selector = ProgramSelector(options)
         options.take(1, selector.names)

@@ -18,7 +18,7 @@ from typing import Any
 
 from bedrockjobs.base.config import PATTERN_CHARS_MAX, PATTERNS_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.wire import wire_name
-from bedrockjobs.client import AnyAddress
+from bedrockjobs.client import CA_VARIABLE, RUN_SERVER_VARIABLE, AnyAddress, AsyncClient
 from bedrockjobs.commands import GetJobs
 
 PULL_WAIT_MS = 60_000
@@ -97,6 +97,13 @@ class Options:
     """File whose change ends the worker in good order."""
     spool: Path | None = None
     """Folder of the reports that a server has not taken yet."""
+    token_file: Path | None = None
+    """File with the token that is sent; None: that of the environment. No command gets it."""
+    ca: Path | None = None
+    """Who signs the servers' certificates; None: as the environment says."""
+    cert: Path | None = None
+    key: Path | None = None
+    """What is shown to servers."""
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
 
@@ -116,6 +123,8 @@ class Options:
             found["accepts"] = tuple(self.accepts)
         if self.mocked:
             found["get_mocked_jobs"] = True
+        if self.client().known:  # where everybody must be, its commands must be too
+            found["run_token"] = True
         return found
 
     def take(self, free: int, names: Sequence[str]) -> GetJobs:
@@ -126,11 +135,21 @@ class Options:
             given |= {"connection": "wait", "timeout": PULL_WAIT_MS}
         return GetJobs.read(given)
 
+    def client(self) -> AsyncClient:
+        """Return a client that tries each of the servers once; raises ValueError for a bad token or file."""
+        addresses = [str(address) for address in self.servers]
+        return AsyncClient(
+            addresses, tries=1, token_file=self.token_file, ca=self.ca, cert=self.cert, key=self.key
+        )
+
     @cached_property
     def base_environment(self) -> Mapping[str, str]:
         """Return the environment that every command gets, whatever its job."""
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        return {"PATH": os.defpath, **kept, **self.env, "BEDROCK_SERVER": ",".join(map(str, self.servers))}
+        servers = ",".join(map(str, self.servers))
+        ca = str(self.ca or os.environ.get(CA_VARIABLE, ""))
+        trusted = {CA_VARIABLE: str(Path(ca).resolve())} if ca else {}
+        return {"PATH": os.defpath, **kept, **trusted, **self.env, RUN_SERVER_VARIABLE: servers}
 
 
 def default_spool() -> Path:

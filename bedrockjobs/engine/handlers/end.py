@@ -228,7 +228,7 @@ def _next_time(context: Context, again: Job, job: Job, command: RetryJob) -> Job
             data = _without(data, "originalNextRun")
             if ticks.is_schedule(job):
                 return following.remembering(following.memory.after_end())._replace(data=data)
-            return again._replace(next_run=following.next_run, data=data, attempt=0)
+            return again._replace(next_run=following.next_run, data=data)
     if ticks.is_schedule(job):
         again = again.noting(tick=ticks.tick_of(job))
     found = command.next_run or repeats.later(context.now_ms, (f"+{command.delay or 0} SECONDS",))

@@ -13,8 +13,6 @@ from bedrockjobs.schedule import repeat as repeats
 def next_run_of(context: Context, job: Job) -> Job | None:
     """Return a repeating job whose run is over, planned for its next run; None where there is none.
 
-    Attempts count anew.
-
     Raises CannotEvaluate for a schedule whose repeat can be evaluated no more.
     """
     if not job.repeat or job.mocked:
@@ -28,7 +26,7 @@ def next_run_of(context: Context, job: Job) -> Job | None:
         finished=context.now_ms,
         compatibility=context.compatibility,
     )
-    return None if found is None else placed(job._replace(next_run=found, attempt=0))
+    return None if found is None else placed(job._replace(next_run=found))
 
 
 def original_next_run(data: str) -> str | None:

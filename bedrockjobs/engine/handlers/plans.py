@@ -103,7 +103,7 @@ def request_of(
         return anonymous(names, priority, limit, shape, mocked=command.wants_mocked)
     return TakeRequest(
         names, command.wants_mocked, priority, command.worker, limit, shape,
-        tuple(sorted(command.accepts)), command.heartbeat, command.host, command.pid,
+        tuple(sorted(command.accepts)), command.heartbeat, command.run_token, command.host, command.pid,
     )  # fmt: skip
 
 

@@ -110,7 +110,7 @@ def close(
 
 
 def undo(context: Context, job: Job) -> None:
-    """Remove the current run of a job that is handed back as if it had never been taken."""
+    """Remove the current run of a job whose answer reached nobody: it was never begun."""
     ticks.take_back_fired(context, job)
     if job.run_id:
         context.unit.records.delete_run(job.run_id)

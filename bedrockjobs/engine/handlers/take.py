@@ -15,6 +15,7 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.errors import BadArguments, NotFound
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.jsontext import quoted
+from bedrockjobs.base.run_token import RunOfToken
 from bedrockjobs.commands import GetJob, GetJobs
 from bedrockjobs.commands.jobs import Ending
 from bedrockjobs.engine.events import JobsTaken, WorkerAsked
@@ -145,7 +146,7 @@ def take(context: Context, request: TakeRequest) -> Answer | None:
             due_again.append(after)  # a retryAfter of no time at all; one answer holds a job once
             context.unit.save(after._replace(next_run=repeats.NEVER))
         taken.append(Taken(before, after))
-        bodies.append(render(before, _more(context, before, after)))
+        bodies.append(render(before, _more(context, before, after, request)))
         size += len(bodies[-1])
     for job in due_again:
         context.unit.save(job)
@@ -270,11 +271,13 @@ def _lost_unless_ended(context: Context, job: Job) -> Job:
     )
 
 
-def _more(context: Context, job: Job, after: Job) -> dict[str, str]:
+def _more(context: Context, job: Job, after: Job, request: TakeRequest) -> dict[str, str]:
     """Return what an answer shows of a job's family and run, beside the row before the take."""
     more: dict[str, str] = {}
     if after.run_id:
         more = {"attempt": str(after.attempt), "runID": str(after.run_id)}
+        if request.tokens and (token := context.presence.run_token(RunOfToken(after.run_id, after.job_id))):
+            more["runToken"] = f'"{token}"'
     if job.options_json != "{}":
         more |= shown_options(job)
     if after.expires:

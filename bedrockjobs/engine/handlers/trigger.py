@@ -14,8 +14,8 @@ from bedrockjobs.job.rows import Job
 
 
 def triggered(context: Context, job: Job) -> Job:
-    """Return a queued job that runs now, for somebody; those that repeat count their attempts anew."""
-    attempt = 0 if job.repeat else job.attempt
+    """Return a queued job that runs now, for somebody; a schedule's attempts count anew."""
+    attempt = 0 if ticks.is_schedule(job) else job.attempt
     return placed(_asked_for(job)._replace(next_run=context.now_ms, attempt=attempt))
 
 
@@ -60,5 +60,7 @@ def after_asked_run(context: Context, job: Job) -> Job | None:
 def _own_next_run(context: Context, job: Job, own: str | None) -> Job | None:
     if not own or not job.repeat:
         return next_run_of(context, job)
-    planned = job._replace(next_run=own, attempt=0)
-    return ticks.after_other_run(context, planned) if ticks.is_schedule(job) else placed(planned)
+    planned = job._replace(next_run=own)
+    if not ticks.is_schedule(job):
+        return placed(planned)
+    return ticks.after_other_run(context, planned._replace(attempt=0))

@@ -41,7 +41,7 @@ def target_full(path: Path, _: pytest.MonkeyPatch) -> None:
 
 
 def older(path: Path, _: pytest.MonkeyPatch) -> None:
-    write(path, "PRAGMA user_version = 3")
+    write(path, f"PRAGMA user_version = {VERSION - 1}")
 
 
 def newer(path: Path, _: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def newer(path: Path, _: pytest.MonkeyPatch) -> None:
 
 def target_newer(path: Path, _: pytest.MonkeyPatch) -> None:
     PostgreSQLEngine(CLUSTER.url, name=moved.SCHEMA).close()
-    moved.execute("UPDATE meta SET value = '5' WHERE key = 'schemaVersion'")
+    moved.execute(f"UPDATE meta SET value = '{VERSION + 1}' WHERE key = 'schemaVersion'")
 
 
 def damage(path: Path, _: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def jobs_of(body: bytes) -> list[Job]:
     """Return the jobs in an answer to GetJobs; raises ValueError where it is none."""
     try:
         texts = jsontext.elements(jsontext.members(body.decode())["jobs"])
-        return [Job(text, JobReply.model_validate_json(text)) for text in texts]
+        return [_job_of(text) for text in texts]
     except (ValidationError, LookupError, StopIteration, TypeError) as error:
         raise ValueError(f"not an answer to GetJobs: {error}") from error
 
@@ -45,6 +45,12 @@ def job_after(body: bytes) -> Job | None:
     """
     try:
         text = jsontext.members(body.decode()).get("job", "null") if body else "null"
-        return None if text == "null" else Job(text, JobReply.model_validate_json(text))
+        return None if text == "null" else _job_of(text)
     except (ValidationError, StopIteration, TypeError) as error:
         raise ValueError(f"not an answer to thenGet: {error}") from error
+
+
+def _job_of(text: str) -> Job:
+    """Return a job; its command gets the token of its run as a variable, and not in what it may print."""
+    reply = JobReply.model_validate_json(text)
+    return Job(text if reply.run_token is None else jsontext.with_members(text, {"runToken": None}), reply)

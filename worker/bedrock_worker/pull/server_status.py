@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeGuard, TypeVar
 
 from bedrock_worker.log import event
-from bedrockjobs.base.errors import CommandError, ServerFault, TimedOut
+from bedrockjobs.base.errors import CommandError, Forbidden, ServerFault, TimedOut
 from bedrockjobs.client import AsyncClient, backoff_s
 from bedrockjobs.commands import Command, Reply
 
@@ -27,9 +27,10 @@ class ServerStatus:
         self._address, self._last = address, address()
 
     def down(self, error: Exception) -> None:
-        """Note that the server did not answer."""
+        """Note that the server did not answer, or does not let this worker in."""
         if self._there:
-            event(logging.WARNING, "server away", error=error)
+            words = "not authorised" if isinstance(error, Forbidden) else "server away"
+            event(logging.WARNING, words, error=error)
         self._there = False
 
     def up(self) -> None:

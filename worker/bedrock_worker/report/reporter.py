@@ -23,7 +23,7 @@ from bedrock_worker.pull.then_get import ThenGet
 from bedrock_worker.report.kept import Kept, KeptReports
 from bedrock_worker.report.outcome import Report
 from bedrockjobs.base.config import ERROR_CHARS_MAX
-from bedrockjobs.base.errors import CommandError, NotFound, WrongState
+from bedrockjobs.base.errors import CommandError, Forbidden, NotFound, WrongState
 from bedrockjobs.client import AsyncClient, ConnectionLost, backoff_s
 from bedrockjobs.commands import FailJob, QueryRun
 
@@ -149,7 +149,7 @@ class Reporter:
                 level = logging.INFO if perhaps_done else logging.WARNING
                 _log(level, "run already over", report, answer=error)
             except (ConnectionError, CommandError) as error:
-                if is_final(error):
+                if is_final(error) and not isinstance(error, Forbidden):  # with another token it may be taken
                     self._server.up()
                     return error
                 perhaps_done = perhaps_done or isinstance(error, ConnectionLost)

@@ -26,6 +26,7 @@ from bedrock_worker.run.watchdog_client import WatchdogClient
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import GRACE_S_DEFAULT
 from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.client import RUN_TOKEN_VARIABLE
 
 TAIL_LINES = 10
 """Last lines of output that a failed job keeps with its error."""
@@ -171,7 +172,8 @@ class JobRun:
     async def _run(self, folder: str) -> outcome.CompletedCommand:
         job = self.job
         program = self._selector.program_for(job)
-        self._mask = Mask(program.secrets)
+        token = job.reply.run_token
+        self._mask = Mask(program.secrets if token is None else (*program.secrets, token))
         term_s, kill_s = self._limits(program)
         self._child = child = ChildProcess(
             program.argv,
@@ -240,6 +242,8 @@ class JobRun:
         }
         if reply.run_id is not None:
             own["BEDROCK_RUN_ID"] = str(reply.run_id)
+        if reply.run_token is not None:
+            own[RUN_TOKEN_VARIABLE] = reply.run_token
         if reply.attempt is not None:
             own["BEDROCK_ATTEMPT"] = str(reply.attempt)
         if reply.traceparent is not None:

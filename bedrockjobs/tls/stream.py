@@ -1,0 +1,265 @@
+"""One connection with TLS: a transport to what is above it, a protocol to the transport below.
+
+It exists beside the event loop's own because a server that tells TLS by its first byte has taken that byte
+already, and because the raw protocol needs a half-close: who has no more to ask still gets the answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+from bedrockjobs.tls.contexts import certificate_name
+
+HANDSHAKE_BYTES_MAX = 64 * 1024
+"""Bytes of a peer after which its handshake must be over: a chain of certificates has less than 20 KiB."""
+
+PIECE_BYTES = 256 * 1024
+"""Text that is encrypted or decrypted in one go: what is kept of it twice stays small."""
+
+RECORD_BYTES = 16 * 1024
+"""Text of the largest record of TLS, which is what one read returns at most."""
+
+CERTIFICATE_NAME = "certificate_name"
+"""The extra information of a transport: the name in the peer's certificate; empty where it showed none."""
+
+
+class TLSStream(asyncio.Transport, asyncio.Protocol):
+    """The encrypted side and the plain side of one connection.
+
+    ``ready`` is called once the handshake is over: it sets the protocol. ``failed`` is called instead where
+    the handshake fails, with the reason; the connection is then closed.
+    """
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        ready: Callable[[TLSStream], None],
+        failed: Callable[[Exception], None],
+        server_name: str | None = None,
+    ) -> None:
+        """Be the server's side, or with ``server_name`` a client's, which expects that name."""
+        super().__init__()
+        self._context = context
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._ssl = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
+        )
+        self._ready: Callable[[TLSStream], None] | None = ready
+        self._failed = failed
+        self._handshake_bytes = 0
+        self._transport: asyncio.Transport | None = None
+        self._protocol: asyncio.BaseProtocol | None = None
+        self._reading = True
+        self._ended = self._end_told = False
+        """Whether the peer has said that it sends nothing more, and whether the protocol knows."""
+        self._closing = False
+        self._error: Exception | None = None
+
+    # --- the protocol of the transport below ---------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._shake_hands()
+
+    def data_received(self, data: bytes) -> None:
+        """Take encrypted bytes."""
+        if self._closing:
+            return
+        self._incoming.write(data)
+        if self._ready is None:
+            self._read()
+            return
+        self._handshake_bytes += len(data)
+        self._shake_hands()
+
+    def eof_received(self) -> bool:
+        """Go on where the peer had said so before; an end without that may be anybody's doing."""
+        if self._ready is None:
+            self._read()
+        return self._ended and not self._closing
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the protocol above, or who waits for the handshake."""
+        self._closing = True
+        self._transport = None
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
+            protocol.connection_lost(exc or self._error)
+        elif self._ready is not None:
+            self._ready = None
+            self._failed(exc or self._error or ConnectionResetError("it was closed during the handshake"))
+
+    def pause_writing(self) -> None:
+        """Tell the protocol above that the peer does not read."""
+        if self._protocol is not None:
+            self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Tell the protocol above that the peer has read."""
+        if self._protocol is not None:
+            self._protocol.resume_writing()
+
+    # --- the transport of the protocol above ---------------------------------------------------------------
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what is known of the connection; beside that of sockets what is known of TLS."""
+        if name == "sslcontext":
+            return self._context
+        if name == "ssl_object":
+            return self._ssl
+        if name == CERTIFICATE_NAME:
+            return certificate_name(self._ssl.getpeercert())
+        return default if self._transport is None else self._transport.get_extra_info(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Give what comes to another protocol from now on."""
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Return the protocol above."""
+        assert self._protocol is not None
+        return self._protocol
+
+    def is_closing(self) -> bool:
+        """Tell whether it is closed, or about to be."""
+        return self._closing or self._transport is None or self._transport.is_closing()
+
+    def is_reading(self) -> bool:
+        """Tell whether what comes is given to the protocol."""
+        return self._reading and not self._closing
+
+    def pause_reading(self) -> None:
+        """Give the protocol nothing more for now."""
+        self._reading = False
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Give the protocol what has come, and what comes."""
+        if self._reading or self._transport is None:
+            return
+        self._reading = True
+        self._transport.resume_reading()
+        asyncio.get_running_loop().call_soon(self._read)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Say from how many unsent bytes on the protocol is told to wait."""
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        """Return the size of what is not sent yet, encrypted."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send plain bytes, encrypted."""
+        left = memoryview(data)
+        while left and not self.is_closing():
+            try:
+                count = self._ssl.write(left[:PIECE_BYTES])
+            except ssl.SSLError as error:
+                self._break(error)
+                return
+            left = left[count:]
+            self._flush()
+
+    def can_write_eof(self) -> bool:
+        """Tell that one side may end before the other."""
+        return True
+
+    def write_eof(self) -> None:
+        """Say that nothing more will be sent; what the peer sends is still read."""
+        if not self.is_closing():
+            self._say_the_end()
+
+    def close(self) -> None:
+        """Say the end, and close once all is sent."""
+        if self._closing or self._transport is None:
+            return
+        self._closing = True
+        self._say_the_end()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- inside --------------------------------------------------------------------------------------------
+
+    def _shake_hands(self) -> None:
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
+                self._break(ConnectionAbortedError(f"it is larger than {HANDSHAKE_BYTES_MAX} bytes"))
+            return
+        except ssl.SSLError as error:
+            self._break(error)
+            return
+        self._flush()
+        ready, self._ready = self._ready, None
+        assert ready is not None
+        ready(self)
+        self._read()
+
+    def _read(self) -> None:
+        """Give the protocol what has come, as long as it wants it."""
+        while self._reading and not (self._ended or self._closing):
+            data = self._decrypted()
+            self._flush()
+            protocol = self._protocol
+            if protocol is None:
+                return
+            if data:
+                cast(asyncio.Protocol, protocol).data_received(data)
+            elif not self._ended:
+                return
+        if self._ended and self._protocol is not None and not (self._end_told or self._closing):
+            self._end_told = True
+            if not cast(asyncio.Protocol, self._protocol).eof_received():
+                self.close()
+
+    def _decrypted(self) -> bytes:
+        """Return what there is in plain, some of it where there is much; note the end."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            while size < PIECE_BYTES:
+                piece = self._ssl.read(RECORD_BYTES)
+                if not piece:
+                    self._ended = True
+                    break
+                pieces.append(piece)
+                size += len(piece)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self._ended = True
+        except ssl.SSLError as error:
+            self._break(error)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and self._transport is not None:
+            self._transport.write(self._outgoing.read())
+
+    def _say_the_end(self) -> None:
+        with suppress(ssl.SSLError):  # the peer has not said its own, which nobody waits for
+            self._ssl.unwrap()
+        self._flush()
+
+    def _break(self, error: OSError) -> None:
+        """End a connection that is no TLS, or not as it has to be; the peer is told why."""
+        self._error = error
+        self._closing = True
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,147 @@
+"""Handshakes that are slow, broken or too many cost bounded time and memory; certificates are read again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+
+from bedrockjobs.protocol import connections, doorway
+from bedrockjobs.tls import stream
+from tests.certificates import Authority
+from tests.conftest import Live, Serve
+from tests.protocol.talk import Talk
+
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+"""The first bytes of a record with a ClientHello of 508 bytes, which never comes."""
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """Return somebody who signs certificates."""
+    return Authority(tmp_path / "tls")
+
+
+@pytest.fixture(autouse=True)
+def _frequent_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SWEEP_S", 0.05)
+
+
+async def greeted(live: Live, authority: Authority) -> tuple[Talk, ssl.SSLObject]:
+    """Return a new connection with TLS."""
+    opened = await asyncio.open_connection(
+        "127.0.0.1", live.port, ssl=authority.trusting(), server_hostname="localhost"
+    )
+    return Talk(*opened), opened[1].get_extra_info("ssl_object")
+
+
+async def test_one_that_does_not_end_is_closed_in_time(serve: Serve, authority: Authority) -> None:
+    live = await serve(**authority.serving(), handshake_s=0.2)
+    slow = await live.connect()
+    slow.send(HELLO)
+    await live.connections(1)
+    assert await slow.ended() == b""
+    await live.connections(0)
+    talk, _ = await greeted(live, authority)
+    assert (await talk.ask("Ping")).code == 200
+    await talk.close()
+
+
+@pytest.mark.parametrize("garbage", [b"\x16", b"\x16\x03\x01\x00\x05hello", b"\x16" + os.urandom(70_000)])
+async def test_garbage_ends_it(serve: Serve, authority: Authority, garbage: bytes) -> None:
+    live = await serve(**authority.serving(), handshake_s=0.2)
+    talk = await live.connect()
+    talk.send(garbage)
+    assert len(await talk.ended()) < 100  # an alert
+    await live.connections(0)
+
+
+async def test_one_of_too_many_bytes_is_ended(
+    serve: Serve, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stream, "HANDSHAKE_BYTES_MAX", 10)
+    live = await serve(**authority.serving())
+    talk = await live.connect()
+    with caplog.at_level(logging.INFO):
+        talk.send(HELLO)
+        assert await talk.ended() == b""
+        await live.connections(0)
+    assert "a handshake of TLS with 127.0.0.1 failed: it is larger than 10 bytes" in caplog.text
+
+
+async def test_of_too_many_at_once_the_oldest_give_way(
+    serve: Serve, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doorway, "HANDSHAKES_MAX", 3)
+    live = await serve(**authority.serving())
+    slow = []
+    for _ in range(5):
+        slow.append(await live.connect())
+        slow[-1].send(HELLO)
+        await live.connections(min(len(slow), 3))
+        await live.until(lambda: len(live.server._listener._doorway._under_way) == min(len(slow), 3))
+    assert [await each.ended() for each in slow[:2]] == [b"", b""]
+    talk, _ = await greeted(live, authority)
+    assert await slow[2].ended() == b""
+    assert (await talk.ask("Ping")).code == 200
+    assert await slow[4].silent()
+    await talk.close()
+
+
+async def test_failures_are_told_some_times_a_minute(
+    serve: Serve, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(doorway, "FAILURES_TOLD_MAX", 2)
+    live = await serve(**authority.serving())
+
+    async def fail(times: int) -> None:
+        for _ in range(times):
+            talk = await live.connect()
+            talk.send(b"\x16\x03\x01\x00\x05hello")
+            await talk.ended()
+        await live.connections(0)
+
+    def told() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "TLS" in each.getMessage()]
+
+    with caplog.at_level(logging.INFO):
+        await fail(5)
+        assert [words.split(":")[0] for words in told()] == ["a handshake of TLS with 127.0.0.1 failed"] * 2
+        monkeypatch.setattr(live.server._listener._doorway, "_tell_again", 0.0)
+        await fail(1)
+        assert told()[2] == "3 more handshakes of TLS failed"
+
+
+async def test_certificates_are_read_again_and_a_bad_one_is_not_taken(
+    serve: Serve, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = authority.serving()
+    live = await serve(**settings)
+
+    async def shown() -> int:
+        talk, inside = await greeted(live, authority)
+        await talk.close()
+        certificate = inside.getpeercert()
+        assert certificate is not None
+        return int(str(certificate["serialNumber"]), 16)
+
+    before, (kept, _) = await shown(), await greeted(live, authority)
+    authority.serving()  # writes the same files again
+    assert await shown() == before
+    with caplog.at_level(logging.INFO):
+        await live.server.reloads.run()
+    assert "certificates read again" in caplog.text
+    renewed = await shown()
+    assert renewed != before
+    assert (await kept.ask("Ping")).code == 200  # no connection is lost
+
+    Path(settings["tls_key"]).write_text("no key")
+    await live.server.reloads.run()
+    assert "certificates not read again, the old ones stay: " in caplog.text
+    assert await shown() == renewed
+    assert (await kept.ask("Ping")).code == 200
+    await kept.close()
