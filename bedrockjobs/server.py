@@ -140,7 +140,7 @@ class Server:
             sockets=self._sockets,
             tls=self._tls,
         )
-        self._packer = OutputPacker(self._reader, self.dispatcher.submit)
+        self._packer = OutputPacker(self.dispatcher.submit)
         listeners.add(self._packer)
         if self._tls is not None:
             self.reloads.add("certificates", self._renew_tls)

@@ -15,7 +15,6 @@ from bedrockjobs.base.errors import CommandError
 from bedrockjobs.engine.events import OutputChanged, RunEnded
 from bedrockjobs.engine.handlers.packing import PackOutput
 from bedrockjobs.engine.submission import Outcome, Submission
-from bedrockjobs.store.base import Reader
 from bedrockjobs.store.chunks import Chunk, joined, neighbours
 
 log = logging.getLogger(__name__)
@@ -23,21 +22,14 @@ log = logging.getLogger(__name__)
 RUNS_COUNTED_MAX = 10_000
 """Runs of which it is counted what they have printed since; beyond, all are counted from zero again."""
 
-CHUNKS_AT_ONCE = 1_000
-"""Chunks that one look reads: a run that prints a line at a time has as many."""
-
-READ_BYTES_MAX = 4 * OUTPUT_CHUNK_BYTES
-"""Size from which on one look reads no more."""
-
 Submit = Callable[[PackOutput, Callable[[Outcome], bool]], Submission]
 
 
 class OutputPacker:
     """Packs the output of runs, one after another; belongs to the event loop."""
 
-    def __init__(self, reader: Reader, submit: Submit) -> None:
-        """Read by ``reader``, and write by ``submit``, which is the dispatcher's."""
-        self._reader = reader
+    def __init__(self, submit: Submit) -> None:
+        """Read and write by ``submit``, which is the dispatcher's."""
         self._submit = submit
         self._loose: dict[int, int] = {}
         """Bytes of the runs in progress that were not packed yet."""
@@ -92,20 +84,13 @@ class OutputPacker:
 
     async def _pack(self, run_id: int, *, ended: bool) -> None:
         """Pack what a run has printed; of one that goes on the rest that is less than a chunk is left."""
-        more = True
-        while more:
-            given = {"runID": run_id}
-            page = await self._reader.view(
-                "loose_output", given, CHUNKS_AT_ONCE, again=True, bytes_max=READ_BYTES_MAX
-            )
-            found = groups([Chunk._make(row) for row in page.rows])
-            more = page.more and len(found) > 1
-            if not ended or more:
-                found = [some for some in found if _size(some) >= OUTPUT_CHUNK_BYTES] or found[: int(more)]
-            for some in found:
-                await self._write(await asyncio.to_thread(joined, some))
+        done = await self._done(PackOutput(run_id=run_id, loose=[]))
+        while some := _next(done.loose, ended=ended):
+            packed = await asyncio.to_thread(joined, some)
+            done = await self._done(PackOutput(run_id=run_id, chunk=packed, loose=[]))
 
-    async def _write(self, chunk: Chunk) -> None:
+    async def _done(self, command: PackOutput) -> PackOutput:
+        """Let the writer do a command; return it with what was found."""
         done = asyncio.get_running_loop().create_future()
 
         def deliver(outcome: Outcome) -> bool:
@@ -113,26 +98,24 @@ class OutputPacker:
                 done.set_result(outcome)
             return True
 
-        self._submit(PackOutput(chunk=chunk), deliver)
+        self._submit(command, deliver)
         outcome = await done
         if isinstance(outcome, CommandError):
             raise outcome
+        return command
 
 
-def groups(chunks: Sequence[Chunk]) -> list[list[Chunk]]:
-    """Return chunks in groups that are packed together: neighbours, until they are large enough."""
-    found: list[list[Chunk]] = []
-    rest = list(chunks)
-    while rest:
-        some: list[Chunk] = []
-        for chunk in neighbours(rest):
-            some.append(chunk)
-            if _size(some) >= OUTPUT_CHUNK_BYTES:
-                break
-        found.append(some)
-        rest = rest[len(some) :]
-    return found
+def _next(loose: Sequence[Chunk], *, ended: bool) -> list[Chunk]:
+    """Return what is packed next, of chunks in their order: neighbours, until they are large enough.
 
-
-def _size(chunks: Sequence[Chunk]) -> int:
-    return sum(chunk.size for chunk in chunks)
+    Those before a stretch that was left out are packed however little they are.
+    """
+    found: list[Chunk] = []
+    size = 0
+    beside = neighbours(loose)
+    for chunk in beside:
+        found.append(chunk)
+        size += chunk.size
+        if size >= OUTPUT_CHUNK_BYTES:
+            return found
+    return found if ended or len(beside) < len(loose) else []

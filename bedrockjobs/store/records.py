@@ -14,6 +14,7 @@ from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
     KEYS_KEPT_S,
     OUTPUT_BYTES_DEFAULT,
+    OUTPUT_CHUNK_BYTES,
     OUTPUT_KEPT_S,
     RUNS_KEPT_MAX,
     STATS_KEPT_S,
@@ -35,6 +36,9 @@ COUNTED_MAX = 10_000
 
 CLEANED_MAX = 10_000
 """Rows of one kind that one look for old ones deletes: its transaction must be short."""
+
+LOOSE_MAX = 2_000
+"""Chunks that are packed together at the most: a run that prints a line at a time has as many."""
 
 SEQ_MAX = 2**62
 """Beyond the number of any line."""
@@ -169,10 +173,15 @@ class TableRecords:
         if chunk.end > self.output_bytes:
             begin = self.output_bytes // 2
             end = chunk.end - (self.output_bytes - begin)
-            self._execute(self._sql["forget_middle"], (chunk.run_id, begin, end))
+            self._execute(self._sql["forget_middle"], (chunk.run_id, chunk.first_seq, begin, end))
 
     def _add_chunk(self, chunk: Chunk) -> None:
         self._execute(self._sql["append_chunk"], chunk)
+
+    def loose(self, run_id: int) -> list[Chunk]:
+        """Return the first chunks of a run that are not packed, enough for a packed one if there are."""
+        given = (run_id, 2 * OUTPUT_CHUNK_BYTES, LOOSE_MAX)
+        return [Chunk._make(row) for row in self._execute(self._sql["loose_chunks"], given)]
 
     def pack(self, chunk: Chunk) -> bool:
         """Put a packed chunk in the place of those that it stands for; False if they are not there."""

@@ -62,12 +62,18 @@ SELECT lastSeq, start + size FROM output WHERE runID = ? ORDER BY firstSeq DESC 
 INSERT INTO output (runID, firstSeq, lastSeq, at, codec, start, size, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: forget_middle
--- Forget the output between the beginning and the end that are kept.
-DELETE FROM output WHERE runID = ? AND start >= ? AND start + size <= ?;
+-- Forget the output between the beginning and the end that are kept; never the newest chunk.
+DELETE FROM output WHERE runID = ? AND firstSeq < ? AND start + size > ? AND start < ?;
 
 -- name: last_chunk
 -- The chunk of a run's output before a line.
 SELECT firstSeq, codec, bytes FROM output WHERE runID = ? AND firstSeq < ? ORDER BY firstSeq DESC LIMIT 1;
+
+-- name: loose_chunks
+-- The first chunks of a run that are not packed, until they have so many bytes.
+SELECT runID, firstSeq, lastSeq, at, codec, start, size, bytes FROM (
+    SELECT output.*, sum(size) OVER (ORDER BY firstSeq) - size AS before FROM output WHERE runID = ? AND codec = ''
+) AS loose WHERE before < ? ORDER BY firstSeq LIMIT ?;
 
 -- name: loose_lines
 -- How many lines of a run are in chunks that are not packed.

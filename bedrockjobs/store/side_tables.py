@@ -57,6 +57,10 @@ class Records(Protocol):
         """Add lines behind the last ones; beyond the limit the oldest but for the beginning are forgotten."""
         ...
 
+    def loose(self, run_id: int) -> list[Chunk]:
+        """Return the first chunks of a run that are not packed, enough for a packed one if there are."""
+        ...
+
     def pack(self, chunk: Chunk) -> bool:
         """Put a packed chunk in the place of those that it stands for; False if they are not there."""
         ...

@@ -14,11 +14,6 @@ SELECT runs.status, output.firstSeq, output.codec, output.bytes FROM runs
 -- The number of a run's last line, and the bytes that it has printed; no row where it has printed nothing.
 SELECT lastSeq, start + size FROM output WHERE runID = :runID ORDER BY firstSeq DESC LIMIT :limit;
 
--- name: loose_output
--- The chunks of a run that are not packed.
-SELECT runID, firstSeq, lastSeq, at, codec, start, size, bytes FROM output WHERE runID = :runID AND codec = ''
-    ORDER BY firstSeq LIMIT :limit;
-
 -- name: run
 -- One run, with the data that it was given.
 SELECT {run}, data FROM runs WHERE runID = :runID;

@@ -10,15 +10,22 @@ from bedrockjobs.store.chunks import Chunk
 
 
 class PackOutput(Command[Empty]):
-    """Put a packed chunk in the place of those that it was made of."""
+    """Put a packed chunk in the place of those that it was made of, and look for those that come next."""
 
     abstract = True
 
-    chunk: Chunk
+    run_id: int
+    chunk: Chunk | None = None
+    """What was packed; None where nothing was."""
+    loose: list[Chunk] = []
+    """Filled when it is done: what is to be packed next."""
 
 
-@handles(PackOutput, plan=lambda command: Plan(runs=(command.chunk.run_id,)))
+@handles(PackOutput, plan=lambda command: Plan(runs=(command.run_id,)))
 def pack_output(context: Context, command: PackOutput) -> Answer:
     """Put a packed chunk in the place of those that it was made of, if they are still there."""
-    context.unit.records.pack(command.chunk)
+    records = context.unit.records
+    if command.chunk is not None:
+        records.pack(command.chunk)
+    command.loose[:] = records.loose(command.run_id)
     return Answer()

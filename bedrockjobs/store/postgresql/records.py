@@ -179,6 +179,11 @@ class PostgreSQLRecords(TableRecords):
         if self._chunks:
             self._transaction.collect()
 
+    def loose(self, run_id: int) -> list[Chunk]:
+        """Return the first chunks of a run that are not packed, enough for a packed one if there are."""
+        self._write_chunks()
+        return super().loose(run_id)
+
     def pack(self, chunk: Chunk) -> bool:
         """Put a packed chunk in the place of those that it stands for; False if they are not there."""
         self._write_chunks()
