@@ -175,6 +175,42 @@ CREATE TABLE events (
     detail TEXT    NOT NULL DEFAULT ''
 ) STRICT;
 
+-- Who may do what. Rows stay when a token is revoked: a server without any row is open to its machine.
+CREATE TABLE tokens (
+    name     TEXT    NOT NULL PRIMARY KEY,
+    digest   TEXT    NOT NULL,                  -- SHA-256 of the token, in hexadecimal
+    role     TEXT    NOT NULL,                  -- read, produce, work, operate, admin: a comma list
+    names    TEXT    NOT NULL DEFAULT '[]',     -- the names it sees, a JSON array of GLOB patterns; none: all
+    noData   INTEGER NOT NULL DEFAULT 0,        -- 1: it sees no data, results and output of jobs
+    by       TEXT    NOT NULL DEFAULT '',
+    created  TEXT    NOT NULL,
+    expires  TEXT    NOT NULL DEFAULT '',       -- '': never
+    lastUsed TEXT    NOT NULL DEFAULT '',       -- to the minute
+    revoked  TEXT    NOT NULL DEFAULT ''        -- when it was; '': it was not
+) STRICT, WITHOUT ROWID;
+
+-- Who is logged in to the pages.
+CREATE TABLE logins (
+    digest  TEXT NOT NULL PRIMARY KEY,          -- SHA-256 of the session in the cookie
+    token   TEXT NOT NULL,                      -- the name of the token it was made with
+    created TEXT NOT NULL,
+    expires TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- What operators and admins changed, for 90 days.
+CREATE TABLE audit (
+    seq     INTEGER NOT NULL PRIMARY KEY,       -- counts up
+    at      TEXT    NOT NULL,
+    by      TEXT    NOT NULL,                   -- the token's name; without tokens what the caller says
+    address TEXT    NOT NULL,
+    command TEXT    NOT NULL,
+    name    TEXT    NOT NULL DEFAULT '',        -- a job's, a worker's, a token's or a pattern
+    jobID   INTEGER NOT NULL DEFAULT 0,
+    detail  TEXT    NOT NULL DEFAULT '{}',      -- the parameters, a JSON object
+    before  TEXT    NOT NULL DEFAULT '',        -- a schedule as it was, a JSON object; '': there was none
+    after   TEXT    NOT NULL DEFAULT ''
+) STRICT;
+
 -- What was done in each minute, for charts; written when the minute is over.
 CREATE TABLE stats (
     minute   TEXT    NOT NULL PRIMARY KEY,      -- YYYY-MM-DD HH:MM:00

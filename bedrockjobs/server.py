@@ -21,10 +21,13 @@ from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import STOP_MORE_S, TURN_S
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.databases import EXIT_DISK, EXIT_FAILURE, EXIT_OK, EXIT_USAGE, StartError, database_of
+from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
+from bedrockjobs.engine.handlers.access import LOGINS_PER_TOKEN_MAX, TOKEN_ROWS_MAX
 from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.packer import OutputPacker
+from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics
 from bedrockjobs.observe.measurements import Measurements
@@ -33,6 +36,7 @@ from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.listener import Listener, is_loopback
 from bedrockjobs.protocol.memory import keep_large_apart
+from bedrockjobs.protocol.proxies import Proxies
 from bedrockjobs.reloading import Reloads
 from bedrockjobs.service import VERSION, Service
 from bedrockjobs.tls.contexts import BadCertificate, server_context
@@ -74,10 +78,16 @@ class Server:
             raise StartError(str(error), EXIT_USAGE) from None
         hosts = [each.getsockname()[0] for each in self._sockets] or [settings.host]
         reached = next((host for host in hosts if not is_loopback(host)), None)
-        if reached is not None and not settings.insecure:
+        try:
+            proxies = Proxies(settings.trusted_proxies, settings.proxy_user_header)
+        except ValueError as error:
+            raise StartError(str(error), EXIT_USAGE) from None
+        self._reachable = reached is not None or proxies.any
+        if reached is not None and not (settings.insecure or settings.behind_proxy or settings.tls_cert):
             raise StartError(
-                f"host: {reached} can be reached from other machines, and nobody has to log in."
-                " Use 127.0.0.1, or type --insecure if the network is yours.",
+                f"host: {reached} can be reached from other machines, and what they send could be read on the"
+                " way. Use 127.0.0.1, or give it --tls-cert, or a proxy in front that does TLS and type"
+                " --behind-proxy, or type --insecure if the network is yours.",
                 EXIT_USAGE,
             )
         try:
@@ -118,8 +128,11 @@ class Server:
         )
         views = Views(self._reader, notifier, workers, stats, self.clock, self.settings)
         move_clock = self._database.move_clock
+        self._access = Access(self.clock, self.settings, reachable=self._reachable)
+        self._access.run_of_token = workers.run_of_token
+        listeners.add(self._access)
         self.service = Service(
-            self.dispatcher, views, workers, notifier, self.clock, self.settings, move_clock
+            self.dispatcher, views, workers, notifier, self.clock, self.settings, move_clock, self._access
         )
         service = self.service
         look = metrics.Metrics(
@@ -148,6 +161,7 @@ class Server:
         if self._telemetry is not None:
             listeners.add(self._telemetry)
         await self._reader.open()
+        await self._learn_tokens()
         try:
             await self._database.join(self.dispatcher, notifier, listeners, VERSION)
         except StartError:
@@ -164,6 +178,15 @@ class Server:
             raise StartError(f"cannot listen: {error}", EXIT_FAILURE) from None
         self._loop_watch.start()
         self._database.serves_at(self.where())
+
+    async def _learn_tokens(self) -> None:
+        """Know who may do what before anybody asks."""
+        tokens = await self._reader.view("tokens", {"after": ""}, TOKEN_ROWS_MAX)
+        logins = await self._reader.view("logins", {}, TOKEN_ROWS_MAX * LOGINS_PER_TOKEN_MAX)
+        self._access.begin(
+            tuple(TokenRow._make(row) for row in tokens.rows),
+            tuple(LoginRow._make(row) for row in logins.rows),
+        )
 
     async def _close(self) -> None:
         await self._packer.close()

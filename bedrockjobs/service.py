@@ -14,20 +14,26 @@ from importlib.metadata import version
 from typing import Any
 
 from bedrockjobs import views as reading
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Caller, Scope
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import READS_DRAINED_S
-from bedrockjobs.base.errors import CommandError, ServerFault
+from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import stamp
-from bedrockjobs.commands import Command
+from bedrockjobs.commands import Command, Heartbeat, Status
+from bedrockjobs.engine.access import Access
+from bedrockjobs.engine.admission import admit
+from bedrockjobs.engine.audit import is_kept
 from bedrockjobs.engine.dispatcher import Dispatcher
-from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.registry import HANDLERS, load
 from bedrockjobs.engine.notifier import Notifier
-from bedrockjobs.engine.submission import Outcome, Submission, refusal_of
+from bedrockjobs.engine.submission import Note, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.views import Views
+from bedrockjobs.views.narrowed import reads_of
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +44,9 @@ SETTLE_S = 0.01
 
 SETTLES_MAX = 100
 """How often that is waited for: what fails is tried again later, and nobody waits for that."""
+
+NO_COUNTS = {"connections": 0, "waiting": 0, "commits": 0, "commands": 0, "database": ""}
+"""What Status tells those who do not see everything."""
 
 load(reading)
 
@@ -54,8 +63,9 @@ class Service:
         clock: Clock,
         settings: Settings,
         move_clock: Callable[[datetime], Awaitable[None]],
+        access: Access,
     ) -> None:
-        """Serve commands from ``dispatcher``, ``views`` and ``presence``.
+        """Serve commands from ``dispatcher``, ``views`` and ``presence``, to those whom ``access`` knows.
 
         ``move_clock`` moves a clock that stands; it raises Unavailable where that cannot be done now.
         """
@@ -66,6 +76,8 @@ class Service:
         self.clock = clock
         self.settings = settings
         self._move_clock = move_clock
+        self.access = access
+        access.on_first, access.write = self._end_waits, self._write
         self._started = stamp(clock.now())
         self._reading: dict[Submission, asyncio.Task[None]] = {}
         self.connections = 0
@@ -78,19 +90,41 @@ class Service:
         """Return why the server is not ready for commands, as a person reads it; empty where it is."""
         return "stopping" if self.draining else self._dispatcher.health.trouble
 
-    def submit(self, command: Command[Any], deliver: Callable[[Outcome], bool]) -> Submission | None:
+    @property
+    def hold(self) -> str:
+        """Return what a person reads while the queue is held after a restore; empty where it is not."""
+        return self._dispatcher.health.hold
+
+    def submit(
+        self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Caller | None = None
+    ) -> Submission | None:
         """Do a command; ``deliver`` gets its outcome, perhaps before this returns.
 
         It returns False where the outcome went nowhere: a taken job then goes back. Raises CommandError
         where the command cannot be accepted. A Submission comes back for a command that may
-        wait, see ``leave``.
+        wait, see ``leave``. Without a ``caller`` anything is allowed.
         """
+        if caller is not None:
+            command = admit(caller, command)
+            if command.waiting and caller.grant.name:
+                return Waits(self, caller).submit(command, deliver)
+        return self.do(command, deliver, caller)
+
+    def do(
+        self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Caller | None
+    ) -> Submission | None:
+        """Do a command that was admitted, as ``submit`` does."""
         if command.where == "writer":
-            return self._dispatcher.submit(command, deliver)
+            if caller is not None and not _matters(caller, command):
+                caller = None  # it is done as for anybody
+            return self._dispatcher.submit(command, deliver, caller)
         if command.where == "at once":
-            deliver(HANDLERS[type(command)](self, command))
+            answer = HANDLERS[type(command)](self, command)
+            if caller is not None and isinstance(command, Status) and not caller.sees_all:
+                answer = Answer(jsontext.dump({**self.status(), **NO_COUNTS}))
+            deliver(answer)
             return None
-        submission = Submission(command, deliver)
+        submission = Submission(command, deliver, caller)
         task = self._reading[submission] = asyncio.ensure_future(self._read(submission))
         task.add_done_callback(lambda _: self._reading.pop(submission, None))
         return submission if command.waiting else None
@@ -104,7 +138,18 @@ class Service:
             submission.gone = True
             asyncio.get_running_loop().call_soon(task.cancel)  # not before it has begun
 
-    async def call(self, command: Command[Any]) -> Answer:
+    def _write(self, act: Callable[[Context], object], done: Callable[[Outcome], bool]) -> None:
+        """Write something that no command asks for; ``done`` gets an Answer once it is on disk."""
+        if not self.draining:
+            self._dispatcher.send(Note(act, done))
+
+    def _end_waits(self) -> None:
+        """End whatever is waited for by those who showed no token: from now on everybody needs one."""
+        self._dispatcher.leave_all()
+        for submission in list(self._reading):
+            self.leave(submission)
+
+    async def call(self, command: Command[Any], caller: Caller | None = None) -> Answer:
         """Do a command and return its answer; raises CommandError. When cancelled, a taken job goes back."""
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -114,7 +159,7 @@ class Service:
             done.set_result(outcome)
             return True
 
-        submission = self.submit(command, deliver)
+        submission = self.submit(command, deliver, caller)
         try:
             outcome = await done
         except asyncio.CancelledError:
@@ -130,7 +175,7 @@ class Service:
     def undelivered(self, outcome: Outcome) -> None:
         """Put back the jobs of an answer that could not be written."""
         if isinstance(outcome, Answer) and outcome.taken:
-            self._dispatcher.put_back(outcome.taken)
+            self._dispatcher.send(ReturnJobs(outcome.taken))
 
     def now(self) -> datetime:
         """Return the server's time, which a test clock may have moved."""
@@ -151,11 +196,14 @@ class Service:
         outcome: Outcome
         try:
             try:
-                outcome = await self._answer(command)
+                outcome = await self._answer(command, submission.caller)
             except asyncio.CancelledError:
                 if not submission.gone:
                     raise
-                outcome = await self._answer(command.model_copy(update={"connection": None}))
+                if not self._may_go_on(submission.caller):
+                    raise Unauthenticated(detail="the token counts no more") from None
+                alone = command.model_copy(update={"connection": None})
+                outcome = await self._answer(alone, submission.caller)
         except CommandError as error:
             outcome = error
         except StoreError as error:  # met by a clock that is moved
@@ -165,11 +213,33 @@ class Service:
             outcome = ServerFault(detail=f"the reader failed: {type(error).__name__}")
         submission.deliver(outcome)
 
-    async def _answer(self, command: Command[Any]) -> Answer:
+    def _may_go_on(self, caller: Caller | None) -> bool:
+        return not self.access.on if caller is None else self.access.still(caller)
+
+    async def _answer(self, command: Command[Any], caller: Caller | None) -> Answer:
         if command.where == "reader":
-            return await self.views.answer(command)
+            return await reads_of(self.views, caller).answer(command)
+        if isinstance(command, Heartbeat) and caller is not None and caller.scope is not None:
+            return await self._beat_of_seen(command, caller.scope)
         answer: Answer = await HANDLERS[type(command)](self, command)
         return answer
+
+    async def _beat_of_seen(self, command: Heartbeat, scope: Scope) -> Answer:
+        """Do a heartbeat for the runs that are seen; the others are lost, as those that are not there."""
+        foreign = []
+        for run_id in command.run_ids:
+            rows = (await self.views.rows("name_of_run", {"runID": run_id})).rows
+            if rows and not scope.sees(rows[0][0]):
+                foreign.append(run_id)
+        if not foreign:
+            answer: Answer = await HANDLERS[Heartbeat](self, command)
+            return answer
+        seen = [run_id for run_id in command.run_ids if run_id not in foreign]
+        at_once = command.with_value("run_ids", seen).with_value("connection", None)
+        found = jsontext.parse((await HANDLERS[Heartbeat](self, at_once)).body)
+        signals = {stop["runID"]: stop["signal"] for stop in found["stop"]} | dict.fromkeys(foreign, "LOST")
+        stops = [{"runID": one, "signal": signals[one]} for one in command.run_ids if one in signals]
+        return Answer(jsontext.dump({**found, "stop": stops}))
 
     async def next_moment(self) -> datetime | None:
         """Return when time asks for something next, None where for nothing."""
@@ -199,3 +269,44 @@ class Service:
             "commits": self._dispatcher.commits,
             "commands": self._dispatcher.commands,
         }
+
+
+def _matters(caller: Caller, command: Command[Any]) -> bool:
+    """Tell whether it matters to the writer who asks: for what is seen, or for what is noted."""
+    if caller.run is not None or not caller.grant.whole:
+        return True
+    return is_kept(caller, command) or getattr(command, "run_token", False)
+
+
+class Waits:
+    """A command that may wait, for somebody with a token: it ends when the token counts no more."""
+
+    def __init__(self, service: Service, caller: Caller) -> None:
+        """Wait in ``service``."""
+        self._service, self._caller = service, caller
+        self._deliver: Callable[[Outcome], bool] = lambda _: False
+        self._submission: Submission | None = None
+
+    def submit(self, command: Command[Any], deliver: Callable[[Outcome], bool]) -> Submission | None:
+        """Do it, as ``Service.submit`` does."""
+        self._deliver = deliver
+        ends = self._caller.grant.ends
+        ends.add(self._end)
+        try:
+            self._submission = self._service.do(command, self._delivered, self._caller)
+        except CommandError:
+            ends.discard(self._end)
+            raise
+        return self._submission
+
+    def _end(self) -> None:
+        if self._submission is not None:
+            self._service.leave(self._submission)
+
+    def _delivered(self, outcome: Outcome) -> bool:
+        self._caller.grant.ends.discard(self._end)
+        self._submission = None
+        if self._service.access.still(self._caller):
+            return self._deliver(outcome)
+        self._deliver(Unauthenticated(detail="the token counts no more"))
+        return False

@@ -65,6 +65,10 @@ class Forbidden(CommandError):
     default_reason = "Forbidden"
 
 
+class Unauthenticated(Forbidden):
+    """Nobody knows who the caller is: no token came, or one that counts no more; 401 over HTTP."""
+
+
 class NotFound(CommandError):
     """There is no such job, or no job to take."""
 

@@ -28,6 +28,7 @@ SCHEMA_NAME = "[a-z_][a-z0-9_]{0,62}"
 OF_A_FILE = {
     "wal_bytes": "PostgreSQL keeps a log of its own",
     "ballast_bytes": "room on its disk is PostgreSQL's affair",
+    "migration_backup": "PostgreSQL's tables are changed in one transaction",
     "standby": "servers on PostgreSQL work beside each other, and none waits for another to end",
 }
 """Settings that mean nothing where the database is no file, and why."""
@@ -40,6 +41,9 @@ def _hidden(found: re.Match[str]) -> str:
 def without_passwords(text: str) -> str:
     """Return a text as it may be shown: the passwords of URLs and of connection strings are stars."""
     return re.sub(r"(?<=://)([^/?:@]*):[^?]*@|(?<=password=)[^&]*", _hidden, text)
+
+
+_ROLE = "(read|produce|work|operate|admin)"
 
 
 class Settings(BaseSettings):
@@ -71,6 +75,12 @@ class Settings(BaseSettings):
         description="Certificates (PEM) of who signs those of clients: one that a client shows must be good,"
         " and its name is that of a token.",
     )
+    unix_role: str = Field(
+        "",
+        pattern=f"^({_ROLE}(,{_ROLE})*)?$",
+        description="What whoever comes by the unix socket may do without a token, where there are tokens: a"
+        " comma list of read, produce, work, operate, admin; nothing if empty.",
+    )
     trusted_proxies: str = Field(
         "",
         max_length=4_000,
@@ -87,7 +97,7 @@ class Settings(BaseSettings):
     )
     proxy_role: str = Field(
         "read",
-        pattern=r"^(read|produce|work|operate|admin)(,(read|produce|work|operate|admin))*$",
+        pattern=f"^{_ROLE}(,{_ROLE})*$",
         description="What whoever is named in that header may do: a comma list of roles.",
     )
     root_path: str = Field(
@@ -156,8 +166,19 @@ class Settings(BaseSettings):
         description="Start although the database or its log is gone, or was cut to nothing, since the last"
         " server ended. What was in it is lost.",
     )
+    migration_backup: bool = Field(
+        True,
+        description="Copy the database file beside itself before its schema is changed; the last two such"
+        " copies are kept. Without room for one the server does not start, and nothing is changed.",
+    )
     insecure: bool = Field(
-        False, description="Allow an address beyond loopback although nobody has to log in."
+        False,
+        description="Listen beyond loopback without TLS, and let everybody in as long as there is no token.",
+    )
+    behind_proxy: bool = Field(
+        False,
+        description="A proxy in front ends TLS: listen beyond loopback without it, and tell browsers to keep"
+        " their session to TLS. Whoever comes from another machine needs a token.",
     )
 
     connections_max: int = Field(20_000, ge=1, description="Open connections; one more is refused with 503.")

@@ -23,6 +23,7 @@ from bedrockjobs.cli import (
     job,
     move,
     query,
+    restore,
     run,
     schedule,
     serve,
@@ -101,6 +102,6 @@ for _command in (details.show, *holding.COMMANDS):
 for _command in (
     serve.serve, job.job, schedule.schedule, run.run, worker.worker, server.server, top.top, events.events,
     apply.apply, import_.import_, query.query, call.call, query.ping, query.status, database.backup,
-    database.migrate, move.move, doctor.doctor, config.config,
+    database.migrate, restore.restore, move.move, doctor.doctor, config.config,
 ):  # fmt: skip
     main.add_command(_command)

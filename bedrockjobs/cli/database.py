@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.output import write_one
@@ -24,6 +25,7 @@ from bedrockjobs.store.bedrock_import import Findings, examine, import_jobs, ope
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.inspector import BadRows
 from bedrockjobs.store.lock import DatabaseLock, Lost, Owned
+from bedrockjobs.store.migration_copy import copy_before_migration
 from bedrockjobs.store.moved import BadName, MoveError
 from bedrockjobs.store.plain_file import PlantedFile
 
@@ -106,8 +108,8 @@ def backup(session: Session, file: Path, database: str | None, force: bool, sche
     """Copy the database to FILE while the server goes on.
 
     FILE is a SQLite file, also of a database postgresql://...: one snapshot, checked, readable by its owner
-    only, and there when it is whole. To restore it, stop the server, remove the database with its -wal and
-    -shm files, and put FILE in its place; `bedrockjobs move` takes it back to PostgreSQL.
+    only, and there when it is whole. `bedrockjobs restore` puts it in the place of a file, `bedrockjobs
+    move` takes it back to PostgreSQL.
     """
     named = settings_from({}).database if database is None else database
     give_way()
@@ -141,32 +143,49 @@ def _copy_of(source: Database, file: Path, force: bool) -> Copy:
 @click.option(
     "--skip-bad", is_flag=True, help="With --from-bedrock: leave out rows that cannot be jobs of ours."
 )
+@click.option(
+    "--migration-backup/--no-migration-backup", default=True,
+    help="Copy the file beside itself first; the last two such copies are kept.",
+)  # fmt: skip
 @answers
 @pass_session
-def migrate(session: Session, database: str | None, old: Path | None, skip_bad: bool) -> None:
+def migrate(
+    session: Session, database: str | None, old: Path | None, skip_bad: bool, migration_backup: bool
+) -> None:
     """Bring a database to this version's schema, or a Bedrock database into ours.
 
-    No server may own the database meanwhile. Make a backup first.
+    No server may own the database meanwhile. What it was before is kept in a copy beside it.
     """
     if skip_bad and old is None:
         raise click.UsageError("--skip-bad has a meaning with --from-bedrock only")
     path = file_named(database)
     with told():
         if old is None:
-            _migrate(session, path)
+            _migrate(session, path, keep=migration_backup)
         else:
             _import(session, old, path, skip_bad)
 
 
-def _migrate(session: Session, path: Path) -> None:
+def _migrate(session: Session, path: Path, *, keep: bool) -> None:
     if not path.is_file():
         raise CopyError(f"there is no database {path}; `bedrockjobs serve` makes one")
-    with owned(path), closing(open_for_writing(path)) as connection:
-        before, after, told = schema.apply(connection)
+    with owned(path):
+        copy = None
+        if keep:
+            with progress_bar(f"Copying {path}") as progress:
+                copy = copy_before_migration(path, SystemClock().now(), progress)
+        with closing(open_for_writing(path)) as connection:
+            before, after, told = schema.apply(connection)
     did = f"{path} is at schema version {after} already." if before == after else (
         " ".join((f"Brought {path} from schema version {before} to {after}.", *told))
     )  # fmt: skip
-    write_one({"database": str(path), "before": before, "after": after}, session.form, did)
+    if copy is not None:
+        did += f" What it was before is {copy}."
+    write_one(
+        {"database": str(path), "before": before, "after": after, "copy": str(copy) if copy else ""},
+        session.form,
+        did,
+    )
 
 
 def _import(session: Session, old: Path, path: Path, skip_bad: bool) -> None:

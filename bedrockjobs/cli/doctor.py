@@ -205,7 +205,13 @@ def check_owner(path: Path, server: Server | None) -> Iterator[Finding]:
 # --- what is due -----------------------------------------------------------------------------------------
 
 
-_CHECKS = {"paused": "paused", "no worker": "workers", "own command": "workers", "drained": "workers"}
+_CHECKS = {
+    "held": "paused",
+    "paused": "paused",
+    "no worker": "workers",
+    "own command": "workers",
+    "drained": "workers",
+}
 """The check that a kind of problem belongs to; the others are about jobs."""
 
 _ADVICE = {

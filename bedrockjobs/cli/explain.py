@@ -14,6 +14,7 @@ WORDS = {
     "state": "It is not queued",
     "children": "Its parent or its children come first",
     "paused": "Somebody paused it",
+    "held": "The queue was restored",
     "nextRun": "It is not due yet",
     "no tick": "Its schedule has no further tick",
     "mocked": "Workers do not take it",

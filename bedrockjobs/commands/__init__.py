@@ -18,6 +18,7 @@ from bedrockjobs.commands.base import Command as Command
 from bedrockjobs.commands.base import Group, defined
 
 if TYPE_CHECKING:
+    from bedrockjobs.commands.access import *
     from bedrockjobs.commands.base import Empty as Empty
     from bedrockjobs.commands.base import Parameters as Parameters
     from bedrockjobs.commands.base import Reply as Reply

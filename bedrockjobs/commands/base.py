@@ -23,7 +23,7 @@ from bedrockjobs.base.wire import Escaped, RawJSON, Spliced, Whole, Wire, comman
 
 Where = Literal["writer", "reader", "presence", "at once"]
 Role = Literal["read", "produce", "work", "operate", "admin"]
-Group = Literal["jobs", "schedules", "runs", "server"]
+Group = Literal["jobs", "schedules", "runs", "server", "access"]
 
 
 class Refusal(NamedTuple):
@@ -198,7 +198,12 @@ class Command(Parameters, Generic[R_co]):
     or the server at once."""
     role: ClassVar[Role] = "admin"
     """What a caller must be allowed: to look, to make jobs, to do them, to run the whole, or everything.
-    ``read`` by itself where it only reads. Nobody enforces it yet."""
+    ``read`` by itself where it only reads."""
+    open: ClassVar[bool] = False
+    """Whether nobody needs a token for it."""
+    signed: ClassVar[bool] = False
+    """Whether it is noted who did it, and where from. True by itself for what needs ``operate`` or ``admin``
+    and changes something."""
     repeatable: ClassVar[bool] = False
     """Whether a client that lost the answer may send it again without asking. True by itself where it only
     reads."""
@@ -235,6 +240,7 @@ class Command(Parameters, Generic[R_co]):
         cls.repeatable = cls.repeatable or cls.reads
         if cls.reads and "role" not in cls.__dict__:
             cls.role = "read"
+        cls.signed = cls.signed or (cls.role in ("operate", "admin") and not cls.reads)
         if not cls.__dict__.get("abstract"):
             _KINDS.append(cls)
 

@@ -63,6 +63,29 @@ class ResumeJobs(Command[ResumeReply]):
     by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
+class ReleaseReply(Reply):
+    """The hold that was taken back."""
+
+    since: str
+    reason: str
+
+
+class ReleaseHold(Command[ReleaseReply]):
+    """Let a queue go on that was restored from a backup: its jobs, its schedules, its messages.
+
+    Ticks that passed meanwhile are skipped; other jobs that are due are taken at once.
+    """
+
+    group = "schedules"
+    role = "operate"
+    example = Example(
+        {"by": "ada"}, {"since": "2026-11-21 03:29:56", "reason": "restored from jobs-2026-11-20.db"}
+    )
+    refusals = [Refusal(404, "Not held", "The queue was not restored, or somebody released it already.")]
+
+    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+
+
 class TriggerReply(Reply):
     """The job that runs now, or once more at the end of its present run."""
 

@@ -20,6 +20,7 @@ class Ping(Command[Empty]):
 
     group = "server"
     where = "at once"
+    open = True
 
 
 class StatusReply(Reply):

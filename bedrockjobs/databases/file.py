@@ -28,10 +28,12 @@ from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store import inspection
+from bedrockjobs.store.backup import CopyError
 from bedrockjobs.store.faults import StoreDamaged
 from bedrockjobs.store.file_watch import FileGone
 from bedrockjobs.store.guarded import is_damage
 from bedrockjobs.store.lock import DatabaseLock, Lost, Owned
+from bedrockjobs.store.migration_copy import copy_before_migration
 from bedrockjobs.store.plain_file import PlantedFile
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.store.schema import SchemaError
@@ -47,6 +49,9 @@ CHECK_S_MAX = 3_600
 """Time that systemd is asked for while a database is checked: enough for a terabyte on a good disk."""
 
 
+EXTEND = f"EXTEND_TIMEOUT_USEC={CHECK_S_MAX * 1_000_000}"
+
+
 class FileDatabase:
     """The file of one server."""
 
@@ -56,6 +61,7 @@ class FileDatabase:
         system = SystemClock()
         self.clock = clock or (StandingClock(system.now()) if settings.test_clock else system)
         self._lease_clock = lease_clock or system
+        self._machine = system
         self.workers = WorkerRegistry(self.clock, self._lease_clock)
         self._path = Path()
         self._lock: DatabaseLock | None = None
@@ -68,10 +74,14 @@ class FileDatabase:
         await self._own(self._lock)
         try:
             await self._look_for_damage()
+            await self._copy_before_migration()
             engine = SQLiteEngine(self._path, self._settings, self.clock)
         except PlantedFile as error:
             self._lock.release()
             raise StartError(f"database: {error}", EXIT_FAILURE) from None
+        except CopyError as error:
+            self._lock.release()
+            raise StartError(f"database: {error}", EXIT_DISK) from None
         except (sqlite3.Error, SchemaError) as error:
             self._lock.release()
             if is_damage(error):
@@ -120,13 +130,22 @@ class FileDatabase:
         """Look for damage where the server before this one did not end as it should; raises StartError."""
         if not inspection.ended_uncleanly(self._path):
             return
-        systemd.notify("STATUS=checking the database", f"EXTEND_TIMEOUT_USEC={CHECK_S_MAX * 1_000_000}")
+        systemd.notify("STATUS=checking the database", EXTEND)
         begun = self._lease_clock.monotonic()
         faults = await asyncio.to_thread(inspection.faults_of, self._path, whole=False)
         if faults:
             raise StartError(self._damaged("; ".join(faults)), EXIT_DISK)
         took_s = self._lease_clock.monotonic() - begun
         log.info("the server before this one did not stop; the database was checked in %.1f s", took_s)
+
+    async def _copy_before_migration(self) -> None:
+        """Keep a copy of a file whose schema is older; raises CopyError where there can be none."""
+        if not self._settings.migration_backup:
+            return
+        systemd.notify("STATUS=copying the database before its schema is changed", EXTEND)
+        copy = await asyncio.to_thread(copy_before_migration, self._path, self._machine.now())
+        if copy is not None:
+            log.info("the database was copied to %s before its schema is changed", copy)
 
     def _damaged(self, words: str) -> str:
         """Return what to do about a damaged database."""

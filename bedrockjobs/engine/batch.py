@@ -16,16 +16,19 @@ from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, WAIT_MS_DEFAULT, WAI
 from bedrockjobs.base.errors import ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
-from bedrockjobs.engine.events import DrainsChanged, LeftReady, Listeners
+from bedrockjobs.engine.by_caller import perform_for
+from bedrockjobs.engine.events import DrainsChanged, HoldChanged, LeftReady, Listeners
 from bedrockjobs.engine.handlers import take
+from bedrockjobs.engine.handlers.access import told
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.failing import set_aside
 from bedrockjobs.engine.handlers.registry import plan_of
 from bedrockjobs.engine.maintenance import Done, Maintenance
-from bedrockjobs.engine.submission import CancelWait, Outcome, ReturnJobs, Submission
+from bedrockjobs.engine.submission import CancelWait, Note, Outcome, ReturnJobs, Submission
 from bedrockjobs.engine.unit import perform, unit
 from bedrockjobs.engine.waiting import Group, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.hold import hold_of
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import Engine, Plan, Unit
@@ -111,6 +114,8 @@ class Batch:
         work = Work(context, careful=careful)
         if open_unit.read_anew:
             context.emit(DrainsChanged(open_unit.records.drains()))
+            context.emit(told(context))
+            context.emit(HoldChanged(hold_of(open_unit.records.pauses())))
         waiting = self._waiting
         if maintenance.due():
             maintenance.act(context, work.done)
@@ -121,7 +126,7 @@ class Batch:
         outcomes, special, size = work.outcomes, careful or self._engine.tight, 0
         for submission in submissions:
             command = submission.command
-            if special or command is None:
+            if special or command is None or submission.caller is not None:
                 self._do(work, submission)
             else:  # nearly all of them
                 outcome = perform(context, command)
@@ -173,7 +178,10 @@ class Batch:
             work.outcomes.append((submission, Unavailable("Disk full", "runs can be ended, not created")))
         else:
             try:
-                outcome = perform(work.context, command, careful=work.careful)
+                if submission.caller is None:
+                    outcome = perform(work.context, command, careful=work.careful)
+                else:
+                    outcome = perform_for(submission.caller, work.context, command, careful=work.careful)
             except StoreError:
                 raise
             except Exception:
@@ -191,6 +199,9 @@ class Batch:
     def _internal(self, work: Work, submission: Submission) -> None:
         if isinstance(submission, ReturnJobs):
             take.put_back(work.context, submission.taken)
+        elif isinstance(submission, Note):
+            unit(work.context, partial(submission.act, work.context))
+            work.outcomes.append((submission, Answer()))
         elif isinstance(submission, CancelWait):
             waiter = submission.left.waiter
             if waiter is not None and self._waiting.remove(waiter):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
 
+from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import SLEEP_S_MAX
 from bedrockjobs.base.errors import Unavailable
@@ -28,11 +29,12 @@ from bedrockjobs.engine.commits import Commits
 from bedrockjobs.engine.ending import Ending
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import take
-from bedrockjobs.engine.handlers.context import Answer, Taken
+from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.health import BUSY_LOOK_S, Health
 from bedrockjobs.engine.minutes import Minutes
 from bedrockjobs.engine.shared_maintenance import maintenance_of
-from bedrockjobs.engine.submission import CancelWait, Later, Outcome, ReturnJobs, Submission, refusal_of
+from bedrockjobs.engine.submission import CancelWait, Deliver, Later, ReturnJobs, Submission, refusal_of
+from bedrockjobs.engine.unit import Outcome
 from bedrockjobs.engine.waiting import WAKE_LATE_S, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine
@@ -72,9 +74,8 @@ class Dispatcher:
         self._maintenance = maintenance_of(engine, workers, minutes, clock)
         self._batch = Batch(engine, self._waiting, clock, settings, workers, listeners, self._maintenance)
         self._gathered: deque[Submission] = deque()
-        self._again: deque[list[Submission]] = deque()
-        """Submissions of a transaction that was undone, each to be done with care in its own."""
-        self._later = Later(self._send)
+        self._again = deque[list[Submission]]()  # of transactions that were undone: each is done with care
+        self._later = Later(self.send)
         self._open = self._scheduled = self._draining = self._broken = False
         self._look_outside = False  # whether it is time to ask if somebody else changed the database
         self._ending = Ending(engine, clock)
@@ -82,17 +83,15 @@ class Dispatcher:
         self._alarm = Alarm(self._loop, self._wake)
         self._commits = Commits(self._loop, clock, waits_for_disk=engine.waits_for_disk)
         self._slices = Slices[Step]()
-        self.health = Health(engine, clock)
-        """Whether the database can be written."""
+        self.health = Health(engine, clock)  # whether the database can be written
+        listeners.add(self.health)
         self._absence = Absence(
             engine, clock, settings.command_s, gathered=self._gathered, health=self.health,
             refuse=self._refuse, tick=self._answer_overdue, over=self._wake,
         )  # fmt: skip
-        self.pending = 0
-        """Commands that were submitted and not yet answered, without those that wait for a job."""
-        self.commands = 0  # done since the start
+        self.pending = 0  # commands that were not yet answered, without those that wait for a job
         self.cut_off = False  # whether it has stopped, and some commands never get an answer
-        self.commits = 0  # of transactions with commands, since the start
+        self.commands = self.commits = 0  # done since the start, the latter of transactions with commands
 
     def start(self) -> None:
         """Start to work."""
@@ -104,27 +103,28 @@ class Dispatcher:
         """Return how many GetJobs wait."""
         return len(self._waiting)
 
-    def submit(self, command: Command[Any], deliver: Callable[[Outcome], bool]) -> Submission:
+    def submit(self, command: Command[Any], deliver: Deliver, caller: Caller | None = None) -> Submission:
         """Queue a command; raises Unavailable when the queue is full or the server stops."""
         if self._draining:
             raise Unavailable("Server is stopping", "try again in a moment")
         if self.pending >= self._settings.pending_max:
             raise Unavailable("Too many commands are waiting", "try again in a moment")
-        submission = Submission(command, deliver)
+        submission = Submission(command, deliver, caller)
         self.pending += 1
         self._gathered.append(submission)
         if not self._open and not self._scheduled:
             self._schedule()
         return submission
 
+    def leave_all(self) -> None:
+        """Let every waiting GetJob end, as ``leave`` does."""
+        for waiter in self._waiting.everyone():
+            self.leave(waiter.submission)
+
     def leave(self, submission: Submission) -> None:
         """Let a waiting GetJob end: it is answered at once, with 404 unless a job is on its way to it."""
         submission.gone = True
-        self._send(CancelWait(submission))
-
-    def put_back(self, taken: Sequence[Taken]) -> None:
-        """Undo takes whose answer did not reach anybody."""
-        self._send(ReturnJobs(taken))
+        self.send(CancelWait(submission))
 
     def poke(self) -> None:
         """Look at the clock and at the presence: something changed there."""
@@ -176,7 +176,8 @@ class Dispatcher:
 
     # --- one transaction after another -------------------------------------------------------------------
 
-    def _send(self, submission: Submission) -> None:
+    def send(self, submission: Submission) -> None:
+        """Queue what is no command: something that is written, or put back, or waits no longer."""
         self._gathered.append(submission)
         if not self._open:
             self._schedule()
@@ -295,7 +296,7 @@ class Dispatcher:
                 log.exception("an answer could not be delivered")
             submission.waiter = None  # the two hold each other
             if not delivered and isinstance(outcome, Answer) and outcome.taken:
-                self.put_back(outcome.taken)
+                self.send(ReturnJobs(outcome.taken))
 
     def _failed(self, submissions: list[Submission], error: Exception, *, careful: bool) -> None:
         """Undo a transaction, and do each of its commands with care in its own: one hurts nobody else."""
@@ -339,7 +340,7 @@ class Dispatcher:
         """Tell who asked that nothing was done; what nobody asked for is tried again later."""
         for submission in submissions:
             if isinstance(submission, ReturnJobs) and submission.may_try_again():
-                self._loop.call_later(self._settings.busy_s, self._send, submission)
+                self._loop.call_later(self._settings.busy_s, self.send, submission)
         self._deliver([(submission, refusal_of(error)) for submission in submissions])
 
     def _give_up(self, error: Exception) -> None:

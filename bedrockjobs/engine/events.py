@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from bedrockjobs.job.rows import EventRow
+from bedrockjobs.job.rows import EventRow, LoginRow, PauseRow, TokenRow
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +147,19 @@ class DrainsChanged(NamedTuple):
     drains: frozenset[str]
 
 
+class TokensChanged(NamedTuple):
+    """Who may do what from now on: all tokens and all logins."""
+
+    tokens: tuple[TokenRow, ...]
+    logins: tuple[LoginRow, ...]
+
+
+class HoldChanged(NamedTuple):
+    """Whether the queue is held after a restore from now on."""
+
+    hold: PauseRow | None
+
+
 class RunKeyKnown(NamedTuple):
     """What the tokens of runs are made with."""
 
@@ -165,7 +178,7 @@ class LeftReady(NamedTuple):
 Event = (
     Noted | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
     | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
-    | DrainsChanged | RunKeyKnown | LeftReady
+    | DrainsChanged | TokensChanged | HoldChanged | RunKeyKnown | LeftReady
 )  # fmt: skip
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)

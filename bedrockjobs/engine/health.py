@@ -5,7 +5,12 @@ It looks whether a full disk has room again. It knows no SQL and nothing of who 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from bedrockjobs.base.clock import Clock
+from bedrockjobs.engine.events import HoldChanged
+from bedrockjobs.job.hold import RELEASE, hold_words
 from bedrockjobs.store.base import Engine
 from bedrockjobs.store.faults import StoreBroken
 
@@ -29,6 +34,15 @@ class Health:
         self._trouble = ""
         self._until = 0.0
         self._look_from = 0.0
+        self.hold = ""
+        """What a person reads while the queue is held after a restore; it takes commands even so."""
+
+    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+        """Return what it does with each event that it hears of."""
+        return {HoldChanged: self._hold_changed}
+
+    def _hold_changed(self, event: HoldChanged) -> None:
+        self.hold = "" if event.hold is None else f"{hold_words(event.hold)}; {RELEASE}"
 
     @property
     def trouble(self) -> str:

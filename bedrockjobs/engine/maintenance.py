@@ -16,7 +16,7 @@ from math import inf
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.wire import after_seconds, moment_of, stamp, stamp_ms
-from bedrockjobs.engine.events import DrainsChanged, RunKeyKnown, RunRestored
+from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown, RunRestored
 from bedrockjobs.engine.handlers import control, failing, hosts, ticks
 from bedrockjobs.engine.handlers.clock_set_back import plan_anew
 from bedrockjobs.engine.handlers.context import Context
@@ -24,6 +24,7 @@ from bedrockjobs.engine.handlers.trigger import pass_over
 from bedrockjobs.engine.minutes import Minutes
 from bedrockjobs.engine.unit import unit
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.hold import hold_of
 from bedrockjobs.job.rows import Job, PauseRow
 from bedrockjobs.store.base import Engine
 from bedrockjobs.store.faults import RowDamaged, StoreError
@@ -279,6 +280,7 @@ class Maintenance:
         for run_id, job_id, worker, lease_s, stop in context.unit.records.open_runs():
             context.emit(RunRestored(run_id, job_id, worker, lease_s, stop))
         context.emit(DrainsChanged(context.unit.records.drains()))
+        context.emit(HoldChanged(hold_of(context.unit.records.pauses())))
         context.emit(RunKeyKnown(context.unit.records.run_key()))
         self._pass_over_missed(context)
 

@@ -43,6 +43,19 @@ def shown_options(row: Job) -> dict[str, str]:
     return {} if row.options_json == "{}" else jsontext.members(row.options_json)
 
 
+_DATA = {
+    "data": "{}", "parentData": None, "finishedChildJobs": None, "cancelledChildJobs": None, "url": None,
+    "result": None, "progress": None, "output": "[]",
+}  # fmt: skip
+"""Members of a job or a run that count as data, and what stands there instead; None: they are left out."""
+
+
+def without_data(text: str) -> str:
+    """Return a job or a run, as JSON text, as somebody is shown it who sees no data."""
+    found = jsontext.members(text)
+    return jsontext.with_members(text, {key: value for key, value in _DATA.items() if key in found})
+
+
 def entity_tag(text: str) -> str:
     """Return the entity tag of an answer: the same as long as the answer is."""
     return f'"{sha256(text.encode()).hexdigest()[:32]}"'

@@ -11,11 +11,12 @@ from typing import cast
 from bedrockjobs.base.clock import Clock, StandingClock
 from bedrockjobs.base.config import AWAY_S, WATCH_EVERY_S, WATCHED_EVERY_S
 from bedrockjobs.base.wire import after_seconds, moment_of, stamp_ms
-from bedrockjobs.engine.events import DrainsChanged, RunKeyKnown
+from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.maintenance import JUMP_S, SETTLE_S, Done, Maintenance
 from bedrockjobs.engine.minutes import Minutes
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.hold import hold_of
 from bedrockjobs.store.base import Engine
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.sharing import SharedUnit, Watch
@@ -87,6 +88,7 @@ class SharedMaintenance(Maintenance):
     def _start(self, context: Context) -> None:
         """Tell who is drained; that the server is there is told by those who meet it."""
         context.emit(DrainsChanged(context.unit.records.drains()))
+        context.emit(HoldChanged(hold_of(context.unit.records.pauses())))
         context.emit(RunKeyKnown(context.unit.records.run_key()))
 
     def note_alive(self, context: Context, done: Done) -> None:

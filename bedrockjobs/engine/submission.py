@@ -7,16 +7,19 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.config import LOOKS_AGAIN_MAX
 from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
 from bedrockjobs.commands import Command
-from bedrockjobs.engine.handlers.context import Answer, Taken
+from bedrockjobs.engine.handlers.context import Answer, Context, Taken
 from bedrockjobs.engine.waiting import Waiter
 from bedrockjobs.store.faults import StoreError
 
 log = logging.getLogger(__name__)
 
 Outcome = Answer | CommandError
+Deliver = Callable[[Outcome], bool]
+"""Gets an outcome, and returns False if it went nowhere."""
 
 LOOKS_AT_ONCE = 2
 """How often a take is done again without a pause."""
@@ -32,11 +35,20 @@ PUT_BACK_TRIES_MAX = 1_000
 class Submission:
     """A command, and who gets its outcome."""
 
-    __slots__ = ("command", "deliver", "gone", "looks", "waiter")
+    __slots__ = ("caller", "command", "deliver", "gone", "looks", "waiter")
 
-    def __init__(self, command: Command[Any] | None, deliver: Callable[[Outcome], bool]) -> None:
-        """Hold a command; ``deliver`` gets the outcome, and returns False if it went nowhere."""
+    def __init__(
+        self,
+        command: Command[Any] | None,
+        deliver: Deliver,
+        caller: Caller | None = None,
+    ) -> None:
+        """Hold a command; ``deliver`` gets the outcome, and returns False if it went nowhere.
+
+        ``caller`` is who asks, where it matters for what is done or noted.
+        """
         self.command = command
+        self.caller = caller
         self.deliver = deliver
         self.waiter: Waiter | None = None
         self.gone = False
@@ -101,6 +113,17 @@ class ReturnJobs(Submission):
         ids = ", ".join(str(taken.before.job_id) for taken in self.taken)
         log.error("jobs %s stay RUNNING: they could not be put back", ids)
         return False
+
+
+class Note(Submission):
+    """Something that the server itself writes: nobody waits for it, and nothing is said where it fails."""
+
+    __slots__ = ("act",)
+
+    def __init__(self, act: Callable[[Context], object], done: Callable[[Outcome], bool]) -> None:
+        """Hold what is written; ``done`` is called behind the commit."""
+        super().__init__(None, done)
+        self.act = act
 
 
 class CancelWait(Submission):

@@ -13,6 +13,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any
 
+from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
@@ -21,8 +22,8 @@ from bedrockjobs.store.base import Plan
 WAKE_LATE_S = 0.001
 """How much later than a job's nextRun the dispatcher wakes: stamps are cut to milliseconds."""
 
-GroupKey = tuple[Names, bool, int | None, tuple[str, ...], str | None]
-"""What a group asks for: names, mocked, priority, accepts, and the worker where it stands alone."""
+GroupKey = tuple[Names, bool, int | None, tuple[str, ...], Scope | None, str | None]
+"""What a group asks for: names, mocked, priority, accepts, scope, and the worker where it stands alone."""
 
 
 class Waiter:
@@ -142,7 +143,7 @@ class Waiting:
     def _key(self, request: TakeRequest) -> GroupKey:
         alone = request.worker in self._held or request.worker in self._alone
         worker = request.worker if alone else None
-        return request.names, request.mocked, request.priority, request.accepts, worker
+        return request.names, request.mocked, request.priority, request.accepts, request.scope, worker
 
     def has_room_for(self, request: TakeRequest, globs_max: int) -> bool:
         """Tell whether one more may wait where there may be so many ``globs``."""

@@ -160,3 +160,44 @@ class EventRow(NamedTuple):
     run_id: int = 0
     by: str = ""
     detail: str = ""
+
+
+class TokenRow(NamedTuple):
+    """A token, field by field as in ``schema.sql``; of the secret only its SHA-256 is kept."""
+
+    name: str
+    digest: str
+    role: str
+    names: str
+    """A JSON array of GLOB patterns; an empty one: all names."""
+    no_data: int
+    by: str
+    created: str
+    expires: str
+    last_used: str
+    revoked: str
+
+
+class LoginRow(NamedTuple):
+    """A session of the pages; of its secret only the SHA-256 is kept."""
+
+    digest: str
+    token: str
+    created: str
+    expires: str
+
+
+class AuditRow(NamedTuple):
+    """Something that an operator changed, without its number."""
+
+    at: str
+    by: str
+    address: str
+    command: str
+    name: str
+    job_id: int
+    detail: str
+    """The parameters of the command, a JSON object."""
+    before: str
+    """A schedule as it was, a JSON object; empty where there was none."""
+    after: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from bedrockjobs.base.caller import NOBODYS_NAME, Scope
 from bedrockjobs.base.config import NAMES_KEPT_MAX
 from bedrockjobs.base.glob import glob, is_plain, is_prefix, literal_prefix
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
@@ -58,6 +59,17 @@ def names_from(name: str | None, names: tuple[str, ...] | None) -> Names | None:
     return Names(frozenset(), patterns)
 
 
+def names_within(names: Names, scope: Scope) -> Names:
+    """Return which of the names that are asked for are seen; raises TooManyPatterns."""
+    seen = tuple(sorted(filter(scope.sees, names.exact))) if names.exact else scope.within(names.patterns)
+    if names.exact and not all(map(is_plain, seen)):  # a list says that they are no patterns
+        found = names_from(f"{','.join(seen)},", None)
+    else:
+        found = names_from(None, seen or (NOBODYS_NAME,))
+    assert found is not None
+    return found
+
+
 @dataclass(slots=True)
 class TakeRequest:
     """Which jobs somebody asks for, and how the answer is to look."""
@@ -80,6 +92,10 @@ class TakeRequest:
     """Whether each run is to come with a token for its command."""
     host: str = ""
     pid: int = 0
+    by: str = ""
+    """The name of the token that asks; empty without one."""
+    scope: Scope | None = None
+    """The names whose data the answer may show beside that of the job; None: all."""
 
     def fits(self, job: Job) -> bool:
         """Tell whether a queued job is one of those asked for."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 from aiohttp import web
 
 from bedrockjobs.pages.site import HEADERS, Site
+from bedrockjobs.protocol.gate import caller_of, cut
 
 STREAMS_MAX = 1_000
 """Pages that are kept fresh at once: each keeps a connection. Others stay as they were read."""
@@ -43,6 +45,9 @@ class _Streams:
         if self._open >= STREAMS_MAX:
             return web.Response(status=429, text="Too many streams\n", headers=HEADERS)
         self._open += 1
+        caller = caller_of(request, self._site.service.access)
+        end = partial(cut, request)
+        caller.grant.ends.add(end)
         try:
             headers = {**HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
             response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
@@ -53,6 +58,7 @@ class _Streams:
             return response
         finally:
             self._open -= 1
+            caller.grant.ends.discard(end)
 
     async def _tell(self, response: web.StreamResponse) -> None:
         seen, quiet_s = self._done(), 0.0

@@ -87,7 +87,7 @@ async def why_paused(site: Site, schedules: list[dict[str, Any]]) -> dict[str, s
     for row in schedules:
         if row["paused"] and row["paused"] not in found:
             waits = (await site.ask(ExplainJob(job_id=row["jobID"])))["waitsFor"]
-            told = [wait["detail"] for wait in waits if wait["reason"] == "paused"]
+            told = [wait["detail"] for wait in waits if wait["reason"] in ("paused", "held")]
             found[row["paused"]] = told[0] if told else f"{row['paused']} is paused"
     return found
 

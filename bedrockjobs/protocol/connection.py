@@ -10,13 +10,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
+from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE
-from bedrockjobs.base.errors import CommandError, Unavailable
+from bedrockjobs.base.errors import CommandError, TooMany, Unavailable
+from bedrockjobs.commands import Authenticate
+from bedrockjobs.engine.access import UNIX
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.protocol import raw
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.doorway import NO_TLS, TLS_BYTE, Doorway
 from bedrockjobs.protocol.first_line import FirstLine
+from bedrockjobs.protocol.gate import certificate_of
 from bedrockjobs.protocol.http_answers import problem_bytes
 from bedrockjobs.protocol.memory import full
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
@@ -43,6 +47,7 @@ class RawConnection(asyncio.Protocol):
         "_transport",
         "_turn_max",
         "_unread",
+        "_who",
         "deadline",
     )
 
@@ -68,6 +73,8 @@ class RawConnection(asyncio.Protocol):
         self._scheduled = self._in_turn = False
         self._awaited = ""
         """The part of a request that has a deadline."""
+        self._who: Caller | None = None
+        """Who asks, once that was said for all that follows."""
         self.deadline = 0.0
 
     # --- asyncio.Protocol --------------------------------------------------------------------------------
@@ -271,11 +278,21 @@ class RawConnection(asyncio.Protocol):
     def _submit(self, exchange: Exchange) -> None:
         service, command, memory = self._service, exchange.command, self._connections.memory
         assert command is not None
+        caller = None
+        if (service.access.asks or command.signed) and not command.open:
+            try:
+                caller = self._caller(exchange)
+            except CommandError as error:
+                self._pipeline.answer(exchange, error)
+                return
+        elif isinstance(command, Authenticate):
+            self._pipeline.answer(exchange, self._authenticated(command))
+            return
         if exchange.size and not memory.borrow(exchange.size):
             self._pipeline.answer(exchange, full())
             return
         try:
-            submission = service.submit(command, partial(self._answered, exchange))
+            submission = service.submit(command, partial(self._answered, exchange), caller)
         except CommandError as error:
             if exchange.size:
                 memory.give_back(exchange.size)
@@ -284,6 +301,31 @@ class RawConnection(asyncio.Protocol):
         exchange.submission = submission
         if exchange.waits and submission is not None and self._pipeline.ended:
             service.leave(submission)
+
+    def _caller(self, exchange: Exchange) -> Caller:
+        """Return who sends a request; raises Unauthenticated, and TooMany for one wrong token too many."""
+        access, address = self._service.access, self._address or UNIX
+        if exchange.authorization:
+            try:
+                return access.by_header(exchange.authorization, address)
+            except TooMany:
+                exchange.closes = True
+                raise
+        if self._who is not None and access.still(self._who):
+            return self._who
+        if access.on and (name := certificate_of(self._transport)):
+            self._who = access.by_certificate(name, address)
+            return self._who
+        return access.visitor(address)
+
+    def _authenticated(self, command: Authenticate) -> Outcome:
+        """Remember who asks from now on."""
+        access = self._service.access
+        try:
+            self._who = access.by_bearer(command.token, self._address or UNIX)
+        except CommandError as error:
+            return error
+        return access.identity(self._who)
 
     def _answered(self, exchange: Exchange, outcome: Outcome) -> bool:
         """Take the outcome of a command; return False if its client cannot get it."""

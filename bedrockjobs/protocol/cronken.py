@@ -16,6 +16,7 @@ from bedrockjobs.base.config import CRONKEN_EVENT_CHARS_MAX, LIST_MAX, PAUSES_MA
 from bedrockjobs.base.errors import BadArguments, NotFound, TooMany
 from bedrockjobs.base.glob import glob
 from bedrockjobs.commands import (
+    Command,
     CreateJob,
     DeleteJob,
     DrainWorker,
@@ -32,10 +33,10 @@ from bedrockjobs.commands import (
     UpdateJob,
     ValidateSchedule,
 )
+from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.imports import cronken
 from bedrockjobs.imports.cronken import FirstDay
 from bedrockjobs.imports.found import Found, Unreadable
-from bedrockjobs.service import Service
 
 ALL = "all"
 """The name by which Cronken pauses and resumes every job."""
@@ -46,15 +47,19 @@ EVERY_NAME = "**"
 _BY = "cronken event"
 
 
+Do = Callable[[Command[Any]], Awaitable[Answer]]
+"""What does a command, and raises CommandError."""
+
+
 class Events:
     """Events, one at a time."""
 
-    def __init__(self, service: Service, weekday_0: str) -> None:
-        """Do events by commands of ``service``; ``weekday_0`` says which day a 0 is in a cronstring."""
+    def __init__(self, do: Do, weekday_0: str) -> None:
+        """Do events by commands that ``do`` does; ``weekday_0`` says which day a 0 is in a cronstring."""
         if weekday_0 not in ("sunday", "monday"):
             raise BadArguments("Malformed weekday_0", "weekday_0: expected sunday or monday")
         self._weekday_0: FirstDay = "monday" if weekday_0 == "monday" else "sunday"
-        self._service = service
+        self._do = do
         self._actions: dict[str, Callable[[Any], Awaitable[dict[str, Any]]]] = {
             "pause": self._pause,
             "resume": self._resume,
@@ -89,7 +94,7 @@ class Events:
 
     async def _pause(self, args: Any) -> dict[str, Any]:
         name = _name(args)
-        await self._service.call(PauseJobs(name=EVERY_NAME if name == ALL else _escaped(name), by=_BY))
+        await self._do(PauseJobs(name=EVERY_NAME if name == ALL else _escaped(name), by=_BY))
         return {}
 
     async def _resume(self, args: Any) -> dict[str, Any]:
@@ -106,12 +111,12 @@ class Events:
 
     async def _resume_pattern(self, pattern: str) -> None:
         try:
-            await self._service.call(ResumeJobs(name=pattern, by=_BY))
+            await self._do(ResumeJobs(name=pattern, by=_BY))
         except NotFound:  # what is not paused is left alone, as there
             return
 
     async def _pauses(self) -> list[str]:
-        pauses = jsontext.parse((await self._service.call(ListPauses())).body)["pauses"]
+        pauses = jsontext.parse((await self._do(ListPauses())).body)["pauses"]
         return [pause["pattern"] for pause in pauses]
 
     async def _pause_others(self, name: str) -> None:
@@ -123,25 +128,25 @@ class Events:
             expected = f"args: expected at most {PAUSES_MAX} paused names; resume all of them instead"
             raise TooMany("Too many pauses", expected)
         # All at once, so that they share commits.
-        await asyncio.gather(*(self._service.call(PauseJobs(name=other, by=_BY)) for other in others))
+        await asyncio.gather(*(self._do(PauseJobs(name=other, by=_BY)) for other in others))
 
     async def _names(self) -> list[str]:
         """Return the names of all jobs, but not many more than can be paused."""
         found: list[str] = []
         while len(found) <= PAUSES_MAX:
             queues = ListQueues(after=found[-1] if found else "", limit=LIST_MAX)
-            page = jsontext.parse((await self._service.call(queues)).body)["queues"]
+            page = jsontext.parse((await self._do(queues)).body)["queues"]
             found += [queue["name"] for queue in page]
             if len(page) < LIST_MAX:
                 break
         return found
 
     async def _terminate_run(self, args: Any) -> dict[str, Any]:
-        await self._service.call(TerminateRun(run_id=_run_id(args), by=_BY))
+        await self._do(TerminateRun(run_id=_run_id(args), by=_BY))
         return {}
 
     async def _kill_run(self, args: Any) -> dict[str, Any]:
-        await self._service.call(KillRun(run_id=_run_id(args), by=_BY))
+        await self._do(KillRun(run_id=_run_id(args), by=_BY))
         return {}
 
     async def _add(self, args: Any) -> dict[str, Any]:
@@ -154,14 +159,14 @@ class Events:
             raise BadArguments("Malformed args", f"args.job_def: {error}") from None
         if found.refused:
             raise BadArguments("Malformed args", f"args.job_def: {found.refused}")
-        jobs = await self._service.call(ListJobs(name=_escaped(name), limit=1))
+        jobs = await self._do(ListJobs(name=_escaped(name), limit=1))
         for job in jsontext.parse(jobs.body)["jobs"]:
             source = f", which belongs to the source {job['source']}" if job.get("source") else ""
             warning = f"there is a job {name} already{source}: it was left as it is"
             return {"jobID": job["jobID"], "repeat": job["repeat"], "warnings": [warning]}
         if found.paused:
-            await self._service.call(PauseJobs(name=_escaped(name), by=_BY))
-        answer = await self._service.call(CreateJob.read(_parameters(found)))
+            await self._do(PauseJobs(name=_escaped(name), by=_BY))
+        answer = await self._do(CreateJob.read(_parameters(found)))
         return {**jsontext.parse(answer.body), "repeat": found.repeat, "warnings": list(found.warnings)}
 
     async def _remove(self, args: Any) -> dict[str, Any]:
@@ -170,9 +175,9 @@ class Events:
             raise NotFound("No job with this name", f"args: there is no schedule {args}")
         for schedule in schedules:
             if schedule["state"] == "RUNNING":  # it ends with its present run
-                await self._service.call(UpdateJob(job_id=schedule["jobID"], should_clear_repeat=True))
+                await self._do(UpdateJob(job_id=schedule["jobID"], should_clear_repeat=True))
             else:
-                await self._service.call(DeleteJob(job_id=schedule["jobID"]))
+                await self._do(DeleteJob(job_id=schedule["jobID"]))
         await self._resume_pattern(_escaped(args))  # another job of this name begins anew
         return {}
 
@@ -180,7 +185,7 @@ class Events:
         return {}
 
     async def _trigger(self, args: Any) -> dict[str, Any]:
-        await self._service.call(TriggerJob(name=_name(args), by=_BY))
+        await self._do(TriggerJob(name=_name(args), by=_BY))
         return {}
 
     async def _validate(self, args: Any) -> dict[str, Any]:
@@ -193,7 +198,7 @@ class Events:
             unknown += [] if schedules else [name]
         errors = {}
         for schedule in found if names else await self._all_schedules():
-            answer = await self._service.call(ValidateSchedule(repeat=schedule["repeat"]))
+            answer = await self._do(ValidateSchedule(repeat=schedule["repeat"]))
             report = jsontext.parse(answer.body)
             if not report["valid"]:
                 errors[schedule["name"]] = report["errors"]
@@ -201,16 +206,16 @@ class Events:
 
     async def _drain_nodes(self, args: Any) -> dict[str, Any]:
         hosts = _texts(args, "host names")
-        workers = jsontext.parse((await self._service.call(ListWorkers())).body)["workers"]
+        workers = jsontext.parse((await self._do(ListWorkers())).body)["workers"]
         drained = [worker["name"] for worker in workers if worker["host"] in hosts]
         unknown = sorted(set(hosts) - {worker["host"] for worker in workers})
         for worker in drained:
-            await self._service.call(DrainWorker(worker=worker, by=_BY))
+            await self._do(DrainWorker(worker=worker, by=_BY))
         return {"drained": drained, **({"unknown": unknown} if unknown else {})}
 
     async def _schedules(self, name: str) -> list[dict[str, Any]]:
         """Return the schedules of a name."""
-        answer = await self._service.call(ListSchedules(name=_escaped(name), limit=LIST_MAX))
+        answer = await self._do(ListSchedules(name=_escaped(name), limit=LIST_MAX))
         found: list[dict[str, Any]] = jsontext.parse(answer.body)["schedules"]
         return found
 
@@ -218,7 +223,7 @@ class Events:
         found: list[dict[str, Any]] = []
         while True:
             after = found[-1]["jobID"] if found else 0
-            answer = await self._service.call(ListSchedules(after=after, limit=LIST_MAX))
+            answer = await self._do(ListSchedules(after=after, limit=LIST_MAX))
             page = jsontext.parse(answer.body)["schedules"]
             found += page
             if len(page) < LIST_MAX:

@@ -14,26 +14,34 @@ from aiohttp.streams import StreamReader
 
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE, HOSTS_REMEMBERED_MAX
 from bedrockjobs.base.errors import BadArguments, CommandError
-from bedrockjobs.commands import COMMANDS, Command
+from bedrockjobs.commands import COMMANDS, Authenticate, Command
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.protocol.compression import GZIP_BYTES_MIN
+from bedrockjobs.protocol.gate import Gate
 from bedrockjobs.protocol.host_check import Origins
 from bedrockjobs.protocol.http_answers import JSON, answer_bytes, problem_bytes
 
-_MEANINGLESS = frozenset({b"accept", b"accept-encoding", b"accept-language", b"connection", b"user-agent"})
-"""Headers that change nothing here: what ``Connection`` means is found by the parser, and answers that are
-small enough to be plain are not compressed."""
+_MEANINGLESS = frozenset(
+    {b"accept", b"accept-encoding", b"accept-language", b"authorization", b"connection", b"user-agent"}
+)
+"""Headers that change nothing here: who asks is found by ``Gate`` where that matters, what ``Connection``
+means by the parser, and answers that are small enough to be plain are not compressed."""
 
 
 class FastPath:
     """Knows which requests are plain."""
 
-    def __init__(self, origins: Origins, root_path: str = "") -> None:
-        """Let in whom ``origins`` lets in; paths may begin with ``root_path``."""
+    def __init__(self, origins: Origins, gate: Gate, root_path: str = "") -> None:
+        """Let in whom ``origins`` and the ``gate`` let in; paths may begin with ``root_path``."""
         self._origins = origins
+        self.gate = gate
         self._hosts: set[bytes] = set()
-        plain = [kind for kind in COMMANDS.values() if not kind.tagged and kind.paging is None]
+        plain = [
+            kind
+            for kind in COMMANDS.values()
+            if not kind.tagged and kind.paging is None and kind is not Authenticate
+        ]
         self._kinds = {f"{root}/{kind.__name__}": kind for kind in plain for root in ("", root_path)}
 
     def kind_of(self, message: object, payload: StreamReader) -> type[Command[Any]] | None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
+from urllib.parse import urlencode
 
 from aiohttp import web
 from pydantic import ValidationError
@@ -25,11 +26,12 @@ from bedrockjobs.base.errors import (
     ServerFault,
     TimedOut,
     TooLarge,
+    Unauthenticated,
     UnknownCommand,
 )
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import command_error
-from bedrockjobs.commands import COMMANDS, Command
+from bedrockjobs.commands import COMMANDS, Authenticate, Command
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.render import entity_tag
 from bedrockjobs.engine.submission import Outcome
@@ -37,12 +39,14 @@ from bedrockjobs.protocol import cronken, sse
 from bedrockjobs.protocol.compression import compress
 from bedrockjobs.protocol.docs_page import POLICY, DocsPage
 from bedrockjobs.protocol.fast_path import FastPath, HandedOver, text_of
+from bedrockjobs.protocol.gate import CALLER, LOGIN_PATH, PROBES, Gate, caller_of
 from bedrockjobs.protocol.host_check import Origins
 from bedrockjobs.protocol.http_answers import problem, text_response
 from bedrockjobs.protocol.http_connection import HTTPConnection
 from bedrockjobs.protocol.memory import MemoryBudget, full
 from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.protocol.paging import next_page
+from bedrockjobs.protocol.proxies import Proxies
 from bedrockjobs.service import VERSION, Service
 
 _BORROWED = web.RequestKey("borrowed", int)
@@ -59,9 +63,6 @@ _CONDITIONS = {
 
 HANDLING_COMMANDS = "/status/handlingCommands"
 """Where load balancers ask Bedrock whether it takes commands."""
-
-PROBES = frozenset({"/livez", "/readyz", HANDLING_COMMANDS})
-"""Pages that are answered whatever the Host says: a load balancer names the machine as it likes."""
 
 _PREFER_WAIT = re.compile(r"(?:^|[,;\s])wait=([0-9]{1,6})(?:$|[,;\s])", re.IGNORECASE)
 _VERB = re.compile(r"/[^/]+")
@@ -100,11 +101,12 @@ class HTTPFront:
         self._service = service
         self._settings = settings
         self._origins = Origins(local_only=local_only, names=settings.public_hosts)
+        self._gate = Gate(service.access, Proxies(settings.trusted_proxies, settings.proxy_user_header))
         self._root_path = root_path
         self._more = more
         self._description, self._docs = _documents(root_path, tuple(COMMANDS.items()))
         self._memory = memory or MemoryBudget(settings.memory_bytes)
-        self.fast_path = FastPath(self._origins, root_path)
+        self.fast_path = FastPath(self._origins, self._gate, root_path)
         """Which requests need nothing of this."""
 
     def application(self) -> web.Application:
@@ -126,7 +128,7 @@ class HTTPFront:
         yield web.get(HANDLING_COMMANDS, self._handling_commands)
         yield web.get("/openapi.json", self._openapi)
         yield web.get("/docs", self._docs_page)
-        for one in sse.routes(self._service.views):
+        for one in sse.routes(self._service.views, self._service.access):
             yield web.get(one.path, self._not_from_elsewhere(one.handler), **one.kwargs)
         yield web.post("/cronken/events", self._cronken)
         for kind in COMMANDS.values():
@@ -154,9 +156,13 @@ class HTTPFront:
 
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
             try:
-                if self._below_root(request.path) not in PROBES:
+                path = self._below_root(request.path)
+                if path not in PROBES:  # a load balancer names the machine as it likes
                     self._origins.check(request)
+                self._gate.check(request, path)
                 return await handler(request)
+            except Unauthenticated as error:
+                return self._to_login(request) or problem(error)
             except CommandError as error:
                 return problem(error)
             except web.HTTPRequestEntityTooLarge:
@@ -181,15 +187,30 @@ class HTTPFront:
 
         return guard
 
+    def _to_login(self, request: web.Request) -> web.Response | None:
+        """Return what leads a browser that wants a page to the login; None for any other request."""
+        path = self._below_root(request.path)
+        if not (path.startswith("/ui/") and request.method == "GET" and _is_browser(request)):
+            return None
+        wanted = urlencode({"to": request.rel_url.raw_path_qs.removeprefix(self._root_path)})
+        location = f"{self._root_path}{LOGIN_PATH}?{wanted}"
+        return web.Response(status=303, headers={"Location": location, "Cache-Control": "no-store"})
+
     async def _command(self, kind: type[Command[Any]], request: web.Request) -> web.StreamResponse:
         handed = _handed_over(request)
         command = await self._read(request, kind) if handed is None else handed.command
+        access, caller = self._service.access, request.get(CALLER)
+        if isinstance(command, Authenticate):
+            known = access.by_bearer(command.token, self._gate.address(request))
+            return text_response(access.identity(known).body, "application/json")
+        if caller is None and (kind.signed or (access.asks and not kind.open)):
+            caller = access.visitor(self._gate.address(request))
         if command.connection is not None and command.connection.lower() == "forget":
-            self._service.submit(command, partial(self._forgotten, _taken_back(request)))
+            self._service.submit(command, partial(self._forgotten, _taken_back(request)), caller)
             return text_response("{}", "application/json", 202)
         answer = None if handed is None else handed.answer
         if answer is None:
-            answer = await self._service.call(command)
+            answer = await self._service.call(command, caller)
         large = len(answer.body) > CONNECTION_BYTES_FREE
         if large:
             try:
@@ -229,7 +250,10 @@ class HTTPFront:
 
     async def _cronken(self, request: web.Request) -> web.Response:
         text = await self._text(request)
-        events = cronken.Events(self._service, request.query.get("weekday_0", "sunday"))
+        caller = caller_of(request, self._service.access)
+        events = cronken.Events(
+            partial(self._service.call, caller=caller), request.query.get("weekday_0", "sunday")
+        )
         try:
             return text_response(await events.do(text), "application/json")
         except ValidationError as error:  # a name or a number that the command it stands for does not take
@@ -326,7 +350,8 @@ class HTTPFront:
 
     async def _readyz(self, _: web.Request) -> web.Response:
         trouble = self._service.trouble
-        return web.Response(text=f"{trouble or 'ok'}\n", status=503 if trouble else 200)
+        well = f"ok, but {self._service.hold}" if self._service.hold else "ok"
+        return web.Response(text=f"{trouble or well}\n", status=503 if trouble else 200)
 
     async def _handling_commands(self, _: web.Request) -> web.Response:
         if self._service.draining:
@@ -341,6 +366,10 @@ class HTTPFront:
         response.headers["Content-Security-Policy"] = POLICY
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
+
+
+def _is_browser(request: web.Request) -> bool:
+    return "text/html" in request.headers.get("Accept", "").lower()
 
 
 def _handed_over(request: web.Request) -> HandedOver | None:

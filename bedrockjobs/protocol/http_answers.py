@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.helpers import rfc822_formatted_time
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.errors import CommandError, Unauthenticated
 from bedrockjobs.protocol.compression import ASIDE_BYTES
 
 HTTP_STATUS = {
@@ -27,6 +27,16 @@ RETRY_AFTER_S = 1
 _COME_AGAIN = (429, 503)
 
 
+UNAUTHENTICATED = 401
+CHALLENGE = 'Bearer realm="bedrockjobs"'
+"""What somebody is told of whom nobody knows who it is."""
+
+
+def status_of(error: CommandError) -> int:
+    """Return the HTTP status of a refusal."""
+    return UNAUTHENTICATED if isinstance(error, Unauthenticated) else HTTP_STATUS[error.code]
+
+
 def text_response(body: str, media: str, status: int = 200) -> web.Response:
     """Return an answer for aiohttp to send."""
     headers = {"Content-Type": media, "Server": "bedrockjobs"}
@@ -35,10 +45,12 @@ def text_response(body: str, media: str, status: int = 200) -> web.Response:
 
 def problem(error: CommandError, status: int | None = None) -> web.Response:
     """Return a refusal for aiohttp to send."""
-    status = status or HTTP_STATUS[error.code]
+    status = status or status_of(error)
     refused = text_response(problem_text(error, status), PROBLEM, status)
     if status in _COME_AGAIN:
         refused.headers["Retry-After"] = str(RETRY_AFTER_S)
+    if status == UNAUTHENTICATED:
+        refused.headers["WWW-Authenticate"] = CHALLENGE
     return refused
 
 
@@ -49,7 +61,7 @@ def answer_bytes(body: str, *, closes: bool) -> bytes:
 
 def problem_bytes(error: CommandError, *, closes: bool) -> bytes:
     """Return a whole refusal, as ``problem`` would be sent."""
-    status = HTTP_STATUS[error.code]
+    status = status_of(error)
     return _whole(_head(status, PROBLEM, closes), problem_text(error, status))
 
 
@@ -87,6 +99,8 @@ def _head(status: int, media: str, closes: bool) -> bytes:
     ]
     if status in _COME_AGAIN:
         lines.append(f"Retry-After: {RETRY_AFTER_S}")
+    if status == UNAUTHENTICATED:
+        lines.append(f"WWW-Authenticate: {CHALLENGE}")
     if closes:
         lines.append("Connection: close")
     return "".join(f"{line}\r\n" for line in lines).encode()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
+from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from bedrockjobs.base.errors import BadRequest, CommandError, ServerFault
@@ -225,17 +225,20 @@ class HTTPConnection(RequestHandler):
                 break
             self._under_way = self._messages.popleft()
             self._closes = cast(RawRequestMessage, message).should_close
-            self._begin(partial(self._fast_path.read, kind, payload))
+            self._begin(kind, cast(RawRequestMessage, message), payload)
         self._in_turn = False
 
-    def _begin(self, read: Callable[[], Command[Any]]) -> None:
-        command = None
+    def _begin(self, kind: type[Command[Any]], message: RawRequestMessage, payload: StreamReader) -> None:
+        command = caller = None
+        service = self._connections.service
         try:
-            command = read()
+            if (service.access.asks or kind.signed) and not kind.open:
+                caller = self._fast_path.gate.of_headers(message.raw_headers, self.transport)
+            command = self._fast_path.read(kind, payload)
             if command.connection is not None and command.connection.lower() == "forget":
                 self._go_the_usual_way(HandedOver(command))
                 return
-            submission = self._connections.service.submit(command, partial(self._answered, command))
+            submission = service.submit(command, partial(self._answered, command), caller)
             if self._under_way:
                 self._submission = submission
         except CommandError as error:

@@ -129,6 +129,7 @@ _TAGS = {
     "schedules": "Jobs that repeat by CRON, and what people do with them.",
     "runs": "Runs of jobs, their output, and the workers.",
     "server": "The server itself.",
+    "access": "Who may do what, and what operators changed.",
 }
 
 

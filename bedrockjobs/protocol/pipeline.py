@@ -27,11 +27,23 @@ from bedrockjobs.protocol.request_cache import Request, RequestCache
 class Exchange:
     """One request and its answer."""
 
-    __slots__ = ("closes", "command", "data", "held", "outcome", "size", "submission", "waits")
+    __slots__ = (
+        "authorization",
+        "closes",
+        "command",
+        "data",
+        "held",
+        "outcome",
+        "size",
+        "submission",
+        "waits",
+    )
 
     def __init__(self, closes: bool) -> None:
         """Begin without a command; ``closes`` says whether the connection ends after the answer."""
         self.closes = closes
+        self.authorization = ""
+        """What the request says of who sends it."""
         self.size = 0
         """The bytes of the request, 0 where they are too few to be counted."""
         self.waits = False
@@ -135,8 +147,10 @@ class Pipeline:
             if self._ended and not exchanges:
                 self.closing = True
             return None
-        wish = request.headers.get("connection", "").lower()
+        headers = request.headers
+        wish = headers.get("connection", "").lower()
         exchange = Exchange(wish in ("close", "forget"))
+        exchange.authorization = headers.get("authorization", "")
         if self._parser.size > CONNECTION_BYTES_FREE:
             exchange.size = self._parser.size
         exchanges.append(exchange)

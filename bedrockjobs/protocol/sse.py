@@ -10,15 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 
 from aiohttp import web
 
+from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.config import STREAM_BYTES_MAX
 from bedrockjobs.base.errors import BadArguments, CommandError, TooMany
 from bedrockjobs.commands import Command, Events, ReadOutput
+from bedrockjobs.engine.access import Access
+from bedrockjobs.engine.admission import admit
+from bedrockjobs.protocol.gate import caller_of, cut
 from bedrockjobs.protocol.http_connection import HTTPConnection
 from bedrockjobs.views import Views, render
+from bedrockjobs.views.narrowed import Narrowed, reads_of
 
 STREAMS_MAX = 1_000
 """Streams at once: each keeps a connection, and reads whenever something happens."""
@@ -37,12 +43,15 @@ _STREAM = "text/event-stream"
 _SERVER = {"Server": "bedrockjobs"}
 _C = TypeVar("_C", Events, ReadOutput)
 
+Reads = Views | Narrowed
+"""What somebody may read."""
+
 
 def routes(
-    views: Views, *, streams_max: int = STREAMS_MAX, keep_alive_s: float = KEEP_ALIVE_S
+    views: Views, access: Access, *, streams_max: int = STREAMS_MAX, keep_alive_s: float = KEEP_ALIVE_S
 ) -> list[web.RouteDef]:
     """Return the routes. Their handlers raise CommandError before a stream begins, never in it."""
-    streams = _Streams(views, streams_max, keep_alive_s)
+    streams = _Streams(views, access, streams_max, keep_alive_s)
     return [
         web.get("/events", streams.events, allow_head=False),
         web.get("/runs/{runID}/output", streams.output, allow_head=False),
@@ -52,8 +61,9 @@ def routes(
 class _Streams:
     """The streams of one server."""
 
-    def __init__(self, views: Views, streams_max: int, keep_alive_s: float) -> None:
+    def __init__(self, views: Views, access: Access, streams_max: int, keep_alive_s: float) -> None:
         self._views = views
+        self._access = access
         self._streams_max = streams_max
         self._wait = {"connection": "wait", "timeout": round(keep_alive_s * 1000)}
         self._open = 0
@@ -61,33 +71,33 @@ class _Streams:
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Answer ``GET /events``: each event with its kind and number."""
         command = _read(Events, request, {})
+        caller = caller_of(request, self._access)
+        command, reads = admit(caller, command), reads_of(self._views, caller)
         if _asks_for_stream(request):
-            return await self._stream(request, self._new_events(command))
-        return await self._page(command)
+            return await self._stream(request, self._new_events(reads, command), caller)
+        return await _page(reads, command)
 
     async def output(self, request: web.Request) -> web.StreamResponse:
         """Answer ``GET /runs/{runID}/output``: each line with its number, ``end`` when the run is over."""
         command = _read(ReadOutput, request, {"runID": request.match_info["runID"]})
+        caller = caller_of(request, self._access)
+        command, reads = admit(caller, command), reads_of(self._views, caller)
         if _asks_for_stream(request):
-            return await self._stream(request, self._new_lines(command))
-        return await self._page(command)
+            return await self._stream(request, self._new_lines(reads, command), caller)
+        return await _page(reads, command)
 
-    async def _page(self, command: Command[Any]) -> web.Response:
-        answer = await self._views.answer(command)
-        return web.Response(text=answer.body, content_type=answer.media, headers=_SERVER)
-
-    async def _new_events(self, command: Events) -> AsyncGenerator[bytes]:
-        page = await self._views.events(_next(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
+    async def _new_events(self, reads: Reads, command: Events) -> AsyncGenerator[bytes]:
+        page = await reads.events(_next(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
         while True:
             data = _joined([_block(row[0], row[2], render.event(row)) for row in page.events], page.reached)
             following = _next(command, {**self._wait, "after": page.reached})
             del page  # its client may take its time to read
             yield data
             del data
-            page = await self._views.events(following, again=True, bytes_max=STREAM_BYTES_MAX)
+            page = await reads.events(following, again=True, bytes_max=STREAM_BYTES_MAX)
 
-    async def _new_lines(self, command: ReadOutput) -> AsyncGenerator[bytes]:
-        page = await self._views.output(_next(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
+    async def _new_lines(self, reads: Reads, command: ReadOutput) -> AsyncGenerator[bytes]:
+        page = await reads.output(_next(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
         reached = command.after
         while True:
             reached = page.lines[-1][0] if page.lines else reached
@@ -100,10 +110,12 @@ class _Streams:
                 yield f'event: end\ndata: {{"status":"{end}"}}\n\n'.encode()
                 return
             following = _next(command, {**self._wait, "after": reached})
-            page = await self._views.output(following, again=True, bytes_max=STREAM_BYTES_MAX)
+            page = await reads.output(following, again=True, bytes_max=STREAM_BYTES_MAX)
 
-    async def _stream(self, request: web.Request, blocks: AsyncGenerator[bytes]) -> web.StreamResponse:
-        """Write blocks until they end or fail, the client goes away, or the server drains.
+    async def _stream(
+        self, request: web.Request, blocks: AsyncGenerator[bytes], caller: Caller
+    ) -> web.StreamResponse:
+        """Write blocks until they end or fail, the client goes away, the server drains, or its token ends.
 
         What fails once the stream has begun ends it; a client that comes back is told why.
         """
@@ -111,6 +123,8 @@ class _Streams:
             raise TooMany("Too many streams", f"expected at most {self._streams_max} at once")
         self._open += 1
         begun: web.StreamResponse | None = None
+        end = partial(cut, request)
+        caller.grant.ends.add(end)
         try:
             async with aclosing(blocks):
                 async for data in blocks:
@@ -118,15 +132,21 @@ class _Streams:
                         begun = await _begun(request)
                     await _write(request, begun, data)
                     del data
-                    if self._views.ended:
+                    if self._views.ended or not self._access.still(caller):
                         break
         except CommandError:
             if begun is None:
                 raise
         finally:
             self._open -= 1
+            caller.grant.ends.discard(end)
         assert begun is not None
         return begun
+
+
+async def _page(reads: Reads, command: Command[Any]) -> web.Response:
+    answer = await reads.answer(command)
+    return web.Response(text=answer.body, content_type=answer.media, headers=_SERVER)
 
 
 async def _begun(request: web.Request) -> web.StreamResponse:

@@ -50,7 +50,7 @@ def copy_database(source: Path, target: Path, *, overwrite: bool, progress: Prog
     a file cannot be read or written.
     """
     with draft_of(target, overwrite=overwrite, source=source) as draft:
-        _copy_snapshot(source, draft, progress)
+        copy_snapshot(source, draft, progress)
         return checked(draft)
 
 
@@ -61,15 +61,22 @@ def draft_of(target: Path, *, overwrite: bool, source: Path | None = None) -> It
     Raises CopyError where the target is in the way, or is ``source``; OSError where it cannot be written.
     """
     _check_target(target, overwrite, source)
+    with empty_beside(target) as draft:
+        yield draft
+        sync(draft)
+        _check_target(target, overwrite, source)
+        draft.replace(target)
+        sync(target.parent)
+
+
+@contextmanager
+def empty_beside(target: Path) -> Iterator[Path]:
+    """Context an empty file beside ``target`` (mode 0600), which is gone afterwards unless it was renamed."""
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
     os.close(handle)
     draft = Path(name)
     try:
         yield draft
-        _sync(draft)
-        _check_target(target, overwrite, source)
-        draft.replace(target)
-        _sync(target.parent)
     finally:
         for suffix in ("", *COMPANIONS):
             Path(f"{draft}{suffix}").unlink(missing_ok=True)
@@ -91,7 +98,9 @@ def _check_target(target: Path, overwrite: bool, source: Path | None) -> None:
             raise CopyError(f"{target}{suffix} exists: {target} is a database in use, or was not closed")
 
 
-def _copy_snapshot(source: Path, draft: Path, progress: Progress | None) -> None:
+def copy_snapshot(source: Path, draft: Path, progress: Progress | None = None) -> None:
+    """Copy one snapshot of a database into an empty file; raises CopyError where it is not one of ours."""
+
     def report(_: int, remaining: int, total: int) -> None:
         if progress is not None:
             progress(total - remaining, total)
@@ -116,7 +125,7 @@ def checked(draft: Path) -> Copy:
     return Copy(draft.stat().st_size, jobs)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Have a file, or the names in a folder, written to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

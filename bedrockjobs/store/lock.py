@@ -33,11 +33,15 @@ class Lost(RuntimeError):
 class DatabaseLock:
     """The lock on one database; held until ``release`` or the end of the process."""
 
-    def __init__(self, database: Path, *, accept_loss: bool = False) -> None:
-        """Prepare to lock ``database``, a path without links; ``accept_loss`` takes it as it is."""
+    def __init__(self, database: Path, *, accept_loss: bool = False, replaces: bool = False) -> None:
+        """Prepare to lock ``database``, a path without links; ``accept_loss`` takes it as it is.
+
+        Whoever ``replaces`` it does not ask what is missing of it.
+        """
         self._database = database
         self._path = lock_path(database)
         self._accept_loss = accept_loss
+        self._replaces = replaces
         self._file: int | None = None
         self._held: int | None = None
         self._described = False
@@ -69,7 +73,9 @@ class DatabaseLock:
             raise Owned(f"The database {self._database} is owned by {owner}.") from None
 
     def _look_for_loss(self, file: int) -> None:
-        loss = loss_of(self._database, _words(file), os.fstat(file).st_mtime_ns)
+        loss = None
+        if not self._replaces:
+            loss = loss_of(self._database, _words(file), os.fstat(file).st_mtime_ns)
         if loss is None:
             return
         if not self._accept_loss:

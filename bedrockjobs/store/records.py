@@ -24,6 +24,7 @@ from bedrockjobs.base.glob import glob
 from bedrockjobs.base.run_token import new_key
 from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
 from bedrockjobs.job.rows import EventRow, PauseRow, RunGiven, RunRow, TickRow
+from bedrockjobs.store.access_records import AccessRecords
 from bedrockjobs.store.chunks import Chunk, lines_of
 from bedrockjobs.store.statements import RECORDS
 
@@ -59,7 +60,7 @@ class Connection(Protocol):
         ...
 
 
-class TableRecords:
+class TableRecords(AccessRecords):
     """What the server keeps beside the jobs, in the tables of the schema."""
 
     def __init__(self, connection: Connection, statements: Mapping[str, str] = RECORDS) -> None:
@@ -88,6 +89,7 @@ class TableRecords:
         """Read pauses and drains anew, and trim histories as if nobody had counted them."""
         self._pauses = self._drains = None
         self._ended, self._entered = {}, {}
+        self.forget_access()
 
     # --- runs --------------------------------------------------------------------------------------------
 
@@ -306,6 +308,7 @@ class TableRecords:
         self._execute(self._sql["trim_runs"], (RUNS_KEPT_MAX, CLEANED_MAX))
         self._execute(self._sql["trim_events"], (EVENTS_KEPT_MAX,))
         self._execute(self._sql["trim_minutes"], (after_seconds(stamp(moment), -STATS_KEPT_S),))
+        self.drop_old_access(moment)
         self._cleaned = (self._drop_ledgers(self._cleaned[0]), self._drop_output(self._cleaned[1], now))
         return any(self._cleaned)
 

@@ -187,3 +187,54 @@ INSERT INTO events (at, kind, name, jobID, runID, by, detail) VALUES (?, ?, ?, ?
 -- name: trim_events
 -- Forget all but the last events.
 DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?;
+
+-- name: all_tokens
+-- Who may do what, whether it still counts or not.
+SELECT name, digest, role, names, noData, by, created, expires, lastUsed, revoked FROM tokens ORDER BY name;
+
+-- name: put_token
+-- Write a token.
+INSERT INTO tokens (name, digest, role, names, noData, by, created, expires, lastUsed, revoked)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (name) DO UPDATE SET digest = excluded.digest, role = excluded.role, names = excluded.names,
+        noData = excluded.noData, by = excluded.by, created = excluded.created, expires = excluded.expires,
+        revoked = excluded.revoked, lastUsed = CASE WHEN tokens.created = excluded.created
+            AND tokens.lastUsed > excluded.lastUsed THEN tokens.lastUsed ELSE excluded.lastUsed END;
+
+-- name: use_token
+-- Note when a token was used.
+UPDATE tokens SET lastUsed = ? WHERE name = ? AND lastUsed < ?;
+
+-- name: delete_token
+-- Forget a token.
+DELETE FROM tokens WHERE name = ?;
+
+-- name: all_logins
+-- Who is logged in to the pages.
+SELECT digest, token, created, expires FROM logins ORDER BY created, digest;
+
+-- name: put_login
+-- Log somebody in to the pages.
+INSERT INTO logins (digest, token, created, expires) VALUES (?, ?, ?, ?);
+
+-- name: delete_login
+-- Log somebody out of the pages.
+DELETE FROM logins WHERE digest = ?;
+
+-- name: delete_logins
+-- Log everybody out of the pages who came with some token.
+DELETE FROM logins WHERE token = ?;
+
+-- name: trim_logins
+-- Forget who was logged in to the pages long ago.
+DELETE FROM logins WHERE expires <= ?;
+
+-- name: add_audit
+-- Note what an operator changed.
+INSERT INTO audit (at, by, address, command, name, jobID, detail, before, after)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: trim_audit
+-- Forget what operators changed long ago: all before the first that is newer.
+DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE seq < coalesce(
+    (SELECT seq FROM audit WHERE at > ?1 ORDER BY seq LIMIT 1), 9223372036854775807) ORDER BY seq LIMIT ?2);

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from bedrockjobs.job.rows import EventRow, PauseRow, RunGiven, RunRow, TickRow
+from bedrockjobs.job.rows import (
+    AuditRow,
+    EventRow,
+    LoginRow,
+    PauseRow,
+    RunGiven,
+    RunRow,
+    TickRow,
+    TokenRow,
+)
 from bedrockjobs.store.chunks import Chunk
 
 
@@ -127,6 +136,42 @@ class Records(Protocol):
 
     def add_event(self, at: str, event: EventRow) -> None:
         """Tell what happened at a stamp."""
+        ...
+
+    def tokens(self) -> tuple[TokenRow, ...]:
+        """Return who may do what, by name, whether it still counts or not."""
+        ...
+
+    def put_token(self, token: TokenRow) -> None:
+        """Write a token, in the place of one of its name."""
+        ...
+
+    def delete_token(self, name: str) -> None:
+        """Forget a token."""
+        ...
+
+    def use_token(self, name: str, now: str) -> None:
+        """Note when a token was used."""
+        ...
+
+    def logins(self) -> tuple[LoginRow, ...]:
+        """Return who is logged in to the pages, the oldest first."""
+        ...
+
+    def put_login(self, login: LoginRow) -> None:
+        """Log somebody in to the pages."""
+        ...
+
+    def delete_login(self, digest: str) -> None:
+        """Log somebody out of the pages."""
+        ...
+
+    def delete_logins(self, token: str) -> None:
+        """Log everybody out of the pages who came with some token."""
+        ...
+
+    def add_audit(self, row: AuditRow) -> None:
+        """Note what an operator changed."""
         ...
 
     def drop_old(self, moment: datetime) -> bool:

@@ -80,3 +80,27 @@ SELECT {event} FROM events WHERE seq > :after
 -- What was done in each minute.
 SELECT minute, created, taken, finished, failed, retried, lost, waits, waitMs FROM stats WHERE minute >= :since
     ORDER BY minute LIMIT :limit;
+
+-- name: tokens
+-- Who may do what, by name.
+SELECT name, digest, role, names, noData, "by", created, expires, lastUsed, revoked FROM tokens WHERE name > :after
+    ORDER BY name LIMIT :limit;
+
+-- name: logins
+-- Who is logged in to the pages.
+SELECT digest, token, created, expires FROM logins ORDER BY digest LIMIT :limit;
+
+-- name: audit
+-- What operators changed, the newest first.
+SELECT seq, at, "by", address, command, name, jobID, detail, "before", "after" FROM audit WHERE seq < :before
+    AND (:who IS NULL OR "by" = :who) AND (:command IS NULL OR command = :command)
+    AND (:pattern IS NULL OR name GLOB :pattern) AND (:since IS NULL OR at >= :since)
+    ORDER BY seq DESC LIMIT :limit;
+
+-- name: name_of_job
+-- The name of a job.
+SELECT name FROM jobs WHERE jobID = :jobID LIMIT :limit;
+
+-- name: name_of_run
+-- The name of the job of a run.
+SELECT name FROM runs WHERE runID = :runID LIMIT :limit;

@@ -8,7 +8,7 @@ Nothing here knows of the writer or of a protocol.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -163,7 +163,7 @@ class Views:
             return OutputPage(lines, status, ended=status != "running" and not page.more and not more)
 
         topic = output_topic(command.run_id)
-        return await self._until_found(command, topic, look, lambda page: page.lines or page.ended, again)
+        return await self.until_found(command, topic, look, lambda page: page.lines or page.ended, again)
 
     async def end_of_output(self, run_id: int) -> tuple[int, int]:
         """Return the number of a run's last line, and the bytes that it has printed."""
@@ -186,9 +186,41 @@ class Views:
             after = page.rows[-1][0] if page.rows else max(after, newest)
             return EventsPage(page.rows, after)
 
-        return await self._until_found(command, EVENTS, look, lambda page: page.events, again)
+        return await self.until_found(command, EVENTS, look, lambda page: page.events, again)
 
-    async def _until_found(
+    async def events_of(
+        self,
+        command: Events,
+        after: int,
+        patterns: Sequence[str],
+        *,
+        again: bool,
+        bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> EventsPage:
+        """Return the events behind ``after`` whose name matches one of some patterns; waits for nothing."""
+        newest = (await self._reader.view("newest_event", {}, 1, again=again)).rows[0][0]
+        after = newest if after < 0 else after
+        reached, found = max(after, newest), dict[int, tuple[Any, ...]]()
+        for pattern in patterns:
+            given = {"after": after, "kind": command.kind, "pattern": pattern}
+            page = await self._reader.view("events", given, command.limit, again=True, bytes_max=bytes_max)
+            found.update((row[0], row) for row in page.rows)
+            if page.more:
+                reached = min(reached, page.rows[-1][0])
+        numbers = [number for number in sorted(found) if number <= reached]
+        if len(numbers) > command.limit:
+            reached = numbers[command.limit - 1]
+        return EventsPage([found[number] for number in numbers[: command.limit]], reached)
+
+    async def rows(self, name: str, given: dict[str, Any]) -> Page:
+        """Return the first row of a named statement."""
+        return await self._reader.view(name, given, 1)
+
+    async def page(self, name: str, given: dict[str, Any], limit: int, *, scans: bool = False) -> Page:
+        """Return some rows of a named statement."""
+        return await self._reader.view(name, given, limit, scans=scans)
+
+    async def until_found(
         self,
         command: Command[Any],
         topic: Topic,
@@ -208,14 +240,22 @@ class Views:
 
     @handles(ReadOutput)
     async def _read_output(self, command: ReadOutput) -> Answer:
-        page = await self.output(command)
+        return self.answer_output(await self.output(command))
+
+    @staticmethod
+    def answer_output(page: OutputPage) -> Answer:
+        """Return lines as they are answered."""
         lines = ",".join(render.line(row) for row in page.lines)
         ended = "true" if page.ended else "false"
         return Answer(f'{{"lines":[{lines}],"status":"{page.status}","ended":{ended}}}')
 
     @handles(Events)
     async def _events(self, command: Events) -> Answer:
-        page = await self.events(command)
+        return self.answer_events(await self.events(command))
+
+    @staticmethod
+    def answer_events(page: EventsPage) -> Answer:
+        """Return events as they are answered."""
         return Answer(f'{{"events":[{",".join(render.event(row) for row in page.events)}]}}')
 
     # --- what the pages show at first sight --------------------------------------------------------------

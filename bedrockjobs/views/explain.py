@@ -8,6 +8,7 @@ from __future__ import annotations
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.commands import ExplainJob
+from bedrockjobs.job.hold import HOLD_PATTERN, RELEASE, hold_words
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
 from bedrockjobs.job.readiness import Need, Takers, lock_holder, need_of
 from bedrockjobs.job.rows import Job, job_from
@@ -84,7 +85,9 @@ def _before_workers(row: Job, held: Held) -> Reasons:
     if row.mocked:
         found.append(("mocked", "it is a mocked job: only a GetJob with getMockedJobs takes it"))
     pause = held.pauses.of(row.name, row.lane)
-    if pause is not None:
+    if pause is not None and pause.pattern == HOLD_PATTERN:
+        found.append(("held", f"{hold_words(pause)}; {RELEASE}"))
+    elif pause is not None:
         found.append(("paused", pause_words(pause) + (f": {pause.reason}" if pause.reason else "")))
     if row.next_run == NEVER and is_cron(row.repeat):
         found.append(("no tick", _no_tick(row.repeat)))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands.overview import Trouble
+from bedrockjobs.job.hold import HOLD_PATTERN, RELEASE, hold_words
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
 from bedrockjobs.job.readiness import Need, need_of
 from bedrockjobs.job.rows import PauseRow
@@ -53,7 +54,8 @@ def problems(
         runs = "run" if len(last_failed) == 1 else "runs"
         said = f"the last {runs} of {_listed(last_failed)} failed"
         found.append(_problem("last run failed", len(last_failed), said, name=last_failed[0]))
-    return found + _paused(look) + _drained(look.held)
+    found += _paused(look) + _drained(look.held)
+    return sorted(found, key=lambda one: one.kind != "held")
 
 
 def jobs(count: int, one: str, many: str, *, more: bool = False) -> str:
@@ -167,7 +169,7 @@ def _blocked(look: Look) -> list[Trouble]:
 
 
 def _paused(look: Look) -> list[Trouble]:
-    """Return what somebody paused, and how much waits for it, the oldest pause first."""
+    """Return what somebody paused, and how much waits for it: a hold first, then the oldest pause."""
     waiting: dict[str, tuple[int, int, bool]] = {}
     for group in look.groups:
         if look.held.standing(group, due=True) == "paused":
@@ -176,15 +178,24 @@ def _paused(look: Look) -> list[Trouble]:
             due, later, more = waiting.get(pause.pattern, (0, 0, False))
             waiting[pause.pattern] = (due + group.due, later + group.later, more or group.more)
     found = []
-    for pause in sorted(look.held.pauses.rows, key=lambda pause: (pause.since, pause.pattern)):
+    for pause in sorted(look.held.pauses.rows, key=_hold_first):
         due, later, more = waiting.get(pause.pattern, (0, 0, look.more))
-        words = f"{pause_words(pause)}: {_waiting(due, later, more=more or look.more)}"
+        waits = _waiting(due, later, more=more or look.more)
+        if pause.pattern == HOLD_PATTERN:
+            words = f"{hold_words(pause)}; {waits}; {RELEASE}"
+            found.append(_problem("held", due + later, words, since=pause.since))
+            continue
+        words = f"{pause_words(pause)}: {waits}"
         words += f"; reason: {pause.reason}" if pause.reason else ""
         found.append(_problem("paused", due + later, words, name=pause.pattern, since=pause.since))
     if len(found) > SAID_MAX:
         words = f"{len(found) - SAID_MAX:,} more patterns are paused"
         found[SAID_MAX:] = [_problem("paused", sum(one.count for one in found[SAID_MAX:]), words)]
     return found
+
+
+def _hold_first(pause: PauseRow) -> tuple[bool, str, str]:
+    return pause.pattern != HOLD_PATTERN, pause.since, pause.pattern
 
 
 def _waiting(due: int, later: int, *, more: bool) -> str:

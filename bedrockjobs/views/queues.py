@@ -17,6 +17,7 @@ from bedrockjobs.base.config import LIST_MAX, NAME_CHARS_MAX, PAUSES_MAX
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.hold import plain_pattern
 from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, parse_lane
 from bedrockjobs.job.options import decode_options
 from bedrockjobs.job.readiness import Drain, Need, Pauses, Standing, Takers, lock_holder, need_of, standing
@@ -252,7 +253,7 @@ class Queues:
         beginning = f"{prefix_of(group.name)}/"
         for pause in held.pauses.rows:
             fixed = literal_prefix(pause.pattern)
-            if pause.pattern == f"{fixed}*" and beginning.startswith(fixed):
+            if plain_pattern(pause.pattern) == f"{fixed}*" and beginning.startswith(fixed):
                 continue
             if fixed.startswith(beginning) or beginning.startswith(fixed):
                 return False

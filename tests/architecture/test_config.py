@@ -22,6 +22,8 @@ UNITS = re.compile(r".*_(max|s|bytes|ms)$")
 NOT_QUANTITIES = {
     "host",
     "port",
+    "unix_role",
+    "behind_proxy",
     "tls_cert",
     "trusted_proxies",
     "proxy_user_header",
@@ -37,6 +39,7 @@ NOT_QUANTITIES = {
     "standby",
     "insecure",
     "accept_loss",
+    "migration_backup",
     "test_clock",
     "log_format",
     "unix",

@@ -87,6 +87,9 @@ RECORDS_INTENDED = {
     "delete_drain": ("drains", "PRIMARY KEY"),
     "trim_events": ("events", BY_ID),
     "trim_minutes": ("stats", "PRIMARY KEY"),
+    "use_token": ("tokens", "PRIMARY KEY"),
+    "delete_token": ("tokens", "PRIMARY KEY"),
+    "delete_login": ("logins", "PRIMARY KEY"),
 }
 """The table and the index of each statement beside jobs."""
 
@@ -103,6 +106,14 @@ RECORDS_NO_SEEK = {
     "all_pauses",
     "open_runs",
     "all_drains",
+    "put_token",
+    "put_login",
+    "add_audit",
+    "all_tokens",
+    "all_logins",
+    "delete_logins",
+    "trim_logins",
+    "trim_audit",
 }
 """Statements beside jobs that only add, or read all of a small table."""
 

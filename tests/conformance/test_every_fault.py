@@ -91,7 +91,20 @@ class Bench:
 
     def tables(self) -> list[Any]:
         """Return all rows of the tables."""
-        names = ("jobs", "runs", "output", "ticks", "keys", "pauses", "drains", "events", "meta")
+        names = (
+            "jobs",
+            "runs",
+            "output",
+            "ticks",
+            "keys",
+            "pauses",
+            "drains",
+            "tokens",
+            "logins",
+            "audit",
+            "events",
+            "meta",
+        )
         return [self.connection.execute(f"SELECT * FROM {name}").fetchall() for name in names]
 
     def remembered(self) -> tuple[list[Any], list[Any], frozenset[str]]:
@@ -100,7 +113,7 @@ class Bench:
         self.engine.begin()
         found, now = self.engine.unit, "2026-01-05 11:00:00"
         exact: list[Any] = [
-            found.records.pauses(), found.records.drains(), found.crash_patterns(),
+            found.records.pauses(), found.records.drains(), found.records.tokens(), found.crash_patterns(),
             [job.job_id for job in found.due_on_all_hosts(now)],
             found.has_children(1), [found.job(job_id) for job_id in range(1, 12)],
         ]  # fmt: skip

@@ -195,6 +195,9 @@ TABLES = (
     "drains",
     "events",
     "stats",
+    "tokens",
+    "logins",
+    "audit",
     "servers",
     "workers",
 )
@@ -209,7 +212,8 @@ def emptied(schema: str) -> str:
          "DELETE FROM sessions",
          "UPDATE control SET epoch = epoch + 1, clock = ''",
          "SELECT setval('jobIDs', 1, false), setval('runIDs', 1, false),"
-         " setval(pg_get_serial_sequence('events', 'seq'), 1, false)"]
+         " setval(pg_get_serial_sequence('events', 'seq'), 1, false),"
+         " setval(pg_get_serial_sequence('audit', 'seq'), 1, false)"]
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -186,4 +187,31 @@ def test_who_only_copies_does_not_change_the_tables() -> None:
 
 
 def test_a_new_database_has_this_version() -> None:
+    assert versions() == [(NOW, NOW)]
+
+
+VERSION_4 = Path(__file__).with_name("schema_4.sql").read_text()
+"""The tables of version 4, before there were tokens."""
+
+COLUMNS = """SELECT table_name, column_name, data_type, is_nullable, column_default, collation_name,
+    is_identity FROM information_schema.columns WHERE table_schema = current_schema() ORDER BY 1, 2"""
+INDEXES = "SELECT indexdef FROM pg_indexes WHERE schemaname = current_schema() ORDER BY 1"
+
+
+def made_of() -> list[Any]:
+    """Return the columns and the indexes of the tables."""
+    with psycopg.connect(CLUSTER.url, options=f"-c search_path={NAME}") as connection:
+        return [connection.execute(sql).fetchall() for sql in (COLUMNS, INDEXES)]
+
+
+def test_tables_of_version_4_become_those_of_a_new_database() -> None:
+    new = made_of()
+    CLUSTER.do(f"DROP SCHEMA {NAME} CASCADE")
+    CLUSTER.do(f"CREATE SCHEMA {NAME}")
+    with psycopg.connect(CLUSTER.url, options=f"-c search_path={NAME}") as connection:
+        connection.execute(VERSION_4)
+    server = opened()
+    lifecycle(server)
+    server.store.close()
+    assert made_of() == new
     assert versions() == [(NOW, NOW)]

@@ -16,7 +16,7 @@ from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from tests.postgresql.cluster import CLUSTER
 
 NAME = "fourth"
-VERSION_4 = Path(__file__).with_name("schema_4.postgresql.sql").read_text()
+VERSION_4 = Path(__file__).with_name("schema_4.sql").read_text()
 AT = "2026-11-21 03:29:30.000"
 LINES = [f"line {n}" if n % 7 else 'quote " and \\ ü' for n in range(1, 1_001)]
 

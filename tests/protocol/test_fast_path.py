@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 
+from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE, HOSTS_REMEMBERED_MAX
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.engine.access import Access
 from bedrockjobs.protocol import http_connection
 from bedrockjobs.protocol.fast_path import FastPath
+from bedrockjobs.protocol.gate import Gate
 from bedrockjobs.protocol.host_check import Origins
+from bedrockjobs.protocol.proxies import Proxies
 from tests.conftest import Live, Serve
 from tests.protocol.talk import Reply, post
 
@@ -120,7 +125,8 @@ async def test_a_foreign_host_is_refused(live: Live, answered: list[bool]) -> No
 
 def test_hosts_are_remembered_up_to_a_limit() -> None:
     """The worst case: a client that names another host each time."""
-    front = FastPath(Origins(local_only=False, names=""))
+    access = Access(SystemClock(), Settings(), reachable=False)
+    front = FastPath(Origins(local_only=False, names=""), Gate(access, Proxies("", "")))
     let_in = [front._lets_in(f"host{number}".encode()) for number in range(HOSTS_REMEMBERED_MAX + 50)]
     assert let_in == [True] * HOSTS_REMEMBERED_MAX + [False] * 50
     assert len(front._hosts) == HOSTS_REMEMBERED_MAX

@@ -18,6 +18,7 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
@@ -162,7 +163,9 @@ async def start(tmp_path: Path) -> AsyncIterator[Open]:
             app = web.Application(middlewares=[_refuse])
             app.add_routes(
                 sse.routes(
-                    Views(reader, notifier, WorkerRegistry(), Stats(), SystemClock(), settings), **options
+                    Views(reader, notifier, WorkerRegistry(), Stats(), SystemClock(), settings),
+                    Access(SystemClock(), settings, reachable=False),
+                    **options,
                 )
             )
             runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)

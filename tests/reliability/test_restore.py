@@ -1,4 +1,4 @@
-"""The restore drill: a backup made under load, put in the database's place as the page on backups says."""
+"""The restore drill: a backup made under load, put in the database's place by ``bedrockjobs restore``."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def rows_in(file: Path, query: str) -> list[list[Any]]:
         return [list(row) for row in database.execute(query)]
 
 
-async def back_up(database: Path, copy: Path) -> None:
-    """Run ``bedrockjobs backup``."""
+async def run(*arguments: str) -> None:
+    """Run ``bedrockjobs``, which must end well."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bedrockjobs", "backup", str(copy), "--database", str(database),
+        sys.executable, "-m", "bedrockjobs", *arguments,
         cwd=TOP, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     _, said = await process.communicate()
@@ -61,7 +61,7 @@ async def back_up(database: Path, copy: Path) -> None:
 
 
 def put_in_place(copy: Path, database: Path) -> None:
-    """Do what the page says: move the old files away, put the copy there with its mode."""
+    """Put a copy there by hand: move the old files away, and give it its mode."""
     away = database.parent / "away"
     away.mkdir(exist_ok=True)
     for suffix in ("", "-wal", "-shm"):
@@ -90,7 +90,7 @@ async def test_what_was_answered_before_a_backup_is_there_after_its_restore(
             await asyncio.sleep(LOAD_S)
             wire = await Wire.connect(load.port)
             kept = [await far_away(wire, "kept") for _ in range(KEPT)]
-            backup = asyncio.create_task(back_up(database, copy))
+            backup = asyncio.create_task(run("backup", str(copy), "--force", "--database", str(database)))
             meanwhile = []
             while not backup.done():
                 meanwhile.append(await far_away(wire, "meanwhile"))
@@ -101,12 +101,14 @@ async def test_what_was_answered_before_a_backup_is_there_after_its_restore(
             assert (await server.ended())[0] == 0
             load.server_is_gone()
         counts, highest = rows_in(copy, COUNTS), rows_in(copy, HIGHEST)
-        put_in_place(copy, database)
+        await run("restore", str(copy), "--force", "--database", str(database))
         async with Server(database) as server:
             port = await server.listening()
             wire = await Wire.connect(port)
             assert await rows_over(wire, COUNTS) == counts
             assert await rows_over(wire, HIGHEST) == highest
+            assert (await wire.ask("GetJob", name="*")).code == 404, "it is held"
+            await run("--server", f"127.0.0.1:{port}", "restore", "--release")
             assert await missing_after_restore(port, kept) == []
             there = [job for job in meanwhile if not await missing_after_restore(port, [job])]
             assert there == meanwhile[: len(there)], "a snapshot holds a beginning of what was done"

@@ -190,3 +190,7 @@ CREATE TABLE meta (
 ) STRICT, WITHOUT ROWID;
 
 INSERT INTO meta (key, value) VALUES ('nextJobID', 1), ('nextRunID', 1), ('crashPatterns', '[]');
+
+INSERT INTO jobs (created, jobID, state, name, nextRun, data) VALUES
+    ('2026-11-20 00:00:00', 1, 'QUEUED', 'plain', '2026-11-20 00:00:00', '{"n":1}');
+UPDATE meta SET value = 2 WHERE key = 'nextJobID';

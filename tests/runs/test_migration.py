@@ -229,3 +229,21 @@ async def test_a_view_of_ours_is_made_anew_and_one_of_others_stays(third: Path, 
     site = await open_site(database=str(third))
     assert await site.select("SELECT id FROM cron_jobs WHERE id > 3") == [{"id": 4}]
     assert len(await site.select("SELECT jobID FROM mine")) == 4
+
+
+# --- version 4 ------------------------------------------------------------------------------------------
+
+VERSION_4 = Path(__file__).with_name("schema_4.sql").read_text()
+"""A database of version 4, before there were tokens."""
+
+
+async def test_version_4_equals_a_new_one(tmp_path: Path, open_site: Open) -> None:
+    fourth = database(tmp_path / "fourth.db", 4, VERSION_4)
+    site = await open_site(database=str(fourth))
+    assert (await site.take("plain", None))["data"] == {"n": 1}
+    assert await site.create("next") == 2
+    await site.server.stop()
+    new = tmp_path / "new.db"
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        schema.apply(connection)
+    assert described(fourth) == described(new)

@@ -20,6 +20,7 @@ VERSION_4 = Path(__file__).with_name("schema_4.sql").read_text()
 LINES = [f"line {n}" if n % 7 else 'quote " and \\ ü' for n in range(1, 1_001)]
 
 ROWS = """
+DELETE FROM jobs;
 INSERT INTO jobs (created, jobID, state, name, nextRun, data, attempt, runID) VALUES
     ('2026-11-20 00:00:00', 1, 'RUNNING', 'a', '2026-11-20 00:00:00', '{"n":1}', 1, 1);
 INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker) VALUES

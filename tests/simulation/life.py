@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine import dispatcher as engine_dispatcher
+from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.commits import Then
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
@@ -66,7 +67,8 @@ class Life(Mortal):
                 listeners=Listeners([workers, stats, notifier]),
             )
         nobody: Any = None  # no command of a simulation is done by a reader, or moves its clock
-        self._service = Service(dispatcher, nobody, workers, notifier, clock, settings, nobody)
+        access = Access(clock, settings, reachable=False)
+        self._service = Service(dispatcher, nobody, workers, notifier, clock, settings, nobody, access)
         self._connections = Connections(self._service, clock, settings)
         dispatcher.start()
 

@@ -17,6 +17,7 @@ from bedrockjobs.store import backup as copying
 from bedrockjobs.store import bedrock_import, schema
 from bedrockjobs.store.bedrock_import import COLUMNS
 from bedrockjobs.store.lock import DatabaseLock
+from bedrockjobs.store.migration_copy import migration_copies
 from bedrockjobs.store.sqlite import SQLiteEngine
 
 BEDROCK = """
@@ -69,6 +70,7 @@ def test_an_older_database_is_brought_up(store: SQLiteEngine, tmp_path: Path) ->
     result = run("migrate", "-o", "json")
     assert json.loads(result.stdout) == {
         "database": f"{tmp_path}/jobs.db", "before": 1, "after": schema.VERSION,
+        "copy": str(*migration_copies(tmp_path / "jobs.db")),
     }  # fmt: skip
     assert rows_of(tmp_path / "jobs.db", "SELECT * FROM jobs") == before
     assert rows_of(tmp_path / "jobs.db", "SELECT count(*) FROM runs") == [(0,)]

@@ -51,11 +51,16 @@ def test_every_setting_is_an_option_with_its_variable_and_its_words(
         "unix": "x.sock", "root_path": "/queue", "log_format": "json", "public_hosts": "q.example.com",
         "database_schema": "jobs", "database_direct": "postgresql://h/d", "server_name": "a",
             "database_read": "postgresql://h/d", "isolation": "serial",
+        "unix_role": "read,work",
         "tls_cert": "cert.pem", "tls_key": "key.pem", "tls_client_ca": "ca.pem",
         "trusted_proxies": "10.0.0.2", "proxy_user_header": "X-User", "proxy_role": "operate",
     }  # fmt: skip
-    other = texts[field] if isinstance(default, str) else default + 1 if default else True
-    arguments = [option_name(field)] if other is True else [option_name(field), str(other)]
+    if isinstance(default, bool):
+        other = not default
+        arguments = [option_name(field) if other else option_name(field).replace("--", "--no-", 1)]
+    else:
+        other = texts[field] if isinstance(default, str) else default + 1
+        arguments = [option_name(field), str(other)]
     of_url = ["--database", "postgresql://h/d"] if field in ("database_read", "isolation") else []
     run("serve", *of_url, *arguments)
     run("serve", *of_url, env={variable_name(field): str(other)})

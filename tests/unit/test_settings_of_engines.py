@@ -13,7 +13,11 @@ from bedrockjobs.databases.postgresql import PostgreSQLDatabase
 URL = "postgresql://h/d"
 
 
-@pytest.mark.parametrize("given", [{"wal_bytes": 0}, {"ballast_bytes": 0}, {"standby": True}], ids=str)
+@pytest.mark.parametrize(
+    "given",
+    [{"wal_bytes": 0}, {"ballast_bytes": 0}, {"standby": True}, {"migration_backup": False}],
+    ids=str,
+)
 async def test_those_of_a_file_are_refused_on_postgresql(given: dict[str, Any]) -> None:
     (name,) = given
     database = PostgreSQLDatabase(Settings(database=URL, **given), None, None)
@@ -32,5 +36,5 @@ def test_those_of_postgresql_are_refused_for_a_file(given: dict[str, Any]) -> No
 
 
 def test_each_of_a_file_is_tried() -> None:
-    assert set(OF_A_FILE) == {"wal_bytes", "ballast_bytes", "standby"}
+    assert set(OF_A_FILE) == {"wal_bytes", "ballast_bytes", "standby", "migration_backup"}
     Settings(database=URL).check_postgresql()

@@ -26,6 +26,7 @@ VIEWS = _read("views.sql")
 PARAMETERS: dict[str, Any] = {
     "runID": 1, "jobID": 1, "after": 0, "before": 9, "limit": 5, "low": "a", "high": "b", "pattern": None,
     "status": None, "worker": None, "kind": None, "source": None, "now": AT, "since": AT, "most": 9,
+    "who": None, "command": None,
 }  # fmt: skip
 
 SEEKS = {
@@ -55,14 +56,19 @@ SEEKS = {
     },
     "newest_event": {"events"},
     "events": {"events USING INTEGER PRIMARY KEY (rowid>?)"},
+    "tokens": {"tokens USING PRIMARY KEY (name>?)"},
+    "logins": set(),
+    "audit": {"audit USING INTEGER PRIMARY KEY (rowid<?)"},
+    "name_of_job": {"jobs USING INTEGER PRIMARY KEY (rowid=?)"},
+    "name_of_run": {"runs USING INTEGER PRIMARY KEY (rowid=?)"},
 }
 """How each view finds its rows; ``max(seq)`` alone is a seek to the end."""
 
 SORTS = {"runs_of_names"}
 """Of many names the newest runs: sorted within the index, one page of numbers at the most is kept."""
 
-SCANS = {"schedules": {"pauses"}}
-"""Tables that are looked through: people pause few patterns."""
+SCANS = {"schedules": {"pauses"}, "logins": {"logins"}}
+"""Tables that are looked through: people pause few patterns, and few are logged in."""
 
 
 @pytest.fixture(params=["empty", "analyzed"])

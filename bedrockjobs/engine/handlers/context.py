@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.wire import SECONDS, stamp_ms
 from bedrockjobs.engine.events import Event, Noted
@@ -21,6 +22,7 @@ class Context:
     """One open transaction, and the moment at which all its commands happen."""
 
     __slots__ = (
+        "caller",
         "compatibility",
         "emit",
         "events",
@@ -61,6 +63,8 @@ class Context:
 
         The context is not among them: a circle would keep each transaction until the collector comes.
         """
+        self.caller: Caller | None = None
+        """Who asks for what is done now, where that matters."""
         self.took_jobs = False
         """Whether any job was handed out."""
         self.events: list[Event] = []
@@ -72,6 +76,8 @@ class Context:
         self, kind: str, *, name: str = "", job_id: int = 0, run_id: int = 0, by: str = "", detail: str = ""
     ) -> None:
         """Tell what happened to people too: it is written to the table ``events``."""
+        if self.caller is not None:
+            by = self.caller.name or by
         event = Noted(kind, name, job_id, run_id, by, detail)
         self.unit.records.add_event(self.now_ms, event)
         self.events.append(event)

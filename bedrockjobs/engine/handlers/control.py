@@ -14,11 +14,12 @@ from bedrockjobs.commands import (
     DrainWorker,
     KillRun,
     PauseJobs,
+    ReleaseHold,
     ResumeJobs,
     TerminateRun,
     TriggerJob,
 )
-from bedrockjobs.engine.events import DrainsChanged, OutputChanged
+from bedrockjobs.engine.events import DrainsChanged, HoldChanged, OutputChanged
 from bedrockjobs.engine.handlers import runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.end import existing
@@ -27,6 +28,7 @@ from bedrockjobs.engine.handlers.plans import plan_by_name
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.trigger import pass_over, triggered
 from bedrockjobs.job import lifecycle
+from bedrockjobs.job.hold import hold_of, plain_pattern
 from bedrockjobs.job.rows import Job, PauseRow
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.chunks import PrintedLine, chunk_of
@@ -36,32 +38,47 @@ from bedrockjobs.store.chunks import PrintedLine, chunk_of
 def pause_jobs(context: Context, command: PauseJobs) -> Answer:
     """Let no job be taken whose name matches."""
     records = context.unit.records
+    name = plain_pattern(command.name)
     known = {pause.pattern for pause in records.pauses()}
-    if command.name not in known and len(known) >= PAUSES_MAX:
+    if name not in known and len(known) >= PAUSES_MAX:
         raise TooMany("Too many pauses", f"name: expected at most {PAUSES_MAX} patterns in all")
     if command.until is not None and command.until <= context.now_ms:
         raise BadArguments("Malformed until", "until: expected a moment that is still to come")
     until = command.until or ""
-    records.put_pause(PauseRow(command.name, command.by, command.reason, context.now, until))
+    records.put_pause(PauseRow(name, command.by, command.reason, context.now, until))
     context.unit.pauses_changed()
-    context.note("paused", name=command.name, by=command.by, detail=command.reason)
+    context.note("paused", name=name, by=command.by, detail=command.reason)
     return Answer()
 
 
 @handles(ResumeJobs, plan=lambda _: Plan(control=True, everything=True))
 def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
     """Take back what was said of a pattern; answers the patterns that are paused no more."""
+    name = plain_pattern(command.name)
     pauses = context.unit.records.pauses()
-    gone = [pause for pause in pauses if command.name in ("*", pause.pattern)]
-    if not gone and command.name != "*":
-        wider = context.unit.records.pause_of(command.name)
-        told = f", but {wider.pattern} is, which holds it" if wider is not None else ""
+    gone = [pause for pause in pauses if name in ("*", pause.pattern) and pause is not hold_of(pauses)]
+    if not gone and name != "*":
+        wider = context.unit.records.pause_of(name)
+        scope = None if context.caller is None else context.caller.scope
+        seen = wider is not None and (scope is None or scope.holds(wider.pattern))
+        told = f", but {wider.pattern} is, which holds it" if wider is not None and seen else ""
         raise NotFound("Not paused", f"name: the pattern {command.name} is not paused{told}")
     resume(context, gone, by=command.by)
     return Answer(jsontext.dump({"resumed": [pause.pattern for pause in gone]}))
 
 
-def resume(context: Context, gone: list[PauseRow], *, by: str = "") -> None:
+@handles(ReleaseHold, plan=lambda _: Plan(control=True, everything=True))
+def release_hold(context: Context, command: ReleaseHold) -> Answer:
+    """Let a queue go on that was restored."""
+    hold = hold_of(context.unit.records.pauses())
+    if hold is None:
+        raise NotFound("Not held", "nothing is held: the queue was not restored, or is released already")
+    resume(context, [hold], by=command.by, kind="released")
+    context.emit(HoldChanged(None))
+    return Answer(jsontext.dump({"since": hold.since, "reason": hold.reason}))
+
+
+def resume(context: Context, gone: list[PauseRow], *, by: str = "", kind: str = "resumed") -> None:
     """End some pauses; schedules that they held go on with their next tick."""
     records = context.unit.records
     held = [
@@ -71,7 +88,7 @@ def resume(context: Context, gone: list[PauseRow], *, by: str = "") -> None:
     ]
     for pause in gone:
         records.delete_pause(pause.pattern)
-        context.note("resumed", name=pause.pattern, by=by)
+        context.note(kind, name=plain_pattern(pause.pattern), by=by)
     for row in held:
         if records.pause_of(row.name) is None:
             unless_broken(context, row, partial(pass_over, context, row, "paused"))

@@ -9,15 +9,36 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.clock import Clock, StandingClock
 from bedrockjobs.base.config import MOMENTS_PER_ADVANCE_MAX
 from bedrockjobs.base.errors import BadArguments, WrongState
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, stamp
-from bedrockjobs.commands import ALL, AdvanceClock, Heartbeat, Help, ListServers, ListWorkers, Ping, Status
+from bedrockjobs.commands import (
+    ALL,
+    AdvanceClock,
+    Authenticate,
+    Heartbeat,
+    Help,
+    ListServers,
+    ListWorkers,
+    Ping,
+    Status,
+)
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.workers import WorkerRegistry
+
+
+class Identifies(Protocol):
+    """What knows tokens."""
+
+    def by_bearer(self, token: str, address: str) -> Caller:
+        """Return whose token this is; raises Unauthenticated and TooMany."""
+
+    def identity(self, caller: Caller) -> Answer:
+        """Return what somebody is told of their token."""
 
 
 class Serving(Protocol):
@@ -26,6 +47,7 @@ class Serving(Protocol):
     clock: Clock
     settings: Settings
     presence: WorkerRegistry
+    access: Identifies
 
     def status(self) -> dict[str, Any]:
         """Return what Status shows."""
@@ -41,6 +63,12 @@ class Serving(Protocol):
 def ping(_: Serving, __: Ping) -> Answer:
     """Answer at once."""
     return Answer()
+
+
+@handles(Authenticate)
+def authenticate(serving: Serving, command: Authenticate) -> Answer:
+    """Tell what a token allows; the protocols ask for themselves, as they know where it comes from."""
+    return serving.access.identity(serving.access.by_bearer(command.token, ""))
 
 
 @handles(Help)

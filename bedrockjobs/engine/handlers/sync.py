@@ -28,7 +28,12 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     for place, spec in in_turns(enumerate(command.schedules)):
         _check(context, place, spec, before=specs)
         specs[spec.name] = spec
-    ours = {row.name: row for row in context.unit.repeating() if row.options.source == command.source}
+    scope = None if context.caller is None else context.caller.scope
+    ours = {
+        row.name: row
+        for row in context.unit.repeating()
+        if row.options.source == command.source and (scope is None or scope.sees(row.name))
+    }
     added = [name for name in specs if name not in ours]
     for name in in_turns(added):
         if context.unit.named(name, 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import (
@@ -12,9 +13,10 @@ from bedrockjobs.base.config import (
     WAIT_MS_DEFAULT,
     WAIT_MS_MAX,
 )
-from bedrockjobs.base.errors import BadArguments, NotFound
+from bedrockjobs.base.errors import BadArguments, Forbidden, NotFound
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.jsontext import quoted
+from bedrockjobs.base.overlap import TooManyPatterns
 from bedrockjobs.base.run_token import RunOfToken
 from bedrockjobs.commands import GetJob, GetJobs
 from bedrockjobs.commands.jobs import Ending
@@ -31,7 +33,7 @@ from bedrockjobs.job import lifecycle
 from bedrockjobs.job.memory import RETRY_AFTER_KEYS, BeforeTake
 from bedrockjobs.job.placement import placed
 from bedrockjobs.job.rows import DamagedJob, Job
-from bedrockjobs.job.take_request import Names, TakeRequest, names_from
+from bedrockjobs.job.take_request import Names, TakeRequest, names_from, names_within
 from bedrockjobs.schedule import repeat as repeats
 
 
@@ -48,20 +50,34 @@ UNCOUNTED_PREFIX = "manual"
 @handles(GetJob, plan=lambda command: plan_take(command, 1))
 def get_job(context: Context, command: GetJob) -> Answer | NotFound:
     """Take the next due job; refuses with 404 where there is none, or waits."""
-    return _take_or_wait(context, command, _request(command, 1, "job"))
+    return _take_or_wait(context, command, _request(context, command, 1, "job"))
 
 
 @handles(GetJobs, plan=lambda command: plan_take(command, command.num_results))
 def get_jobs(context: Context, command: GetJobs) -> Answer | NotFound:
     """Take the next due jobs, one to numResults."""
-    return _take_or_wait(context, command, _request(command, command.num_results, "jobs"))
+    return _take_or_wait(context, command, _request(context, command, command.num_results, "jobs"))
 
 
-def _request(command: GetJob | GetJobs, limit: int, shape: str) -> TakeRequest:
+def _request(context: Context, command: GetJob | GetJobs, limit: int, shape: str) -> TakeRequest:
     names = names_from(command.name, tuple(command.names) if command.names else None)
     if names is None:
         raise BadArguments("Missing name", "name: expected a pattern, a comma list of names, or names")
-    return request_of(command, names, command.job_priority, limit, shape)
+    return _for_caller(context, request_of(command, names, command.job_priority, limit, shape))
+
+
+def _for_caller(context: Context, request: TakeRequest) -> TakeRequest:
+    """Return a request that asks for no more than its caller sees; raises Forbidden."""
+    caller = context.caller
+    if caller is None:
+        return request
+    if caller.scope is None:
+        return replace(request, by=caller.name)
+    scope = caller.scope
+    try:
+        return replace(request, names=names_within(request.names, scope), scope=scope, by=caller.name)
+    except TooManyPatterns as error:
+        raise Forbidden(detail=f"names: cannot be narrowed to {scope}: {error}") from None
 
 
 def then_get(context: Context, command: Ending, priority: int | None) -> Answer:
@@ -69,7 +85,7 @@ def then_get(context: Context, command: Ending, priority: int | None) -> Answer:
     names = then_names(command)
     if names is None:
         return Answer()
-    request = request_of(command, names, priority, 1, "then")
+    request = _for_caller(context, request_of(command, names, priority, 1, "then"))
     _meet(context, command, request)
     answer = take(context, request)
     if answer is None:
@@ -272,11 +288,13 @@ def _lost_unless_ended(context: Context, job: Job) -> Job:
 
 
 def _more(context: Context, job: Job, after: Job, request: TakeRequest) -> dict[str, str]:
-    """Return what an answer shows of a job's family and run, beside the row before the take."""
+    """Return what an answer shows of a job's run and of the family that is seen, beside its row before."""
+    scope = request.scope
     more: dict[str, str] = {}
     if after.run_id:
         more = {"attempt": str(after.attempt), "runID": str(after.run_id)}
-        if request.tokens and (token := context.presence.run_token(RunOfToken(after.run_id, after.job_id))):
+        run = RunOfToken(after.run_id, after.job_id, request.by)
+        if request.tokens and (token := context.presence.run_token(run)):
             more["runToken"] = f'"{token}"'
     if job.options_json != "{}":
         more |= shown_options(job)
@@ -284,11 +302,14 @@ def _more(context: Context, job: Job, after: Job, request: TakeRequest) -> dict[
         more["expires"] = f'"{after.expires}"'
     if job.parent_job_id:
         parent = context.unit.shown(job.parent_job_id)
-        if parent is not None:
+        if parent is not None and (scope is None or scope.sees(parent.name)):
             more["parentData"] = parent.data
     elif context.unit.has_children(job.job_id):
         ended = context.unit.children(job.job_id)
         failed = families.failed_children(context, job)
+        if scope is not None:
+            ended = [child for child in ended if scope.sees(child.name)]
+            failed = [child for child in failed if scope.sees(child.name)]
         lists = {
             state: [
                 f'{{"data":{child.data},"jobID":{child.job_id}}}' for child in ended if child.state == state

@@ -157,7 +157,10 @@ class BulkSession(Session):
 
     def remember(self, rows: list[tuple[str, str]], numbers: Numbers) -> None:
         """Write ``meta``, the numbers that come next, and what is worked out from the rows."""
-        event = int(self.value("SELECT coalesce(max(seq), 0) + 1 FROM events"))
+        event, change = (
+            int(self.value(f"SELECT coalesce(max(seq), 0) + 1 FROM {table}"))  # noqa: S608 - names of ours
+            for table in ("events", "audit")
+        )
         patterns = self.run([("SELECT pattern FROM pauses", ())])[0]
         self.run(
             [
@@ -167,6 +170,7 @@ class BulkSession(Session):
                 (f"ALTER SEQUENCE jobIDs RESTART WITH {numbers.job:d}", ()),
                 (f"ALTER SEQUENCE runIDs RESTART WITH {numbers.run:d}", ()),
                 (f"ALTER TABLE events ALTER COLUMN seq RESTART WITH {event:d}", ()),
+                (f"ALTER TABLE audit ALTER COLUMN seq RESTART WITH {change:d}", ()),
                 *((SQL["pause_regex"], (pattern, anchored_regex([pattern]))) for (pattern,) in patterns),
                 (PARENTAL, ()),
                 *((definition, ()) for definition in self._indexes),

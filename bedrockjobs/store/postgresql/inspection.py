@@ -181,6 +181,8 @@ _SEQUENCES = """
         FROM runIDs
     UNION ALL SELECT 'events_seq_seq', last_value + is_called::int, greatest((SELECT max(seq) FROM events), 0)
         FROM events_seq_seq
+    UNION ALL SELECT 'audit_seq_seq', last_value + is_called::int, greatest((SELECT max(seq) FROM audit), 0)
+        FROM audit_seq_seq
 """
 
 

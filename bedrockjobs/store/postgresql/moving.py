@@ -80,7 +80,7 @@ def to_postgresql(source: Path, target: Database, rules: Rules, progress: Progre
         with session.transaction("READ COMMITTED"):
             schema.ensure(session, target.schema, target.keys)
             schema.check_tables(session)
-            _own(session, target)
+            own_queue(session, target)
             _refuse_full(session, target)
             session.put_indexes_off()
             moved = copy_all(SQLiteRows(connection), session, rules, progress)
@@ -141,8 +141,8 @@ def to_sqlite(source: Database, target: Path, rules: Rules, progress: Progress |
         committing = False
         try:
             with draft_of(target, overwrite=False) as draft, session.transaction("READ COMMITTED"):
-                _refuse_none(session, source)
-                _own(session, source)
+                refuse_none(session, source)
+                own_queue(session, source)
                 _refuse_moved(schema.check_tables(session), source)
                 moved = _written(session, draft, rules, progress)
                 checked(draft)
@@ -183,7 +183,7 @@ def copy_to_file(source: Database, target: Path, *, overwrite: bool, progress: P
     with closing(source.open()) as session:
         level = "REPEATABLE READ, READ ONLY"
         with draft_of(target, overwrite=overwrite) as draft, session.transaction(level):
-            _refuse_none(session, source)
+            refuse_none(session, source)
             schema.check_tables(session)
             _written(session, draft, Rules(keep_damaged=True), progress)
             return checked(draft)
@@ -204,7 +204,7 @@ def _written(session: BulkSession, draft: Path, rules: Rules, progress: Progress
 # --- what is refused ---------------------------------------------------------------------------------------
 
 
-def _own(session: BulkSession, database: Database) -> None:
+def own_queue(session: BulkSession, database: Database) -> None:
     """Keep everybody from writing until the transaction ends; raises MoveError where a server is there."""
     names = [*(table.name for table in tables()), "meta", "control", "servers"]
     try:
@@ -227,7 +227,8 @@ def _refuse_full(session: BulkSession, target: Database) -> None:
         )
 
 
-def _refuse_none(session: BulkSession, source: Database) -> None:
+def refuse_none(session: BulkSession, source: Database) -> None:
+    """Raise MoveError where there is no queue."""
     if not schema.exists(session):
         raise MoveError(f"there is no queue at {source.place}, in the schema {source.schema}")
 
@@ -248,8 +249,8 @@ def undo_move(source: Database) -> str:
     Raises what a move raises.
     """
     with closing(source.open()) as session, session.transaction("READ COMMITTED"):
-        _refuse_none(session, source)
-        _own(session, source)
+        refuse_none(session, source)
+        own_queue(session, source)
         place = schema.check_tables(session)
         session.run([(SQL["raise_epoch"], ())])
         session.script(_UNMARK)

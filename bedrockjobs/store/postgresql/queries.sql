@@ -396,13 +396,14 @@ SELECT system, timeline FROM control;
 SELECT system, timeline FROM control FOR UPDATE;
 
 -- name: raise_numbers
--- Leave out some numbers of jobs, runs and events.
+-- Leave out some numbers of jobs, runs, events and what operators changed.
 SELECT setval('jobIDs', nextval('jobIDs') + $1::bigint), setval('runIDs', nextval('runIDs') + $1::bigint),
-    setval(event, nextval(event) + $1::bigint)
-FROM CAST(pg_get_serial_sequence('events', 'seq') AS regclass) AS event;
+    setval(event, nextval(event) + $1::bigint), setval(change, nextval(change) + $1::bigint)
+FROM CAST(pg_get_serial_sequence('events', 'seq') AS regclass) AS event,
+    CAST(pg_get_serial_sequence('audit', 'seq') AS regclass) AS change;
 
 -- name: raise_far
--- Let all servers read pauses, drains and the crash list anew, whatever they have counted.
+-- Let all servers read pauses, drains, tokens and the crash list anew, whatever they have counted.
 UPDATE control SET epoch = epoch + $1::bigint;
 
 -- name: note_place

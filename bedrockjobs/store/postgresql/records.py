@@ -19,7 +19,7 @@ _WIDTH = len(RunRow._fields)
 
 
 class PostgreSQLRecords(TableRecords):
-    """Pauses, drains and the crash list are remembered until their epoch changes, all else for one unit."""
+    """Pauses, drains, tokens, the crash list are kept until their epoch changes, all else for one unit."""
 
     def __init__(self, transaction: Transaction) -> None:
         """Speak within ``transaction``."""
@@ -44,7 +44,7 @@ class PostgreSQLRecords(TableRecords):
     # --- between units -----------------------------------------------------------------------------------
 
     def at_epoch(self, epoch: int) -> bool:
-        """Forget pauses and drains if another server changed them; return whether one did."""
+        """Forget pauses, drains and tokens if another server changed them; return whether one did."""
         changed = epoch != self._epoch
         self._epoch = epoch
         if changed:
@@ -221,8 +221,13 @@ class PostgreSQLRecords(TableRecords):
     # --- what all servers are told -----------------------------------------------------------------------
 
     def raise_epoch(self) -> None:
-        """Let all servers read pauses, drains and the crash list anew."""
+        """Let all servers read pauses, drains, tokens and the crash list anew."""
         self._transaction.write(SQL["raise_epoch"])
+
+    def access_changed(self) -> None:
+        """Read tokens and logins anew, as all servers do then."""
+        super().access_changed()
+        self.raise_epoch()
 
     def put_pause(self, pause: PauseRow) -> None:
         """Pause a pattern."""

@@ -1,0 +1,314 @@
+"""Who may do what, as one server knows it: tokens, logins of the pages, and who sends wrong ones.
+
+What it knows follows from the tables ``tokens`` and ``logins``: it is told with each commit that changes
+them, also by another server or by hand, and asks the database for nothing. It belongs to the event loop.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from functools import partial
+from hmac import compare_digest
+from typing import Any, Protocol
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Caller, Grant
+from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.errors import TooMany, Unauthenticated
+from bedrockjobs.base.run_token import PREFIX as RUN_PREFIX
+from bedrockjobs.base.run_token import RunOfToken
+from bedrockjobs.base.token_text import digest_of, is_whole, new_secret
+from bedrockjobs.base.wire import stamp
+from bedrockjobs.engine.events import TokensChanged
+from bedrockjobs.engine.handlers import access as acts
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.unit import Outcome
+from bedrockjobs.job.rows import LoginRow, TokenRow
+
+WRONG_A_SECOND_MAX = 10
+"""Wrong tokens of one address that are told apart within a second; more are refused with 429 and cut off."""
+
+ADDRESSES_MAX = 10_000
+"""Addresses of which it is known that they send wrong tokens; beyond, all are counted anew."""
+
+WRONG_TOLD_EVERY_S = 60.0
+"""Time between two events about wrong tokens: whoever sends them must not fill the table of events."""
+
+USED_NOTED_EVERY_S = 60.0
+"""Time between two notes that a token is used, which are a write each."""
+
+NEVER_USED = Grant("", "", digest="0" * 64)
+"""What a wrong token is compared with, so that it takes as long as a right one."""
+
+PROXIED_MAX = 1_000
+"""People who have logged in at a proxy that are known; beyond, all are known anew."""
+
+LOCAL = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1", "unix", ""})
+"""Addresses of this machine, in the form that is met most."""
+
+UNIX = "unix"
+"""The address of whoever comes by the unix socket."""
+
+Write = Callable[[Callable[[Context], object], Callable[[Outcome], bool]], object]
+
+
+class Rules(Protocol):
+    """What an operator has said of access."""
+
+    @property
+    def insecure(self) -> bool:
+        """Tell whether everybody may come in as long as there is no token."""
+        ...
+
+    @property
+    def proxy_role(self) -> str:
+        """Return the roles of whoever has logged in at a trusted proxy."""
+        ...
+
+    @property
+    def unix_role(self) -> str:
+        """Return the roles of whoever comes by the unix socket; empty: none."""
+        ...
+
+
+class Access:
+    """Who may do what on one server."""
+
+    def __init__(self, clock: Clock, rules: Rules, *, reachable: bool) -> None:
+        """Go by ``clock``; ``reachable`` says whether others than this machine may reach the server."""
+        self._clock = clock
+        self.write: Write = lambda act, done: None
+        """Writes something in a transaction, and calls back behind its commit."""
+        self._closed = reachable and not rules.insecure
+        self._by_digest: dict[str, Grant] = {}
+        self._by_name: dict[str, Grant] = {}
+        self._logins: dict[str, tuple[Grant, str]] = {}
+        self._unix = Grant("", rules.unix_role) if rules.unix_role else None
+        self._proxy_role = rules.proxy_role
+        self._proxied: dict[str, Grant] = {}
+        self._wrong: dict[str, tuple[float, int]] = {}
+        self._wrong_untold, self._told_at = 0, float("-inf")
+        self._known = False
+        self.everything = Grant("", "admin")
+        """What everybody is allowed as long as there never was a token."""
+        self.on = False
+        """Whether there ever was a token, so that everybody needs one."""
+        self.run_of_token: Callable[[str], RunOfToken | None] = lambda _: None
+        """Tells for which run a token is; None for a wrong one."""
+        self._taken_without = Grant("", "work")  # a job that was taken without a token
+        self.on_first: Callable[[], object] = lambda: None
+        """Called when the first token is there: whoever waits without one waits no longer."""
+
+    @property
+    def asks(self) -> bool:
+        """Tell whether it matters who asks."""
+        return self.on or self._closed
+
+    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+        """Return what it does with each event that it hears of."""
+        return {TokensChanged: lambda event: self._learn(event.tokens, event.logins)}
+
+    def begin(self, tokens: tuple[TokenRow, ...], logins: tuple[LoginRow, ...]) -> None:
+        """Know what a look at the tables has shown, unless a commit has told more."""
+        if not self._known:
+            self._learn(tokens, logins)
+
+    def _learn(self, tokens: tuple[TokenRow, ...], logins: tuple[LoginRow, ...]) -> None:
+        now = stamp(self._clock.now())
+        before, first = self._by_digest, bool(tokens) and not self.on
+        self._known, self.on = True, bool(tokens)
+        self._by_digest = {
+            row.digest: _grant(row, before.get(row.digest)) for row in tokens if acts.counts(row, now)
+        }
+        self._by_name = by_name = {grant.name: grant for grant in self._by_digest.values()}
+        self._logins = {
+            login.digest: (by_name[login.token], login.expires) for login in logins if login.token in by_name
+        }
+        kept = set(map(id, self._by_digest.values()))
+        for grant in before.values():
+            if id(grant) not in kept:
+                grant.end()
+        if first:
+            self.everything.end()
+            self.on_first()
+
+    # --- who it is ---------------------------------------------------------------------------------------
+
+    def visitor(self, address: str) -> Caller:
+        """Return what somebody is who shows nothing; raises Unauthenticated."""
+        if not self.on:
+            if self._closed and not is_local(address):
+                raise Unauthenticated(
+                    detail="no token was made yet: on the server's machine, bedrockjobs token create NAME"
+                    " --role admin"
+                )
+            return Caller(self.everything, address)
+        if address == UNIX and self._unix is not None:
+            return Caller(self._unix, address)
+        raise Unauthenticated(detail="expected a token: Authorization: Bearer bj_...")
+
+    def by_header(self, value: str, address: str) -> Caller:
+        """Return whose ``Authorization`` this is; raises Unauthenticated and TooMany."""
+        if not self.on or not value:
+            return self.visitor(address)
+        scheme, _, token = value.strip().partition(" ")
+        if scheme.lower() != "bearer":
+            token = "" if token else scheme  # raw clients may send the token alone
+        return self.by_token(token.strip(), address)
+
+    def by_bearer(self, token: str, address: str) -> Caller:
+        """Return whose token this is; anybody's, as long as nobody needs one."""
+        return self.by_token(token, address) if self.on else self.visitor(address)
+
+    def by_token(self, token: str, address: str) -> Caller:
+        """Return whose token this is; raises Unauthenticated and TooMany.
+
+        A right one is found the same way as a wrong one, and takes as long.
+        """
+        if token.startswith(RUN_PREFIX):
+            return self._by_run_token(token, address)
+        digest = digest_of(token)
+        grant = self._by_digest.get(digest, NEVER_USED)
+        if not (compare_digest(grant.digest, digest) and self._counts(grant)):
+            raise self._refusal(address, whole=is_whole(token))
+        self._note_used(grant)
+        return Caller(grant, address)
+
+    def _by_run_token(self, token: str, address: str) -> Caller:
+        """Return who has the token of a run; what its worker may not, it may not either."""
+        run = self.run_of_token(token)
+        grant = None if run is None else self._by_name.get(run.by) if run.by else self._taken_without
+        if grant is None or not self._counts(grant):
+            raise self._refusal(address, whole=True)
+        return Caller(grant, address, run)
+
+    def by_proxy(self, user: str, address: str) -> Caller:
+        """Return who has logged in at a proxy that is trusted."""
+        if len(self._proxied) >= PROXIED_MAX:
+            self._proxied.clear()
+        if user not in self._proxied:
+            self._proxied[user] = Grant(user, self._proxy_role)
+        return Caller(self._proxied[user], address)
+
+    def by_certificate(self, name: str, address: str) -> Caller:
+        """Return whose name stands in a certificate that was verified; raises Unauthenticated."""
+        grant = self._by_name.get(name)
+        if grant is None or not self._counts(grant):
+            raise Unauthenticated(detail=f"there is no token {name[:100]}, whose name the certificate has")
+        self._note_used(grant)
+        return Caller(grant, address)
+
+    def by_login(self, session: str, address: str) -> Caller:
+        """Return whose session of the pages this is; raises Unauthenticated and TooMany."""
+        digest = digest_of(session)
+        grant, expires = self._logins.get(digest, (NEVER_USED, ""))
+        if expires <= stamp(self._clock.now()) or not self._counts(grant):
+            raise Unauthenticated(detail="the session is over: log in again")
+        self._note_used(grant)
+        return Caller(grant, address)
+
+    def still(self, caller: Caller) -> bool:
+        """Tell whether somebody who was known before may go on."""
+        grant = caller.grant
+        if grant is self.everything:
+            return not self.on and not (self._closed and not is_local(caller.address))
+        return grant is self._unix or self._counts(grant)
+
+    def _counts(self, grant: Grant) -> bool:
+        if grant.expires and grant.valid and grant.expires <= stamp(self._clock.now()):
+            grant.end()
+        return grant.valid
+
+    @staticmethod
+    def identity(caller: Caller) -> Answer:
+        """Return what Authenticate answers to somebody."""
+        grant = caller.grant
+        return Answer(
+            jsontext.dump(
+                {
+                    "name": grant.name,
+                    "roles": grant.role.split(","),
+                    "names": [] if grant.scope is None else list(grant.scope.patterns),
+                    "noData": grant.no_data,
+                    "expires": grant.expires,
+                }
+            )
+        )
+
+    # --- the pages ---------------------------------------------------------------------------------------
+
+    def log_in(self, caller: Caller, done: Callable[[Outcome], bool]) -> str:
+        """Return a new session of the pages for somebody; it counts once ``done`` is called."""
+        session = new_secret()
+        self.write(partial(acts.log_in, token=caller.name, digest=digest_of(session)), done)
+        return session
+
+    def log_out(self, session: str, done: Callable[[Outcome], bool]) -> None:
+        """End a session of the pages."""
+        self.write(partial(acts.log_out, digest=digest_of(session)), done)
+
+    # --- what is noted -----------------------------------------------------------------------------------
+
+    def _note_used(self, grant: Grant) -> None:
+        now = self._clock.monotonic()
+        if now - grant.noted >= USED_NOTED_EVERY_S:
+            grant.noted = now
+            minute = f"{stamp(self._clock.now())[:16]}:00"
+            self.write(partial(acts.note_used, name=grant.name, minute=minute), _nobody_waits)
+
+    def _refusal(self, address: str, *, whole: bool) -> Unauthenticated | TooMany:
+        """Count a wrong token; return what its sender is told."""
+        now, place = self._clock.monotonic(), _place(address)
+        if len(self._wrong) >= ADDRESSES_MAX:
+            self._wrong.clear()
+        since, count = self._wrong.get(place, (now, 0))
+        since, count = (now, 1) if now - since >= 1 else (since, count + 1)
+        self._wrong[place] = since, count
+        self._wrong_untold += 1
+        if now - self._told_at >= WRONG_TOLD_EVERY_S:
+            self._told_at, untold, self._wrong_untold = now, self._wrong_untold, 0
+            self.write(partial(acts.note_wrong, count=untold, address=address), _nobody_waits)
+        if count > WRONG_A_SECOND_MAX:
+            return TooMany("Too many wrong tokens", f"expected at most {WRONG_A_SECOND_MAX} a second")
+        why = "it is none, or counts no more" if whole else "it is not whole: were all characters copied?"
+        return Unauthenticated(detail=f"token: {why}")
+
+
+def _grant(row: TokenRow, before: Grant | None) -> Grant:
+    """Return what a row means: the same object as before where nothing of it changed."""
+    names: list[str] = jsontext.parse(row.names)
+    grant = Grant(
+        row.name, row.role, names, no_data=bool(row.no_data), expires=row.expires, digest=row.digest
+    )
+    same = before is not None and before.valid and _meaning(before) == _meaning(grant)
+    return before if before is not None and same else grant
+
+
+def _meaning(grant: Grant) -> tuple[object, ...]:
+    patterns = () if grant.scope is None else grant.scope.patterns
+    return grant.name, grant.role, patterns, grant.no_data, grant.expires
+
+
+def is_local(address: str) -> bool:
+    """Tell whether an address is of this machine."""
+    if address in LOCAL:
+        return True
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _place(address: str) -> str:
+    """Return what is counted together: an address, of IPv6 the net that one customer has."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.ip_network(f"{address.partition('%')[0]}/64", strict=False))
+    except ValueError:
+        return address
+
+
+def _nobody_waits(_: Outcome) -> bool:
+    return True

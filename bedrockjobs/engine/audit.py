@@ -1,0 +1,125 @@
+"""The audit: what operators and admins changed, who, from where, and a schedule as it was and as it is.
+
+A row is written in the commit of what it tells of. The daily work of producers and workers is not in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Caller
+from bedrockjobs.base.wire import wire_name
+from bedrockjobs.commands import CancelJob, Command, CreateJob, RetryJob, SyncSchedules, UpdateJob
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.ticks import is_schedule
+from bedrockjobs.engine.unit import Outcome, perform
+from bedrockjobs.job.rows import AuditRow, Job
+from bedrockjobs.schedule.repeat import is_cron
+
+DETAIL_CHARS_MAX = 4_000
+"""Length of a command's parameters that are kept: longer ones are named without their values."""
+
+NOT_KEPT = frozenset(
+    {"data", "progress", "schedules", "jobs", "token", "connection", "timeout", "by", "query"}
+)
+"""Parameters whose values are not kept: data of jobs, secrets, and what says nothing."""
+
+_LOOKED_AT_MAX = 1
+"""Jobs of a name that are looked at for a schedule: it has one."""
+
+
+def audited(context: Context, command: Command[Any], *, careful: bool) -> Outcome:
+    """Do a command; where an operator changed something by it, tell so in the audit."""
+    caller = context.caller
+    if caller is None or not is_kept(caller, command):
+        return perform(context, command, careful=careful)
+    before = _about(context, command)
+    outcome = perform(context, command, careful=careful)
+    if not isinstance(outcome, Answer) or getattr(command, "dry_run", False):
+        return outcome
+    job_id = before.job_id if before is not None else _job_id(command, outcome)
+    after = context.unit.job(job_id) if job_id else None
+    context.unit.records.add_audit(
+        AuditRow(
+            context.now,
+            caller.name or getattr(command, "by", ""),
+            caller.address,
+            type(command).__name__,
+            _name(command, before),
+            job_id,
+            _detail(command),
+            _shown(before),
+            _shown(after),
+        )
+    )
+    return outcome
+
+
+def is_kept(caller: Caller, command: Command[Any]) -> bool:
+    """Tell whether a command is one of an operator: by its kind, or by who sends it and how."""
+    if command.signed:
+        return True
+    if not caller.name or "operate" not in caller.grant.roles:
+        return False
+    if isinstance(command, UpdateJob):
+        return command.run_id is None and command.progress is None
+    if isinstance(command, CreateJob):
+        return is_cron(command.repeat)
+    return isinstance(command, CancelJob) or (isinstance(command, RetryJob) and command.revive)
+
+
+def _job_id(command: Command[Any], outcome: Answer) -> int:
+    if isinstance(command, CreateJob):
+        return int(jsontext.members(outcome.body)["jobID"])
+    return getattr(command, "job_id", None) or 0
+
+
+def _about(context: Context, command: Command[Any]) -> Job | None:
+    """Return the job that a command is about, by its number or by its name."""
+    job_id = getattr(command, "job_id", None)
+    if job_id:
+        return context.unit.job(job_id)
+    if isinstance(command, CreateJob):
+        return context.unit.first_of_name(command.name, mocked=False) if command.unique else None
+    name = getattr(command, "name", None)
+    if isinstance(name, str) and "job_id" in type(command).model_fields:
+        return next(iter(context.unit.named(name, _LOOKED_AT_MAX)), None)
+    return None
+
+
+def _name(command: Command[Any], before: Job | None) -> str:
+    if before is not None:
+        return before.name
+    for field in ("name", "worker", "source"):
+        value = getattr(command, field, None)
+        if isinstance(value, str):
+            return value
+    names = getattr(command, "names", None)
+    return ",".join(names)[:DETAIL_CHARS_MAX] if names else ""
+
+
+def _shown(job: Job | None) -> str:
+    """Return a schedule as the audit keeps it, as JSON; empty for any other job."""
+    if job is None or not is_schedule(job):
+        return ""
+    shown: dict[str, Any] = {
+        "name": job.name, "state": job.state, "repeat": job.repeat, "nextRun": job.next_run,
+        "priority": job.priority,
+    }  # fmt: skip
+    options = "" if job.options_json == "{}" else job.options_json
+    text = jsontext.dump(shown)
+    if options and len(options) <= DETAIL_CHARS_MAX:
+        text = jsontext.with_members(text, {"options": options})
+    return text
+
+
+def _detail(command: Command[Any]) -> str:
+    members = jsontext.members(command.wire())
+    kept = {name: text for name, text in members.items() if name not in NOT_KEPT}
+    if isinstance(command, SyncSchedules):
+        kept["names"] = jsontext.dump([spec.name for spec in command.schedules])
+    text = jsontext.join(kept)
+    if len(text) <= DETAIL_CHARS_MAX:
+        return text
+    return jsontext.dump({"parameters": sorted(wire_name(name) for name in kept)})

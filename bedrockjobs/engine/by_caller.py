@@ -1,0 +1,139 @@
+"""Commands of the writer that are done for somebody: what they do not see is not there, and what operators
+change is written to the audit, in the same commit.
+
+Whatever a command names by its number that belongs to another name is hidden from its handler alone. So the
+answer is the handler's own, word for word that of a number which nobody has.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Caller, Scope
+from bedrockjobs.base.errors import CommandError, Forbidden, NotFound
+from bedrockjobs.commands import Command, CreateJobs, FinishJobs, RequeueJobs
+from bedrockjobs.engine.audit import audited
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.of_run import check_open
+from bedrockjobs.engine.render import without_data
+from bedrockjobs.engine.unit import Outcome, perform
+from bedrockjobs.job.rows import Job, RunRow
+from bedrockjobs.store.base import Unit
+
+
+def perform_for(caller: Caller, context: Context, command: Command[Any], *, careful: bool = False) -> Outcome:
+    """Do a command for somebody, as ``perform`` does."""
+    unit = context.unit
+    context.caller = caller
+    try:
+        if caller.run is not None:
+            check_open(caller.run, unit.records)
+        if caller.scope is None:
+            outcome = audited(context, command, careful=careful)
+        else:
+            outcome = _narrowed(context, command, caller.scope, careful=careful)
+    except Forbidden as error:
+        return error
+    finally:
+        context.caller, context.unit = None, unit
+    if caller.grant.no_data and isinstance(outcome, Answer) and type(command).reads:
+        outcome.body = without_data(outcome.body)
+    return outcome
+
+
+def _narrowed(context: Context, command: Command[Any], scope: Scope, *, careful: bool) -> Outcome:
+    if isinstance(command, FinishJobs):
+        return _finish_seen(context, command, scope, careful=careful)
+    if isinstance(command, RequeueJobs):
+        seen = [job_id for job_id in command.job_ids if _sees_job(context, job_id, scope)]
+        if not seen:
+            return Answer()
+        return perform(context, command.with_value("job_ids", seen), careful=careful)
+    hidden = _hidden(context, command, scope)
+    if hidden is not None:
+        context.unit = hidden
+    return audited(context, command, careful=careful)
+
+
+def _hidden(context: Context, command: Command[Any], scope: Scope) -> Hiding | None:
+    """Return the unit without what a command names that is not seen; None where it sees all of it."""
+    named: list[int] = [getattr(command, field, None) or 0 for field in ("job_id", "parent_job_id")]
+    if isinstance(command, CreateJobs):
+        named += [spec.parent_job_id for spec in command.jobs]
+    jobs = {job_id for job_id in named if job_id and not _sees_job(context, job_id, scope)}
+    run_id: int = getattr(command, "run_id", None) or 0
+    run = context.unit.records.run(run_id) if run_id else None
+    runs = {run_id} if run is not None and not scope.sees(run.name) else set()
+    name = getattr(command, "name", None)
+    names = {name} if isinstance(name, str) and not scope.sees(name) else set()
+    return Hiding(context.unit, jobs, runs, names) if jobs or runs or names else None
+
+
+def _sees_job(context: Context, job_id: int, scope: Scope) -> bool:
+    job = context.unit.job(job_id)
+    return job is None or scope.sees(job.name)
+
+
+def _finish_seen(context: Context, command: FinishJobs, scope: Scope, *, careful: bool) -> Outcome:
+    """Finish the jobs that are seen; the others are answered as what is not there."""
+    seen = [spec for spec in command.jobs if _sees_job(context, spec.job_id, scope)]
+    results: list[str] = []
+    if seen:
+        outcome = perform(context, command.with_value("jobs", seen), careful=careful)
+        if isinstance(outcome, CommandError):
+            return outcome
+        results = jsontext.elements(jsontext.members(outcome.body)["results"])
+    done = iter(results)
+    missing = NotFound("No job with this jobID")
+    every = [
+        next(done)
+        if any(spec is one for one in seen)
+        else jsontext.dump({"jobID": spec.job_id, "code": missing.code, "reason": missing.reason})
+        for spec in command.jobs
+    ]
+    return Answer(f'{{"results":[{",".join(every)}]}}')
+
+
+class Hiding:
+    """An open unit in which some jobs, runs and names are not to be found; all else is passed on."""
+
+    def __init__(self, unit: Unit, jobs: set[int], runs: set[int], names: set[str]) -> None:
+        """Hide these of ``unit``."""
+        self._unit, self._jobs, self._names = unit, jobs, names
+        self.records = HidingRecords(unit.records, runs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._unit, name)
+
+    def job(self, job_id: int) -> Job | None:
+        """Return a job that is not hidden."""
+        return None if job_id in self._jobs else self._unit.job(job_id)
+
+    def shown(self, job_id: int) -> Job | None:
+        """Return a job that is not hidden."""
+        return None if job_id in self._jobs else self._unit.shown(job_id)
+
+    def delete_plain(self, job_id: int) -> bool:
+        """Remove a job that is not hidden."""
+        return job_id not in self._jobs and self._unit.delete_plain(job_id)
+
+    def named(self, name: str, limit: int) -> list[Job]:
+        """Return the first jobs of a name that is not hidden."""
+        return [] if name in self._names else self._unit.named(name, limit)
+
+
+class HidingRecords:
+    """The tables beside jobs, without some runs."""
+
+    def __init__(self, records: Any, runs: set[int]) -> None:
+        """Hide these of ``records``."""
+        self._records, self._runs = records, runs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._records, name)
+
+    def run(self, run_id: int) -> RunRow | None:
+        """Return a run that is not hidden."""
+        found: RunRow | None = None if run_id in self._runs else self._records.run(run_id)
+        return found

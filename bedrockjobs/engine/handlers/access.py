@@ -1,0 +1,172 @@
+"""CreateToken, RevokeToken and RotateToken, and what the server itself notes of tokens and logins.
+
+Who may do what is told to those who listen with the commit that changes it (``TokensChanged``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.errors import BadArguments, NotFound, TooMany, WrongState
+from bedrockjobs.base.token_text import digest_of, new_token
+from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.commands import CreateToken, RevokeToken, RotateToken
+from bedrockjobs.engine.events import TokensChanged
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.job.rows import LoginRow, TokenRow
+from bedrockjobs.store.base import Plan
+
+TOKENS_MAX = 1_000
+"""Tokens in use: all of them are read whenever one changes, which takes milliseconds."""
+
+TOKEN_ROWS_MAX = 2_000
+"""Tokens that are remembered, those included that were revoked: the oldest of those are forgotten."""
+
+LOGIN_S = 12 * 3_600
+"""Time after which somebody has to log in to the pages again: a working day."""
+
+LOGINS_PER_TOKEN_MAX = 20
+"""Browsers that are logged in with one token: the oldest is logged out."""
+
+_CONTROL = Plan(control=True)
+
+
+def told(context: Context) -> TokensChanged:
+    """Return who may do what, as the open transaction sees it."""
+    records = context.unit.records
+    return TokensChanged(records.tokens(), records.logins())
+
+
+def counts(token: TokenRow, now: str) -> bool:
+    """Tell whether a token can be used at a stamp."""
+    return not token.revoked and (not token.expires or token.expires > now)
+
+
+@handles(CreateToken, plan=lambda _: _CONTROL)
+def create_token(context: Context, command: CreateToken) -> Answer:
+    """Make a token; answers it with its secret."""
+    records = context.unit.records
+    tokens = records.tokens()
+    if not tokens and command.roles != ["admin"]:
+        raise WrongState(
+            "The first token must be admin", "roles: expected admin; whoever has it makes the others"
+        )
+    if command.names and command.roles == ["admin"]:
+        raise BadArguments("Malformed names", "names: expected none for admin, which is never narrowed")
+    if command.no_data and not {"read", "produce"}.issuperset(command.roles):
+        raise BadArguments("Malformed noData", "noData: expected no other roles than read and produce")
+    if command.expires is not None and command.expires <= context.now_ms:
+        raise BadArguments("Malformed expires", "expires: expected a moment that is still to come")
+    used = [token for token in tokens if counts(token, context.now_ms)]
+    if any(token.name == command.name for token in used):
+        raise WrongState("Name is taken", f"name: there is a token {command.name}; see RotateToken")
+    if len(used) >= TOKENS_MAX:
+        raise TooMany("Too many tokens", f"expected at most {TOKENS_MAX} that are in use")
+    _forget_oldest(context, tokens)
+    secret = new_token()
+    token = TokenRow(
+        command.name, digest_of(secret), ",".join(command.roles), jsontext.dump(list(command.names)),
+        int(command.no_data), command.by, context.now, command.expires or "", "", "",
+    )  # fmt: skip
+    records.delete_logins(command.name)
+    return _written(context, token, "token created", command.by, secret)
+
+
+def _forget_oldest(context: Context, tokens: Sequence[TokenRow]) -> None:
+    """Make room for another row: the one that counts no more for the longest time goes."""
+    if len(tokens) >= TOKEN_ROWS_MAX:
+        gone = [token for token in tokens if not counts(token, context.now_ms)]
+        context.unit.records.delete_token(min(gone, key=lambda token: token.revoked or token.expires).name)
+
+
+@handles(RevokeToken, plan=lambda _: _CONTROL)
+def revoke_token(context: Context, command: RevokeToken) -> Answer:
+    """Let a token count no more; one that was revoked before is left as it is."""
+    token = _existing(context, command.name)
+    if token.revoked:
+        return Answer()
+    others = [one for one in context.unit.records.tokens() if one.name != token.name]
+    if token.role == "admin" and not any(
+        one.role == "admin" and counts(one, context.now_ms) for one in others
+    ):
+        raise WrongState("It is the last admin", "name: expected another admin token to be there before")
+    context.unit.records.delete_logins(token.name)
+    _written(context, token._replace(revoked=context.now), "token revoked", command.by)
+    return Answer()
+
+
+@handles(RotateToken, plan=lambda _: _CONTROL)
+def rotate_token(context: Context, command: RotateToken) -> Answer:
+    """Give a token another secret; answers it."""
+    token = _existing(context, command.name)
+    if not counts(token, context.now_ms):
+        raise WrongState(
+            "It was revoked", f"name: expected a token that is in use; make a new {command.name}"
+        )
+    if command.expires is not None and command.expires <= context.now_ms:
+        raise BadArguments("Malformed expires", "expires: expected a moment that is still to come")
+    secret = new_token()
+    context.unit.records.delete_logins(token.name)
+    changed = token._replace(digest=digest_of(secret), expires=command.expires or token.expires)
+    return _written(context, changed, "token rotated", command.by, secret)
+
+
+def _existing(context: Context, name: str) -> TokenRow:
+    found = [token for token in context.unit.records.tokens() if token.name == name]
+    if not found:
+        raise NotFound("No such token", f"name: there is no token {name}; see ListTokens")
+    return found[0]
+
+
+def _written(context: Context, token: TokenRow, kind: str, by: str, secret: str = "") -> Answer:
+    context.unit.records.put_token(token)
+    context.note(kind, name=token.name, by=by, detail=token.role)
+    context.emit(told(context))
+    shown = {**shown_token(token), "token": secret}
+    return Answer(jsontext.dump(shown))
+
+
+def shown_token(token: TokenRow) -> dict[str, object]:
+    """Return a token as it is answered."""
+    return {
+        "name": token.name,
+        "roles": token.role.split(","),
+        "names": jsontext.parse(token.names),
+        "noData": bool(token.no_data),
+        "by": token.by,
+        "created": token.created,
+        "expires": token.expires,
+        "lastUsed": token.last_used,
+        "revoked": token.revoked,
+    }
+
+
+# --- what nobody asks for by a command ---------------------------------------------------------------------
+
+
+def log_in(context: Context, token: str, digest: str) -> None:
+    """Log somebody in to the pages who showed a token; the oldest login of it goes, where there are many."""
+    records = context.unit.records
+    of_token = [login for login in records.logins() if login.token == token]
+    for login in of_token[: len(of_token) + 1 - LOGINS_PER_TOKEN_MAX]:
+        records.delete_login(login.digest)
+    records.put_login(LoginRow(digest, token, context.now, after_seconds(context.now_ms, LOGIN_S)))
+    context.emit(told(context))
+
+
+def log_out(context: Context, digest: str) -> None:
+    """Log somebody out of the pages."""
+    context.unit.records.delete_login(digest)
+    context.emit(told(context))
+
+
+def note_used(context: Context, name: str, minute: str) -> None:
+    """Note when a token was used."""
+    context.unit.records.use_token(name, minute)
+
+
+def note_wrong(context: Context, count: int, address: str) -> None:
+    """Tell that wrong tokens came."""
+    context.note("wrong token", by=address, detail=f"{count} wrong token(s), the last from {address}")

@@ -1,0 +1,128 @@
+"""Who asks over HTTP: by a token in ``Authorization``, or by a session of the pages in a cookie.
+
+It decides which paths need what. What a command needs, its class says, and what is seen of names the service
+and the views decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from bedrockjobs.base.caller import Caller
+from bedrockjobs.base.errors import Forbidden, Unauthenticated
+from bedrockjobs.commands import COMMANDS
+from bedrockjobs.engine.access import UNIX, Access
+from bedrockjobs.engine.of_run import WORDS
+from bedrockjobs.protocol.proxies import Proxies
+from bedrockjobs.tls.stream import CERTIFICATE_NAME
+
+CALLER = web.RequestKey("caller", Caller)
+"""Where a request keeps who sends it."""
+
+SESSION_COOKIE = "bedrockjobs_session"
+"""The cookie of the pages: its value is a secret, of which the SHA-256 is kept."""
+
+LOGIN_PATH = "/ui/login"
+"""The page that turns a token into a session."""
+
+PROBES = frozenset({"/livez", "/readyz", "/status/handlingCommands"})
+"""What load balancers ask, whoever they are."""
+
+_OPEN = (
+    PROBES
+    | {"/", LOGIN_PATH, "/ui/logout"}
+    | {f"/{kind.__name__}" for kind in COMMANDS.values() if kind.open}
+)
+_OPEN_BELOW = "/ui/static/"
+_NARROWED = frozenset({"/events", "/cronken/events", "/docs", "/openapi.json"})
+"""Paths beside the commands whose answers are narrowed, or that say nothing of any job."""
+
+_COMMANDS = frozenset(f"/{kind.__name__}" for kind in COMMANDS.values())
+
+
+class Gate:
+    """Lets in whom ``access`` knows."""
+
+    def __init__(self, access: Access, proxies: Proxies) -> None:
+        """Ask ``access``, and believe ``proxies``."""
+        self._access, self._proxies = access, proxies
+
+    def check(self, request: web.Request, path: str) -> None:
+        """Note who sends a request for a path, below the root of the server.
+
+        Raises Unauthenticated, Forbidden and TooMany.
+        """
+        access = self._access
+        if not access.asks:
+            return
+        try:
+            request[CALLER] = caller = self._caller(request)
+        except Unauthenticated:
+            if path in _OPEN or path.startswith(_OPEN_BELOW):
+                return
+            raise
+        if path in _COMMANDS or path in _NARROWED or path in _OPEN or _is_output(path):
+            return
+        if caller.run is not None:
+            raise Forbidden(detail=WORDS)
+        if "read" not in caller.grant.roles:
+            raise Forbidden(detail=f"{path} needs the role read; {caller.name} is for {caller.grant.role}")
+        if not caller.grant.whole:
+            raise Forbidden(detail=f"{path} is not for tokens that see some names, or no data, only")
+
+    def _caller(self, request: web.Request) -> Caller:
+        given, address = request.headers.get("Authorization", ""), self.address(request)
+        session = request.cookies.get(SESSION_COOKIE, "")
+        if session and not given and self._access.on:
+            return self._access.by_login(session, address)
+        if self._access.on and not given:
+            user = self._proxies.user(request.headers, address_of(request.transport))
+            if user:
+                return self._access.by_proxy(user, address)
+        return self._of(given, address, request.transport)
+
+    def address(self, request: web.Request) -> str:
+        """Return where a request comes from: what is before the proxies that are trusted."""
+        return self._proxies.address(request.headers, address_of(request.transport))
+
+    def _of(self, given: str, address: str, transport: asyncio.BaseTransport | None) -> Caller:
+        if self._access.on and not given and (name := certificate_of(transport)):
+            return self._access.by_certificate(name, address)
+        return self._access.by_header(given, address)
+
+    def of_headers(
+        self, headers: Iterable[tuple[bytes, bytes]], transport: asyncio.BaseTransport | None
+    ) -> Caller:
+        """Return who sends a plain request, by its head as it came; raises as ``check`` does."""
+        given = next((value for name, value in headers if name.lower() == b"authorization"), b"")
+        return self._of(given.decode("latin-1"), address_of(transport), transport)
+
+
+def caller_of(request: web.Request, access: Access) -> Caller:
+    """Return who sends a request that was checked."""
+    known = request.get(CALLER)
+    return Caller(access.everything, address_of(request.transport)) if known is None else known
+
+
+def cut(request: web.Request) -> None:
+    """End a stream at once: whoever follows it may not any more."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
+def address_of(transport: asyncio.BaseTransport | None) -> str:
+    """Return where a connection comes from: a host, or ``unix``."""
+    peer = None if transport is None else transport.get_extra_info("peername")
+    return peer[0] if isinstance(peer, tuple) else UNIX
+
+
+def certificate_of(transport: asyncio.BaseTransport | None) -> str:
+    """Return the name in the certificate that a peer has shown; empty where it showed none."""
+    return (transport.get_extra_info(CERTIFICATE_NAME) or "") if transport is not None else ""
+
+
+def _is_output(path: str) -> bool:
+    return path.startswith("/runs/") and path.endswith("/output")

@@ -1,0 +1,169 @@
+"""Puts a backup in the place of a database file: checked, of this schema, held, and whole or not at all.
+
+It is made ready beside the database. Then the old one is put aside with its log, and one rename puts the new
+one there. Whatever fails before that leaves all as it was; after a crash between the two, no server starts on
+what is left, since the lock file says who was at work. It knows no command line.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from bedrockjobs.store import schema
+from bedrockjobs.store.backup import (
+    COMPANIONS,
+    CopyError,
+    Progress,
+    checked,
+    copy_snapshot,
+    empty_beside,
+    open_read_only,
+    sync,
+)
+from bedrockjobs.store.bedrock_import import COUNTED_ID_MAX
+from bedrockjobs.store.holding import hold
+from bedrockjobs.store.lock import DatabaseLock, lock_path
+from bedrockjobs.store.moved import mark_of, refusal
+
+_NUMBERS = {
+    "nextJobID": f"SELECT max(jobID) FROM jobs WHERE jobID < {COUNTED_ID_MAX}",  # noqa: S608 - a number
+    "nextRunID": "SELECT max(runID) FROM runs",
+}
+"""The counters of a file, and what must be below them."""
+
+
+class Restored(NamedTuple):
+    """What is in the database now, and where the old one is."""
+
+    states: dict[str, int]
+    """Jobs by state."""
+    schedules: int
+    """Jobs with a repeat."""
+    seen: str
+    """When the server of the backup last wrote that it was alive; empty where it never did."""
+    told: tuple[str, ...]
+    """What bringing it to this schema did, in sentences."""
+    aside: Path | None
+    """Where the database is that was there; None where there was none."""
+
+
+class Hold(NamedTuple):
+    """How what is restored is held."""
+
+    by: str
+    reason: str
+
+
+def restore(
+    backup: Path, target: Path, *, held: Hold | None, force: bool, now: str, progress: Progress | None = None
+) -> Restored:
+    """Put ``backup`` in the place of ``target``, held unless that is None; ``now`` is a stamp.
+
+    Raises CopyError for a backup that is damaged or none of ours, and where a database is there and
+    ``force`` is not said; Owned where somebody uses it; SchemaError for a newer one; OSError, sqlite3.Error.
+    """
+    target = target.resolve()
+    if not backup.is_file():
+        raise CopyError(f"there is no backup {backup}")
+    if not target.parent.is_dir():
+        raise CopyError(f"there is no folder {target.parent}")
+    if target.exists() and target.samefile(backup):
+        raise CopyError(f"{backup} is the database itself")
+    with _owned(target) as there:
+        if there and not force:
+            raise CopyError(f"{target} exists; --force puts it aside and restores the backup in its place")
+        with empty_beside(target) as draft:
+            restored = _ready(backup, draft, target if there else None, held, now, progress)
+            aside = _put_aside(target, now) if there else None
+            for suffix in COMPANIONS:  # of a database that is gone itself
+                Path(f"{target}{suffix}").unlink(missing_ok=True)
+            draft.replace(target)
+            sync(target.parent)
+    return restored._replace(aside=aside)
+
+
+@contextmanager
+def _owned(target: Path) -> Iterator[bool]:
+    """Context a place that no server uses; the value tells whether a database is there."""
+    there = target.exists() and target.stat().st_size > 0
+    lock = DatabaseLock(target, replaces=True)
+    lock.acquire()
+    try:
+        lock.describe(f"bedrockjobs restore with pid {os.getpid()}")
+        yield there
+    finally:
+        if not there and target.exists() and not target.stat().st_size:
+            target.unlink()  # the lock made it
+        lock.release()
+        _give_to_owner(lock_path(target), target.parent)
+
+
+def _ready(
+    backup: Path, draft: Path, old: Path | None, held: Hold | None, now: str, progress: Progress | None
+) -> Restored:
+    """Fill a draft with all that the database is to have, on disk."""
+    try:
+        copy_snapshot(backup, draft, progress)
+        checked(draft)
+    except CopyError as error:
+        raise CopyError(f"{backup}: {error}; nothing was changed") from None
+    except sqlite3.DatabaseError as error:
+        raise CopyError(f"{backup} cannot be restored: {error}; nothing was changed") from None
+    with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        told = schema.apply(connection).told
+        if place := mark_of(connection):
+            raise CopyError(f"{backup}: {refusal(place)}")
+        if old is not None:
+            _go_on_counting(connection, old)
+        if held is not None:
+            hold(connection, held.by, held.reason, now)
+        states = dict(connection.execute("SELECT state, count(*) FROM jobs GROUP BY state ORDER BY state"))
+        (schedules,) = connection.execute("SELECT count(*) FROM jobs WHERE repeat <> ''").fetchone()
+        seen = connection.execute("SELECT value FROM meta WHERE key = 'seen'").fetchone()
+    if told:
+        checked(draft)
+    _give_to_owner(draft, old or draft.parent)
+    sync(draft)
+    return Restored(states, schedules, str(seen[0]) if seen else "", told, None)
+
+
+def _go_on_counting(connection: sqlite3.Connection, old: Path) -> None:
+    """Let no number be given again that the database which is replaced has given; it may be past reading."""
+    with suppress(sqlite3.Error), closing(open_read_only(old)) as before:
+        for key, highest in _NUMBERS.items():
+            row = before.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+            last = before.execute(highest).fetchone()[0] or 0
+            number = max(int(row[0]) if row else 1, last + 1)
+            connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = ?", (number, key))
+
+
+def _put_aside(target: Path, now: str) -> Path:
+    """Give the database that is there another name, with its log; it stays under its own until replaced."""
+    mark = "".join(character for character in now[:19] if character.isdigit())
+    aside = target.with_name(f"{target.name}.before-restore-{mark}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = target.with_name(f"{target.name}.before-restore-{mark}-{number}")
+    for suffix in COMPANIONS:
+        file = Path(f"{target}{suffix}")
+        if file.exists():
+            file.replace(f"{aside}{suffix}")
+    try:
+        aside.hardlink_to(target)
+    except OSError:  # a file system without links
+        target.replace(aside)
+    sync(target.parent)
+    return aside
+
+
+def _give_to_owner(file: Path, like: Path) -> None:
+    """Let root leave no file that the server's user cannot open."""
+    if os.geteuid() == 0 and file.exists():
+        found = like.stat()
+        os.chown(file, found.st_uid, found.st_gid)

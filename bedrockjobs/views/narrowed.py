@@ -1,0 +1,247 @@
+"""The reads for whoever sees some names only, or no data: asked by narrower patterns, and looked through.
+
+A list is asked for once for each pattern that is left of what was wanted, and the pages are put together.
+What has another name, or cannot be told without others, does not come: it is answered as what is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from bedrockjobs import commands as c
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Caller, Scope
+from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
+from bedrockjobs.base.errors import Forbidden, NotFound
+from bedrockjobs.base.overlap import TooManyPatterns, common
+from bedrockjobs.commands import Command
+from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.notifier import EVENTS
+from bedrockjobs.engine.render import without_data
+from bedrockjobs.views import EventsPage, OutputPage, Views
+
+Row = str
+"""A row of a list, as JSON text."""
+
+DESCENDING = frozenset({c.ListRuns})
+"""Lists whose next page comes before the last row."""
+
+WORDS = {
+    "paused": "its name is paused",
+    "lock": "another job holds its lock",
+    "no worker": "no live worker takes it",
+    "own command": "no live worker takes it with the command that it brings along",
+    "children": "its family has not ended",
+}
+"""What is told of a reason whose detail may name others."""
+
+_P = TypeVar("_P")
+
+
+class Narrowed:
+    """What one caller may read of a server's views."""
+
+    def __init__(self, views: Views, caller: Caller) -> None:
+        """Read ``views`` for ``caller``."""
+        self._views = views
+        self._scope = caller.scope
+        self._no_data = caller.grant.no_data
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether the server drains, so that nothing is waited for."""
+        return self._views.ended
+
+    async def answer(self, command: Command[Any]) -> Answer:
+        """Answer a command whose ``where`` is ``reader``; raises CommandError. Cancelling ends its wait."""
+        if self._scope is None:
+            answer = await self._views.answer(command)
+        elif isinstance(command, c.Events):
+            return self._views.answer_events(await self.events(command))
+        elif isinstance(command, c.ReadOutput):
+            return self._views.answer_output(await self.output(command))
+        elif type(command) in _LISTS:
+            answer = await self._list(command, self._scope)
+        else:
+            answer = await _OTHERS[type(command)](self, command, self._scope)
+        return self._shown(command, answer) if self._no_data else answer
+
+    def _shown(self, command: Command[Any], answer: Answer) -> Answer:
+        """Return an answer without the data of jobs and runs."""
+        if isinstance(command, c.QueryRun):
+            return Answer(without_data(answer.body))
+        rows = {c.ListJobs: "jobs", c.ListChildren: "jobs", c.ListRuns: "runs"}.get(type(command))
+        if rows is None:
+            return answer
+        shown = [without_data(row) for row in jsontext.elements(jsontext.members(answer.body)[rows])]
+        return Answer(f'{{"{rows}":[{",".join(shown)}]}}')
+
+    # --- what is waited for ------------------------------------------------------------------------------
+
+    async def output(
+        self, command: c.ReadOutput, *, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX
+    ) -> OutputPage:
+        """Return lines of a run, as ``Views.output`` does."""
+        if self._no_data:
+            raise Forbidden(detail="output counts as data, which this token does not see")
+        if self._scope is not None and not again:
+            await self._run(command.run_id, self._scope)
+        return await self._views.output(command, again=again, bytes_max=bytes_max)
+
+    async def events(
+        self, command: c.Events, *, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX
+    ) -> EventsPage:
+        """Return events, as ``Views.events`` does."""
+        if self._scope is None:
+            return await self._views.events(command, again=again, bytes_max=bytes_max)
+        scope, after = self._scope, command.after
+        patterns = _patterns(command.name, scope)
+
+        async def look(again: bool) -> EventsPage:
+            nonlocal after
+            page = await self._views.events_of(command, after, patterns, again=again, bytes_max=bytes_max)
+            after = page.reached
+            return EventsPage([row for row in page.events if _tells_of_a_job(row)], after)
+
+        return await self._views.until_found(command, EVENTS, look, lambda page: page.events, again)
+
+    # --- lists -------------------------------------------------------------------------------------------
+
+    async def _list(self, command: Command[Any], scope: Scope) -> Answer:
+        """Return a page that is put together of one for each pattern."""
+        assert command.paging is not None
+        field, key, _ = command.paging
+        pages = []
+        for pattern in _patterns(getattr(command, "name"), scope):  # noqa: B009 - each of them has one
+            body = (await self._views.answer(command.with_value("name", pattern))).body
+            rows = jsontext.elements(jsontext.members(body)[field])
+            pages.append([(_key(row, key), row) for row in rows])
+            if len(rows) < getattr(command, "limit") and len(body) >= ANSWER_BYTES_MAX:  # noqa: B009
+                pages[-1].append((pages[-1][-1][0], ""))  # it goes on behind its last row
+        rows = _merged(pages, getattr(command, "limit"), descending=type(command) in DESCENDING)  # noqa: B009
+        seen = [_without_wide_pause(row, scope) for row in rows if scope.sees(_key(row, "name"))]
+        return Answer(f'{{"{field}":[{",".join(seen)}]}}')
+
+    async def _run(self, run_id: int, scope: Scope) -> None:
+        """Raise NotFound for a run that is not seen, as for one that is not there."""
+        rows = (await self._views.rows("name_of_run", {"runID": run_id})).rows
+        if not rows or not scope.sees(rows[0][0]):
+            raise NotFound("No run with this runID", f"there is no run {run_id}")
+
+    async def job(self, job_id: int, scope: Scope) -> bool:
+        """Tell whether a job is seen."""
+        rows = (await self._views.rows("name_of_job", {"jobID": job_id})).rows
+        return bool(rows) and scope.sees(rows[0][0])
+
+    async def query_run(self, command: c.QueryRun, scope: Scope) -> Answer:
+        """Show a run that is seen."""
+        await self._run(command.run_id, scope)
+        return await self._views.answer(command)
+
+    async def list_ticks(self, command: c.ListTicks, scope: Scope) -> Answer:
+        """Show the ticks of a schedule that is seen."""
+        if not await self.job(command.job_id, scope):
+            raise NotFound(detail=f"there is no job {command.job_id}")
+        return await self._views.answer(command)
+
+    async def list_children(self, command: c.ListChildren, scope: Scope) -> Answer:
+        """List the children that are seen, of a parent that is; page by page until there are enough."""
+        seen: list[Row] = []
+        after = command.after
+        while await self.job(command.job_id, scope):
+            page = command.with_value("after", after).with_value("limit", LIST_MAX)
+            rows = jsontext.elements(jsontext.members((await self._views.answer(page)).body)["jobs"])
+            seen += [row for row in rows if scope.sees(_key(row, "name"))]
+            if len(rows) < LIST_MAX or len(seen) >= command.limit:
+                break
+            after = _key(rows[-1], "jobID")
+        return Answer(f'{{"jobs":[{",".join(seen[: command.limit])}]}}')
+
+    async def explain(self, command: c.ExplainJob, scope: Scope) -> Answer:
+        """Say what a job that is seen waits for; of others it says no more than that there are some."""
+        if not await self.job(command.job_id, scope):
+            raise NotFound("No job with this jobID", f"there is no job {command.job_id}")
+        found = jsontext.parse((await self._views.answer(command)).body)
+        for wait in found["waitsFor"]:
+            wait["detail"] = WORDS.get(wait["reason"], wait["detail"])
+        return Answer(jsontext.dump(found))
+
+    async def list_pauses(self, command: c.ListPauses, scope: Scope) -> Answer:
+        """List the pauses of names that are seen; of one that covers others too, only that it is there."""
+        found = jsontext.parse((await self._views.answer(command)).body)["pauses"]
+        seen = []
+        for pause in found:
+            if scope.holds(pause["pattern"]):
+                seen.append(pause)
+            elif any(_overlaps(pause["pattern"], pattern) for pattern in scope.patterns):
+                seen.append({**pause, "by": "", "reason": ""})
+        return Answer(jsontext.dump({"pauses": seen}))
+
+
+_LISTS = frozenset({c.ListJobs, c.ListRuns, c.ListSchedules, c.ListQueues})
+
+_OTHERS: dict[type[Command[Any]], Callable[[Narrowed, Any, Scope], Awaitable[Answer]]] = {
+    c.QueryRun: Narrowed.query_run,
+    c.ListTicks: Narrowed.list_ticks,
+    c.ListChildren: Narrowed.list_children,
+    c.ExplainJob: Narrowed.explain,
+    c.ListPauses: Narrowed.list_pauses,
+}
+
+
+def reads_of(views: Views, caller: Caller | None) -> Views | Narrowed:
+    """Return what somebody may read: all of it, where nothing is kept from them."""
+    return views if caller is None or caller.grant.whole else Narrowed(views, caller)
+
+
+def _patterns(wanted: str | None, scope: Scope) -> tuple[str, ...]:
+    """Return by which patterns a list is asked for; raises Forbidden where that cannot be told."""
+    try:
+        return scope.within([wanted or "*"])
+    except TooManyPatterns as error:
+        raise Forbidden(detail=f"name: cannot be narrowed to {scope}: {error}") from None
+
+
+def _overlaps(pattern: str, other: str) -> bool:
+    try:
+        return bool(common(pattern, other))
+    except TooManyPatterns:
+        return False
+
+
+def _key(row: Row, name: str) -> Any:
+    return jsontext.parse(jsontext.members(row)[name])
+
+
+def _without_wide_pause(row: Row, scope: Scope) -> Row:
+    """Return a row without the words of a pause that covers other names too: it is told as ``*``."""
+    for member in ("paused", "pausedBy"):
+        pattern = jsontext.members(row).get(member, '""')
+        if pattern.startswith('"') and pattern != '""' and not scope.holds(jsontext.parse(pattern)):
+            return jsontext.with_members(row, {member: '"*"'})
+    return row
+
+
+def _tells_of_a_job(row: Sequence[Any]) -> bool:
+    """Tell whether an event is about a job, a run or a pause: others have names of workers or tokens."""
+    _, _, kind, _, job_id, run_id, *_ = row
+    return bool(job_id or run_id) or kind in ("paused", "resumed")
+
+
+def _merged(pages: Sequence[list[tuple[Any, Row]]], limit: int, *, descending: bool) -> list[Row]:
+    """Return the first rows of some pages by their keys, each once.
+
+    A page that goes on has an empty row behind its last one: nothing behind that is known to come next.
+    """
+    found: dict[Any, Row] = {}
+    ends = []
+    for page in pages:
+        if page and not page[-1][1]:
+            ends.append(page.pop()[0])
+        found.update(page)
+    keys = sorted(found, reverse=descending)
+    if ends:
+        end = max(ends) if descending else min(ends)
+        keys = [key for key in keys if (key >= end if descending else key <= end)]
+    return [found[key] for key in keys[:limit]]

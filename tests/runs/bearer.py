@@ -1,0 +1,55 @@
+"""Who has a token, as tests send it: over HTTP, and on raw connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.conftest import Live
+from tests.protocol.talk import Reply, Talk, post
+
+
+class Bearer:
+    """Somebody with a token, or without one, who talks to a server."""
+
+    def __init__(self, live: Live, token: str = "") -> None:
+        """Talk to ``live``."""
+        self.live, self.token = live, token
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return what is sent of the token over HTTP."""
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+    async def http(self, command: str, **body: Any) -> Reply:
+        """Send a command over HTTP."""
+        async with await Talk.open(self.live.port) as talk:
+            talk.send(post(command, body, self.headers))
+            return await talk.reply()
+
+    async def get(self, path: str, **headers: str) -> Reply:
+        """Ask for a page."""
+        lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close"]
+        lines += [f"{name}: {value}" for name, value in {**self.headers, **headers}.items()]
+        async with await Talk.open(self.live.port) as talk:
+            talk.send(("\r\n".join([*lines, "", ""])).encode())
+            return await talk.reply()
+
+    async def raw(self, command: str, **parameters: Any) -> Reply:
+        """Send a command over a raw connection, with a header."""
+        return await self.live.ask(command, **parameters, **self.headers)
+
+    async def ok(self, command: str, **body: Any) -> Any:
+        """Do a command that must be done; return its answer."""
+        reply = await self.http(command, **body)
+        assert reply.code == 200, reply
+        return reply.json
+
+    async def token_for(self, name: str, roles: str, names: str = "", **more: Any) -> Bearer:
+        """Make a token; return who has it."""
+        given = await self.ok("CreateToken", name=name, roles=roles, names=names, **more)
+        return Bearer(self.live, given["token"])
+
+
+async def admin_of(live: Live) -> Bearer:
+    """Make the first token of a server; return who has it."""
+    return await Bearer(live).token_for("root", "admin")

@@ -1,0 +1,210 @@
+"""`bedrockjobs restore`: a checked backup in the place of a database, held, or everything as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from cli_fake import FakeServer, run, sent
+from jobs_file import add_jobs, rows_of
+
+from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.store import schema
+from bedrockjobs.store.lock import DatabaseLock, Lost
+from bedrockjobs.store.sqlite import SQLiteEngine
+
+VERSION_3 = (Path(__file__).parents[1] / "runs" / "schema_3.sql").read_text()
+PAUSES = "SELECT pattern, by, reason FROM pauses"
+
+
+@pytest.fixture
+def backup(store: SQLiteEngine, tmp_path: Path) -> Path:
+    """Return a backup of 300 jobs; the database has 310 since, and no server."""
+    path = tmp_path / "backup.db"
+    assert run("backup", str(path)).exit_code == 0
+    add_jobs(store, 10)
+    store.close()
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_it_takes_the_place_of_a_database_which_is_kept_aside(backup: Path, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.db"
+    result = run("restore", str(backup), "--force", "--by", "ann", "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    aside = Path(told["aside"])
+    assert told == {
+        "database": str(jobs), "backup": str(backup), "jobs": 300, "states": {"QUEUED": 300}, "schedules": 0,
+        "seen": told["seen"], "held": True, "aside": str(aside),
+    }  # fmt: skip
+    assert rows_of(jobs, "SELECT count(*) FROM jobs") == [(300,)]
+    assert rows_of(jobs, PAUSES) == [("**", "ann", "restored from backup.db")]
+    assert jobs.stat().st_mode & 0o777 == 0o600
+    assert rows_of(aside, "SELECT count(*) FROM jobs") == [(310,)]
+    assert rows_of(backup, PAUSES) == [], "the backup stays as it was"
+    assert not any(name.endswith(".tmp") for name in names(tmp_path))
+
+
+def test_numbers_that_were_given_since_the_backup_are_not_given_again(backup: Path, tmp_path: Path) -> None:
+    assert run("restore", str(backup), "--force").exit_code == 0
+    server = SQLiteEngine(tmp_path / "jobs.db", Settings())
+    server.begin()
+    assert server.unit.new_job_id() >= 311
+    server.rollback()
+    server.close()
+
+
+def test_the_log_of_the_old_database_goes_with_it(backup: Path, tmp_path: Path) -> None:
+    """A log that stayed would be played into what was restored."""
+    jobs = tmp_path / "jobs.db"
+    writer = SQLiteEngine(jobs, Settings())
+    add_jobs(writer, 20)
+    log = Path(f"{jobs}-wal").read_bytes()
+    writer.close()
+    Path(f"{jobs}-wal").write_bytes(log)
+    result = run("restore", str(backup), "--force", "-o", "json")
+    aside = json.loads(result.stdout)["aside"]
+    assert Path(f"{aside}-wal").read_bytes() == log
+    assert not Path(f"{jobs}-wal").exists()
+    assert rows_of(jobs, "SELECT count(*) FROM jobs") == [(300,)]
+
+
+def test_where_nothing_is_it_needs_no_force(backup: Path, tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").unlink()
+    result = run("restore", str(backup), "--no-hold")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith(
+        f"Restored {tmp_path}/jobs.db from {backup}: 300 QUEUED, 0 of them repeating"
+    )
+    assert rows_of(tmp_path / "jobs.db", PAUSES) == []
+
+
+def test_a_database_that_is_there_is_left_alone_without_force(backup: Path, tmp_path: Path) -> None:
+    before = names(tmp_path)
+    result = run("restore", str(backup))
+    assert (result.exit_code, "jobs.db exists; --force puts it aside" in result.stderr) == (4, True)
+    assert rows_of(tmp_path / "jobs.db", "SELECT count(*) FROM jobs") == [(310,)]
+    assert [name for name in names(tmp_path) if name != "jobs.db-lock"] == before
+
+
+def test_a_database_that_a_server_uses_is_left_alone(backup: Path, tmp_path: Path) -> None:
+    lock = DatabaseLock(tmp_path / "jobs.db")
+    lock.acquire()
+    lock.describe("the server with pid 42")
+    result = run("restore", str(backup), "--force")
+    lock.release()
+    assert (result.exit_code, "is owned by the server with pid 42" in result.stderr) == (4, True)
+    assert rows_of(tmp_path / "jobs.db", "SELECT count(*) FROM jobs") == [(310,)]
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-20_000:-8_000] = b"\xff" * 12_000
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (damage, "nothing was changed"),
+        (lambda path: path.write_text("no database at all" * 500), "file is not a database"),
+        (lambda path: path.unlink(), "there is no backup"),
+        (lambda path: path.write_bytes(b""), "is not a database of bedrockjobs"),
+        (lambda path: execute(path, f"PRAGMA user_version = {schema.VERSION + 1}"), "knows up to"),
+        (
+            lambda path: execute(path, "INSERT INTO meta VALUES ('movedTo', 'postgresql://h/d')"),
+            "was moved to postgresql://h/d",
+        ),
+    ],
+    ids=["damaged", "text", "missing", "empty", "newer", "moved"],
+)  # fmt: skip
+@pytest.mark.parametrize("there", [True, False])
+def test_a_bad_backup_changes_nothing(backup: Path, tmp_path: Path, spoil, words: str, there: bool) -> None:  # type: ignore[no-untyped-def]
+    jobs = tmp_path / "jobs.db"
+    if not there:
+        jobs.unlink()
+    spoil(backup)
+    result = run("restore", str(backup), "--force")
+    assert (result.exit_code, words in result.stderr) == (4, True), result.stderr
+    assert jobs.exists() == there
+    assert not there or rows_of(jobs, "SELECT count(*) FROM jobs") == [(310,)]
+    assert not any(".tmp" in name or "before-restore" in name for name in names(tmp_path))
+    DatabaseLock(jobs).acquire()  # a server may start
+
+
+def execute(path: Path, sql: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(sql)
+        connection.commit()
+
+
+def test_a_backup_of_an_older_version_is_brought_up(tmp_path: Path) -> None:
+    backup = tmp_path / "old.db"
+    with closing(sqlite3.connect(backup)) as connection:
+        connection.executescript(VERSION_3)
+        connection.execute("PRAGMA user_version = 3")
+        connection.commit()
+    result = run("restore", str(backup), "--database", str(tmp_path / "jobs.db"), "--by", "ann")
+    assert (result.exit_code, "from schema version 3" in result.stdout) == (0, True), result.stderr
+    assert rows_of(tmp_path / "jobs.db", PAUSES) == [("**", "ann", "restored from old.db")]
+    assert rows_of(backup, "PRAGMA user_version") == [(3,)]
+
+
+def test_a_crash_in_the_middle_leaves_nothing_that_a_server_starts_on(backup: Path, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.db"
+    writer = SQLiteEngine(jobs, Settings())
+    add_jobs(writer, 20)
+    log = Path(f"{jobs}-wal").read_bytes()
+    writer.close()
+    Path(f"{jobs}-wal").write_bytes(log)
+
+    child = os.fork()
+    if not child:  # killed before the old database has its other name
+        Path.hardlink_to = lambda *_: os._exit(9)  # type: ignore[method-assign]
+        run("restore", str(backup), "--force")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert not Path(f"{jobs}-wal").exists()
+    with pytest.raises(Lost, match="It was last used by bedrockjobs restore with pid"):
+        DatabaseLock(jobs).acquire()
+    assert run("restore", str(backup), "--force").exit_code == 0, "it can be done again"
+    DatabaseLock(jobs).acquire()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give a BACKUP, or --hold, or --release"),
+        (["a.db", "--hold"], "give a BACKUP, or --hold, or --release"),
+        (["--release", "--force"], "have a meaning with a BACKUP only"),
+        (["a.db", "--database", "postgresql://h/d"], "pg_restore"),
+    ],
+)
+def test_what_is_meant_must_be_clear(arguments: list[str], words: str) -> None:
+    result = run("restore", *arguments)
+    assert (result.exit_code, words in result.stderr) == (2, True), result.stderr
+
+
+def test_a_file_that_was_restored_by_other_means_can_be_held(backup: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        result = run("restore", "--hold", "--by", "ann")
+        assert result.stdout.startswith(f"{tmp_path}/jobs.db is held: start a server")
+    assert rows_of(tmp_path / "jobs.db", PAUSES) == [("**", "ann", "restored by other means")]
+
+
+def test_release_reaches_the_server(fake: FakeServer) -> None:
+    fake.will("ReleaseHold", {"since": "2026-11-21 03:29:56", "reason": "restored from a.db"})
+    result = run("restore", "--release", "--by", "ann")
+    assert result.stdout == "Released what was held since 2026-11-21 03:29:56 UTC (restored from a.db).\n"
+    assert sent(fake, "ReleaseHold") == [{"by": "ann"}]
+    fake.will("ReleaseHold", NotFound("Not held"))
+    assert run("restore", "--release").exit_code == 3
