@@ -251,12 +251,6 @@ OUTPUT_LINE_CHARS_MAX = 4_096
 OUTPUT_BYTES_DEFAULT = 10 * 1024 * 1024
 """Output kept of one run, half of it from its beginning and half from its end: a person reads no more."""
 
-OUTPUT_CHUNK_BYTES = 128 * 1024
-"""Output that is packed together: more hardly packs better, and a look at one line unpacks all of it."""
-
-OUTPUT_PACKED_BYTES_MIN = 2_048
-"""Output of a run that has ended from which on the rest is packed: less would not get much smaller."""
-
 OUTPUT_KEPT_S = 86_400
 """Time output is kept after its run ended."""
 

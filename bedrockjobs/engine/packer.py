@@ -10,12 +10,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bedrockjobs.base.config import OUTPUT_CHUNK_BYTES, OUTPUT_PACKED_BYTES_MIN
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.engine.events import OutputChanged, RunEnded
 from bedrockjobs.engine.handlers.packing import PackOutput
 from bedrockjobs.engine.submission import Outcome, Submission
-from bedrockjobs.store.chunks import Chunk, joined, neighbours
+from bedrockjobs.store.chunks import (
+    OUTPUT_CHUNK_BYTES,
+    OUTPUT_PACKED_BYTES_MIN,
+    Chunk,
+    joined,
+    neighbours,
+)
 
 log = logging.getLogger(__name__)
 

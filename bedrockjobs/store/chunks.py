@@ -15,6 +15,12 @@ from msgspec import json
 PLAIN, ZLIB = "", "zlib"
 """How a content is packed."""
 
+OUTPUT_CHUNK_BYTES = 128 * 1024
+"""Output that is packed together: more hardly packs better, and a look at one line unpacks all of it."""
+
+OUTPUT_PACKED_BYTES_MIN = 2_048
+"""Output of a run that has ended from which on the rest is packed: less would not get much smaller."""
+
 LINE_END_BYTES = 1
 """What a line counts beside its text: a run that prints empty lines reaches its limit too."""
 

@@ -14,7 +14,6 @@ from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
     KEYS_KEPT_S,
     OUTPUT_BYTES_DEFAULT,
-    OUTPUT_CHUNK_BYTES,
     OUTPUT_KEPT_S,
     RUNS_KEPT_MAX,
     STATS_KEPT_S,
@@ -25,7 +24,7 @@ from bedrockjobs.base.run_token import new_key
 from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
 from bedrockjobs.job.rows import EventRow, PauseRow, RunGiven, RunRow, TickRow
 from bedrockjobs.store.access_records import AccessRecords
-from bedrockjobs.store.chunks import Chunk, lines_of
+from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, Chunk, lines_of
 from bedrockjobs.store.statements import RECORDS
 
 TRIM_EVERY = 10

@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.config import (
-    LIST_MAX,
-    OUTPUT_BYTES_DEFAULT,
-    OUTPUT_CHUNK_BYTES,
-    OUTPUT_PACKED_BYTES_MIN,
-)
+from bedrockjobs.base.config import LIST_MAX, OUTPUT_BYTES_DEFAULT
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, OUTPUT_PACKED_BYTES_MIN
 from tests.runs.conftest import Open
 from tests.runs.rig import Site
 

@@ -95,7 +95,7 @@ def cut(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (no_text, MoveError, r"meta, key 'crashPatterns': expected text"),
         (on_insert("stats", FULL), StoreFull, "no room"),
         (on_insert("meta", FULL, at_commit=True), StoreFull, "no room"),
-        (on_insert("output", "new.line := new.line || '.';"), MoveError, "output: what has arrived is not"),
+        (on_insert("output", "new.at := new.at || '.';"), MoveError, "output: what has arrived is not"),
         (on_insert("keys", "RETURN NULL;"), MoveError, "keys: what has arrived is not.*0 rows of"),
         (on_insert("meta", "new.value := new.value || '.';"), MoveError, "meta: what has arrived"),
         (cut, StoreAway, "terminat"),
