@@ -181,8 +181,12 @@ class TableRecords(AccessRecords):
 
     def loose(self, run_id: int) -> list[Chunk]:
         """Return the first chunks of a run that are not packed, enough for a packed one if there are."""
-        given = (run_id, 2 * OUTPUT_CHUNK_BYTES, LOOSE_MAX)
-        return [Chunk._make(row) for row in self._execute(self._sql["loose_chunks"], given)]
+        last = size = 0
+        for first_seq, more in self._execute(self._sql["loose_sizes"], (run_id, LOOSE_MAX)).fetchall():
+            last, size = first_seq, size + more
+            if size >= 2 * OUTPUT_CHUNK_BYTES:
+                break
+        return [Chunk._make(row) for row in self._execute(self._sql["loose_chunks"], (run_id, last))]
 
     def pack(self, chunk: Chunk) -> bool:
         """Put a packed chunk in the place of those that it stands for; False if they are not there."""

@@ -69,11 +69,14 @@ DELETE FROM output WHERE runID = ? AND firstSeq < ? AND start + size > ? AND sta
 -- The chunk of a run's output before a line.
 SELECT firstSeq, codec, bytes FROM output WHERE runID = ? AND firstSeq < ? ORDER BY firstSeq DESC LIMIT 1;
 
+-- name: loose_sizes
+-- The first chunks of a run that are not packed, without their lines.
+SELECT firstSeq, size FROM output WHERE runID = ? AND codec = '' ORDER BY firstSeq LIMIT ?;
+
 -- name: loose_chunks
--- The first chunks of a run that are not packed, until they have so many bytes.
-SELECT runID, firstSeq, lastSeq, at, codec, start, size, bytes FROM (
-    SELECT output.*, sum(size) OVER (ORDER BY firstSeq) - size AS before FROM output WHERE runID = ? AND codec = ''
-) AS loose WHERE before < ? ORDER BY firstSeq LIMIT ?;
+-- The chunks of a run that are not packed, up to one of them.
+SELECT runID, firstSeq, lastSeq, at, codec, start, size, bytes FROM output
+    WHERE runID = ? AND firstSeq <= ? AND codec = '' ORDER BY firstSeq;
 
 -- name: loose_lines
 -- How many lines of a run are in chunks that are not packed.

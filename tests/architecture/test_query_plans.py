@@ -78,6 +78,7 @@ RECORDS_INTENDED = {
     "end_of_output": ("output", OF_OUTPUT),
     "last_chunk": ("output", OF_OUTPUT),
     "forget_middle": ("output", OF_OUTPUT),
+    "loose_sizes": ("output", OF_OUTPUT),
     "loose_chunks": ("output", OF_OUTPUT),
     "loose_lines": ("output", OF_OUTPUT),
     "forget_chunks": ("output", OF_OUTPUT),
