@@ -205,6 +205,16 @@ CREATE TABLE audit (
     after   TEXT    NOT NULL DEFAULT ''
 ) STRICT;
 
+-- Who is told of which events. All events up to the cursor have been dealt with.
+CREATE TABLE rules (
+    name    TEXT    NOT NULL PRIMARY KEY,
+    rule    TEXT    NOT NULL,                   -- what is told to whom: a JSON object, as it was given
+    by      TEXT    NOT NULL DEFAULT '',
+    created TEXT    NOT NULL,
+    cursor  INTEGER NOT NULL,                   -- a seq of events
+    state   TEXT    NOT NULL DEFAULT '{}'       -- how its delivery stands: a JSON object, see bedrockjobs/job/rules.py
+) STRICT, WITHOUT ROWID;
+
 -- What was done in each minute, for charts; written when the minute is over.
 CREATE TABLE stats (
     minute   TEXT    NOT NULL PRIMARY KEY,      -- YYYY-MM-DD HH:MM:00

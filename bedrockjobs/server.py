@@ -134,6 +134,7 @@ class Server:
             self.dispatcher, views, workers, notifier, self.clock, self.settings, move_clock, self._access
         )
         service = self.service
+        listeners.add(service.messenger)
         look = metrics.Metrics(
             self._reader,
             views,
@@ -174,6 +175,7 @@ class Server:
             await self._close()
             raise StartError(f"cannot listen: {error}", EXIT_FAILURE) from None
         self._loop_watch.start()
+        self.service.messenger.start()
         self._database.serves_at(self.where())
 
     async def _learn_tokens(self) -> None:

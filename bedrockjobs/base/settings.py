@@ -39,8 +39,11 @@ def _hidden(found: re.Match[str]) -> str:
 
 
 def without_passwords(text: str) -> str:
-    """Return a text as it may be shown: the passwords of URLs and of connection strings are stars."""
-    return re.sub(r"(?<=://)([^/?:@]*):[^?]*@|(?<=password=)[^&]*", _hidden, text)
+    """Return a text as it may be shown: the passwords of URLs and of connection strings are stars.
+
+    A password ends at the last ``@``, whatever marks are in it: rather too much is hidden than too little.
+    """
+    return re.sub(r"(?s)(?<=://)([^/?:@]*):.*@|(?<=password=)[^&]*", _hidden, text)
 
 
 _ROLE = "(read|produce|work|operate|admin)"
@@ -180,6 +183,19 @@ class Settings(BaseSettings):
         description="A proxy in front ends TLS: listen beyond loopback without it, and tell browsers to keep"
         " their session to TLS. Whoever comes from another machine needs a token.",
     )
+
+    public_url: str = Field(
+        "",
+        pattern=r"^(https?://[!-~]+)?$",
+        description="Where people find the pages, such as https://jobs.example.com: for links in messages.",
+    )
+    smtp: str = Field(
+        "",
+        pattern=r"^((smtp|smtps|smtp\+starttls)://[!-~]+)?$",
+        description="The mail server that messages go through: smtp://host:25, smtps://user:password@host:465"
+        " or smtp+starttls://...; ${BEDROCKJOBS_NOTIFY_...} in it stands for a variable.",
+    )
+    mail_from: str = Field("", description="The address that mail comes from.")
 
     connections_max: int = Field(20_000, ge=1, description="Open connections; one more is refused with 503.")
     connections_per_address_max: int = Field(

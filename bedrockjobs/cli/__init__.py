@@ -22,7 +22,9 @@ from bedrockjobs.cli import (
     explain,
     import_,
     job,
+    limit,
     move,
+    notify,
     query,
     restore,
     run,
@@ -102,9 +104,9 @@ for _command in (details.show, *holding.COMMANDS):
     schedule.schedule.add_command(_command)
 
 for _command in (
-    serve.serve, job.job, schedule.schedule, run.run, worker.worker, server.server, top.top, events.events,
-    token.token, audit.audit,
-    apply.apply, import_.import_, query.query, call.call, query.ping, query.status, database.backup,
-    database.migrate, restore.restore, move.move, doctor.doctor, config.config,
+    serve.serve, job.job, schedule.schedule, run.run, worker.worker, limit.limit, server.server, top.top,
+    events.events, notify.notify, token.token, audit.audit,
+    apply.apply, import_.import_, query.query, call.call, query.ping, query.status,
+    database.backup, database.migrate, restore.restore, move.move, doctor.doctor, config.config,
 ):  # fmt: skip
     main.add_command(_command)

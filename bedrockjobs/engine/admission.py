@@ -162,8 +162,10 @@ def _with_own_key(spec: S, grant: Grant) -> S:
     return spec if key is None else spec.with_value("idempotency_key", f"{grant.name}\x1f{key}")
 
 
-@narrows(c.PauseJobs, c.ResumeJobs)
-def _narrow_pause(command: c.PauseJobs | c.ResumeJobs, scope: Scope, _: Grant) -> Command[Any]:
+@narrows(c.PauseJobs, c.ResumeJobs, c.SetLimit, c.RemoveLimit)
+def _narrow_pattern(
+    command: c.PauseJobs | c.ResumeJobs | c.SetLimit | c.RemoveLimit, scope: Scope, _: Grant
+) -> Command[Any]:
     if not scope.holds(command.name):
         raise _outside(scope)
     return command

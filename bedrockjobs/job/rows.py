@@ -141,6 +141,17 @@ class PauseRow(NamedTuple):
     until: str
 
 
+class RuleRow(NamedTuple):
+    """Who is told of what; ``job.rules`` reads what is in it."""
+
+    name: str
+    rule: str
+    by: str
+    created: str
+    cursor: int
+    state: str
+
+
 class EventRow(NamedTuple):
     """Something that people follow, without its number and its time."""
 

@@ -18,12 +18,16 @@ from bedrockjobs.base.config import (
     STATS_KEPT_S,
     TICK_ROWS_MAX,
 )
-from bedrockjobs.base.glob import glob
+from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.run_token import new_key
 from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
-from bedrockjobs.job.rows import EventRow, PauseRow, RunRow, TickRow
+from bedrockjobs.job.limits import Limit, limits_from, text_of_limits
+from bedrockjobs.job.rows import EventRow, PauseRow, RuleRow, RunRow, TickRow
 from bedrockjobs.store.access_records import AccessRecords
 from bedrockjobs.store.statements import RECORDS
+
+LAST_CHARACTER = "\U0010ffff"
+"""What follows all that names hold, in the order of bytes."""
 
 TRIM_EVERY = 10
 """A history is trimmed when it may be over its limit by a part of so many."""
@@ -65,6 +69,7 @@ class TableRecords(AccessRecords):
         """The ledger and the run with output that ``drop_old`` looked at last; 0: it begins anew."""
         self._pauses: tuple[PauseRow, ...] | None = None
         self._drains: frozenset[str] | None = None
+        self._limits: tuple[Limit, ...] | None = None
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
@@ -77,7 +82,7 @@ class TableRecords(AccessRecords):
 
     def forget(self) -> None:
         """Read pauses and drains anew, and trim histories as if nobody had counted them."""
-        self._pauses = self._drains = None
+        self._pauses = self._drains = self._limits = None
         self._ended, self._entered = {}, {}
         self.forget_access()
 
@@ -225,6 +230,24 @@ class TableRecords(AccessRecords):
         self._execute(self._sql["delete_pause"], (pattern,))
         self._pauses = None
 
+    def limits(self) -> tuple[Limit, ...]:
+        """Return the limits of what may be created."""
+        if self._limits is None:
+            found = self._execute(self._sql["limits"]).fetchone()
+            self._limits = limits_from(found[0]) if found else ()
+        return self._limits
+
+    def set_limits(self, limits: tuple[Limit, ...]) -> None:
+        """Replace the limits."""
+        self._execute(self._sql["put_limits"], (text_of_limits(limits),))
+        self._limits = None
+
+    def count_queued(self, pattern: str, most: int) -> int:
+        """Return how many jobs are queued whose names match, at the most ``most``."""
+        first = literal_prefix(pattern)
+        given = (first, first + LAST_CHARACTER, pattern, most)
+        return int(self._execute(self._sql["count_queued"], given).fetchone()[0])
+
     def drains(self) -> frozenset[str]:
         """Return the workers that are drained."""
         if self._drains is None:
@@ -254,6 +277,24 @@ class TableRecords(AccessRecords):
         self._execute(self._sql["add_event"], (at, *event))
 
     # --- what is too old ---------------------------------------------------------------------------------
+
+    # --- rules -------------------------------------------------------------------------------------------
+
+    def rules(self) -> tuple[RuleRow, ...]:
+        """Return who is told of what, by name."""
+        return tuple(RuleRow._make(row) for row in self._execute(self._sql["all_rules"], ()))
+
+    def put_rule(self, rule: RuleRow) -> None:
+        """Write a rule, in the place of one of its name."""
+        self._execute(self._sql["put_rule"], rule)
+
+    def delete_rule(self, name: str) -> None:
+        """Forget a rule."""
+        self._execute(self._sql["delete_rule"], (name,))
+
+    def last_event(self) -> int:
+        """Return the number of the newest event, 0 without any."""
+        return int(self._execute(self._sql["last_event"], ()).fetchone()[0])
 
     def drop_old(self, moment: datetime) -> bool:
         """Forget some of what is too old at a moment; return whether there is more of it."""

@@ -120,6 +120,19 @@ DELETE FROM keys WHERE key IN (SELECT key FROM keys WHERE created <= ? ORDER BY 
 -- What is paused.
 SELECT pattern, by, reason, since, until FROM pauses ORDER BY pattern;
 
+-- name: limits
+-- What may be created.
+SELECT value FROM meta WHERE key = 'limits';
+
+-- name: put_limits
+-- Limit what may be created.
+INSERT INTO meta (key, value) VALUES ('limits', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: count_queued
+-- How many jobs are queued of the names between two that match a pattern, counted up to a number.
+SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAnyState
+    WHERE name >= ? AND name < ? AND name GLOB ? AND state = 'QUEUED' LIMIT ?) AS queued;
+
 -- name: put_pause
 -- Pause a pattern.
 INSERT INTO pauses (pattern, by, reason, since, until) VALUES (?, ?, ?, ?, ?)
@@ -215,3 +228,21 @@ INSERT INTO audit (at, by, address, command, name, jobID, detail, before, after)
 -- Forget what operators changed long ago: all before the first that is newer.
 DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE seq < coalesce(
     (SELECT seq FROM audit WHERE at > ?1 ORDER BY seq LIMIT 1), 9223372036854775807) ORDER BY seq LIMIT ?2);
+
+-- name: all_rules
+-- Who is told of what.
+SELECT name, rule, by, created, cursor, state FROM rules ORDER BY name;
+
+-- name: put_rule
+-- Write who is told of what.
+INSERT INTO rules (name, rule, by, created, cursor, state) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (name) DO UPDATE SET rule = excluded.rule, by = excluded.by, created = excluded.created,
+        cursor = excluded.cursor, state = excluded.state;
+
+-- name: delete_rule
+-- Tell somebody no more.
+DELETE FROM rules WHERE name = ?;
+
+-- name: last_event
+-- The number of the newest event.
+SELECT coalesce(max(seq), 0) FROM events;

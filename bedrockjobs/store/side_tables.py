@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from bedrockjobs.job.rows import AuditRow, EventRow, LoginRow, PauseRow, RunRow, TickRow, TokenRow
+from bedrockjobs.job.limits import Limit
+from bedrockjobs.job.rows import AuditRow, EventRow, LoginRow, PauseRow, RuleRow, RunRow, TickRow, TokenRow
 
 
 class Records(Protocol):
@@ -96,6 +97,18 @@ class Records(Protocol):
         """Resume a pattern."""
         ...
 
+    def limits(self) -> tuple[Limit, ...]:
+        """Return the limits of what may be created, by pattern."""
+        ...
+
+    def set_limits(self, limits: tuple[Limit, ...]) -> None:
+        """Replace them."""
+        ...
+
+    def count_queued(self, pattern: str, most: int) -> int:
+        """Return how many jobs are queued whose names match, ``most`` if they are as many or more."""
+        ...
+
     def drains(self) -> frozenset[str]:
         """Return the workers that are drained."""
         ...
@@ -146,6 +159,22 @@ class Records(Protocol):
 
     def delete_logins(self, token: str) -> None:
         """Log everybody out of the pages who came with some token."""
+        ...
+
+    def rules(self) -> tuple[RuleRow, ...]:
+        """Return who is told of what, by name."""
+        ...
+
+    def put_rule(self, rule: RuleRow) -> None:
+        """Write a rule, in the place of one of its name."""
+        ...
+
+    def delete_rule(self, name: str) -> None:
+        """Forget a rule."""
+        ...
+
+    def last_event(self) -> int:
+        """Return the number of the newest event, 0 without any."""
         ...
 
     def add_audit(self, row: AuditRow) -> None:

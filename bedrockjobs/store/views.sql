@@ -98,3 +98,7 @@ SELECT name FROM jobs WHERE jobID = :jobID LIMIT :limit;
 -- name: name_of_run
 -- The name of the job of a run.
 SELECT name FROM runs WHERE runID = :runID LIMIT :limit;
+
+-- name: rules
+-- Who is told of what, by name.
+SELECT name, rule, "by", created, cursor, state FROM rules WHERE name > :after ORDER BY name LIMIT :limit;

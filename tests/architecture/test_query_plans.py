@@ -69,6 +69,8 @@ RECORDS_INTENDED = {
     "progress_of_run": ("runs", BY_ID),
     "delete_run": ("runs", BY_ID),
     "run_key": ("meta", "PRIMARY KEY"),
+    "limits": ("meta", "PRIMARY KEY"),
+    "count_queued": ("jobs", "jobsAnyState"),
     "trim_successes": ("runs", "runsByName"),
     "trim_failures": ("runs", "runsByName"),
     "last_seq": ("output", "PRIMARY KEY"),
@@ -90,12 +92,14 @@ RECORDS_INTENDED = {
     "use_token": ("tokens", "PRIMARY KEY"),
     "delete_token": ("tokens", "PRIMARY KEY"),
     "delete_login": ("logins", "PRIMARY KEY"),
+    "delete_rule": ("rules", "PRIMARY KEY"),
 }
 """The table and the index of each statement beside jobs."""
 
 RECORDS_NO_SEEK = {
     "insert_run",
     "put_run_key",
+    "put_limits",
     "append_line",
     "put_tick",
     "put_key",
@@ -106,6 +110,9 @@ RECORDS_NO_SEEK = {
     "all_pauses",
     "open_runs",
     "all_drains",
+    "put_rule",
+    "all_rules",
+    "last_event",
     "put_token",
     "put_login",
     "add_audit",

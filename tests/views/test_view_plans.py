@@ -58,6 +58,7 @@ SEEKS = {
     "events": {"events USING INTEGER PRIMARY KEY (rowid>?)"},
     "tokens": {"tokens USING PRIMARY KEY (name>?)"},
     "logins": set(),
+    "rules": {"rules USING PRIMARY KEY (name>?)"},
     "audit": {"audit USING INTEGER PRIMARY KEY (rowid<?)"},
     "name_of_job": {"jobs USING INTEGER PRIMARY KEY (rowid=?)"},
     "name_of_run": {"runs USING INTEGER PRIMARY KEY (rowid=?)"},

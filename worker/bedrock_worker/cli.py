@@ -33,6 +33,7 @@ from bedrock_worker.settings_file import defaults_from_file
 from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings_file import VARIABLE as CONFIG_VARIABLE
+from bedrockjobs.base.settings_file import usual_file
 from bedrockjobs.client import SERVER_VARIABLE, addresses_of
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ Its exit status decides:
 
 \b
 Signals: TERM and INT end in good order, a second one at once; TSTP takes no more jobs, CONT does again;
-HUP reads the rules anew.
+HUP reads rules, token and certificates anew.
 Every option is also a variable: --timeout is BEDROCKJOBS_WORKER_TIMEOUT. And it is a key of the settings
 file: timeout = "5m" below [worker].
 
@@ -102,7 +103,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
 )
 @_option(
     "--config", metavar="FILE", type=click.Path(path_type=Path), also=(CONFIG_VARIABLE,), is_eager=True,
-    expose_value=False, callback=defaults_from_file,
+    expose_value=False, callback=defaults_from_file, default=usual_file,
     help="Settings file (TOML): its table [worker] sets what neither an option nor a variable does.",
 )  # fmt: skip
 @_option(

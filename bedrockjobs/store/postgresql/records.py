@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from bedrockjobs.base.config import OUTPUT_TAIL_DEFAULT
-from bedrockjobs.base.glob import anchored_regex
+from bedrockjobs.base.glob import anchored_regex, literal_prefix
+from bedrockjobs.job.limits import Limit
 from bedrockjobs.job.rows import PauseRow, RunRow
 from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.statements import RECORDS
 from bedrockjobs.store.postgresql.transaction import Transaction
-from bedrockjobs.store.records import TableRecords
+from bedrockjobs.store.records import LAST_CHARACTER, TableRecords
 
 _WIDTH = len(RunRow._fields)
 
@@ -204,6 +205,17 @@ class PostgreSQLRecords(TableRecords):
         """Resume a pattern."""
         super().delete_pause(pattern)
         self.raise_epoch()
+
+    def set_limits(self, limits: tuple[Limit, ...]) -> None:
+        """Replace the limits."""
+        super().set_limits(limits)
+        self.raise_epoch()
+
+    def count_queued(self, pattern: str, most: int) -> int:
+        """Return how many jobs are queued whose names match, at the most ``most``."""
+        first = literal_prefix(pattern)
+        given = (first, first + LAST_CHARACTER, anchored_regex([pattern]), most)
+        return int(self._transaction.execute(SQL["count_queued"], given)[0][0])
 
     def put_drain(self, worker: str, by: str, now: str) -> None:
         """Drain a worker."""

@@ -206,6 +206,15 @@ CREATE TABLE audit (
     after   text   COLLATE "C" NOT NULL DEFAULT ''
 );
 
+CREATE TABLE rules (
+    name    text   COLLATE "C" NOT NULL PRIMARY KEY,
+    rule    text   COLLATE "C" NOT NULL,
+    by      text   COLLATE "C" NOT NULL DEFAULT '',
+    created text   COLLATE "C" NOT NULL,
+    cursor  bigint NOT NULL,
+    state   text   COLLATE "C" NOT NULL DEFAULT '{}'
+);
+
 CREATE TABLE stats (
     minute   text   COLLATE "C" NOT NULL PRIMARY KEY,
     created  bigint NOT NULL,

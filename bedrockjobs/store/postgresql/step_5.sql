@@ -1,4 +1,4 @@
--- From version 4 to 5: who may do what, who is logged in, and what operators changed.
+-- From version 4 to 5: who may do what, who is logged in, what operators changed, and who is told of events.
 
 CREATE TABLE tokens (
     name     text   COLLATE "C" NOT NULL PRIMARY KEY,
@@ -31,4 +31,13 @@ CREATE TABLE audit (
     detail  text   COLLATE "C" NOT NULL DEFAULT '{}',
     before  text   COLLATE "C" NOT NULL DEFAULT '',
     after   text   COLLATE "C" NOT NULL DEFAULT ''
+);
+
+CREATE TABLE rules (
+    name    text   COLLATE "C" NOT NULL PRIMARY KEY,
+    rule    text   COLLATE "C" NOT NULL,
+    by      text   COLLATE "C" NOT NULL DEFAULT '',
+    created text   COLLATE "C" NOT NULL,
+    cursor  bigint NOT NULL,
+    state   text   COLLATE "C" NOT NULL DEFAULT '{}'
 );
