@@ -26,6 +26,7 @@ from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers.access import LOGINS_PER_TOKEN_MAX, TOKEN_ROWS_MAX
 from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.packer import OutputPacker
 from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics
@@ -153,6 +154,8 @@ class Server:
             sockets=self._sockets,
             tls=self._tls,
         )
+        self._packer = OutputPacker(self.dispatcher.submit)
+        listeners.add(self._packer)
         if self._tls is not None:
             self.reloads.add("certificates", self._renew_tls)
         self._telemetry = telemetry.connect(VERSION)
@@ -188,6 +191,7 @@ class Server:
         )
 
     async def _close(self) -> None:
+        await self._packer.close()
         await self._reader.close()
         self._engine.close()
         self._database.release()

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from bedrockjobs.base.config import DEFAULT_PORT
+from bedrockjobs.base.config import DEFAULT_PORT, OUTPUT_BYTES_DEFAULT
 
 Durability = Literal["full", "replicated", "relaxed"]
 Isolation = Literal["units", "serial"]
@@ -268,6 +268,12 @@ class Settings(BaseSettings):
         ge=0,
         description="Size of a file kept beside the database; on a full disk it is removed, so that runs can"
         " still be ended. It has room for what the write-ahead log holds.",
+    )
+    output_bytes: int = Field(
+        OUTPUT_BYTES_DEFAULT,
+        ge=64 * 1024,
+        description="Output kept of one run: half of it from the beginning and half from the end; what is"
+        " between is counted.",
     )
     busy_s: float = Field(
         5.0, gt=0, description="Time the writer waits for another process's lock, also at its start."

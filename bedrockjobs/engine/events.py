@@ -115,6 +115,8 @@ class OutputChanged(NamedTuple):
     """A run that printed something, or told its progress."""
 
     run_id: int
+    size: int = 0
+    """Bytes that it printed."""
 
 
 class TicksEntered(NamedTuple):

@@ -118,6 +118,15 @@ class RunRow(NamedTuple):
     output: str
 
 
+class RunGiven(NamedTuple):
+    """What a run was given, by which it can be done again."""
+
+    data: str = ""
+    """The job's data, as the run had it; empty where that is not known."""
+    options_json: str = "{}"
+    priority: int = PRIORITY_DEFAULT
+
+
 class TickRow(NamedTuple):
     """Neighbouring ticks of a schedule with one outcome."""
 

@@ -7,14 +7,29 @@ from datetime import datetime
 from typing import Protocol
 
 from bedrockjobs.job.limits import Limit
-from bedrockjobs.job.rows import AuditRow, EventRow, LoginRow, PauseRow, RuleRow, RunRow, TickRow, TokenRow
+from bedrockjobs.job.rows import (
+    AuditRow,
+    EventRow,
+    LoginRow,
+    PauseRow,
+    RuleRow,
+    RunGiven,
+    RunRow,
+    TickRow,
+    TokenRow,
+)
+from bedrockjobs.store.chunks import Chunk
 
 
 class Records(Protocol):
     """The tables beside jobs, as the open unit sees them; no operation decides anything."""
 
-    def open_run(self, run: RunRow) -> None:
-        """Add a run in progress."""
+    def open_run(self, run: RunRow, given: RunGiven) -> None:
+        """Add a run in progress, with what it was given."""
+        ...
+
+    def given_to(self, run_id: int) -> RunGiven:
+        """Return what a run was given; raises LookupError where there is no such run."""
         ...
 
     def run(self, run_id: int) -> RunRow | None:
@@ -45,12 +60,20 @@ class Records(Protocol):
         """Return what the tokens of runs are made with: the same for all servers of the database."""
         ...
 
-    def last_seq(self, run_id: int) -> int:
-        """Return the number of a run's last line of output, 0 without any."""
+    def end_of_output(self, run_id: int) -> tuple[int, int]:
+        """Return the number of a run's last line of output, and the bytes that it has printed."""
         ...
 
-    def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
-        """Add lines: number, stamp, stream, text."""
+    def append(self, chunk: Chunk) -> None:
+        """Add lines behind the last ones; beyond the limit the oldest but for the beginning are forgotten."""
+        ...
+
+    def loose(self, run_id: int) -> list[Chunk]:
+        """Return the first chunks of a run that are not packed, enough for a packed one if there are."""
+        ...
+
+    def pack(self, chunk: Chunk) -> bool:
+        """Put a packed chunk in the place of those that it stands for; False if they are not there."""
         ...
 
     def last_lines(self, run_id: int, count: int) -> str:

@@ -111,7 +111,10 @@ CREATE TABLE runs (
     output       text   COLLATE "C" NOT NULL DEFAULT '[]',
     lease        bigint NOT NULL DEFAULT 0,
     stop         text   COLLATE "C" NOT NULL DEFAULT '',
-    beat         text   COLLATE "C" NOT NULL DEFAULT ''  -- of PostgreSQL alone: the last heartbeat; in no index
+    beat         text   COLLATE "C" NOT NULL DEFAULT '', -- of PostgreSQL alone: the last heartbeat; in no index
+    data         text   COLLATE "C" NOT NULL DEFAULT '',
+    options      text   COLLATE "C" NOT NULL DEFAULT '{}',
+    priority     bigint NOT NULL DEFAULT 500
 ) WITH (fillfactor = 80);
 
 CREATE INDEX runsByName ON runs (name, runID);
@@ -119,12 +122,15 @@ CREATE INDEX runsByJob ON runs (jobID, runID);
 CREATE INDEX runsOpen ON runs (runID) WHERE status = 'running';
 
 CREATE TABLE output (
-    runID  bigint NOT NULL,
-    seq    bigint NOT NULL,
-    at     text   COLLATE "C" NOT NULL,
-    stream text   COLLATE "C" NOT NULL,
-    line   text   COLLATE "C" NOT NULL,
-    PRIMARY KEY (runID, seq)
+    runID    bigint NOT NULL,
+    firstSeq bigint NOT NULL,
+    lastSeq  bigint NOT NULL,
+    at       text   COLLATE "C" NOT NULL,
+    codec    text   COLLATE "C" NOT NULL,
+    start    bigint NOT NULL,
+    size     bigint NOT NULL,
+    bytes    bytea  NOT NULL,
+    PRIMARY KEY (runID, firstSeq)
 );
 
 CREATE TABLE ticks (
