@@ -146,7 +146,8 @@ class Table:
             failed = self.failed_children(parent)
             if failed and parent.onChildFailure == "fail":
                 parent.error = (
-                    f"Child job {failed[0].jobID} failed: {failed[0].error or 'no error was given'}"
+                    f"Child job {failed[0].jobID} ({failed[0].name}) failed:"
+                    f" {failed[0].error or 'no error was given'}"
                 )
                 parent.error += f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
                 self.failed_for_good(parent)

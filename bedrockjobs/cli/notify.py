@@ -52,8 +52,9 @@ def add(
     by: str,
 ) -> None:
     """Tell somebody of what happens from now on; a rule of this name is replaced."""
-    given = {
-        "name": name, "on": list(kinds), "names": list(names), "to": to, "secret": secret, "groupFor": group,
+    given: dict[str, object] = {
+        "name": name, "on": list(kinds), "names": list(names) or None, "to": to, "secret": secret,
+        "groupFor": group,
         "quiet": quiet, "by": by,
     }  # fmt: skip
     session.record(built(PutRule, given))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Any
 
+from pydantic import ConfigDict, Field
+
+from bedrockjobs.base import shapes
 from bedrockjobs.base.config import WORKER_CHARS_MAX
 from bedrockjobs.base.name_limits import LIMITS_MAX, PER_SECOND_MAX, QUEUED_LIMIT_MAX
 from bedrockjobs.base.wire import Whole
@@ -11,8 +14,16 @@ from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
 from bedrockjobs.commands.control import PausePattern
 
 
+def _some_limit(schema: dict[str, Any]) -> None:
+    """Add the rule that one of the limits is above 0."""
+    above = {"queued": shapes.whole(1, QUEUED_LIMIT_MAX), "perSecond": shapes.whole(1, PER_SECOND_MAX)}
+    schema["anyOf"] = [{"required": [name], "properties": {name: value}} for name, value in above.items()]
+
+
 class SetLimit(Command[Empty]):
     """Limit what may be created of the names that match a pattern; CreateJob is then refused with 429."""
+
+    model_config = ConfigDict(json_schema_extra=_some_limit)
 
     group = "server"
     role = "operate"

@@ -24,7 +24,7 @@ from bedrockjobs.commands.runs import Limit
 KINDS_MAX = 20
 """Kinds of events that one rule is about: there are not many more."""
 
-RULE_PATTERNS_MAX = 20
+RULE_PATTERNS_MAX = 100
 """Name patterns of one rule: each event is matched with all of them."""
 
 TO_CHARS_MAX = 2_048
@@ -47,8 +47,8 @@ def _kinds(value: Any) -> list[str]:
 
 
 def _names(value: Any) -> list[str]:
-    found = listed(value, "a JSON array of name patterns") if value else []
-    if not all(isinstance(item, str) and 0 < len(item) <= GLOB_CHARS_MAX for item in found):
+    found = listed(value, "a JSON array of name patterns")
+    if not found or not all(isinstance(item, str) and 0 < len(item) <= GLOB_CHARS_MAX for item in found):
         raise refused("Malformed names", f"name patterns of 1 to {GLOB_CHARS_MAX} characters")
     return list(dict.fromkeys(found))
 
@@ -66,7 +66,7 @@ def _quiet(value: Any) -> str:
     found = _QUIET.fullmatch(value) if isinstance(value, str) else None
     if value == "":
         return ""
-    if found is None or found[1] + found[2] == found[3] + found[4]:
+    if found is None:
         raise refused("Malformed quiet", "hours such as 22:00-07:00 Europe/Berlin")
     if found[5]:
         try:
@@ -74,6 +74,23 @@ def _quiet(value: Any) -> str:
         except (KeyError, OSError, ValueError):
             raise refused("Malformed quiet", f"a time zone, got {found[5]}") from None
     return str(value)
+
+
+def _to_shape() -> dict[str, Any]:
+    return shapes.text_of(
+        rf"https?://[!-~]+|mailto:[a-z]{{1,20}}@[a-z]{{1,20}}|{VARIABLE}", maxLength=TO_CHARS_MAX
+    )
+
+
+def _kinds_shape() -> dict[str, Any]:
+    items = {"type": "string", "minLength": 1, "maxLength": 100}
+    several = {"type": "array", "minItems": 1, "maxItems": KINDS_MAX, "items": items}
+    return {"anyOf": [several, shapes.text_of("[a-z]{1,20}(?:,[a-z]{1,20}){0,9}")]}
+
+
+def _quiet_shape() -> dict[str, Any]:
+    hour = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+    return shapes.text_of(f"(?:{hour}-{hour}(?: UTC)?)?")
 
 
 RuleName = Annotated[str, Field(pattern="^[A-Za-z0-9._@/:-]{1,100}$", max_length=100)]
@@ -137,13 +154,13 @@ class PutRule(Command[Empty]):
     ]
 
     name: RuleName = Field(description="Name of the rule.")
-    on: Annotated[list[str], Field(max_length=KINDS_MAX), BeforeValidator(_kinds), Shape(shapes.patterns)] = (
+    on: Annotated[list[str], Field(max_length=KINDS_MAX), BeforeValidator(_kinds), Shape(_kinds_shape)] = (
         Field(description="Kinds of events: failed, recovered, timeout, lost, worker left, ...; see Events.")
     )
     names: Annotated[
         list[str], Field(max_length=RULE_PATTERNS_MAX), BeforeValidator(_names), Shape(shapes.patterns)
     ] = Field([], description="GLOB patterns of the names that it is about; all if left out.")
-    to: Annotated[str, Field(max_length=TO_CHARS_MAX), BeforeValidator(_to)] = Field(
+    to: Annotated[str, Field(max_length=TO_CHARS_MAX), BeforeValidator(_to), Shape(_to_shape)] = Field(
         description="Where messages go: an address of http or https that they are posted to, mailto: and"
         " addresses of mail, or ${BEDROCKJOBS_NOTIFY_...}, a variable of the server that holds one of these."
     )
@@ -154,7 +171,7 @@ class PutRule(Command[Empty]):
     group_for: Duration = Field(
         0, description="Time between two messages: what happens meanwhile is one message."
     )
-    quiet: Annotated[str, Field(max_length=80), BeforeValidator(_quiet)] = Field(
+    quiet: Annotated[str, Field(max_length=80), BeforeValidator(_quiet), Shape(_quiet_shape)] = Field(
         "",
         description="Hours in which nothing is sent, such as `22:00-07:00 Europe/Berlin`; all follows then.",
     )
@@ -251,7 +268,7 @@ class TestRule(Command[MessageReply]):
         {"name": "nightly"},
         {"to": "mailto:ops@example.com", "subject": "backup/nightly failed", "text": "...", "sent": False},
     )
-    refusals = [NO_RULE, Refusal(502, "Message was not sent", "The place it goes to did not take it.")]
+    refusals = [NO_RULE, Refusal(405, "Message was not sent", "The place it goes to did not take it.")]
 
     name: RuleName = Field(description="Name of the rule.")
     send: Boolean = Field(False, description="Send it, marked as a test.")

@@ -240,7 +240,7 @@ SCENARIOS = [
         show(1, state="PAUSED"),
         get("K2"),
         finish(3),
-        show(1, state="FAILED", error="Child job 2 failed: no disk", onChildFailure="fail"),
+        show(1, state="FAILED", error="Child job 2 (K1) failed: no disk", onChildFailure="fail"),
         retry(1, revive=True),
         get("P")
         .after(1)
@@ -256,7 +256,7 @@ SCENARIOS = [
         fail(2),
         get("K2"),
         fail(3, error="never seen"),
-        show(1, state="FAILED", error="Child job 2 failed: no error was given (and 1 more)"),
+        show(1, state="FAILED", error="Child job 2 (K1) failed: no error was given (and 1 more)"),
     ),
     scenario(
         "a parent whose children all end well goes on whatever its onChildFailure",
@@ -278,7 +278,7 @@ SCENARIOS = [
         fail(2, error="no disk"),
         get("K2"),
         finish(3),
-        show(1, state="QUEUED", nextRun="2026-01-05 10:02:00", error="Child job 2 failed: no disk"),
+        show(1, state="QUEUED", nextRun="2026-01-05 10:02:00", error="Child job 2 (K1) failed: no disk"),
         get("P").after(60).shows(failedChildJobs=ABSENT, finishedChildJobs=ABSENT),
         create("K3", parentJobID=1),
         finish(1),

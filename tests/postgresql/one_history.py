@@ -24,7 +24,10 @@ PATTERNS = ("mail*", "m*l", "*", "a[[]1]", "?lean", "[a-z]oo/[12]", "a_*", "cron
 LOCKS = (*[""] * 8, "db", "disk x")
 REPEATS = ("CRON 5m", "cron 0 3 * * *", " \tCRON @hourly", "FINISHED, +1 HOUR", "CRON */7 * * * *")
 
-TABLES = ("jobs", "runs", "output", "ticks", "keys", "pauses", "drains", "events", "stats")
+TABLES = (
+    "jobs", "runs", "output", "ticks", "keys", "pauses", "drains", "events", "stats", "tokens", "logins",
+    "audit", "rules",
+)  # fmt: skip
 
 
 class History:
@@ -133,6 +136,11 @@ BESIDE = (
     "INSERT INTO pauses VALUES ('z*', 'me', '', '2026-01-05 10:00:00', '2026-01-05 13:00:00')",
     "UPDATE jobs SET lane = 'for w1' WHERE lane = '' AND state = 'QUEUED' AND jobID % 3 = 0",
     "UPDATE jobs SET state = 'RUNQUEUED' WHERE lane = '' AND state = 'QUEUED' AND jobID % 7 = 0",
+    "INSERT INTO tokens (name, digest, role, created) VALUES ('a', 'x', 'admin', ''), ('b', 'y', 'read', '')",
+    "INSERT INTO logins VALUES ('x', 'a', '2026', '2027'), ('y', 'a', '2026', '2027')",
+    "INSERT INTO audit (at, by, address, command, name) VALUES ('2026-01-05 10:00:00', 'ada', '::1',"
+    " 'PauseJobs', 'mail'), ('2026-01-05 11:00:00', 'bob', '', 'DeleteJob', 'é')",
+    "INSERT INTO rules (name, rule, created, cursor) VALUES ('a', '{}', '2026', 1), ('b', '{}', '2026', 2)",
 )
 """What commands alone do not make: counts of minutes, drains of workers that are not there, bound jobs."""
 

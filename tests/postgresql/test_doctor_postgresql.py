@@ -16,6 +16,7 @@ from bedrockjobs.cli.doctor import Server, database_of, look_at_postgresql
 from bedrockjobs.cli.finding import Finding
 from bedrockjobs.store.postgresql import inspection
 from bedrockjobs.store.postgresql.inspection import Oldest, Standby, Tables
+from bedrockjobs.store.postgresql.schema import VERSION
 from bedrockjobs.store.postgresql.session import Session
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 
@@ -65,7 +66,7 @@ def test_a_database_that_is_well_gets_ok_from_every_check(settings: Settings) ->
         ("ok", "database"), ("ok", "schema"), ("ok", "standbys"), ("ok", "vacuum"), ("ok", "listen"),
     ]  # fmt: skip
     assert "UTF8" in found[0].words
-    assert found[1].words == f"version 4 in {SCHEMA}, as it should be"
+    assert found[1].words == f"version {VERSION} in {SCHEMA}, as it should be"
 
 
 BY_HAND = {
@@ -73,7 +74,7 @@ BY_HAND = {
         "ALTER INDEX jobsHolding RENAME TO old", "ALTER INDEX old RENAME TO jobsHolding",
     ),
     "mine is not ours": ("CREATE TABLE mine (x int PRIMARY KEY)", "DROP TABLE mine"),
-    "version 99; this program knows 4": (
+    f"version 99; this program knows {VERSION}": (
         "UPDATE meta SET value = '99' WHERE key = 'schemaVersion'",
         "UPDATE meta SET value = '4' WHERE key = 'schemaVersion'",
     ),

@@ -76,7 +76,7 @@ async def test_output_arrives_as_it_was_printed(tmp_path, caplog):
         (run,) = (await client.call(ListRuns(job_id=job_id))).runs
         read = (await client.call(ReadOutput(run_id=run.run_id))).lines
         shown = (await client.call(QueryRun(run_id=run.run_id))).output
-    expected = {"out": "\x1b[31mred\x1b[0m", "err": f"{every}|\0|"}
+    expected = {"out": "\x1b[31mred\x1b[0m", "err": f"{every}|\ufffd|"}  # no engine's text holds a NUL
     assert {line.stream: line.line for line in read} == expected
     assert set(shown) == set(expected.values())
     assert "\\x1b[31mred\\x1b[0m" in run.error
