@@ -97,6 +97,8 @@ class Access:
         self._known = False
         self.everything = Grant("", "admin")
         """What everybody is allowed as long as there never was a token."""
+        self.asks = self._closed
+        """Whether it matters who asks; looked at with each request."""
         self.on = False
         """Whether there ever was a token, so that everybody needs one."""
         self.run_of_token: Callable[[str], RunOfToken | None] = lambda _: None
@@ -104,11 +106,6 @@ class Access:
         self._taken_without = Grant("", "work")  # a job that was taken without a token
         self.on_first: Callable[[], object] = lambda: None
         """Called when the first token is there: whoever waits without one waits no longer."""
-
-    @property
-    def asks(self) -> bool:
-        """Tell whether it matters who asks."""
-        return self.on or self._closed or self._proxies_name
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
         """Return what it does with each event that it hears of."""
@@ -123,6 +120,7 @@ class Access:
         now = stamp_ms(self._clock.now())
         before, first = self._by_digest, bool(tokens) and not self.on
         self._known, self.on = True, bool(tokens)
+        self.asks = self.on or self._closed
         self._by_digest = {
             row.digest: _grant(row, before.get(row.digest)) for row in tokens if acts.counts(row, now)
         }

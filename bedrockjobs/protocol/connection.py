@@ -285,7 +285,7 @@ class RawConnection(asyncio.Protocol):
             except CommandError as error:
                 self._pipeline.answer(exchange, error)
                 return
-        elif isinstance(command, Authenticate):
+        elif type(command) is Authenticate:  # quicker than isinstance, which pydantic makes slow
             self._pipeline.answer(exchange, self._authenticated(command))
             return
         if exchange.size and not memory.borrow(exchange.size):
