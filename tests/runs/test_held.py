@@ -113,3 +113,13 @@ async def test_it_is_told_wherever_somebody_looks(site: Site, restarted: bool) -
     assert (await site.ok("Overview"))["problems"][0]["kind"] != "held"
     kinds = [event["kind"] for event in (await site.ok("Events", limit=1000))["events"]]
     assert kinds.index("held") < kinds.index("released")
+
+
+async def test_the_page_of_schedules_releases_all_and_resumes_nothing(site: Site) -> None:
+    await site.create("cron", repeat="CRON 0 0 1 1 *")
+    await restored(site)
+    talk = await site.connect()
+    talk.send("GET /ui/schedules HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    page = (await talk.reply()).body
+    assert 'data-command="ReleaseHold"' in page
+    assert 'data-command="ResumeJobs"' not in page
