@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 
 VERSION = version("bedrockjobs")
 
+NOT_LOOKED_YET = "whether the queue is held is looked at now"
+"""What stands for a hold until it is known."""
+
 SETTLE_S = 0.01
 """Time in which another server does what a moved clock asks for: some units, of a few milliseconds each."""
 
@@ -103,8 +106,12 @@ class Service:
 
     @property
     def hold(self) -> str:
-        """Return what a person reads while the queue is held after a restore; empty where it is not."""
-        return self._dispatcher.health.hold
+        """Return what a person reads while the queue is held after a restore; empty where it is not.
+
+        Until the first transaction nobody knows, and it counts as held.
+        """
+        hold = self._dispatcher.health.hold
+        return NOT_LOOKED_YET if hold is None else hold
 
     def submit(
         self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Caller | None = None

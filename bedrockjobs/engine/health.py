@@ -34,8 +34,9 @@ class Health:
         self._trouble = ""
         self._until = 0.0
         self._look_from = 0.0
-        self.hold = ""
-        """What a person reads while the queue is held after a restore; it takes commands even so."""
+        self.hold: str | None = None
+        """What a person reads while the queue is held after a restore; it takes commands even so. None:
+        nobody has looked yet."""
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
         """Return what it does with each event that it hears of."""

@@ -26,7 +26,7 @@ from bedrockjobs.commands import (
     RuleReply,
     RulesReply,
 )
-from bedrockjobs.engine.events import Noted, RulesChanged
+from bedrockjobs.engine.events import HoldChanged, Noted, RulesChanged
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.notify.message import EVENTS_SHOWN, Message, Told, message_of
 from bedrockjobs.notify.rule import is_about, is_muted, wait_s
@@ -88,7 +88,7 @@ class Messenger:
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
         """Return what is told of each event."""
-        return {Noted: self._noted, RulesChanged: lambda _: self.wake()}
+        return {Noted: self._noted, RulesChanged: lambda _: self.wake(), HoldChanged: lambda _: self.wake()}
 
     def _noted(self, event: Noted) -> None:
         if event.kind in self._kinds:

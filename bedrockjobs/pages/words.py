@@ -16,6 +16,7 @@ from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.wire import moment_of, wire_name
 from bedrockjobs.commands.options import Duration, JobOptions
+from bedrockjobs.job.hold import HOLD_PATTERN
 
 SHAPES = {
     "QUEUED": ("ring", "plain"),
@@ -185,4 +186,9 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "iso": iso, "moments": moments, "span": span, "number": number, "counted": counted, "shape": shape,
     "tree": tree, "kind": kind, "quoted": quoted, "breakable": breakable,
 }  # fmt: skip
-GLOBALS: dict[str, Any] = {"by_hand": by_hand, "lasted": lasted, "states": NAME_STATES}
+GLOBALS: dict[str, Any] = {
+    "hold_pattern": HOLD_PATTERN,
+    "by_hand": by_hand,
+    "lasted": lasted,
+    "states": NAME_STATES,
+}

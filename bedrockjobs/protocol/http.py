@@ -47,7 +47,7 @@ from bedrockjobs.protocol.memory import MemoryBudget, full
 from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.protocol.paging import next_page
 from bedrockjobs.protocol.proxies import Proxies
-from bedrockjobs.service import VERSION, Service
+from bedrockjobs.service import NOT_LOOKED_YET, VERSION, Service
 
 _BORROWED = web.RequestKey("borrowed", int)
 """Where a request keeps how much of the budget of memory it has."""
@@ -350,7 +350,8 @@ class HTTPFront:
 
     async def _readyz(self, _: web.Request) -> web.Response:
         trouble = self._service.trouble
-        well = f"ok, but {self._service.hold}" if self._service.hold else "ok"
+        hold = self._service.hold
+        well = "ok" if hold in ("", NOT_LOOKED_YET) else f"ok, but {hold}"
         return web.Response(text=f"{trouble or well}\n", status=503 if trouble else 200)
 
     async def _handling_commands(self, _: web.Request) -> web.Response:

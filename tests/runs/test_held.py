@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import closing
-from datetime import timedelta
-
 import pytest
 
-from bedrockjobs.base.wire import stamp
 from bedrockjobs.job.hold import RELEASE
-from bedrockjobs.store.holding import held_file, hold
+from tests.runs.restored import restored
 from tests.runs.rig import Site
-
-
-async def restored(site: Site, down: float = 0) -> None:
-    """Stop the server, hold its database as `bedrockjobs restore` does, and start it again."""
-    settings = site.server.settings
-    now = stamp(site.clock.now() + timedelta(seconds=down))
-    await site.server.stop()
-    if settings.on_postgresql:
-        from bedrockjobs.store.postgresql.holding import hold_queue
-        from bedrockjobs.store.postgresql.moving import Database
-
-        database = Database(settings.database, settings.database_schema)
-        await asyncio.to_thread(hold_queue, database, "ann", "restored from a.db", now)
-    else:
-        with closing(held_file(settings.database_path())) as connection:
-            hold(connection, "ann", "restored from a.db", now)
-    await site._start(settings, down, 0)
 
 
 async def ready(site: Site) -> str:
@@ -135,3 +113,13 @@ async def test_it_is_told_wherever_somebody_looks(site: Site, restarted: bool) -
     assert (await site.ok("Overview"))["problems"][0]["kind"] != "held"
     kinds = [event["kind"] for event in (await site.ok("Events", limit=1000))["events"]]
     assert kinds.index("held") < kinds.index("released")
+
+
+async def test_the_page_of_schedules_releases_all_and_resumes_nothing(site: Site) -> None:
+    await site.create("cron", repeat="CRON 0 0 1 1 *")
+    await restored(site)
+    talk = await site.connect()
+    talk.send("GET /ui/schedules HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    page = (await talk.reply()).body
+    assert 'data-command="ReleaseHold"' in page
+    assert 'data-command="ResumeJobs"' not in page

@@ -11,10 +11,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from bedrockjobs.engine.events import HoldChanged
 from bedrockjobs.engine.handlers.rules import RULES_MAX
+from bedrockjobs.engine.health import Health
 from bedrockjobs.job.rules import FIRST_PAUSE_S, GIVE_UP_S, LONGEST_PAUSE_S
 from tests.protocol.talk import DEADLINE_S
 from tests.runs.conftest import Open
+from tests.runs.restored import restored
 from tests.runs.rig import Site
 
 
@@ -259,3 +262,42 @@ async def test_there_are_so_many_rules(site: Site) -> None:
     assert await site.refused("RemoveRule", name="r7") == (404, "No such rule")
     assert await site.refused("MuteRule", name="r7") == (404, "No such rule")
     assert json.dumps(await site.ok("ListRules", limit=1)).count('"name"') == 1
+
+
+async def test_what_was_not_sent_before_a_restore_waits_for_its_release(
+    site: Site, receiver: Receiver
+) -> None:
+    await site.ok("PutRule", name="r", on="failed", to=receiver.url)
+    receiver.status = 500
+    await failed(site, "a")
+    await receiver.next()
+    await rule_of(site, tries=1)
+    receiver.status = 200
+    await restored(site, down=600)
+    looked: list[str] = []
+    messenger = site.server.service.messenger
+    find = messenger.rules
+
+    async def seen() -> Any:
+        found = await find()
+        looked.append(site.server.service.hold)
+        return found
+
+    messenger.rules = seen  # type: ignore[method-assign]
+    async with asyncio.timeout(DEADLINE_S):
+        while len(looked) < 2:
+            messenger.wake()
+            await site.rest()
+    assert all(looked), "it is held from its first look on"
+    assert (receiver.waiting, (await rule_of(site))["sent"]) == (0, 0)
+    await site.ok("ReleaseHold")
+    assert kinds(await receiver.next()) == [("failed", "a")]
+
+
+async def test_nothing_is_sent_before_it_is_known_whether_it_is_held(site: Site) -> None:
+    health = Health(site.server._engine, site.clock)
+    assert health.hold is None
+    site.server.dispatcher.health.hold = None
+    assert site.server.service.hold
+    health.hears()[HoldChanged](HoldChanged(None))
+    assert health.hold == ""
