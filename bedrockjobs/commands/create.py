@@ -45,24 +45,35 @@ def empty_for_no_list(given: Any) -> Any:
 def _rules(schema: dict[str, Any]) -> None:
     """Add what can be said of attributes that need or exclude each other."""
     left_out = shapes.left_out
-    schedule = {"repeat": shapes.cron(), "lock": {"enum": [None, "", False]}}
     numbers = sorted(PRIORITIES)
     one_command(schema)
     schema["allOf"] += [
-        {"anyOf": [left_out("hosts", empty=("",)), {"properties": schedule, "required": ["repeat"]}]},
-        {"anyOf": [left_out("lock", empty=("", False)), left_out("retryAfter", empty=("",))]},
-        {
-            "anyOf": [
-                left_out("repeat", empty=("",)),
-                {"properties": {"retryAfter": {"enum": [None, ""]}, "parentJobID": {"enum": [None, 0]}}},
-            ]
-        },
+        {"anyOf": _kinds()},
         {
             "anyOf": [
                 left_out("priority", empty=(*numbers, *map(str, numbers))),
                 shapes.one_of("jobPriority")["anyOf"][0],
             ]
         },
+    ]
+
+
+def _kinds() -> list[dict[str, Any]]:
+    """Return what each kind of job leaves out; a reader tries each, so they are as few as can be."""
+    empty: dict[str, tuple[Any, ...]] = {
+        "repeat": ("",), "retryAfter": ("",), "parentJobID": (0,), "lock": ("", False), "hosts": ("",),
+    }  # fmt: skip
+
+    def without(*names: str) -> dict[str, Any]:
+        return {name: {"enum": [None, *empty.get(name, ())]} for name in names}
+
+    repeating = without("retryAfter", "parentJobID", "hosts")
+    once_or_lost = without("repeat", "lock", "hosts")
+    once = without("repeat", "retryAfter", "hosts")
+    on_all_hosts = {"repeat": shapes.cron(), **without("retryAfter", "parentJobID", "lock")}
+    return [
+        *({"properties": each} for each in (repeating, once_or_lost, once)),
+        {"properties": on_all_hosts, "required": ["repeat"]},
     ]
 
 

@@ -85,7 +85,8 @@ def _to_shape() -> dict[str, Any]:
 def _kinds_shape() -> dict[str, Any]:
     items = {"type": "string", "minLength": 1, "maxLength": 100}
     several = {"type": "array", "minItems": 1, "maxItems": KINDS_MAX, "items": items}
-    return {"anyOf": [several, shapes.text_of("[a-z]{1,20}(?:,[a-z]{1,20}){0,9}")]}
+    one = r"[^,\s\[][^,]{0,79}"
+    return {"anyOf": [several, shapes.text_of(rf"{one}(?:,[^,\s][^,]{{0,79}}){{0,{KINDS_MAX - 1}}}")]}
 
 
 def _quiet_shape() -> dict[str, Any]:

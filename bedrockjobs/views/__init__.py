@@ -67,18 +67,6 @@ class OutputPage(NamedTuple):
     ended: bool
 
 
-async def _lines(
-    chunks: list[tuple[int, str, bytes]], after: int, limit: int, bytes_max: int
-) -> tuple[list[tuple[Any, ...]], bool]:
-    """Return lines of chunks (first number, codec, content) as in ``OutputPage``; whether there are more.
-
-    What takes long is done by a thread.
-    """
-    if sum(len(content) for _, _, content in chunks) <= READ_AT_ONCE_BYTES:
-        return _read_lines(chunks, after, limit, bytes_max)
-    return await asyncio.to_thread(_read_lines, chunks, after, limit, bytes_max)
-
-
 def _read_lines(
     chunks: list[tuple[int, str, bytes]], after: int, limit: int, bytes_max: int
 ) -> tuple[list[tuple[Any, ...]], bool]:
@@ -124,6 +112,8 @@ class Views:
         """How things stand."""
         self.explainer = Explainer(reader, self.queues)
         """What a job waits for."""
+        self._unpacking = asyncio.Lock()
+        """Held by whoever unpacks much output: a page may be megabytes, and many may be asked for at once."""
         self._stats = stats
         self._notifier = notifier
         self._clock = clock
@@ -159,11 +149,23 @@ class Views:
                 raise NotFound("No run with this runID", f"there is no run {command.run_id}")
             status = page.rows[0][0]
             chunks = [row[1:] for row in page.rows if row[1] is not None]
-            lines, more = await _lines(chunks, command.after, command.limit, bytes_max)
+            lines, more = await self._lines(chunks, command.after, command.limit, bytes_max)
             return OutputPage(lines, status, ended=status != "running" and not page.more and not more)
 
         topic = output_topic(command.run_id)
         return await self.until_found(command, topic, look, lambda page: page.lines or page.ended, again)
+
+    async def _lines(
+        self, chunks: list[tuple[int, str, bytes]], after: int, limit: int, bytes_max: int
+    ) -> tuple[list[tuple[Any, ...]], bool]:
+        """Return lines of chunks (first number, codec, content) as in ``OutputPage``; whether there are more.
+
+        What takes long is done by a thread, one page after the other.
+        """
+        if sum(len(content) for _, _, content in chunks) <= READ_AT_ONCE_BYTES:
+            return _read_lines(chunks, after, limit, bytes_max)
+        async with self._unpacking:
+            return await asyncio.to_thread(_read_lines, chunks, after, limit, bytes_max)
 
     async def end_of_output(self, run_id: int) -> tuple[int, int]:
         """Return the number of a run's last line, and the bytes that it has printed."""
