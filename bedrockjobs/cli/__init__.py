@@ -22,6 +22,7 @@ from bedrockjobs.cli import (
     import_,
     job,
     move,
+    ping,
     query,
     restore,
     run,
@@ -96,12 +97,12 @@ def main(ctx: click.Context) -> None:
 for _command in (*ending.COMMANDS, explain.explain):
     job.job.add_command(_command)
 
-for _command in (details.show, *holding.COMMANDS):
+for _command in (details.show, *holding.COMMANDS, ping.ping_url):
     schedule.schedule.add_command(_command)
 
 for _command in (
     serve.serve, job.job, schedule.schedule, run.run, worker.worker, server.server, top.top, events.events,
-    apply.apply, import_.import_, query.query, call.call, query.ping, query.status, database.backup,
+    apply.apply, import_.import_, query.query, call.call, ping.ping, query.status, database.backup,
     database.migrate, restore.restore, move.move, doctor.doctor, config.config,
 ):  # fmt: skip
     main.add_command(_command)

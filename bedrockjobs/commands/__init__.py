@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bedrockjobs.commands.jobs import *
     from bedrockjobs.commands.options import *
     from bedrockjobs.commands.overview import *
+    from bedrockjobs.commands.pings import *
     from bedrockjobs.commands.runs import *
     from bedrockjobs.commands.schedules import *
     from bedrockjobs.commands.server import *

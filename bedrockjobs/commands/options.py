@@ -156,6 +156,8 @@ class JobOptions(Parameters):
     refusals = [
         BAD_OPTION,
         Refusal(402, "Malformed lock", "`lock` together with `retryAfter`."),
+        Refusal(402, "Malformed expect", "`expect` for what is no schedule, or beside options of runs."),
+        Refusal(402, "Malformed pingGrace", "`pingGrace` without `expect`."),
         Refusal(402, "Malformed hosts", "`hosts` together with `lock`, or for a job that is no schedule."),
     ]
 
@@ -216,6 +218,16 @@ class JobOptions(Parameters):
     )
     hosts: Literal["all", ""] | None = Field(
         None, description="all: a tick makes a job for each worker that asks for the name."
+    )
+    expect: Literal["ping", ""] | None = Field(
+        None,
+        description="ping: the schedule runs nowhere; each of its ticks waits for a ping from outside, see"
+        " PingSchedule.",
+    )
+    ping_grace: Duration | None = Field(
+        None,
+        description="Time that a ping may be late, and that what began with one may take; 5 min if left out."
+        " Then the tick is missed.",
     )
     max_late: Duration | None = Field(None, description="A tick older than this is skipped.")
     jitter: Duration | None = Field(None, description="A run begins up to this much after its tick.")

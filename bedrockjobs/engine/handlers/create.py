@@ -6,7 +6,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, DATA_CHARS_PER_COMMAND_MAX, KEYS_KEPT_S
 from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, WrongState
 from bedrockjobs.base.turns import in_turns
-from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.base.wire import after_seconds, wire_name
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
 from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.engine.events import JOB_CREATED, JobsCreated
@@ -20,6 +20,11 @@ from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, OWN_COMMANDS
 from bedrockjobs.job.placement import placed, placed_if_waiting
 from bedrockjobs.job.rows import Job
 from bedrockjobs.schedule import repeat as repeats
+
+NOT_WITH_PINGS = (
+    *OWN_COMMANDS, "hosts", "lock", "retries", "expire_after", "max_late", "jitter", "overlap", "catchup",
+)  # fmt: skip
+"""Options that mean nothing for a schedule whose work is done elsewhere."""
 
 _OPTION_FIELDS = frozenset(JobOptions.model_fields)
 
@@ -140,8 +145,23 @@ def check_options(row: Job) -> None:
             raise BadArguments("Malformed hosts", "hosts: expected a schedule, repeat: CRON ...")
         if options.lock:
             raise BadArguments("Malformed hosts", "hosts: expected nothing together with lock")
+    _check_expect(row)
     if row.retry_after and options.lock:
         raise BadArguments("Malformed lock", "lock: expected nothing together with retryAfter; see lease")
+
+
+def _check_expect(row: Job) -> None:
+    """Refuse options of runs for a schedule that runs nowhere."""
+    options = row.options
+    if options.expect:
+        if not ticks.is_schedule(row):
+            raise BadArguments("Malformed expect", "expect: expected a schedule, repeat: CRON ...")
+        for name in NOT_WITH_PINGS:
+            if getattr(options, name):
+                told = wire_name(name)
+                raise BadArguments("Malformed expect", f"expect: expected nothing together with {told}")
+    elif options.ping_grace is not None:
+        raise BadArguments("Malformed pingGrace", "pingGrace: expected it together with expect")
 
 
 def _state_of_child(spec: JobSpec, parent: Job | None) -> str:
