@@ -79,7 +79,8 @@ def _serve(ctx: click.Context, /, config: Path | None, **given: Any) -> None:
     """Run the server until it is told to stop.
 
     It speaks the Bedrock protocol and HTTP on one port, and owns its database: a second server of the same
-    file exits 69, or with --standby waits. SIGTERM and SIGINT end it well.
+    file exits 69, or with --standby waits. SIGTERM and SIGINT end it well, SIGHUP
+    lets it read its certificate again.
     """
     try:
         settings = settings_from(given, config)

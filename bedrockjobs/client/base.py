@@ -76,6 +76,13 @@ class BaseClient(Generic[C]):
         """Tell whether it says who it is, by a token or by a certificate."""
         return self._credentials.has_token or self._credentials.has_certificate
 
+    def renew(self) -> None:
+        """Read the files of the token and of TLS again, for requests and connections to come.
+
+        Raises ValueError for one that is bad, and then keeps all as it was.
+        """
+        self._credentials.renew()
+
     def leave(self, server: AnyAddress) -> bool:
         """Use the next address of the list from now on, and tell so, unless ``server`` was left already.
 

@@ -75,6 +75,13 @@ class Credentials:
         """Return the header line of a request that carries the token; nothing without one."""
         return f"Authorization: Bearer {self._token}\r\n".encode() if self._token else b""
 
+    def renew(self) -> None:
+        """Read all files again; raises ValueError for one that is bad, and then keeps all as it was."""
+        context = client_context(self._ca, self._cert, self._key)
+        if self._file:
+            self._token = _read(self._file)
+        self.context = context
+
     def renewed(self) -> bool:
         """Read the token's file again, if there is one; tell whether it has another token now.
 

@@ -62,6 +62,11 @@ class Rules(Protocol):
         ...
 
     @property
+    def proxy_user_header(self) -> str:
+        """Return where a proxy says who has logged in; empty: nowhere."""
+        ...
+
+    @property
     def proxy_role(self) -> str:
         """Return the roles of whoever has logged in at a trusted proxy."""
         ...
@@ -85,7 +90,7 @@ class Access:
         self._by_name: dict[str, Grant] = {}
         self._logins: dict[str, tuple[Grant, str]] = {}
         self._unix = Grant("", rules.unix_role) if rules.unix_role else None
-        self._proxy_role = rules.proxy_role
+        self._proxy_role, self._proxies_name = rules.proxy_role, bool(rules.proxy_user_header)
         self._proxied: dict[str, Grant] = {}
         self._wrong: dict[str, tuple[float, int]] = {}
         self._wrong_untold, self._told_at = 0, float("-inf")
@@ -103,7 +108,7 @@ class Access:
     @property
     def asks(self) -> bool:
         """Tell whether it matters who asks."""
-        return self.on or self._closed
+        return self.on or self._closed or self._proxies_name
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
         """Return what it does with each event that it hears of."""

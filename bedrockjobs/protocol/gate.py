@@ -83,17 +83,22 @@ class Gate:
         session = request.cookies.get(SESSION_COOKIE, "")
         if session and not given and self._access.on:
             return self._access.by_login(session, address)
-        if self._access.on and not given:
-            user = self._proxies.user(request.headers, address_of(request.transport))
-            if user:
-                return self._access.by_proxy(user, address)
-        return self._of(given, address, request.transport)
+        user = self._proxies.user(request.headers, address_of(request.transport))
+        return self._of(given, address, request.transport, user)
 
     def address(self, request: web.Request) -> str:
         """Return where a request comes from: what is before the proxies that are trusted."""
         return self._proxies.address(request.headers, address_of(request.transport))
 
-    def _of(self, given: str, address: str, transport: asyncio.BaseTransport | None) -> Caller:
+    def _of(
+        self, given: str, address: str, transport: asyncio.BaseTransport | None, user: str = ""
+    ) -> Caller:
+        """Return who it is, by a header, a certificate, or by being the ``user`` of a proxy."""
+        with_token = self._access.on and given[:7].lower() == "bearer "  # a proxy may pass on its own kind
+        if self._proxies.names_users and not with_token and self._proxies.trusts(address_of(transport)):
+            if not user:
+                raise Unauthenticated(detail="the proxy says of nobody that they have logged in")
+            return self._access.by_proxy(user, address)
         if self._access.on and not given and (name := certificate_of(transport)):
             return self._access.by_certificate(name, address)
         return self._access.by_header(given, address)

@@ -55,6 +55,11 @@ class Proxies:
         self._user_header = user_header
 
     @property
+    def names_users(self) -> bool:
+        """Tell whether they say who has logged in."""
+        return bool(self._user_header)
+
+    @property
     def any(self) -> bool:
         """Tell whether there may be one."""
         return self._unix or bool(self._networks)

@@ -129,6 +129,29 @@ async def test_a_file_with_another_token_is_tried_once_more(kind, tmp_path):
     assert sent == [OLD, OLD, NEW, NEW, NEW]
 
 
+async def test_files_are_read_again_when_that_is_asked_for(server, authority, tmp_path):
+    file = tmp_path / "token"
+    file.write_text(OLD)
+    async with AsyncClient(server.address, token_file=file, ca=authority.ca, tries=1) as client:
+        await client.call(Ping())
+        stranger = Authority(tmp_path / "other")
+        file.write_text(NEW)
+        kept = authority.ca.read_bytes()
+        authority.ca.write_text("none")
+        with pytest.raises(ValueError, match="expected certificates in PEM"):
+            client.renew()
+        await client.call(Ping())
+        authority.ca.write_bytes(stranger.ca.read_bytes())
+        client.renew()
+        client._pool.take(None)  # closes what is idle
+        with pytest.raises(ServerNotTrusted):
+            await client.call(Ping())
+        authority.ca.write_bytes(kept)
+        client.renew()
+        await client.call(Ping())
+    assert [words[0].split()[-1] for words in shown(server)] == [OLD, OLD, NEW]
+
+
 @pytest.mark.parametrize(
     ("given", "variables", "sent"),
     [

@@ -17,7 +17,7 @@ from bedrock_worker.options import Options
 from click.testing import CliRunner
 
 from bedrockjobs.client import AsyncClient, addresses_of
-from bedrockjobs.commands import CreateJob, ListJobs, ListRuns, ReadOutput
+from bedrockjobs.commands import CreateJob, CreateToken, ListJobs, ListRuns, ReadOutput
 from tests.certificates import Authority
 from tests.worker.fake_server import DEADLINE_S, FakeServer
 from tests.worker.test_real_server import serving
@@ -105,10 +105,54 @@ async def test_a_command_gets_the_token_of_its_run(tmp_path, authority, token_fi
     assert printed == "***"
 
 
+async def test_a_command_reports_and_has_children_with_it_and_does_nothing_else(tmp_path, monkeypatch):
+    """The worker's own token is of the role that work needs; the command has that of its run by itself."""
+    script = """
+        alias call='"$0" -m bedrockjobs call'
+        call UpdateJob jobID=$BEDROCK_JOB_ID progress='{"percent":40}' || exit 3
+        call CreateJob name=Child parentJobID=$BEDROCK_JOB_ID || exit 4
+        call CreateJob name=Other; test $? = 5 || exit 6
+    """
+    async with serving(tmp_path) as server:
+        where = f"127.0.0.1:{server.port}"
+        async with AsyncClient(where) as anybody:
+            root = (await anybody.call(CreateToken(name="root", roles=["admin"]))).token
+        async with AsyncClient(where, token=root) as client:
+            monkeypatch.setenv(
+                "BEDROCKJOBS_TOKEN", (await client.call(CreateToken(name="w", roles=["work"]))).token
+            )
+            job_id = (await client.call(CreateJob(name="Foo"))).job_id
+            options = Options(
+                names=("Foo",), argv=("sh", "-c", script, sys.executable), servers=addresses_of(where),
+                burst=True, env={"PYTHONPATH": os.pathsep.join(sys.path)},
+            )  # fmt: skip
+            assert await worked(Agent(options)) == 0
+            (run,) = (await client.call(ListRuns(job_id=job_id))).runs
+            assert (run.status, run.error) == ("success", "")
+            assert run.progress == {"percent": 40}
+            assert [job.name for job in (await client.call(ListJobs())).jobs if job.parent_job_id] == [
+                "Child"
+            ]
+
+
 async def test_a_worker_without_a_token_asks_for_none(monkeypatch):
     monkeypatch.delenv("BEDROCKJOBS_TOKEN", raising=False)
     options = Options(names=("a",), argv=("true",), servers=addresses_of("h"))
     assert "run_token" not in options.taker
+
+
+async def test_hup_reads_its_files_again_and_a_bad_one_is_told(authority, token_file, caplog):
+    caplog.set_level("INFO", "bedrock_worker")
+    servers = addresses_of("https://localhost:1")
+    agent = Agent(
+        Options(names=("a",), argv=("true",), servers=servers, ca=authority.ca, token_file=token_file)
+    )
+    for content, told in (("bj_new", "reloaded"), ("two words", "not reloaded"), ("bj_newer", "reloaded")):
+        token_file.write_text(content)
+        caplog.clear()
+        agent.reload()
+        assert caplog.records[-1].getMessage().startswith(told)
+    assert agent._client._credentials.header == b"Authorization: Bearer bj_newer\r\n"
 
 
 async def test_a_worker_that_is_not_let_in_tells_so_and_keeps_its_reports(token_file, caplog):

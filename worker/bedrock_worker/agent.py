@@ -140,8 +140,9 @@ class Agent:
         self._set_quiet(False)
 
     def reload(self) -> None:
-        """Read the rules anew; bad ones are refused, and the old ones stay. What runs goes on."""
+        """Read rules, token and certificates anew; bad ones are refused, and the old ones stay."""
         try:
+            self._client.renew()
             self._selector.read_rules()
         except ValueError as error:
             event(logging.ERROR, "not reloaded", error=error)

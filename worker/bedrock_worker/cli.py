@@ -57,7 +57,7 @@ Its exit status decides:
 
 \b
 Signals: TERM and INT end in good order, a second one at once; TSTP takes no more jobs, CONT does again;
-HUP reads the rules anew.
+HUP reads rules, token and certificates anew.
 Every option is also a variable: --timeout is BEDROCKJOBS_WORKER_TIMEOUT. And it is a key of the settings
 file: timeout = "5m" below [worker].
 
