@@ -29,9 +29,10 @@ from bedrockjobs.base.wire import (
     Timestamp,
     checked_priority,
     json_list,
+    wire_name,
 )
 from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
-from bedrockjobs.commands.options import JobOptions, one_command
+from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions, one_command
 from bedrockjobs.commands.refusals import BAD_DATA, BAD_LIST, BAD_PRIORITY, BAD_REPEAT, BOTH, NO_JOB, RUN_OVER
 
 RUN_ID = "Run that sends this; refused with 405 if it is no longer the job's current run."
@@ -46,10 +47,18 @@ def _rules(schema: dict[str, Any]) -> None:
     """Add what can be said of attributes that need or exclude each other."""
     left_out = shapes.left_out
     schedule = {"repeat": shapes.cron(), "lock": {"enum": [None, "", False]}}
+    elsewhere = {"repeat": shapes.cron(), **left_out(*map(wire_name, NOT_WITH_PINGS))["properties"]}
     numbers = sorted(PRIORITIES)
     one_command(schema)
     schema["allOf"] += [
         {"anyOf": [left_out("hosts", empty=("",)), {"properties": schedule, "required": ["repeat"]}]},
+        {"anyOf": [left_out("expect", empty=("",)), {"properties": elsewhere, "required": ["repeat"]}]},
+        {
+            "anyOf": [
+                left_out("pingGrace"),
+                {"properties": {"expect": {"enum": ["ping"]}}, "required": ["expect"]},
+            ]
+        },
         {"anyOf": [left_out("lock", empty=("", False)), left_out("retryAfter", empty=("",))]},
         {
             "anyOf": [

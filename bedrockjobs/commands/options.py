@@ -143,6 +143,13 @@ class URLShape:
         return found
 
 
+NOT_WITH_PINGS = (
+    "cmd", "argv", "url", "hosts", "lock", "retries", "expire_after", "max_late", "jitter", "overlap",
+    "catchup",
+)  # fmt: skip
+"""Options that mean nothing for a schedule with ``expect``, whose work is done elsewhere."""
+
+
 def one_command(schema: dict[str, Any]) -> None:
     """Add the rule that a job has one command of its own at the most."""
     both = (("cmd", "argv"), ("cmd", "url"), ("argv", "url"))

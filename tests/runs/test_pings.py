@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bedrockjobs.base.wire import wire_name
+from bedrockjobs.commands.options import NOT_WITH_PINGS
 from bedrockjobs.commands.pings import PING_OUTPUT_CHARS_MAX
-from bedrockjobs.engine.handlers.create import NOT_WITH_PINGS
 from bedrockjobs.engine.handlers.pings import PING_EARLY_S
 from bedrockjobs.job.placement import PING_GRACE_S_DEFAULT
 from tests.protocol.talk import Reply, Talk

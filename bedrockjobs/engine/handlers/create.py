@@ -8,7 +8,7 @@ from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, WrongSt
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import after_seconds, wire_name
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
-from bedrockjobs.commands.options import JobOptions
+from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions
 from bedrockjobs.engine.events import JOB_CREATED, JobsCreated
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
@@ -20,11 +20,6 @@ from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, OWN_COMMANDS
 from bedrockjobs.job.placement import placed, placed_if_waiting
 from bedrockjobs.job.rows import Job
 from bedrockjobs.schedule import repeat as repeats
-
-NOT_WITH_PINGS = (
-    *OWN_COMMANDS, "hosts", "lock", "retries", "expire_after", "max_late", "jitter", "overlap", "catchup",
-)  # fmt: skip
-"""Options that mean nothing for a schedule whose work is done elsewhere."""
 
 _OPTION_FIELDS = frozenset(JobOptions.model_fields)
 
