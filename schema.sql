@@ -102,22 +102,28 @@ CREATE TABLE runs (
     progress     TEXT    NOT NULL DEFAULT '',   -- a JSON value
     output       TEXT    NOT NULL DEFAULT '[]', -- its last lines, a JSON array
     lease        INTEGER NOT NULL DEFAULT 0,    -- seconds it may be without a heartbeat; 0: as long as it likes
-    stop         TEXT    NOT NULL DEFAULT ''    -- TERM or KILL: what its worker is told
+    stop         TEXT    NOT NULL DEFAULT '',   -- TERM or KILL: what its worker is told
+    data         TEXT    NOT NULL DEFAULT '',   -- the job's data as the run was given it; '': not known
+    options      TEXT    NOT NULL DEFAULT '{}', -- the job's options then, a JSON object
+    priority     INTEGER NOT NULL DEFAULT 500   -- the job's then
 ) STRICT;
 
 CREATE INDEX runsByName ON runs (name, runID);
 CREATE INDEX runsByJob ON runs (jobID, runID);
 CREATE INDEX runsOpen ON runs (runID) WHERE status = 'running';
 
--- What a run printed, for a day.
+-- What a run printed, for a day: neighbouring lines in one row. Where lines were left out, their numbers are missing.
 CREATE TABLE output (
-    runID  INTEGER NOT NULL,
-    seq    INTEGER NOT NULL,                    -- counts up from 1 in each run
-    at     TEXT    NOT NULL,
-    stream TEXT    NOT NULL,                    -- out or err
-    line   TEXT    NOT NULL,
-    PRIMARY KEY (runID, seq)
-) STRICT, WITHOUT ROWID;
+    runID    INTEGER NOT NULL,
+    firstSeq INTEGER NOT NULL,                  -- the number of its first line; they count up from 1 in each run
+    lastSeq  INTEGER NOT NULL,
+    at       TEXT    NOT NULL,                  -- when the first of them came
+    codec    TEXT    NOT NULL,                  -- '': JSON, see bedrockjobs/store/chunks.py; zlib: packed
+    start    INTEGER NOT NULL,                  -- bytes that the run had printed before them
+    size     INTEGER NOT NULL,                  -- bytes of them, each with its end
+    bytes    BLOB    NOT NULL,
+    PRIMARY KEY (runID, firstSeq)
+) STRICT;
 
 -- What became of each tick of a schedule; neighbours with the same outcome share a row.
 CREATE TABLE ticks (
@@ -204,6 +210,16 @@ CREATE TABLE audit (
     before  TEXT    NOT NULL DEFAULT '',        -- a schedule as it was, a JSON object; '': there was none
     after   TEXT    NOT NULL DEFAULT ''
 ) STRICT;
+
+-- Who is told of which events. All events up to the cursor have been dealt with.
+CREATE TABLE rules (
+    name    TEXT    NOT NULL PRIMARY KEY,
+    rule    TEXT    NOT NULL,                   -- what is told to whom: a JSON object, as it was given
+    by      TEXT    NOT NULL DEFAULT '',
+    created TEXT    NOT NULL,
+    cursor  INTEGER NOT NULL,                   -- a seq of events
+    state   TEXT    NOT NULL DEFAULT '{}'       -- how its delivery stands: a JSON object, see bedrockjobs/job/rules.py
+) STRICT, WITHOUT ROWID;
 
 -- What was done in each minute, for charts; written when the minute is over.
 CREATE TABLE stats (

@@ -26,6 +26,7 @@ from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers.access import LOGINS_PER_TOKEN_MAX, TOKEN_ROWS_MAX
 from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.packer import OutputPacker
 from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics
@@ -136,6 +137,7 @@ class Server:
             self.dispatcher, views, workers, notifier, self.clock, self.settings, move_clock, self._access
         )
         service = self.service
+        listeners.add(service.messenger)
         look = metrics.Metrics(
             self._reader,
             views,
@@ -154,6 +156,8 @@ class Server:
             sockets=self._sockets,
             tls=self._tls,
         )
+        self._packer = OutputPacker(self.dispatcher.submit)
+        listeners.add(self._packer)
         if self._tls is not None:
             self.reloads.add("certificates", self._renew_tls)
         self._telemetry = telemetry.connect(VERSION)
@@ -179,6 +183,7 @@ class Server:
         if self.settings.heartbeat_url:
             self._heartbeat = Heartbeat(self.settings.heartbeat_url, self._is_well)
             self._heartbeat.start()
+        self.service.messenger.start()
         self._database.serves_at(self.where())
 
     def _is_well(self) -> bool:
@@ -195,6 +200,7 @@ class Server:
         )
 
     async def _close(self) -> None:
+        await self._packer.close()
         await self._reader.close()
         self._engine.close()
         self._database.release()

@@ -31,6 +31,8 @@ from bedrockjobs.engine.handlers.registry import HANDLERS, load
 from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.submission import Note, Outcome, ReturnJobs, Submission, refusal_of
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.notify.messenger import Messenger
+from bedrockjobs.notify.ways import Ways
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.views import Views
 from bedrockjobs.views.narrowed import reads_of
@@ -77,6 +79,15 @@ class Service:
         self.settings = settings
         self._move_clock = move_clock
         self.access = access
+        self.messenger = Messenger(
+            self,
+            Ways(smtp=settings.smtp, mail_from=settings.mail_from, url=settings.public_url),
+            clock,
+            name=settings.resolved_server_name(),
+            url=settings.public_url.rstrip("/"),
+            alone=not settings.on_postgresql,
+        )
+        """Sends messages of what happens."""
         access.on_first, access.write = self._end_waits, self._write
         self._started = stamp(clock.now())
         self._reading: dict[Submission, asyncio.Task[None]] = {}
@@ -184,6 +195,7 @@ class Service:
     async def drain(self) -> None:
         """Answer who waits, finish what was begun, and refuse what comes."""
         self.draining = True
+        await self.messenger.close()
         self._notifier.end()
         self.presence.end()
         await self._dispatcher.drain()
@@ -248,6 +260,7 @@ class Service:
     async def move_clock(self, moment: datetime) -> None:
         """Move a test clock; return once all that time asks for then is done. Raises Unavailable."""
         await self._move_clock(moment)
+        self.messenger.wake()
         for _ in range(SETTLES_MAX):
             if await self._dispatcher.settle():
                 break

@@ -248,8 +248,8 @@ OUTPUT_LINES_PER_APPEND_MAX = 1_000
 OUTPUT_LINE_CHARS_MAX = 4_096
 """Length of one line of output; the rest is cut."""
 
-OUTPUT_LINES_PER_RUN_MAX = 100_000
-"""Lines kept of one run; further ones are counted and dropped, and AppendOutput says so."""
+OUTPUT_BYTES_DEFAULT = 10 * 1024 * 1024
+"""Output kept of one run, half of it from its beginning and half from its end: a person reads no more."""
 
 OUTPUT_KEPT_S = 86_400
 """Time output is kept after its run ended."""

@@ -203,3 +203,8 @@ class Merging:
 
 def _beginning(raw: msgspec.Raw) -> bytes:
     return bytes(memoryview(raw)[:4])
+
+
+def without_zeros(text: str) -> str:
+    """Return text as every engine can store it: with U+FFFD for the character 0."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text

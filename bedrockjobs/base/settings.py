@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from bedrockjobs.base.config import DEFAULT_PORT
+from bedrockjobs.base.config import DEFAULT_PORT, OUTPUT_BYTES_DEFAULT
 
 Durability = Literal["full", "replicated", "relaxed"]
 Isolation = Literal["units", "serial"]
@@ -39,8 +39,11 @@ def _hidden(found: re.Match[str]) -> str:
 
 
 def without_passwords(text: str) -> str:
-    """Return a text as it may be shown: the passwords of URLs and of connection strings are stars."""
-    return re.sub(r"(?<=://)([^/?:@]*):[^?]*@|(?<=password=)[^&]*", _hidden, text)
+    """Return a text as it may be shown: the passwords of URLs and of connection strings are stars.
+
+    A password ends at the last ``@``, whatever marks are in it: rather too much is hidden than too little.
+    """
+    return re.sub(r"(?s)(?<=://)([^/?:@]*):.*@|(?<=password=)[^&]*", _hidden, text)
 
 
 _ROLE = "(read|produce|work|operate|admin)"
@@ -188,6 +191,19 @@ class Settings(BaseSettings):
         " their session to TLS. Whoever comes from another machine needs a token.",
     )
 
+    public_url: str = Field(
+        "",
+        pattern=r"^(https?://[!-~]+)?$",
+        description="Where people find the pages, such as https://jobs.example.com: for links in messages.",
+    )
+    smtp: str = Field(
+        "",
+        pattern=r"^((smtp|smtps|smtp\+starttls)://[!-~]+)?$",
+        description="The mail server that messages go through: smtp://host:25, smtps://user:password@host:465"
+        " or smtp+starttls://...; ${BEDROCKJOBS_NOTIFY_...} in it stands for a variable.",
+    )
+    mail_from: str = Field("", description="The address that mail comes from.")
+
     connections_max: int = Field(20_000, ge=1, description="Open connections; one more is refused with 503.")
     connections_per_address_max: int = Field(
         1_000, ge=1, description="Open connections of one address other than loopback."
@@ -259,6 +275,12 @@ class Settings(BaseSettings):
         ge=0,
         description="Size of a file kept beside the database; on a full disk it is removed, so that runs can"
         " still be ended. It has room for what the write-ahead log holds.",
+    )
+    output_bytes: int = Field(
+        OUTPUT_BYTES_DEFAULT,
+        ge=64 * 1024,
+        description="Output kept of one run: half of it from the beginning and half from the end; what is"
+        " between is counted.",
     )
     busy_s: float = Field(
         5.0, gt=0, description="Time the writer waits for another process's lock, also at its start."

@@ -5,6 +5,7 @@ Knows no setting; what a value must be is said by who reads the table.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -14,6 +15,9 @@ from typing import Any
 
 VARIABLE = "BEDROCKJOBS_CONFIG"
 """The environment variable that names the file."""
+
+OWN_PLACE, SYSTEM_PLACE = Path("bedrockjobs/config.toml"), Path("/etc/bedrockjobs/config.toml")
+"""Where the file is looked for that nobody names: below the user's settings, then on the machine."""
 
 SETTINGS_FILE_BYTES_MAX = 65_536
 """Size of a settings file: some times that of one that sets all and explains each."""
@@ -45,6 +49,18 @@ class Table:
 
     entries: Mapping[str, Entry]
     problems: tuple[str, ...]
+
+
+def usual_file() -> Path | None:
+    """Return the settings file that is read where none is named; None where there is none.
+
+    The user's own wins: below ``XDG_CONFIG_HOME``, or ``.config`` of ``HOME``.
+    """
+    home = os.environ.get("HOME", "")
+    own = os.environ.get("XDG_CONFIG_HOME", "")
+    folders = [own if own.startswith("/") else f"{home}/.config" if home.startswith("/") else ""]
+    places = [*(Path(folder) / OWN_PLACE for folder in folders if folder), SYSTEM_PLACE]
+    return next((place for place in places if os.path.lexists(place)), None)
 
 
 def read_table(path: Path, table: str) -> Table:

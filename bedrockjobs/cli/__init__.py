@@ -12,6 +12,7 @@ import click
 
 from bedrockjobs.cli import (
     apply,
+    audit,
     call,
     config,
     database,
@@ -21,7 +22,9 @@ from bedrockjobs.cli import (
     explain,
     import_,
     job,
+    limit,
     move,
+    notify,
     ping,
     query,
     restore,
@@ -29,6 +32,7 @@ from bedrockjobs.cli import (
     schedule,
     serve,
     server,
+    token,
     top,
     worker,
 )
@@ -101,8 +105,9 @@ for _command in (details.show, *holding.COMMANDS, ping.ping_url):
     schedule.schedule.add_command(_command)
 
 for _command in (
-    serve.serve, job.job, schedule.schedule, run.run, worker.worker, server.server, top.top, events.events,
-    apply.apply, import_.import_, query.query, call.call, ping.ping, query.status, database.backup,
-    database.migrate, restore.restore, move.move, doctor.doctor, config.config,
+    serve.serve, job.job, schedule.schedule, run.run, worker.worker, limit.limit, server.server, top.top,
+    events.events, notify.notify, token.token, audit.audit,
+    apply.apply, import_.import_, query.query, call.call, ping.ping, query.status,
+    database.backup, database.migrate, restore.restore, move.move, doctor.doctor, config.config,
 ):  # fmt: skip
     main.add_command(_command)

@@ -73,11 +73,14 @@ config.add_command(show)
 def check(file: Path) -> None:
     """Check a settings file: exit 0, or 78 with all that is wrong, by line.
 
-    Only the table of the server is checked, and nothing but the file: no option and no variable.
+    Nothing but the file is checked, with both of its tables: no option and no variable.
     """
-    problems = read_settings(file).problems
+    from bedrock_worker.cli import main as worker  # no other command needs it
+    from bedrock_worker.settings_file import read_settings as read_worker
+
+    problems = [*read_settings(file).problems, *read_worker(click.Context(worker), file)[0]]
     if problems:
-        raise BadSettings(problems, of_file=True)
+        raise BadSettings(list(dict.fromkeys(problems)), of_file=True)
     click.echo(f"{file}: good")
 
 

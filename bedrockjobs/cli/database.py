@@ -104,7 +104,7 @@ def size_text(size: int) -> str:
 @schema_option
 @answers
 @pass_session
-def backup(session: Session, file: Path, database: str | None, force: bool, schema: str) -> None:
+def backup(session: Session, file: Path, database: str | None, force: bool, schema: str | None) -> None:
     """Copy the database to FILE while the server goes on.
 
     FILE is a SQLite file, also of a database postgresql://...: one snapshot, checked, readable by its owner

@@ -222,6 +222,7 @@ _ADVICE = {
     "blocked": "see what the job that holds the lock does: `bedrockjobs job show`",
     "failed": "`bedrockjobs job list --state FAILED` shows them",
     "last run failed": "`bedrockjobs run list` shows why",
+    "messages": "`bedrockjobs notify list` shows the rules, `bedrockjobs notify test` tries one",
 }
 
 _UTC = re.compile(r"\b((?:since|until) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?!\.?\d| UTC)", re.ASCII)

@@ -36,7 +36,7 @@ def move(
     session: Session,
     source: str,
     target: str | None,
-    schema: str,
+    schema: str | None,
     keep_damaged: bool,
     replace_zeros: bool,
     undo: bool,
@@ -80,7 +80,7 @@ def _check_kinds(source: str, target: str) -> None:
 
 
 def _in(
-    source: str, target: str, schema: str, rules: Rules, progress: Progress | None
+    source: str, target: str, schema: str | None, rules: Rules, progress: Progress | None
 ) -> tuple[Moved, tuple[str, str]]:
     """Move a file to PostgreSQL; return how much, and what both are called."""
     database, path = database_named(target, schema), _existing(source)
@@ -92,7 +92,7 @@ def _in(
 
 
 def _out(
-    source: str, target: str, schema: str, rules: Rules, progress: Progress | None
+    source: str, target: str, schema: str | None, rules: Rules, progress: Progress | None
 ) -> tuple[Moved, tuple[str, str]]:
     """Move a queue on PostgreSQL to a file; return how much, and what both are called."""
     database, path = database_named(source, schema), file_named(target)
@@ -101,7 +101,7 @@ def _out(
     return moving.to_sqlite(database, path, rules, progress), (database.place, str(path))
 
 
-def _undo(session: Session, source: str, schema: str) -> None:
+def _undo(session: Session, source: str, schema: str | None) -> None:
     with told():
         if is_url(source):
             database = database_named(source, schema)

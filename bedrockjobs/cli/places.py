@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 URLS = ("postgresql://", "postgres://")
 
 schema_option = click.option(
-    "--schema", metavar="NAME", default="bedrockjobs", show_default=True,
-    help="PostgreSQL's schema in which the tables are.",
+    "--schema", metavar="NAME", allow_from_autoenv=False,
+    help="PostgreSQL's schema in which the tables are.  [BEDROCKJOBS_DATABASE_SCHEMA; default: bedrockjobs]",
 )  # fmt: skip
 
 
@@ -31,12 +31,15 @@ def file_named(text: str | None) -> Path:
     return settings_from({}).database_path() if text is None else file_alone(text)
 
 
-def database_named(url: str, schema: str) -> Database:
-    """Return a database on PostgreSQL; raises Failure where the driver is not installed."""
+def database_named(url: str, schema: str | None) -> Database:
+    """Return a database on PostgreSQL; without a schema, in the one that ``serve`` would use.
+
+    Raises Failure where the driver is not installed, BadSettings.
+    """
     try:
         from bedrockjobs.store.postgresql.moving import Database
     except ImportError:
         raise Failure(
             "PostgreSQL needs a driver that is not installed: pip install 'bedrockjobs[postgresql]'", USAGE
         ) from None
-    return Database(url, schema)
+    return Database(url, settings_from({}).database_schema if schema is None else schema)

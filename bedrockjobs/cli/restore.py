@@ -48,7 +48,7 @@ def restore(
     session: Session,
     backup: Path | None,
     database: str | None,
-    schema: str,
+    schema: str | None,
     force: bool,
     no_hold: bool,
     only_hold: bool,
@@ -110,7 +110,7 @@ def _words(backup: Path, target: Path, done: Restored, *, held: bool) -> str:
     return "\n".join(lines)
 
 
-def _hold(session: Session, named: str, schema: str, by: str) -> None:
+def _hold(session: Session, named: str, schema: str | None, by: str) -> None:
     reason = "restored by other means"
     with told():
         if is_url(named):

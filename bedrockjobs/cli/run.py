@@ -26,7 +26,7 @@ from bedrockjobs.cli.output import (
 )
 from bedrockjobs.cli.pages import Listing, limit_option, paged
 from bedrockjobs.cli.session import FAILED, Session, built, pass_session, records_in, talks
-from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, TerminateRun
+from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
 from bedrockjobs.commands.runs import RunStatus, StopRun
 
 RUNS = Listing(ListRuns, "runs", "before", "runID", LIST_MAX)
@@ -35,15 +35,13 @@ LIST_COLUMNS = (
     "runID", "status", "name", "jobID", "cause", "started", "took", "worker", "exitCode", "error",
 )  # fmt: skip
 
-RUNNING, SUCCESS = "running", "success"
-
-RETURNED = "returned"
-"""What became of a run that was there and is no more; no status of the server's, which knows it no longer."""
+SUCCESS, RETURNED = "success", "returned"
+"""The statuses that a run in progress may end with and that are told."""
 
 
 @click.group()
 def run() -> None:
-    """List runs, follow their output, stop them."""
+    """List runs, follow their output, stop them, run them again."""
 
 
 _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
@@ -119,6 +117,7 @@ def logs(
         if session.form == "json":
             kept += lines
         else:
+            _tell_missing(after, lines)
             _write(lines, session.form, timestamps)
         ended, status = reply["ended"] == "true", text_of(reply, "status")
         if lines:
@@ -136,6 +135,16 @@ def logs(
         click.echo(f"Run {run_id} ended: {status}.", err=True)
     if exit_status and ended and status != SUCCESS:
         click.get_current_context().exit(FAILED)
+
+
+def _tell_missing(after: str, lines: list[Record]) -> None:
+    """Tell of lines that are not kept, as the run printed more: it is nothing that the run said itself."""
+    last = int(after)
+    for line in lines:
+        seq = int(text_of(line, "seq"))
+        if seq > last + 1:
+            click.echo(f"[{seq - last - 1} lines left out before line {seq}]", err=True)
+        last = seq
 
 
 def _write(lines: Iterable[Record], form: str, timestamps: bool) -> None:
@@ -193,3 +202,19 @@ def terminate(session: Session, /, **given: Any) -> None:
 def kill(session: Session, /, **given: Any) -> None:
     """Let the run's worker send SIGKILL to the whole process group."""
     _stop(session, KillRun, "KILL", **given)
+
+
+@run.command()
+@_id_argument
+@by_option
+@talks
+@pass_session
+def again(session: Session, /, run_id: str, by: str) -> None:
+    """Run again what a run was given.
+
+    A schedule is triggered; of any other job a new one is made, with the data and the options of the run.
+    """
+    reply = session.record(built(RunAgain, {"runID": run_id, "by": by or None}))
+    job_id = text_of(reply, "jobID")
+    when = "runs again at the end of its present run" if reply["pending"] == "true" else "is due now"
+    write_one(reply, session.form, f"Job {job_id} {when}.", identity="jobID")

@@ -19,7 +19,7 @@ from pydantic_settings import PydanticBaseSettingsSource
 
 from bedrockjobs.base.duration import WORDS, seconds_of
 from bedrockjobs.base.settings import Settings, without_passwords
-from bedrockjobs.base.settings_file import VARIABLE, Entry, SettingsFileError, read_table
+from bedrockjobs.base.settings_file import VARIABLE, Entry, SettingsFileError, read_table, usual_file
 from bedrockjobs.cli.output import printable
 
 CONFIG = 78
@@ -82,9 +82,9 @@ def variable_name(field: str) -> str:
 
 
 def file_in_use(named: Path | None) -> Path | None:
-    """Return the settings file: the one named, else that of the environment, else none."""
+    """Return the settings file: the one named, else that of the environment, else where one usually is."""
     variable = os.environ.get(VARIABLE, "")
-    return named or (Path(variable) if variable else None)
+    return named or (Path(variable) if variable else usual_file())
 
 
 def settings_from(given: Mapping[str, Any], file: Path | None = None) -> Settings:
@@ -103,8 +103,8 @@ def file_alone(database: str) -> Path:
 def found_settings(given: Mapping[str, Any], file: Path | None = None) -> Found:
     """Return the settings: what is given, then the environment, then the file, then the defaults.
 
-    Without ``file`` it is the one that the environment names. Raises BadSettings, which names the option,
-    the variable or the line of the file and what was expected, of all that is wrong.
+    Without ``file`` it is the one that the environment names, or one in a usual place. Raises BadSettings,
+    which names the option, the variable or the line of the file and what was expected, of all that is wrong.
     """
     named = file_in_use(file)
     read = FromFile({}, ()) if named is None else read_settings(named)

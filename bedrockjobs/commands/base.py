@@ -23,7 +23,7 @@ from bedrockjobs.base.wire import Escaped, RawJSON, Spliced, Whole, Wire, comman
 
 Where = Literal["writer", "reader", "presence", "at once"]
 Role = Literal["read", "produce", "work", "operate", "admin"]
-Group = Literal["jobs", "schedules", "runs", "server", "access"]
+Group = Literal["jobs", "schedules", "runs", "server", "access", "messages"]
 
 
 class Refusal(NamedTuple):

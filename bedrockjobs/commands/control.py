@@ -16,7 +16,7 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import JobID, Name, Timestamp, Whole
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
-from bedrockjobs.commands.refusals import BUSY, NO_JOB, SLOW
+from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
 
@@ -110,6 +110,21 @@ class TriggerJob(Command[TriggerReply]):
 
     job_id: JobID | None = Field(None, description="Job to run.")
     name: Name | None = Field(None, description="Or its name, where only one job has it.")
+    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+
+
+class RunAgain(Command[TriggerReply]):
+    """Run again what a run was given: a schedule is triggered, of any other job a new one is made."""
+
+    group = "runs"
+    role = "operate"
+    example = Example({"runID": 1}, {"jobID": 2, "pending": False})
+    refusals = [
+        NO_RUN,
+        Refusal(405, "Run has no data", "It began under an older version, which kept nothing of it."),
+    ]
+
+    run_id: JobID = Field(description="Run to do again; a worker with a name took it.")
     by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 

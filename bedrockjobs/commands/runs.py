@@ -197,6 +197,7 @@ class RunReply(Reply):
     progress: Any = None
     output: list[str]
     stop: str
+    data: dict[str, Any] | None = None
 
 
 class RunsReply(Reply):

@@ -19,7 +19,7 @@ from bedrockjobs.base.errors import TooMany, Unauthenticated
 from bedrockjobs.base.run_token import PREFIX as RUN_PREFIX
 from bedrockjobs.base.run_token import RunOfToken
 from bedrockjobs.base.token_text import digest_of, is_whole, new_secret
-from bedrockjobs.base.wire import stamp
+from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.engine.events import TokensChanged
 from bedrockjobs.engine.handlers import access as acts
 from bedrockjobs.engine.handlers.context import Answer, Context
@@ -120,7 +120,7 @@ class Access:
             self._learn(tokens, logins)
 
     def _learn(self, tokens: tuple[TokenRow, ...], logins: tuple[LoginRow, ...]) -> None:
-        now = stamp(self._clock.now())
+        now = stamp_ms(self._clock.now())
         before, first = self._by_digest, bool(tokens) and not self.on
         self._known, self.on = True, bool(tokens)
         self._by_digest = {
@@ -208,7 +208,7 @@ class Access:
         """Return whose session of the pages this is; raises Unauthenticated and TooMany."""
         digest = digest_of(session)
         grant, expires = self._logins.get(digest, (NEVER_USED, ""))
-        if expires <= stamp(self._clock.now()) or not self._counts(grant):
+        if expires <= stamp_ms(self._clock.now()) or not self._counts(grant):
             raise Unauthenticated(detail="the session is over: log in again")
         self._note_used(grant)
         return Caller(grant, address)
@@ -221,7 +221,7 @@ class Access:
         return grant is self._unix or self._counts(grant)
 
     def _counts(self, grant: Grant) -> bool:
-        if grant.expires and grant.valid and grant.expires <= stamp(self._clock.now()):
+        if grant.expires and grant.valid and grant.expires <= stamp_ms(self._clock.now()):
             grant.end()
         return grant.valid
 
@@ -259,7 +259,7 @@ class Access:
         now = self._clock.monotonic()
         if now - grant.noted >= USED_NOTED_EVERY_S:
             grant.noted = now
-            minute = f"{stamp(self._clock.now())[:16]}:00"
+            minute = f"{stamp_ms(self._clock.now())[:16]}:00"
             self.write(partial(acts.note_used, name=grant.name, minute=minute), _nobody_waits)
 
     def _refusal(self, address: str, *, whole: bool) -> Unauthenticated | TooMany:

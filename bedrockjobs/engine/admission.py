@@ -30,7 +30,7 @@ FREE = ANYBODYS | {c.Ping, c.Authenticate}
 BY_NUMBER: frozenset[type[Command[Any]]] = frozenset(
     {
         c.QueryJob, c.UpdateJob, c.FinishJobs, c.CancelJob, c.DeleteJob, c.TriggerJob, c.TerminateRun,
-        c.KillRun, c.AppendOutput, c.PingSchedule, c.GetPingSecret,
+        c.KillRun, c.AppendOutput, c.PingSchedule, c.GetPingSecret, c.RunAgain,
     }
 )  # fmt: skip
 """Commands of the writer that name jobs or runs: of others they find none, see ``by_caller``."""
@@ -162,8 +162,10 @@ def _with_own_key(spec: S, grant: Grant) -> S:
     return spec if key is None else spec.with_value("idempotency_key", f"{grant.name}\x1f{key}")
 
 
-@narrows(c.PauseJobs, c.ResumeJobs)
-def _narrow_pause(command: c.PauseJobs | c.ResumeJobs, scope: Scope, _: Grant) -> Command[Any]:
+@narrows(c.PauseJobs, c.ResumeJobs, c.SetLimit, c.RemoveLimit)
+def _narrow_pattern(
+    command: c.PauseJobs | c.ResumeJobs | c.SetLimit | c.RemoveLimit, scope: Scope, _: Grant
+) -> Command[Any]:
     if not scope.holds(command.name):
         raise _outside(scope)
     return command

@@ -18,6 +18,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
 from bedrockjobs.engine.by_caller import perform_for
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, LeftReady, Listeners
+from bedrockjobs.engine.gates import Gates
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.access import told
 from bedrockjobs.engine.handlers.context import Answer, Context
@@ -85,6 +86,7 @@ class Batch:
         self._listeners = listeners
         self._maintenance = maintenance
         self._seq = 0
+        self._gates = Gates(clock, shared=engine.shared)
         self.may_wait = True
         """Whether a GetJob may begin to wait; not while the server stops."""
 
@@ -110,6 +112,7 @@ class Batch:
             since=maintenance.since,
             seen=maintenance.seen,
             parts=(self._waiting,),
+            gates=self._gates,
         )
         work = Work(context, careful=careful)
         if open_unit.read_anew:
@@ -154,6 +157,8 @@ class Batch:
         else:  # nobody waits for what became ready
             open_unit.became_ready()
             open_unit.must_wake_all()
+        for pattern, words in self._gates.news():
+            context.note("limited", name=pattern, detail=words)
         if open_unit.changed:
             maintenance.note_alive(context, work.done)
             if self._engine.shared:

@@ -115,6 +115,8 @@ class OutputChanged(NamedTuple):
     """A run that printed something, or told its progress."""
 
     run_id: int
+    size: int = 0
+    """Bytes that it printed."""
 
 
 class TicksEntered(NamedTuple):
@@ -152,6 +154,10 @@ class TokensChanged(NamedTuple):
     logins: tuple[LoginRow, ...]
 
 
+class RulesChanged(NamedTuple):
+    """Who is told of what is not as it was."""
+
+
 class HoldChanged(NamedTuple):
     """Whether the queue is held after a restore from now on."""
 
@@ -176,7 +182,7 @@ class LeftReady(NamedTuple):
 Event = (
     Noted | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
     | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
-    | DrainsChanged | TokensChanged | HoldChanged | RunKeyKnown | LeftReady
+    | DrainsChanged | TokensChanged | HoldChanged | RunKeyKnown | RulesChanged | LeftReady
 )  # fmt: skip
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)

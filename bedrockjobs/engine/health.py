@@ -42,7 +42,8 @@ class Health:
         return {HoldChanged: self._hold_changed}
 
     def _hold_changed(self, event: HoldChanged) -> None:
-        self.hold = "" if event.hold is None else f"{hold_words(event.hold)}; {RELEASE}"
+        hold = event.hold and event.hold._replace(by="", reason="")  # anybody may read it
+        self.hold = "" if hold is None else f"{hold_words(hold)}; {RELEASE}"
 
     @property
     def trouble(self) -> str:

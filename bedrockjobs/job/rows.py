@@ -118,6 +118,15 @@ class RunRow(NamedTuple):
     output: str
 
 
+class RunGiven(NamedTuple):
+    """What a run was given, by which it can be done again."""
+
+    data: str = ""
+    """The job's data, as the run had it; empty where that is not known."""
+    options_json: str = "{}"
+    priority: int = PRIORITY_DEFAULT
+
+
 class TickRow(NamedTuple):
     """Neighbouring ticks of a schedule with one outcome."""
 
@@ -139,6 +148,17 @@ class PauseRow(NamedTuple):
     reason: str
     since: str
     until: str
+
+
+class RuleRow(NamedTuple):
+    """Who is told of what; ``job.rules`` reads what is in it."""
+
+    name: str
+    rule: str
+    by: str
+    created: str
+    cursor: int
+    state: str
 
 
 class EventRow(NamedTuple):

@@ -16,6 +16,7 @@ from bedrockjobs.pages import (
     job,
     jobs,
     live,
+    login,
     overview,
     run,
     schedule,
@@ -42,6 +43,7 @@ def routes(service: Service, settings: Settings) -> list[web.RouteDef]:
         web.get("/ui", _to_pages),
         web.get("/ui/static/{name:.+}", site.static),
         *live.routes(site),
+        *login.routes(site),
         site.get("/ui/{unknown:.+}", _unknown),
     ]
 

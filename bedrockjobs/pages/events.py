@@ -15,8 +15,8 @@ ROWS = 100
 
 KINDS = (
     "failed", "retried", "recovered", "lost", "timeout", "expired", "deleted", "paused", "resumed",
-    "held", "released", "triggered", "handed back", "drained", "undrained", "synced", "worker joined",
-    "worker left", "server started", "server joined", "server left",
+    "held", "released", "limited", "triggered", "handed back", "drained", "undrained", "synced",
+    "worker joined", "worker left", "server started", "server joined", "server left",
 )  # fmt: skip
 """Kinds that a person is offered; any other can be typed."""
 

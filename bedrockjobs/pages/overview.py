@@ -32,6 +32,7 @@ PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "blocked": ("ui/jobs", {"state": "RUNNING"}),
     "failed": ("ui/jobs", {"state": "FAILED"}),
     "last run failed": ("ui/schedules", {}),
+    "messages": ("ui/events", {"kind": "message lost"}),
     "held": ("ui/jobs", {"state": "QUEUED"}),
     "paused": ("ui/jobs", {"state": "QUEUED"}),
 }

@@ -73,6 +73,7 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
         title=f"Run {wanted.run_id} of {found['name']}",
         run=found,
         result=members(text)["result"] if found["result"] is not None else "",
+        data=members(text)["data"] if found["data"] is not None else "",
         progress=_progress(found["progress"]),
         log=log,
         after=after,
@@ -98,8 +99,14 @@ async def output(site: Site, request: web.Request) -> web.StreamResponse:
     )
     await response.prepare(request)
     times = request.query.get("times") == "1"
+    last = 0
     async for rows in _pieces(site, wanted.run_id, 0):
-        told = [f"{at}Z {line}" if times else line for _, at, _, line in rows]
+        told = []
+        for seq, at, _, line in rows:
+            if seq > last + 1:
+                told.append(f"[{seq - last - 1} lines left out]")
+            told.append(f"{at}Z {line}" if times else line)
+            last = seq
         await response.write("".join(f"{line}\n" for line in told).encode(errors="replace"))
     return response
 
@@ -127,30 +134,10 @@ def _progress(value: Any) -> float | None:
     return float(told) if is_number and 0 <= told <= 100 else None  # type: ignore[arg-type,operator]
 
 
-async def _last_line(site: Site, run_id: int, page: int) -> int:
-    """Return the number of the last line, or ``page`` for one before it.
-
-    It takes a few reads of one row each, however long the output is.
-    """
-
-    async def is_beyond(number: int) -> bool:
-        found = await site.service.views.output(ReadOutput(run_id=run_id, after=number, limit=1))
-        return bool(found.lines)
-
-    low, high = 0, page
-    while await is_beyond(high):
-        low, high = high, high * 2
-    if not low:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if await is_beyond(middle) else (low, middle)
-    return high
-
-
 async def tail(site: Site, run_id: int, count: int) -> tuple[Log, int]:
     """Return the last lines of a run, and the number of the line before them."""
-    after = max(await _last_line(site, run_id, count) - count, 0)
+    last, _ = await site.service.views.end_of_output(run_id)
+    after = max(last - count, 0)
     return await _page(site, run_id, after, count), after
 
 

@@ -18,8 +18,9 @@ from aiohttp import web
 
 from bedrockjobs.base.errors import BadArguments, CommandError
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands import Command
+from bedrockjobs.commands import COMMANDS, Command
 from bedrockjobs.pages.templates import templates
+from bedrockjobs.protocol.gate import caller_of
 from bedrockjobs.service import VERSION, Service
 
 FOLDER = Path(__file__).parent
@@ -90,6 +91,10 @@ class Site:
 
     # --- answering ---------------------------------------------------------------------------------------
 
+    async def prepare(self) -> None:
+        """Compile the templates, unless they are."""
+        await self._templates.prepare()
+
     def get(self, path: str, page: Page) -> web.RouteDef:
         """Return the route of a page; ``path`` begins with ``/ui/``."""
 
@@ -119,8 +124,15 @@ class Site:
         def static(name: str) -> str:
             return f"{root}/ui/static/{name}?v={self._marks[name]}"
 
+        caller = caller_of(request, self.service.access)
+
+        def may(command: str) -> bool:
+            return COMMANDS[command].role in caller.grant.roles
+
         values = {
             **context,
+            "who": caller.name,
+            "may": may,
             "title": title,
             "root": root,
             "link": link,

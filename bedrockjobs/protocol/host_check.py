@@ -54,6 +54,11 @@ class Origins:
             raise Forbidden("Foreign site", "Sec-Fetch-Site: expected same-origin or none, not cross-site")
 
 
+def over_tls(request: web.Request) -> bool:
+    """Tell whether a request came over TLS that ends here."""
+    return request.transport is not None and request.transport.get_extra_info("sslcontext") is not None
+
+
 def _over_unix(request: web.Request) -> bool:
     transport = request.transport
     return transport is not None and not isinstance(transport.get_extra_info("sockname"), tuple)

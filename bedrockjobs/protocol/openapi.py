@@ -130,6 +130,7 @@ _TAGS = {
     "runs": "Runs of jobs, their output, and the workers.",
     "server": "The server itself.",
     "access": "Who may do what, and what operators changed.",
+    "messages": "Who is told of what happens.",
 }
 
 

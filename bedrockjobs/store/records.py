@@ -13,17 +13,23 @@ from typing import Any, Protocol
 from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
     KEYS_KEPT_S,
+    OUTPUT_BYTES_DEFAULT,
     OUTPUT_KEPT_S,
     RUNS_KEPT_MAX,
     STATS_KEPT_S,
     TICK_ROWS_MAX,
 )
-from bedrockjobs.base.glob import glob
+from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.run_token import new_key
 from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
-from bedrockjobs.job.rows import EventRow, PauseRow, RunRow, TickRow
+from bedrockjobs.job.limits import Limit, limits_from, text_of_limits
+from bedrockjobs.job.rows import EventRow, PauseRow, RuleRow, RunGiven, RunRow, TickRow
 from bedrockjobs.store.access_records import AccessRecords
+from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, Chunk, lines_of
 from bedrockjobs.store.statements import RECORDS
+
+LAST_CHARACTER = "\U0010ffff"
+"""What follows all that names hold, in the order of bytes."""
 
 TRIM_EVERY = 10
 """A history is trimmed when it may be over its limit by a part of so many."""
@@ -34,6 +40,12 @@ COUNTED_MAX = 10_000
 
 CLEANED_MAX = 10_000
 """Rows of one kind that one look for old ones deletes: its transaction must be short."""
+
+LOOSE_MAX = 2_000
+"""Chunks that are packed together at the most: a run that prints a line at a time has as many."""
+
+SEQ_MAX = 2**62
+"""Beyond the number of any line."""
 
 LOOKED_AT_MAX = 1_000
 """Runs with output, and ledgers, that one look goes through."""
@@ -57,7 +69,8 @@ class TableRecords(AccessRecords):
     def __init__(self, connection: Connection, statements: Mapping[str, str] = RECORDS) -> None:
         """Use the writer's connection; ``statements`` are those of ``records.sql`` as it understands them."""
         self._execute = connection.execute
-        self._connection = connection
+        self.output_bytes = OUTPUT_BYTES_DEFAULT
+        """Output kept of one run."""
         self._sql = statements
         self._ended: dict[tuple[str, bool], int] = {}
         self._entered: dict[int, int] = {}
@@ -65,6 +78,7 @@ class TableRecords(AccessRecords):
         """The ledger and the run with output that ``drop_old`` looked at last; 0: it begins anew."""
         self._pauses: tuple[PauseRow, ...] | None = None
         self._drains: frozenset[str] | None = None
+        self._limits: tuple[Limit, ...] | None = None
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
@@ -77,21 +91,28 @@ class TableRecords(AccessRecords):
 
     def forget(self) -> None:
         """Read pauses and drains anew, and trim histories as if nobody had counted them."""
-        self._pauses = self._drains = None
+        self._pauses = self._drains = self._limits = None
         self._ended, self._entered = {}, {}
         self.forget_access()
 
     # --- runs --------------------------------------------------------------------------------------------
 
-    def open_run(self, run: RunRow) -> None:
-        """Add a run in progress."""
+    def open_run(self, run: RunRow, given: RunGiven) -> None:
+        """Add a run in progress, with what it was given."""
         self._execute(
             self._sql["insert_run"],
             (
                 run.run_id, run.job_id, run.name, run.attempt, run.cause, run.scheduled_for, run.started,
-                run.worker, run.host, run.pid, run.lease,
+                run.worker, run.host, run.pid, run.lease, *given,
             ),
         )  # fmt: skip
+
+    def given_to(self, run_id: int) -> RunGiven:
+        """Return what a run was given; raises LookupError where there is no such run."""
+        found = self._execute(self._sql["given_to_run"], (run_id,)).fetchone()
+        if found is None:
+            raise LookupError(run_id)
+        return RunGiven._make(found)
 
     def run(self, run_id: int) -> RunRow | None:
         """Return a run, or None."""
@@ -147,23 +168,56 @@ class TableRecords(AccessRecords):
 
     # --- output ------------------------------------------------------------------------------------------
 
-    def last_seq(self, run_id: int) -> int:
-        """Return the number of a run's last line, 0 without any."""
-        return int(self._execute(self._sql["last_seq"], (run_id,)).fetchone()[0] or 0)
+    def end_of_output(self, run_id: int) -> tuple[int, int]:
+        """Return the number of a run's last line of output, and the bytes that it has printed."""
+        found = self._execute(self._sql["end_of_output"], (run_id,)).fetchone()
+        return (0, 0) if found is None else (found[0], found[1])
 
-    def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
-        """Add lines: number, moment, stream, text."""
-        self._connection.executemany(self._sql["append_line"], [(run_id, *line) for line in lines])
+    def append(self, chunk: Chunk) -> None:
+        """Add lines behind the last ones; beyond the limit the oldest but for the beginning are forgotten."""
+        self._add_chunk(chunk)
+        if chunk.end > self.output_bytes:
+            begin = self.output_bytes // 2
+            end = chunk.end - (self.output_bytes - begin)
+            self._execute(self._sql["forget_middle"], (chunk.run_id, chunk.first_seq, begin, end))
+
+    def _add_chunk(self, chunk: Chunk) -> None:
+        self._execute(self._sql["append_chunk"], chunk)
+
+    def loose(self, run_id: int) -> list[Chunk]:
+        """Return the first chunks of a run that are not packed, enough for a packed one if there are."""
+        last = size = 0
+        for first_seq, more in self._execute(self._sql["loose_sizes"], (run_id, LOOSE_MAX)).fetchall():
+            last, size = first_seq, size + more
+            if size >= 2 * OUTPUT_CHUNK_BYTES:
+                break
+        return [Chunk._make(row) for row in self._execute(self._sql["loose_chunks"], (run_id, last))]
+
+    def pack(self, chunk: Chunk) -> bool:
+        """Put a packed chunk in the place of those that it stands for; False if they are not there."""
+        span = (chunk.run_id, chunk.first_seq, chunk.last_seq)
+        gone = self._execute(self._sql["loose_lines"], span).fetchone()[0]
+        if gone != chunk.last_seq - chunk.first_seq + 1:
+            return False
+        self._execute(self._sql["forget_chunks"], span)
+        self._execute(self._sql["append_chunk"], chunk)
+        return True
 
     def last_lines(self, run_id: int, count: int) -> str:
         """Return a run's last lines as a JSON array."""
-        if not count:
-            return "[]"
         return json.dumps(self._lines(run_id, count)[::-1], ensure_ascii=False, separators=(",", ":"))
 
     def _lines(self, run_id: int, count: int) -> list[str]:
         """Return a run's last lines, backwards."""
-        return [row[0] for row in self._execute(self._sql["last_lines"], (run_id, count))]
+        found: list[str] = []
+        before = SEQ_MAX
+        while len(found) < count:
+            chunk = self._execute(self._sql["last_chunk"], (run_id, before)).fetchone()
+            if chunk is None:
+                break
+            before, codec, content = chunk
+            found += [line.text for line in reversed(lines_of(codec, content))]
+        return found[:count]
 
     # --- ticks -------------------------------------------------------------------------------------------
 
@@ -225,6 +279,24 @@ class TableRecords(AccessRecords):
         self._execute(self._sql["delete_pause"], (pattern,))
         self._pauses = None
 
+    def limits(self) -> tuple[Limit, ...]:
+        """Return the limits of what may be created."""
+        if self._limits is None:
+            found = self._execute(self._sql["limits"]).fetchone()
+            self._limits = limits_from(found[0]) if found else ()
+        return self._limits
+
+    def set_limits(self, limits: tuple[Limit, ...]) -> None:
+        """Replace the limits."""
+        self._execute(self._sql["put_limits"], (text_of_limits(limits),))
+        self._limits = None
+
+    def count_queued(self, pattern: str, most: int) -> int:
+        """Return how many jobs are queued whose names match, at the most ``most``."""
+        first = literal_prefix(pattern)
+        given = (first, first + LAST_CHARACTER, pattern, most)
+        return int(self._execute(self._sql["count_queued"], given).fetchone()[0])
+
     def drains(self) -> frozenset[str]:
         """Return the workers that are drained."""
         if self._drains is None:
@@ -254,6 +326,24 @@ class TableRecords(AccessRecords):
         self._execute(self._sql["add_event"], (at, *event))
 
     # --- what is too old ---------------------------------------------------------------------------------
+
+    # --- rules -------------------------------------------------------------------------------------------
+
+    def rules(self) -> tuple[RuleRow, ...]:
+        """Return who is told of what, by name."""
+        return tuple(RuleRow._make(row) for row in self._execute(self._sql["all_rules"], ()))
+
+    def put_rule(self, rule: RuleRow) -> None:
+        """Write a rule, in the place of one of its name."""
+        self._execute(self._sql["put_rule"], rule)
+
+    def delete_rule(self, name: str) -> None:
+        """Forget a rule."""
+        self._execute(self._sql["delete_rule"], (name,))
+
+    def last_event(self) -> int:
+        """Return the number of the newest event, 0 without any."""
+        return int(self._execute(self._sql["last_event"], ()).fetchone()[0])
 
     def drop_old(self, moment: datetime) -> bool:
         """Forget some of what is too old at a moment; return whether there is more of it."""

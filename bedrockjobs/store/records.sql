@@ -3,8 +3,8 @@
 
 -- name: insert_run
 -- Open a run.
-INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease, data, options,
+    priority) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: run_by_id
 -- One run.
@@ -49,17 +49,43 @@ DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ? AND statu
 DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ? AND status NOT IN ('success', 'running')
     ORDER BY runID DESC LIMIT 1000000000 OFFSET ?);
 
--- name: last_seq
--- The number of a run's last line of output.
-SELECT max(seq) FROM output WHERE runID = ?;
+-- name: given_to_run
+-- What a run was given.
+SELECT data, options, priority FROM runs WHERE runID = ?;
 
--- name: append_line
--- Add a line of output.
-INSERT INTO output (runID, seq, at, stream, line) VALUES (?, ?, ?, ?, ?);
+-- name: end_of_output
+-- The number of a run's last line of output, and the bytes that it has printed.
+SELECT lastSeq, start + size FROM output WHERE runID = ? ORDER BY firstSeq DESC LIMIT 1;
 
--- name: last_lines
--- The end of a run's output, backwards.
-SELECT line FROM output WHERE runID = ? ORDER BY seq DESC LIMIT ?;
+-- name: append_chunk
+-- Add lines of output.
+INSERT INTO output (runID, firstSeq, lastSeq, at, codec, start, size, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: forget_middle
+-- Forget the output between the beginning and the end that are kept; never the newest chunk.
+DELETE FROM output WHERE runID = ? AND firstSeq < ? AND start + size > ? AND start < ?;
+
+-- name: last_chunk
+-- The chunk of a run's output before a line.
+SELECT firstSeq, codec, bytes FROM output WHERE runID = ? AND firstSeq < ? ORDER BY firstSeq DESC LIMIT 1;
+
+-- name: loose_sizes
+-- The first chunks of a run that are not packed, without their lines.
+SELECT firstSeq, size FROM output WHERE runID = ? AND codec = '' ORDER BY firstSeq LIMIT ?;
+
+-- name: loose_chunks
+-- The chunks of a run that are not packed, up to one of them.
+SELECT runID, firstSeq, lastSeq, at, codec, start, size, bytes FROM output
+    WHERE runID = ? AND firstSeq <= ? AND codec = '' ORDER BY firstSeq;
+
+-- name: loose_lines
+-- How many lines of a run are in chunks that are not packed.
+SELECT coalesce(sum(lastSeq - firstSeq + 1), 0) FROM output WHERE runID = ? AND firstSeq >= ? AND lastSeq <= ?
+    AND codec = '';
+
+-- name: forget_chunks
+-- Forget the chunks of a run that one packed chunk stands for.
+DELETE FROM output WHERE runID = ? AND firstSeq >= ? AND lastSeq <= ? AND codec = '';
 
 -- name: next_run_with_output
 -- The next run that has output.
@@ -119,6 +145,19 @@ DELETE FROM keys WHERE key IN (SELECT key FROM keys WHERE created <= ? ORDER BY 
 -- name: all_pauses
 -- What is paused.
 SELECT pattern, by, reason, since, until FROM pauses ORDER BY pattern;
+
+-- name: limits
+-- What may be created.
+SELECT value FROM meta WHERE key = 'limits';
+
+-- name: put_limits
+-- Limit what may be created.
+INSERT INTO meta (key, value) VALUES ('limits', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: count_queued
+-- How many jobs are queued of the names between two that match a pattern, counted up to a number.
+SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAnyState
+    WHERE name >= ? AND name < ? AND name GLOB ? AND state = 'QUEUED' LIMIT ?) AS queued;
 
 -- name: put_pause
 -- Pause a pattern.
@@ -215,3 +254,21 @@ INSERT INTO audit (at, by, address, command, name, jobID, detail, before, after)
 -- Forget what operators changed long ago: all before the first that is newer.
 DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE seq < coalesce(
     (SELECT seq FROM audit WHERE at > ?1 ORDER BY seq LIMIT 1), 9223372036854775807) ORDER BY seq LIMIT ?2);
+
+-- name: all_rules
+-- Who is told of what.
+SELECT name, rule, by, created, cursor, state FROM rules ORDER BY name;
+
+-- name: put_rule
+-- Write who is told of what.
+INSERT INTO rules (name, rule, by, created, cursor, state) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (name) DO UPDATE SET rule = excluded.rule, by = excluded.by, created = excluded.created,
+        cursor = excluded.cursor, state = excluded.state;
+
+-- name: delete_rule
+-- Tell somebody no more.
+DELETE FROM rules WHERE name = ?;
+
+-- name: last_event
+-- The number of the newest event.
+SELECT coalesce(max(seq), 0) FROM events;

@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.jsontext import without_zeros
 from bedrockjobs.job.memory import MEMORY_KEYS
 from bedrockjobs.job.rows import checksum_of
+from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
 
 VERSION = 5
 """What ``schema.sql`` is; kept in ``PRAGMA user_version``."""
 
-REBUILT = {1: ("jobs", "meta"), 2: ("jobs",), 3: ("jobs",), 4: ()}
+REBUILT = {1: ("jobs", "meta"), 2: ("jobs", "runs"), 3: ("jobs", "runs"), 4: ("runs",)}
 """The tables that a version has in another form; they are made anew, and their rows copied. Views, triggers
 and indexes hold no rows and are made anew from every version."""
 
@@ -80,6 +84,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
     """Make tables anew and copy the old rows, so that a migrated database equals a new one."""
     tables = REBUILT[found]
+    lines = found > 1  # the first version had no runs, and so no output
     made_by_us = (_CREATES.match(statement) for statement in _statements())
     ours = {made[2] for made in made_by_us if made and made[1] in ("VIEW", "TRIGGER")}
     for kind, name in connection.execute(
@@ -88,7 +93,7 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
         if kind == "index" or name in ours:  # a view that somebody else made stays
             connection.execute(f"DROP {kind} {name}")
     connection.execute("PRAGMA legacy_alter_table = ON")  # else views of others would follow the old tables
-    for table in tables:
+    for table in (*tables, *(("output",) if lines else ())):
         connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
     connection.execute("PRAGMA legacy_alter_table = OFF")
     there = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -104,9 +109,11 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
         ).rowcount
         copied += count if table == "jobs" else 0
         connection.execute(f"DROP TABLE old_{table}")
-    told = [f"The database was brought from schema version {found} to {VERSION}: {copied} jobs were copied."]
-    if "jobs" not in tables:
-        told = [f"The database was brought from schema version {found} to {VERSION}."]
+    what = f": {copied} jobs were copied" if "jobs" in tables else ""
+    told = [f"The database was brought from schema version {found} to {VERSION}{what}."]
+    if lines:
+        connection.executemany(_ADD_CHUNK, _chunks(connection))
+        connection.execute("DROP TABLE old_output")
     if found < 3:
         moved = _move_notes(connection)
         told.append(
@@ -116,6 +123,27 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
         _add_checksums(connection)
         told.append("The data of each got a checksum.")
     return tuple(told)
+
+
+LINES_PER_CHUNK = 200
+"""Lines of the output of older versions that one chunk gets."""
+
+_ADD_CHUNK = (
+    "INSERT INTO output (runID, firstSeq, lastSeq, at, codec, start, size, bytes)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+def _chunks(connection: sqlite3.Connection) -> Iterator[Chunk]:
+    """Yield the lines that older versions kept one by one, in chunks."""
+    rows = connection.execute("SELECT runID, seq, at, stream, line FROM old_output ORDER BY runID, seq")
+    for run_id, lines in groupby(rows, itemgetter(0)):
+        start = 0
+        while some := list(islice(lines, LINES_PER_CHUNK)):
+            printed = [PrintedLine(at, stream, without_zeros(text)) for _, _, at, stream, text in some]
+            chunk = chunk_of(run_id, some[0][1], start, printed)
+            start = chunk.end
+            yield chunk
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:

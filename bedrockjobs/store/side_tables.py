@@ -6,14 +6,30 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from bedrockjobs.job.rows import AuditRow, EventRow, LoginRow, PauseRow, RunRow, TickRow, TokenRow
+from bedrockjobs.job.limits import Limit
+from bedrockjobs.job.rows import (
+    AuditRow,
+    EventRow,
+    LoginRow,
+    PauseRow,
+    RuleRow,
+    RunGiven,
+    RunRow,
+    TickRow,
+    TokenRow,
+)
+from bedrockjobs.store.chunks import Chunk
 
 
 class Records(Protocol):
     """The tables beside jobs, as the open unit sees them; no operation decides anything."""
 
-    def open_run(self, run: RunRow) -> None:
-        """Add a run in progress."""
+    def open_run(self, run: RunRow, given: RunGiven) -> None:
+        """Add a run in progress, with what it was given."""
+        ...
+
+    def given_to(self, run_id: int) -> RunGiven:
+        """Return what a run was given; raises LookupError where there is no such run."""
         ...
 
     def run(self, run_id: int) -> RunRow | None:
@@ -44,12 +60,20 @@ class Records(Protocol):
         """Return what the tokens of runs are made with: the same for all servers of the database."""
         ...
 
-    def last_seq(self, run_id: int) -> int:
-        """Return the number of a run's last line of output, 0 without any."""
+    def end_of_output(self, run_id: int) -> tuple[int, int]:
+        """Return the number of a run's last line of output, and the bytes that it has printed."""
         ...
 
-    def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
-        """Add lines: number, stamp, stream, text."""
+    def append(self, chunk: Chunk) -> None:
+        """Add lines behind the last ones; beyond the limit the oldest but for the beginning are forgotten."""
+        ...
+
+    def loose(self, run_id: int) -> list[Chunk]:
+        """Return the first chunks of a run that are not packed, enough for a packed one if there are."""
+        ...
+
+    def pack(self, chunk: Chunk) -> bool:
+        """Put a packed chunk in the place of those that it stands for; False if they are not there."""
         ...
 
     def last_lines(self, run_id: int, count: int) -> str:
@@ -94,6 +118,18 @@ class Records(Protocol):
 
     def delete_pause(self, pattern: str) -> None:
         """Resume a pattern."""
+        ...
+
+    def limits(self) -> tuple[Limit, ...]:
+        """Return the limits of what may be created, by pattern."""
+        ...
+
+    def set_limits(self, limits: tuple[Limit, ...]) -> None:
+        """Replace them."""
+        ...
+
+    def count_queued(self, pattern: str, most: int) -> int:
+        """Return how many jobs are queued whose names match, ``most`` if they are as many or more."""
         ...
 
     def drains(self) -> frozenset[str]:
@@ -146,6 +182,22 @@ class Records(Protocol):
 
     def delete_logins(self, token: str) -> None:
         """Log everybody out of the pages who came with some token."""
+        ...
+
+    def rules(self) -> tuple[RuleRow, ...]:
+        """Return who is told of what, by name."""
+        ...
+
+    def put_rule(self, rule: RuleRow) -> None:
+        """Write a rule, in the place of one of its name."""
+        ...
+
+    def delete_rule(self, name: str) -> None:
+        """Forget a rule."""
+        ...
+
+    def last_event(self) -> int:
+        """Return the number of the newest event, 0 without any."""
         ...
 
     def add_audit(self, row: AuditRow) -> None:

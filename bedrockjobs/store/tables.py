@@ -29,7 +29,9 @@ class Table(NamedTuple):
     name: str
     columns: tuple[str, ...]
     texts: tuple[int, ...]
-    """Which of the columns hold text; the others hold whole numbers."""
+    """Which of the columns hold text."""
+    blobs: tuple[int, ...]
+    """Which of them hold bytes; the others hold whole numbers."""
     key: tuple[str, ...]
     """The columns by which its rows are in order; text is ordered by its bytes."""
 
@@ -61,6 +63,7 @@ def _table(connection: sqlite3.Connection, name: str) -> Table:
         name,
         tuple(column for _, column, *_ in found),
         tuple(at for at, (_, _, kind, *_) in enumerate(found) if kind == "TEXT"),
+        tuple(at for at, (_, _, kind, *_) in enumerate(found) if kind == "BLOB"),
         tuple(column for _, column in keyed),
     )
 

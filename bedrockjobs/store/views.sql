@@ -3,14 +3,20 @@
 -- of runs; a filter that is null lets all through.
 
 -- name: output_of_run
--- A run's status beside each of its lines behind a number; a row without a line where there is none.
-SELECT runs.status, output.seq, output.at, output.stream, output.line FROM runs
-    LEFT JOIN output ON output.runID = runs.runID AND output.seq > :after
-    WHERE runs.runID = :runID ORDER BY output.seq LIMIT :limit;
+-- A run's status beside each chunk of lines behind a number; a row without a chunk where there is none.
+SELECT runs.status, output.firstSeq, output.codec, output.bytes FROM runs
+    LEFT JOIN output ON output.runID = runs.runID AND output.lastSeq > :after AND output.firstSeq >= coalesce(
+        (SELECT before.firstSeq FROM output AS before WHERE before.runID = :runID AND before.firstSeq <= :after
+            ORDER BY before.firstSeq DESC LIMIT 1), 0)
+    WHERE runs.runID = :runID ORDER BY output.firstSeq LIMIT :limit;
+
+-- name: end_of_output
+-- The number of a run's last line, and the bytes that it has printed; no row where it has printed nothing.
+SELECT lastSeq, start + size FROM output WHERE runID = :runID ORDER BY firstSeq DESC LIMIT :limit;
 
 -- name: run
--- One run.
-SELECT {run} FROM runs WHERE runID = :runID;
+-- One run, with the data that it was given.
+SELECT {run}, data FROM runs WHERE runID = :runID;
 
 -- name: runs
 -- Runs of any name, the newest first.
@@ -98,3 +104,7 @@ SELECT name FROM jobs WHERE jobID = :jobID LIMIT :limit;
 -- name: name_of_run
 -- The name of the job of a run.
 SELECT name FROM runs WHERE runID = :runID LIMIT :limit;
+
+-- name: rules
+-- Who is told of what, by name.
+SELECT name, rule, "by", created, cursor, state FROM rules WHERE name > :after ORDER BY name LIMIT :limit;

@@ -36,6 +36,7 @@ from bedrockjobs.engine.render import render_with_state
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.base import Page, Reader
+from bedrockjobs.store.chunks import lines_of
 from bedrockjobs.views import render
 from bedrockjobs.views.explain import Explainer
 from bedrockjobs.views.find import Finder
@@ -47,6 +48,9 @@ _P = TypeVar("_P")
 
 MINUTES_MAX = 12_000
 """Minutes of which charts are made: a little over a week."""
+
+READ_AT_ONCE_BYTES = 4_096
+"""Output, as it is stored, that is read without a thread: less than a millisecond of work."""
 
 _ALWAYS = "~"
 """A text that comes after every stamp."""
@@ -61,6 +65,34 @@ class OutputPage(NamedTuple):
     lines: list[tuple[Any, ...]]
     status: str
     ended: bool
+
+
+async def _lines(
+    chunks: list[tuple[int, str, bytes]], after: int, limit: int, bytes_max: int
+) -> tuple[list[tuple[Any, ...]], bool]:
+    """Return lines of chunks (first number, codec, content) as in ``OutputPage``; whether there are more.
+
+    What takes long is done by a thread.
+    """
+    if sum(len(content) for _, _, content in chunks) <= READ_AT_ONCE_BYTES:
+        return _read_lines(chunks, after, limit, bytes_max)
+    return await asyncio.to_thread(_read_lines, chunks, after, limit, bytes_max)
+
+
+def _read_lines(
+    chunks: list[tuple[int, str, bytes]], after: int, limit: int, bytes_max: int
+) -> tuple[list[tuple[Any, ...]], bool]:
+    found: list[tuple[Any, ...]] = []
+    size = 0
+    for first, codec, content in chunks:
+        for seq, line in enumerate(lines_of(codec, content), start=first):
+            if seq <= after:
+                continue
+            if len(found) == limit or size > bytes_max:
+                return found, True
+            found.append((seq, *line))
+            size += len(line.text)
+    return found, False
 
 
 class EventsPage(NamedTuple):
@@ -126,11 +158,17 @@ class Views:
             if not page.rows:
                 raise NotFound("No run with this runID", f"there is no run {command.run_id}")
             status = page.rows[0][0]
-            lines = [row[1:] for row in page.rows if row[1] is not None]
-            return OutputPage(lines, status, ended=status != "running" and not page.more)
+            chunks = [row[1:] for row in page.rows if row[1] is not None]
+            lines, more = await _lines(chunks, command.after, command.limit, bytes_max)
+            return OutputPage(lines, status, ended=status != "running" and not page.more and not more)
 
         topic = output_topic(command.run_id)
         return await self.until_found(command, topic, look, lambda page: page.lines or page.ended, again)
+
+    async def end_of_output(self, run_id: int) -> tuple[int, int]:
+        """Return the number of a run's last line, and the bytes that it has printed."""
+        page = await self._reader.view("end_of_output", {"runID": run_id}, 1)
+        return (page.rows[0][0], page.rows[0][1]) if page.rows else (0, 0)
 
     async def events(
         self, command: Events, *, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX

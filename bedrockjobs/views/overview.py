@@ -17,6 +17,7 @@ from bedrockjobs.commands.overview import (
 )
 from bedrockjobs.job.lanes import EVERY_LANE, OPEN_LANE
 from bedrockjobs.job.readiness import Need, need_of
+from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.problems import age_s, problems
@@ -33,6 +34,10 @@ NEXT_LOOKED_AT = 100
 
 FAR_AWAY = "9999"
 """What the nextRun of a schedule begins with that fires only when somebody asks for it."""
+
+
+RULES_READ = 100
+"""Rules that are looked at for messages that do not arrive: all there may be."""
 
 
 class Standings:
@@ -61,6 +66,8 @@ class Standings:
         more = totals.more | {name for name, count in counts.items() if count > COUNTED_MAX}
         on_all_hosts = await self._queues.on_all_hosts()
         last_failed = await self._find.schedules_that_failed(TROUBLES_MAX)
+        found = await self._reader.view("rules", {"after": ""}, RULES_READ)
+        rules = list(map(RuleRow._make, found.rows))
         takers = look.held.takers
         return (
             OverviewReply(
@@ -77,7 +84,7 @@ class Standings:
                 taking=takers.taking,
                 oldest_ready=totals.oldest,
                 more=sorted(more),
-                problems=problems(look, totals, on_all_hosts, failed, last_failed),
+                problems=problems(look, totals, on_all_hosts, failed, last_failed, rules),
                 next=await self._next(),
                 newest_event=newest_event,
             ),

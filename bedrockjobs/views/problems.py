@@ -15,7 +15,8 @@ from bedrockjobs.commands.overview import Trouble
 from bedrockjobs.job.hold import HOLD_PATTERN, RELEASE, hold_words
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
 from bedrockjobs.job.readiness import Need, need_of
-from bedrockjobs.job.rows import PauseRow
+from bedrockjobs.job.rows import PauseRow, RuleRow
+from bedrockjobs.job.rules import delivery_of
 from bedrockjobs.views.queues import Group, Held, Look, Totals
 
 LATE_S = 300
@@ -42,7 +43,12 @@ def short(name: str) -> str:
 
 
 def problems(
-    look: Look, totals: Totals, on_all_hosts: Mapping[str, Need], failed: int, last_failed: list[str]
+    look: Look,
+    totals: Totals,
+    on_all_hosts: Mapping[str, Need],
+    failed: int,
+    last_failed: list[str],
+    rules: Iterable[RuleRow],
 ) -> list[Trouble]:
     """Return what is wrong; ``last_failed`` are schedules whose last run failed."""
     untaken = _untaken(look, totals, on_all_hosts)
@@ -54,8 +60,20 @@ def problems(
         runs = "run" if len(last_failed) == 1 else "runs"
         said = f"the last {runs} of {_listed(last_failed)} failed"
         found.append(_problem("last run failed", len(last_failed), said, name=last_failed[0]))
-    found += _paused(look) + _drained(look.held)
+    found += _unsent(rules) + _paused(look) + _drained(look.held)
     return sorted(found, key=lambda one: one.kind != "held")
+
+
+def _unsent(rules: Iterable[RuleRow]) -> list[Trouble]:
+    """Return the rules whose messages did not arrive when they were tried last."""
+    found = []
+    for rule in rules:
+        delivery = delivery_of(rule)
+        if delivery.tries:
+            words = f"the rule {short(rule.name)} cannot send its messages since {delivery.since[:19]}:"
+            words = f"{words} {short(delivery.last_error)}"
+            found.append(_problem("messages", 1, words, name=rule.name, since=delivery.since))
+    return found
 
 
 def jobs(count: int, one: str, many: str, *, more: bool = False) -> str:

@@ -39,7 +39,7 @@ def _written(shape: tuple[tuple[str, Write], ...], row: Sequence[Any]) -> str:
     return f"{{{','.join(parts)}}}"
 
 
-_RUN = _shape(RunReply, stored=("result", "progress", "output"))
+_RUN = _shape(RunReply, stored=("result", "progress", "output", "data"))
 _LINE = _shape(OutputLine)
 _SCHEDULE = _shape(ScheduleReply)
 _TICK = _shape(TickReply)
@@ -53,8 +53,9 @@ _WORDS = keys_of(ScheduleReply).index("words")
 
 
 def run(row: Sequence[Any]) -> str:
-    """Return a run; of its stop the signal, not who asked for it."""
-    return _written(_RUN, [*row[:_STOP], row[_STOP][: len("TERM")], *row[_STOP + 1 :]])
+    """Return a run; of its stop the signal, not who asked for it. Its data is there where the row has it."""
+    shape = _RUN if len(row) == len(_RUN) else _RUN[: len(row)]
+    return _written(shape, [*row[:_STOP], row[_STOP][: len("TERM")], *row[_STOP + 1 :]])
 
 
 def line(row: Sequence[Any]) -> str:

@@ -62,6 +62,9 @@ NO_SEEK = {
 }
 """Statements that look for no row, or read all of a partial index, or the tiny table ``meta``."""
 
+OF_OUTPUT = "sqlite_autoindex_output_1"
+"""The index of the primary key of output, which has large rows and so a table beside it."""
+
 RECORDS_INTENDED = {
     "run_by_id": ("runs", BY_ID),
     "end_run": ("runs", BY_ID),
@@ -69,12 +72,20 @@ RECORDS_INTENDED = {
     "progress_of_run": ("runs", BY_ID),
     "delete_run": ("runs", BY_ID),
     "run_key": ("meta", "PRIMARY KEY"),
+    "limits": ("meta", "PRIMARY KEY"),
+    "count_queued": ("jobs", "jobsAnyState"),
     "trim_successes": ("runs", "runsByName"),
     "trim_failures": ("runs", "runsByName"),
-    "last_seq": ("output", "PRIMARY KEY"),
-    "last_lines": ("output", "PRIMARY KEY"),
-    "next_run_with_output": ("output", "PRIMARY KEY"),
-    "delete_output": ("output", "PRIMARY KEY"),
+    "given_to_run": ("runs", BY_ID),
+    "end_of_output": ("output", OF_OUTPUT),
+    "last_chunk": ("output", OF_OUTPUT),
+    "forget_middle": ("output", OF_OUTPUT),
+    "loose_sizes": ("output", OF_OUTPUT),
+    "loose_chunks": ("output", OF_OUTPUT),
+    "loose_lines": ("output", OF_OUTPUT),
+    "forget_chunks": ("output", OF_OUTPUT),
+    "next_run_with_output": ("output", OF_OUTPUT),
+    "delete_output": ("output", OF_OUTPUT),
     "last_tick": ("ticks", "PRIMARY KEY"),
     "trim_ticks": ("ticks", "PRIMARY KEY"),
     "delete_tick": ("ticks", "PRIMARY KEY"),
@@ -90,13 +101,15 @@ RECORDS_INTENDED = {
     "use_token": ("tokens", "PRIMARY KEY"),
     "delete_token": ("tokens", "PRIMARY KEY"),
     "delete_login": ("logins", "PRIMARY KEY"),
+    "delete_rule": ("rules", "PRIMARY KEY"),
 }
 """The table and the index of each statement beside jobs."""
 
 RECORDS_NO_SEEK = {
     "insert_run",
     "put_run_key",
-    "append_line",
+    "put_limits",
+    "append_chunk",
     "put_tick",
     "put_key",
     "put_pause",
@@ -106,6 +119,9 @@ RECORDS_NO_SEEK = {
     "all_pauses",
     "open_runs",
     "all_drains",
+    "put_rule",
+    "all_rules",
+    "last_event",
     "put_token",
     "put_login",
     "add_audit",

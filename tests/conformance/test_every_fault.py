@@ -102,6 +102,7 @@ class Bench:
             "tokens",
             "logins",
             "audit",
+            "rules",
             "events",
             "meta",
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from bedrock_worker.cli import main as worker_program
+from click.testing import CliRunner
 
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import main as program
@@ -29,7 +30,7 @@ def test_every_file_is_judged_here() -> None:
         "container/pgbouncer.ini", "grafana/bedrockjobs.json", "kubernetes/bedrockjobs.yaml",
         "kubernetes/postgresql.yaml", "litestream/litestream.yml", "patroni/patroni.yml",
         "prometheus/alerts.yaml", "prometheus/scrape.yaml", "systemd/bedrock-worker@.service",
-        "systemd/bedrockjobs.service", "systemd/bedrockjobs.socket",
+        "systemd/bedrockjobs.service", "systemd/bedrockjobs.socket", "systemd/config.toml",
         "systemd/litestream-bedrockjobs.service", "systemd/mail.env",
     }  # fmt: skip
 
@@ -46,6 +47,16 @@ def settings_of(unit: Path) -> dict[str, list[str]]:
             assert sign, line
             found.setdefault(name, []).append(value)
     return found
+
+
+def test_the_settings_file_is_good() -> None:
+    done = CliRunner().invoke(program, ["config", "check", str(DEPLOY / "systemd/config.toml")])
+    assert (done.exit_code, done.output.endswith("config.toml: good\n")) == (0, True), done.output
+
+
+def test_nobody_starts_again_what_cannot_start() -> None:
+    for name in ("bedrockjobs", "bedrock-worker@"):
+        assert settings_of(DEPLOY / f"systemd/{name}.service")["RestartPreventExitStatus"] == ["2 78"]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

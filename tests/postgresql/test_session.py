@@ -33,6 +33,7 @@ from bedrockjobs.store.faults import (
 from bedrockjobs.store.postgresql import engine
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.patience import PatientConnection
+from bedrockjobs.store.postgresql.schema import VERSION
 from bedrockjobs.store.postgresql.session import OutcomeUnknown, Session, fault_of
 from bedrockjobs.store.schema import SchemaError
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
@@ -108,12 +109,12 @@ def test_waiting_and_standing_still_have_limits(servers: Servers) -> None:
 def test_the_schema_of_another_version_is_refused(servers: Servers) -> None:
     (one,) = servers(1)
     change = "UPDATE meta SET value = $1 WHERE key = 'schemaVersion'"
-    one.store.session.run([(change, ("5",))])
+    one.store.session.run([(change, (str(VERSION + 1),))])
     try:
-        with pytest.raises(SchemaError, match="schema version 5; this server knows 4"):
+        with pytest.raises(SchemaError, match=f"schema version {VERSION + 1}; this server knows {VERSION}"):
             CLUSTER.another()
     finally:
-        one.store.session.run([(change, ("4",))])
+        one.store.session.run([(change, (str(VERSION),))])
 
 
 def test_a_database_of_another_encoding_is_refused(servers: Servers) -> None:

@@ -10,7 +10,7 @@ import pytest
 from bedrockjobs.base.settings import Durability
 from bedrockjobs.store.faults import StoreError, StoreFull
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from bedrockjobs.store.postgresql.schema import refuse_foreign
+from bedrockjobs.store.postgresql.schema import VERSION, refuse_foreign
 from bedrockjobs.store.postgresql.session import fault_of
 from bedrockjobs.store.postgresql.start_faults import StartFault, start_fault
 from bedrockjobs.store.postgresql.terms import Terms
@@ -80,11 +80,11 @@ def test_a_role_without_more_rights_than_it_needs_will_do() -> None:
     alone = fault(CLUSTER.url, Terms("replicated"))
     assert alone.status == 69
     assert "no synchronous standby" in alone.sentence
-    CLUSTER.do(f"UPDATE {NEW}.meta SET value = '5' WHERE key = 'schemaVersion'")
+    CLUSTER.do(f"UPDATE {NEW}.meta SET value = '{VERSION + 1}' WHERE key = 'schemaVersion'")
     newer = fault(url)
     assert newer.status == 78
-    assert "schema version 5" in newer.sentence
-    CLUSTER.do(f"UPDATE {NEW}.meta SET value = '4' WHERE key = 'schemaVersion'")
+    assert f"schema version {VERSION + 1}" in newer.sentence
+    CLUSTER.do(f"UPDATE {NEW}.meta SET value = '{VERSION}' WHERE key = 'schemaVersion'")
     CLUSTER.do(
         f"CREATE TABLE {NEW}.pg_dist_partition AS SELECT '{NEW}.jobs'::regclass AS logicalrelid,"
         " 'h' AS partmethod, 's' AS repmodel, 1 AS colocationid"

@@ -46,7 +46,10 @@ def map_body(context, body):
 """
 """For JSON Schema 5.0 is an integer; here a whole number is spelled without a point."""
 
-LARGE = "^/(CreateJobs|SyncSchedules|UpdateJob|GetJobs|RetryJob|FailJob|KillRun|cronken/events)$"
+CLOSES = "^/CreateToken$"
+"""A path that is left out: from the first token on the server would answer nothing else without one."""
+
+LARGE = "^/(CreateToken|CreateJobs|SyncSchedules|UpdateJob|GetJobs|RetryJob|FailJob|KillRun|cronken/events)$"
 """Paths whose boundaries are those of others as well: the phase that tries each boundary leaves them out."""
 
 
@@ -75,7 +78,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("phases", "more"),
-    [("examples,fuzzing", []), ("coverage", ["--exclude-path-regex", LARGE])],
+    [("examples,fuzzing", ["--exclude-path-regex", CLOSES]), ("coverage", ["--exclude-path-regex", LARGE])],
     ids=["values", "boundaries"],
 )
 def test_every_answer_is_as_described(address: str, tmp_path: Path, phases: str, more: list[str]) -> None:

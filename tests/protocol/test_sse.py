@@ -25,6 +25,7 @@ from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol import sse
 from bedrockjobs.protocol.http_answers import problem
 from bedrockjobs.store import schema
+from bedrockjobs.store.chunks import PrintedLine, chunk_of
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.views import EVENTS, Views, output_topic
 
@@ -107,8 +108,13 @@ class Site:
 
     def line(self, seq: int, line: str, run_id: int = 5) -> None:
         """Add a line of output and notify."""
-        self.db.execute("INSERT INTO output VALUES (?, ?, ?, 'out', ?)", (run_id, seq, AT, line))
+        self.lines([(seq, line)], run_id)
         self.notifier.notify(output_topic(run_id))
+
+    def lines(self, lines: list[tuple[int, str]], run_id: int = 5) -> None:
+        """Add lines of output, each in a chunk of its own."""
+        chunks = [chunk_of(run_id, seq, 0, [PrintedLine(AT, "out", line)]) for seq, line in lines]
+        self.db.executemany("INSERT INTO output VALUES (?, ?, ?, ?, ?, ?, ?, ?)", chunks)
 
     def end(self, status: str = "success", run_id: int = 5) -> None:
         """End a run and notify."""
@@ -155,13 +161,8 @@ async def start(tmp_path: Path) -> AsyncIterator[Open]:
             stack.push_async_callback(reader.close)
             notifier = Notifier()
             app = web.Application(middlewares=[_refuse])
-            app.add_routes(
-                sse.routes(
-                    Views(reader, notifier, WorkerRegistry(), Stats(), SystemClock(), settings),
-                    Access(SystemClock(), settings, reachable=False),
-                    **options,
-                )
-            )
+            views = Views(reader, notifier, WorkerRegistry(), Stats(), SystemClock(), settings)
+            app.add_routes(sse.routes(views, Access(SystemClock(), settings, reachable=False), **options))
             runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
@@ -231,9 +232,7 @@ async def test_a_stream_goes_on_where_it_was_left(site: Site) -> None:
 async def test_a_long_output_is_written_page_by_page(site: Site) -> None:
     site.run(status="success")
     count = sse.STREAM_ROWS_MAX * 2 + 1
-    site.db.executemany(
-        "INSERT INTO output VALUES (5, ?, '', 'out', '')", [(n,) for n in range(1, count + 1)]
-    )
+    site.lines([(n, "") for n in range(1, count + 1)])
     stream = await site.stream(f"/runs/5/output?limit={LIST_MAX}")
     found = await stream.blocks(count + 1)
     assert [block["id"] for block in found[:-1]] == [str(n) for n in range(1, count + 1)]
@@ -245,7 +244,7 @@ async def test_a_slow_reader_holds_its_stream_up(site: Site, monkeypatch: pytest
     lines = 20_000
     site.db.execute("BEGIN")
     rows = [(n, "x" * 1_000) for n in range(1, lines + 1)]
-    site.db.executemany("INSERT INTO output VALUES (5, ?, '', 'out', ?)", rows)
+    site.lines(rows)
     site.db.execute("COMMIT")
     read: list[int] = []
     whole = Views.output

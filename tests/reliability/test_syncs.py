@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.engine.handlers.registry import HANDLERS
+from bedrockjobs.commands import ALL
 from tests.reliability.power import records_of
 from tests.reliability.servers import Server
 from tests.reliability.shim import built
@@ -43,13 +43,14 @@ DONE: dict[str, dict[str, Any]] = {
     "TriggerJob": {"jobID": SCHEDULE},
     "TerminateRun": {"runID": RUN},
     "KillRun": {"runID": RUN},
+    "RunAgain": {"runID": RUN},
     "AppendOutput": {"runID": RUN, "seq": 1, "lines": ["text"]},
     "SyncSchedules": {"source": "s", "schedules": [{"name": "synced", "repeat": "CRON @daily"}]},
     "DrainWorker": {"worker": "w"},
 }
 """Each command that writes, so that it does, in an order in which each finds something to do."""
 
-WRITING = {kind.__name__ for kind in HANDLERS if kind.where == "writer" and not kind.reads}
+WRITING = {kind.__name__ for kind in ALL if kind.where == "writer" and not kind.reads}
 
 
 class Served:

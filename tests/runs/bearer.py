@@ -20,7 +20,7 @@ class Bearer:
         """Return what is sent of the token over HTTP."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
-    async def http(self, command: str, **body: Any) -> Reply:
+    async def http(self, command: str, /, **body: Any) -> Reply:
         """Send a command over HTTP."""
         async with await Talk.open(self.live.port) as talk:
             talk.send(post(command, body, self.headers))
@@ -34,11 +34,11 @@ class Bearer:
             talk.send(("\r\n".join([*lines, "", ""])).encode())
             return await talk.reply()
 
-    async def raw(self, command: str, **parameters: Any) -> Reply:
+    async def raw(self, command: str, /, **parameters: Any) -> Reply:
         """Send a command over a raw connection, with a header."""
         return await self.live.ask(command, **parameters, **self.headers)
 
-    async def ok(self, command: str, **body: Any) -> Any:
+    async def ok(self, command: str, /, **body: Any) -> Any:
         """Do a command that must be done; return its answer."""
         reply = await self.http(command, **body)
         assert reply.code == 200, reply

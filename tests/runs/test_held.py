@@ -128,7 +128,7 @@ async def test_it_is_told_wherever_somebody_looks(site: Site, restarted: bool) -
     assert problem["detail"].endswith(RELEASE)
     reason = (await site.ok("ExplainJob", jobID=1))["waitsFor"][0]
     assert (reason["reason"], reason["detail"].startswith(words)) == ("held", True)
-    assert await ready(site) == f"ok, but {problem['detail'].partition('; ')[0]}; {RELEASE}\n"
+    assert await ready(site) == f"ok, but everything is held since {problem['since'][:19]}; {RELEASE}\n"
     await site.ok("ReleaseHold")
     await site.rest()
     assert await ready(site) == "ok\n"

@@ -60,7 +60,7 @@ async def test_a_parent_that_failed_with_a_child_is_told(site: Site) -> None:
     await site.finish(parent)
     await site.fail(await site.take("c"), error="no disk")
     failed = [(event["jobID"], event["detail"]) for event in await site.events("failed")]
-    assert sorted(failed) == [(1, "Child job 2 failed: no disk"), (2, "no disk")]
+    assert sorted(failed) == [(1, "Child job 2 (c) failed: no disk"), (2, "no disk")]
 
 
 async def test_what_is_failed_instead_of_handed_out_says_why(site: Site) -> None:

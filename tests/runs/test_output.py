@@ -12,7 +12,6 @@ from bedrockjobs.base.config import (
     OUTPUT_KEPT_S,
     OUTPUT_LINE_CHARS_MAX,
     OUTPUT_LINES_PER_APPEND_MAX,
-    OUTPUT_LINES_PER_RUN_MAX,
     OUTPUT_TAIL_DEFAULT,
 )
 from tests.protocol.talk import Talk
@@ -225,18 +224,6 @@ async def test_lines_of_one_append(site: Site, run: dict[str, Any]) -> None:
     assert await site.refused("AppendOutput", runID=1, seq=1, lines=many) == (402, "Malformed lines")
 
 
-async def test_over_the_limit_of_a_run_further_lines_are_dropped(site: Site, run: dict[str, Any]) -> None:
-    lines = ["x"] * OUTPUT_LINES_PER_APPEND_MAX
-    for start in range(1, OUTPUT_LINES_PER_RUN_MAX - 500, len(lines)):
-        await append(site, start, *lines)
-    last = OUTPUT_LINES_PER_RUN_MAX
-    assert await append(site, last + 1, "dropped") == last
-    assert await append(site, last, "known", "dropped") == last
-    reply = await site.http("AppendOutput", {"runID": 1, "seq": last + 2, "lines": ["dropped"]})
-    assert reply.code in (200, 409), "the client counts on, whether it heard of the drop or not"
-    assert numbered(await read(site, last - 1)) == [(last, "x")]
-
-
 async def test_output_is_kept_for_a_day_after_the_end(site: Site, run: dict[str, Any]) -> None:
     await append(site, 1, "one")
     await site.later(3 * OUTPUT_KEPT_S)
@@ -321,12 +308,3 @@ async def test_a_stream_of_events_is_resumed(site: Site) -> None:
     talk, _ = await stream(site, "/events", str(event["seq"]))
     text = await chunk_with(talk, "b*")
     assert "a*" not in text
-
-
-async def test_a_client_that_counts_on_over_the_limit_meets_no_gap(
-    site: Site, run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bedrockjobs.engine.handlers.control.OUTPUT_LINES_PER_RUN_MAX", 3)
-    assert await append(site, 1, *"abcde") == 3
-    assert await append(site, 6, "f") == 3
-    assert numbered(await read(site)) == [(1, "a"), (2, "b"), (3, "c")]

@@ -13,7 +13,9 @@ import click
 import pytest
 from bedrock_worker.cli import main as worker
 from cli_fake import run
+from click.testing import CliRunner
 
+from bedrockjobs.base import settings_file
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.settings_file import (
     SETTING_LINES_MAX,
@@ -23,13 +25,15 @@ from bedrockjobs.base.settings_file import (
 )
 from bedrockjobs.cli import main as bedrockjobs
 from bedrockjobs.cli.config import example_text
-from bedrockjobs.cli.places import file_named
+from bedrockjobs.cli.places import database_named, file_named
 from bedrockjobs.cli.session import FILES
 from bedrockjobs.cli.settings_sources import found_settings, read_settings, settings_from, variable_name
 
 
 @pytest.fixture(autouse=True)
-def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own"))
+    monkeypatch.setattr(settings_file, "SYSTEM_PLACE", tmp_path / "etc/config.toml")
     for field in (*Settings.model_fields, "config"):
         monkeypatch.delenv(variable_name(field), raising=False)
 
@@ -67,6 +71,41 @@ def test_other_commands_use_the_file_of_the_environment(
     monkeypatch.setenv("BEDROCKJOBS_CONFIG", str(file))
     assert settings_from({"database": None}).database == f"{tmp_path}/none.db"
     assert f"{tmp_path}/none.db" in run("backup", str(tmp_path / "copy.db")).stderr
+
+
+def test_a_file_in_a_usual_place_is_read_where_none_is_named(
+    served: list[Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, system = tmp_path / "own/bedrockjobs/config.toml", tmp_path / "etc/config.toml"
+    for port, place in ((2, own), (1, system)):
+        place.parent.mkdir(parents=True)
+        place.write_text(f"[server]\nport = {port}\n")
+    named = written(tmp_path, "[server]\nport = 3\n")
+    run("serve")
+    run("serve", "--config", str(named))
+    run("serve", env={"BEDROCKJOBS_CONFIG": str(named)})
+    run("serve", env={"BEDROCKJOBS_CONFIG": "/dev/null"})
+    own.unlink()
+    run("serve")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".config/bedrockjobs").mkdir(parents=True)
+    (tmp_path / ".config/bedrockjobs/config.toml").write_text("[server]\nport = 4\n")
+    run("serve")
+    assert [settings.port for settings in served] == [2, 3, 3, Settings().port, 1, 4]
+    (tmp_path / ".config/bedrockjobs/config.toml").write_text("[server]\nprot = 4\n[worker]\nnane = 1\n")
+    assert run("serve").exit_code == 78
+    result = CliRunner().invoke(worker, ["--", "true"])
+    assert (result.exit_code, "nane: there is no such setting, is it name?" in result.output) == (78, True)
+
+
+def test_the_schema_of_the_settings_is_that_of_all_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert database_named("postgresql://h/d", None).schema == "bedrockjobs"
+    monkeypatch.setenv("BEDROCKJOBS_DATABASE_SCHEMA", "jobs")
+    assert database_named("postgresql://h/d", None).schema == "jobs"
+    assert database_named("postgresql://h/d", "other").schema == "other"
 
 
 def test_a_database_named_by_hand_is_not_judged_by_the_file(
@@ -131,12 +170,15 @@ def test_faults_outside_the_file_are_wrong_usage(served: list[Settings], tmp_pat
         ("server = 1\n", ":1: server: expected the table"),
         ('[server]\ndatabase_read = "postgresql://h/d"\ndatabase = "x.db"\n', ":2: database_read: a standby"),
         ('[server]\ndatabase = "postgresql://h/d"\nwal_bytes = 0\n', ":3: wal_bytes: is for a file"),
+        ("[server]\nport = 1\n[worker]\ncurrency = 1\n", ":4: currency: there is no such setting"),
+        ('[worker]\nconcurrency = "two"\n', ":2: concurrency: expected a whole number"),
         ("#" * (SETTINGS_FILE_BYTES_MAX + 1), f": expected at most {SETTINGS_FILE_BYTES_MAX} bytes"),
     ],
 )
 def test_a_bad_file_is_refused(text: str, words: str, tmp_path: Path) -> None:
     file = written(tmp_path, text)
-    for command in (("config", "check", str(file)), ("config", "show", "--config", str(file))):
+    of_worker = () if "[worker]" in text else (("config", "show", "--config", str(file)),)
+    for command in (("config", "check", str(file)), *of_worker):
         result = run(*command)
         assert (result.exit_code, result.stdout) == (78, "")
         assert f"{file}{words}" in result.stderr
@@ -181,6 +223,8 @@ SECRET = "hunter2"
         f'database = "mysql://u:{SECRET}@h/d"',
         f'database_read = "mysql://u:{SECRET}@h/d"',
         f'database = "postgresql://u:{SECRET}@h/d"\ndatabase_direct = "postgresql://h/d?password={SECRET}"',
+        f'database = "postgresql://u:a?{SECRET}@h/d"',
+        f'database = "postgresql://u:a@{SECRET}?{SECRET}@h/d"',
         f'databse = "postgresql://u:{SECRET}@h/d"',
         f'port = "postgresql://u:{SECRET}@h/d"',
         f'database = "postgresql://u:{SECRET}@h/d',
@@ -260,7 +304,7 @@ def test_every_option_of_both_programs_has_its_variable(program: click.Command, 
     for path, option in options:
         of_setting = (
             program is bedrockjobs
-            and option.name in Settings.model_fields
+            and (option.name in Settings.model_fields or option.name == "schema")
             and "[BEDROCKJOBS_" in (option.help or "")
         )
         of_program = program is bedrockjobs and path == prefix

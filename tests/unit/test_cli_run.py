@@ -147,7 +147,7 @@ def test_logs_of_what_is_not_there(error: Exception, status: int, fake: FakeServ
 def test_a_run_that_is_handed_back_while_it_is_followed(
     arguments: list[str], status: int, fake: FakeServer
 ) -> None:
-    fake.will("ReadOutput", output(1, "one"), NotFound("No run with this runID"))
+    fake.will("ReadOutput", output(1, "one"), output(1, status="returned", ended=True))
     result = run("run", "logs", "3", "-f", *arguments)
     assert (result.exit_code, result.stdout) == (status, "one\n")
     said = "Run 3 was handed back: its job is queued as if it had not been taken.\n"
@@ -155,7 +155,7 @@ def test_a_run_that_is_handed_back_while_it_is_followed(
 
 
 def test_a_run_that_is_handed_back_before_its_first_line(fake: FakeServer, pauses: list[float]) -> None:
-    fake.will("ReadOutput", output(0), NotFound("No run with this runID"))
+    fake.will("ReadOutput", output(0), output(0, status="returned", ended=True))
     result = run("run", "logs", "3", "-f")
     assert (result.exit_code, "Run 3 was handed back" in result.stderr) == (0, True)
 

@@ -20,6 +20,7 @@ from bedrockjobs.commands import (
 from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
+from bedrockjobs.store.chunks import PrintedLine, chunk_of
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.views import Views
 
@@ -57,7 +58,8 @@ class Table:
 
     def line(self, run_id: int, seq: int, line: str = "x", stream: str = "out") -> None:
         """Add a line of output."""
-        self.add("output", runID=run_id, seq=seq, at=AT, stream=stream, line=line)
+        chunk = chunk_of(run_id, seq, 0, [PrintedLine(AT, stream, line)])
+        self.db.execute("INSERT INTO output VALUES (?, ?, ?, ?, ?, ?, ?, ?)", chunk)
 
     def event(self, seq: int, kind: str = "paused", **values: Any) -> None:
         """Add an event."""

@@ -31,14 +31,16 @@ async def test_a_run_is_shown_with_its_json_as_it_was_spelled(table: Table) -> N
     table.run(
         5, name='n"1', jobID=3, worker="w1", host="h", pid=7, status="fail", exitCode=3, error="no\nway",
         result=result, progress="[1.0]", output='["one", "two"]', stop="TERM", ended=AT,
+        data='{"to":1.50}',
     )  # fmt: skip
     body = (await table.views.answer(QueryRun(run_id=5))).body
+    assert '"data":{"to":1.50}' in body
     assert f'"result":{result},"progress":[1.0],"output":["one", "two"]' in body
     assert json.loads(body) == {
         "runID": 5, "jobID": 3, "name": 'n"1', "attempt": 1, "cause": "schedule", "scheduledFor": AT,
         "started": AT, "ended": AT, "worker": "w1", "host": "h", "pid": 7, "status": "fail", "exitCode": 3,
         "error": "no\nway", "result": json.loads(result), "progress": [1.0], "output": ["one", "two"],
-        "stop": "TERM",
+        "stop": "TERM", "data": {"to": 1.5},
     }  # fmt: skip
 
 

@@ -8,9 +8,7 @@ import tracemalloc
 
 import pytest
 from bedrock_worker.report import spool
-from bedrock_worker.report.spool import RUN_LINES_MAX, Line, Spool
-
-from bedrockjobs.base.config import OUTPUT_LINES_PER_RUN_MAX
+from bedrock_worker.report.spool import Line, Spool
 
 
 @pytest.fixture
@@ -133,16 +131,3 @@ def test_failed_write_leaves_no_half_line(tmp_path):
     with pytest.raises(OSError, match="full"):
         spool._append(file, b"more than five\n")
     assert bytes(file.content) == b"whole\n"
-
-
-def test_a_run_keeps_no_more_lines_than_the_server():
-    waiting, taken = Spool(), 0
-    for _ in range(OUTPUT_LINES_PER_RUN_MAX + 500):
-        waiting.add(Line("out", ""))
-        if len(waiting) >= 1_000:
-            taken += len(waiting.take(1_000, 1_000_000))
-    waiting.end()
-    last = waiting.take(2_000, 1_000_000)
-    assert taken + len(last) == OUTPUT_LINES_PER_RUN_MAX
-    assert last[-1] == Line("err", f"[501 lines dropped: a run keeps {RUN_LINES_MAX}]", 501)
-    waiting.close()

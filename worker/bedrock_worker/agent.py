@@ -23,7 +23,7 @@ from bedrock_worker.pull.then_get import ThenGet
 from bedrock_worker.pull.throttle import Throttle
 from bedrock_worker.report.channel import Channel
 from bedrock_worker.report.kept import KeptReports
-from bedrock_worker.report.outcome import Report, hand_back, is_hand_back, try_again
+from bedrock_worker.report.outcome import Report, hand_back, try_again
 from bedrock_worker.report.reporter import Reporter
 from bedrock_worker.run.job_run import JobRun
 from bedrock_worker.run.watchdog_client import WatchdogClient
@@ -275,7 +275,7 @@ class Agent:
         self._heartbeats.add(run, taken_at)
         try:
             report = await self._performed(run)
-            if report is None or is_hand_back(report):
+            if report is None:
                 channel.abandon()
             left = None if report is None else await self._reporter.deliver(report, then, after=channel.end)
             put_off = left is not None and await self._put_off(left, run)

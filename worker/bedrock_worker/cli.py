@@ -33,6 +33,7 @@ from bedrock_worker.settings_file import defaults_from_file
 from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings_file import VARIABLE as CONFIG_VARIABLE
+from bedrockjobs.base.settings_file import usual_file
 from bedrockjobs.client import SERVER_VARIABLE, addresses_of
 
 T = TypeVar("T")
@@ -102,7 +103,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
 )
 @_option(
     "--config", metavar="FILE", type=click.Path(path_type=Path), also=(CONFIG_VARIABLE,), is_eager=True,
-    expose_value=False, callback=defaults_from_file,
+    expose_value=False, callback=defaults_from_file, default=usual_file,
     help="Settings file (TOML): its table [worker] sets what neither an option nor a variable does.",
 )  # fmt: skip
 @_option(

@@ -30,10 +30,21 @@ def defaults_from_file(ctx: click.Context, _: click.Parameter, path: Path | None
     """
     if path is None:
         return
+    problems, found = read_settings(ctx, path)
+    if problems:
+        raise BadSettingsFile("\n".join(problems))
+    ctx.default_map = found
+
+
+def read_settings(ctx: click.Context, path: Path) -> tuple[list[str], dict[str, Any]]:
+    """Return what is wrong with a file, a sentence each, and its values by the name of their parameter.
+
+    ``ctx`` is one of the worker's command.
+    """
     try:
         table = read_table(path, "worker")
     except SettingsFileError as error:
-        raise BadSettingsFile(str(error)) from None
+        return [str(error)], {}
     options = {
         each.opts[0].removeprefix("--").replace("-", "_"): each
         for each in ctx.command.params
@@ -47,9 +58,7 @@ def defaults_from_file(ctx: click.Context, _: click.Parameter, path: Path | None
             problems.append(f"{entry.place}: {key}: {fault}")
         elif option is not None and option.name is not None:
             found[option.name] = entry.value
-    if problems:
-        raise BadSettingsFile("\n".join(problems))
-    ctx.default_map = found
+    return problems, found
 
 
 def _unknown(key: str, known: list[str]) -> str:

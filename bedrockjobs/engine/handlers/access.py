@@ -152,7 +152,7 @@ def log_in(context: Context, token: str, digest: str) -> None:
     of_token = [login for login in records.logins() if login.token == token]
     for login in of_token[: len(of_token) + 1 - LOGINS_PER_TOKEN_MAX]:
         records.delete_login(login.digest)
-    records.put_login(LoginRow(digest, token, context.now, after_seconds(context.now_ms, LOGIN_S)))
+    records.put_login(LoginRow(digest, token, context.now_ms, after_seconds(context.now_ms, LOGIN_S)))
     context.emit(told(context))
 
 

@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from bedrockjobs.base.caller import Caller
+from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.wire import SECONDS, stamp_ms
 from bedrockjobs.engine.events import Event, Noted
+from bedrockjobs.engine.gates import Gates
 from bedrockjobs.engine.presence import Presence
 from bedrockjobs.job.lifecycle import GONE
 from bedrockjobs.job.rows import Job
@@ -26,6 +28,7 @@ class Context:
         "compatibility",
         "emit",
         "events",
+        "gates",
         "moment",
         "now",
         "now_ms",
@@ -47,6 +50,7 @@ class Context:
         since: str = "",
         seen: str = "",
         parts: Sequence[InMemory] = (),
+        gates: Gates | None = None,
     ) -> None:
         """Work in ``unit``; the server runs since ``since``, and its forerunner was ``seen`` last."""
         self.unit = unit
@@ -58,6 +62,8 @@ class Context:
         """Who works on what; it hears of events, and is never told from within a transaction."""
         self.since = since
         self.seen = seen
+        self.gates = gates or Gates(SystemClock(), shared=False)
+        """What limits of creates have come to."""
         self.parts = parts
         """What a part that is undone changed in memory, beside the events and what the unit itself remembers.
 

@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import LIST_MAX, OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_RUN_MAX, PAUSES_MAX
+from bedrockjobs.base.config import LIST_MAX, OUTPUT_LINE_CHARS_MAX, PAUSES_MAX
 from bedrockjobs.base.errors import BadArguments, NotFound, TooMany, WrongState
+from bedrockjobs.base.jsontext import without_zeros
 from bedrockjobs.commands import (
     AppendOutput,
     DrainWorker,
@@ -32,6 +33,7 @@ from bedrockjobs.job import lifecycle
 from bedrockjobs.job.hold import hold_of, plain_pattern
 from bedrockjobs.job.rows import Job, PauseRow
 from bedrockjobs.store.base import Plan
+from bedrockjobs.store.chunks import PrintedLine, chunk_of
 
 
 @handles(PauseJobs, plan=lambda _: Plan(control=True))
@@ -200,19 +202,17 @@ def append_output(context: Context, command: AppendOutput) -> Answer:
         raise NotFound("No run with this runID", f"runID: there is no run {command.run_id}")
     if run.status != "running":
         raise WrongState("Run is over", f"runID: run {command.run_id} is over")
-    last = records.last_seq(command.run_id)
-    if command.seq > last + 1 and last < OUTPUT_LINES_PER_RUN_MAX:
+    last, printed = records.end_of_output(command.run_id)
+    if command.seq > last + 1:
         raise WrongState("Gap in output", f"seq: expected {last + 1}")
-    fresh = command.lines[last + 1 - command.seq :][: OUTPUT_LINES_PER_RUN_MAX - last]
-    lines = [
-        (number, context.now_ms, stream, text[:OUTPUT_LINE_CHARS_MAX])
-        for number, (stream, text) in enumerate(map(_line, fresh), start=last + 1)
-    ]
+    lines = [_line(line, context.now_ms) for line in command.lines[last + 1 - command.seq :]]
     if lines:
-        records.append(command.run_id, lines)
-        context.emit(OutputChanged(command.run_id))
+        chunk = chunk_of(command.run_id, last + 1, printed, lines)
+        records.append(chunk)
+        context.emit(OutputChanged(command.run_id, chunk.size))
     return Answer(f'{{"seq":{last + len(lines)}}}')
 
 
-def _line(line: Any) -> tuple[str, str]:
-    return ("out", line) if isinstance(line, str) else (line.get("stream", "out"), line["line"])
+def _line(line: Any, now: str) -> PrintedLine:
+    stream, text = ("out", line) if isinstance(line, str) else (line.get("stream", "out"), line["line"])
+    return PrintedLine(now, stream, without_zeros(text[:OUTPUT_LINE_CHARS_MAX]))

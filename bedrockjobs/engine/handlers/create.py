@@ -76,6 +76,8 @@ def create(context: Context, spec: JobSpec, merging: jsontext.Merging, source: s
         if existing is not None:
             _update_unique(context, spec, existing, priority, data, repeat, merging)
             return existing.job_id
+    if not source and (limits := context.unit.records.limits()):
+        context.gates.admit(spec.name, limits, context.unit.records)
     state = _state_of_child(spec, parent) if spec.parent_job_id else lifecycle.QUICK_CREATE[2]
     chosen = bool(source) or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set)
     row = Job(

@@ -155,6 +155,8 @@ def retry_job(context: Context, command: RetryJob) -> Answer:
             if command.snoozed:
                 changed = changed._replace(attempt=job.attempt - 1)
             _queue_again(context, job, changed, command, "retry")
+            if job.run_id and not command.snoozed:
+                context.note("retried", name=job.name, job_id=job.job_id, run_id=job.run_id)
     context.emit(JOB_RETRIED)
     return then_get(context, command, None)
 

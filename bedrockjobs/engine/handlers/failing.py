@@ -97,9 +97,9 @@ def fail_for_good(context: Context, job: Job, event: Event) -> None:
         context.save(lifecycle.move(failed, event, "leaves only its run"))
     else:
         context.save(lifecycle.move(failed, event))
+    _note(context, "failed", job, job.memory.error or "")
     families.cancel_unstarted_children(context, job)
     resume_parent(context, job.parent_job_id)
-    _note(context, "failed", job, job.memory.error or "")
 
 
 def resume_parent(context: Context, job_id: int) -> None:
@@ -112,7 +112,9 @@ def resume_parent(context: Context, job_id: int) -> None:
     failed = families.failed_children(context, parent) if parent.options.on_child_failure == "fail" else []
     if failed:
         first = failed[0]
-        words = f"Child job {first.job_id} failed: {first.memory.error or 'no error was given'}"
+        words = (
+            f"Child job {first.job_id} ({first.name}) failed: {first.memory.error or 'no error was given'}"
+        )
         words += f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         over(context, parent.noting(error=words[:ERROR_CHARS_MAX])._replace(expires=""), "child failed")
     else:

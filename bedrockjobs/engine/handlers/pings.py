@@ -93,7 +93,7 @@ def _begun(context: Context, job: Job, host: str) -> Job:
     context.unit.save(after)
     names = names_from(job.name, None)
     assert names is not None
-    runs.open_run(context, after, TakeRequest(names, worker=WORKER, host=host))
+    runs.open_run(context, after, TakeRequest(names, worker=WORKER, host=host), job.data)
     ticks.enter_fired(context, after, after.run_id, caught_up=caught_up)
     context.emit(JobsTaken(1, job.next_run, context.now_ms, False))
     return after
@@ -117,7 +117,7 @@ def _at(context: Context, moment: str) -> Context:
 def _keep_output(context: Context, run_id: int, text: str) -> None:
     lines = text.splitlines()[-OUTPUT_LINES_PER_APPEND_MAX:]
     if lines:
-        first = context.unit.records.last_seq(run_id) + 1
+        first = context.unit.records.end_of_output(run_id)[0] + 1
         append_output(context, AppendOutput(run_id=run_id, seq=first, lines=lines))
 
 

@@ -9,11 +9,12 @@ from bedrockjobs.base.config import (
     LEASE_S_DEFAULT,
     OUTPUT_TAIL_DEFAULT,
 )
+from bedrockjobs.base.jsontext import without_zeros
 from bedrockjobs.base.wire import after_seconds, moment_of
 from bedrockjobs.engine.events import OutputChanged, RunEnded, RunForgotten, RunOpened, RunStopped
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.job.rows import Job, RunRow
+from bedrockjobs.job.rows import Job, RunGiven, RunRow
 from bedrockjobs.job.take_request import TakeRequest
 
 TIMED_OUT = " timeout"
@@ -28,8 +29,8 @@ def given(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-def open_run(context: Context, job: Job, request: TakeRequest) -> None:
-    """Open the run of a job that was just taken; the job as its take leaves it."""
+def open_run(context: Context, job: Job, request: TakeRequest, data: str) -> None:
+    """Open the run of a job that was just taken; the job as its take leaves it, and the data that is sent."""
     assert request.worker is not None
     memory = job.memory
     if memory.trigger is not None:
@@ -45,7 +46,8 @@ def open_run(context: Context, job: Job, request: TakeRequest) -> None:
         RunRow(
             job.run_id, job.job_id, job.name, job.attempt, cause, scheduled_for, context.now_ms, lease, "",
             request.worker, request.host, request.pid, "", "running", None, "", "", "", "[]",
-        )
+        ),
+        RunGiven(data, job.options_json, job.priority),
     )  # fmt: skip
     wait_s = (context.moment - moment_of(scheduled_for)).total_seconds()
     context.emit(RunOpened(job.run_id, job.job_id, request.worker, lease, cause, wait_s))
@@ -78,7 +80,7 @@ def close(
     run = records.run(job.run_id) if job.run_id else None
     if run is None or run.status != "running":
         return status
-    if status in ("fail", "frozen", "snoozed"):
+    if status in ("fail", "timeout", "frozen", "snoozed"):
         if run.stop.endswith(TIMED_OUT):
             status = "timeout"
         elif run.stop:
@@ -87,7 +89,7 @@ def close(
     run = run._replace(
         status=status,
         ended=context.now_ms,
-        error=error[:ERROR_CHARS_MAX],
+        error=without_zeros(error[:ERROR_CHARS_MAX]),
         exit_code=exit_code,
         result=result,
         output=records.last_lines(run.run_id, given(options.output_lines, OUTPUT_TAIL_DEFAULT)),

@@ -23,8 +23,10 @@ from bedrockjobs.commands import (
     Help,
     ListServers,
     ListWorkers,
+    MessageReply,
     Ping,
     Status,
+    TestRule,
 )
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import handles
@@ -41,6 +43,13 @@ class Identifies(Protocol):
         """Return what somebody is told of their token."""
 
 
+class Tests(Protocol):
+    """What sends messages."""
+
+    async def test(self, name: str, *, send: bool) -> MessageReply:
+        """Return what a rule would send; raises NotFound, and WrongState where it did not arrive."""
+
+
 class Serving(Protocol):
     """What these handlers need of the server."""
 
@@ -48,6 +57,7 @@ class Serving(Protocol):
     settings: Settings
     presence: WorkerRegistry
     access: Identifies
+    messenger: Tests
 
     def status(self) -> dict[str, Any]:
         """Return what Status shows."""
@@ -69,6 +79,14 @@ def ping(_: Serving, __: Ping) -> Answer:
 def authenticate(serving: Serving, command: Authenticate) -> Answer:
     """Tell what a token allows; the protocols ask for themselves, as they know where it comes from."""
     return serving.access.identity(serving.access.by_bearer(command.token, ""))
+
+
+@handles(TestRule)
+async def test_rule(serving: Serving, command: TestRule) -> Answer:
+    """Tell what a rule would send, and send it where asked to."""
+    return Answer(
+        (await serving.messenger.test(command.name, send=command.send)).model_dump_json(by_alias=True)
+    )
 
 
 @handles(Help)

@@ -195,7 +195,7 @@ def _next(context: Context, request: TakeRequest) -> DueTick | None:
         crashes = crashed and any(glob(job.name, pattern) for pattern in crashed)
         if crashes or lost_runs(job) >= LOST_RUNS_MAX:
             words = "Its name is on the crash list" if crashes else "Lost too often"
-            runs.close(context, job, "frozen", error="Failed instead of handed out again")
+            runs.close(context, job, "timeout", error="Failed instead of handed out again")
             fail_for_good(context, job.noting(error=words), "crash")
         elif not job.repeat or not ticks.is_schedule(job):
             return job, False
@@ -220,10 +220,10 @@ def lost_runs(job: Job) -> int:
 
 def _claim(context: Context, job: Job, request: TakeRequest, *, caught_up: bool) -> Job:
     if job.run_id:  # it was given out before, and nobody ended it in time
-        runs.close(context, job, "frozen", error="Given out again after retryAfter")
+        runs.close(context, job, "timeout", error="Given out again after retryAfter")
     after = _claimed(context, job, context.unit.new_run_id() if request.worker else 0)
     if request.worker:
-        runs.open_run(context, after, request)
+        runs.open_run(context, after, request, job.data)
     if job.repeat and ticks.is_schedule(job):
         ticks.enter_fired(context, after, after.run_id, caught_up=caught_up)
     return after

@@ -181,4 +181,5 @@ class BulkSession(Session):
 
 
 def _types(table: Table) -> list[str]:
-    return ["text" if at in table.texts else "int8" for at in range(len(table.columns))]
+    kinds = dict.fromkeys(table.texts, "text") | dict.fromkeys(table.blobs, "bytea")
+    return [kinds.get(at, "int8") for at in range(len(table.columns))]

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from bedrockjobs.base.config import OUTPUT_TAIL_DEFAULT
 from bedrockjobs.base.wire import SECONDS
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
@@ -22,6 +21,9 @@ from bedrockjobs.store.postgresql.schema import check_needs
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
 T = TypeVar("T", int, str)
+
+SMALL_OUTPUT_BYTES = 4_096
+"""Output of a run that is read with it: its last lines are wanted where it ends."""
 
 
 class Opening:
@@ -92,7 +94,7 @@ class Opening:
         if self.names:
             found.append((SQL["firsts"], (self.names,)))
         if self.job_ids or self.run_ids:
-            found.append((SQL["runs_ahead"], (self.run_ids, self.job_ids, OUTPUT_TAIL_DEFAULT)))
+            found.append((SQL["runs_ahead"], (self.run_ids, self.job_ids, SMALL_OUTPUT_BYTES)))
         if self.keys:
             found.append((SQL["keys_ahead"], (self.keys,)))
         floors = self._remembered.floors

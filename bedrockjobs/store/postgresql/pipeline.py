@@ -140,6 +140,8 @@ def encoded(value: Any) -> bytes | None:
         text = _array(value)
     elif isinstance(value, bool):
         text = "t" if value else "f"
+    elif isinstance(value, bytes):
+        text = rf"\x{value.hex()}"
     else:
         text = str(value)
     return (text.replace("\0", REPLACED) if "\0" in text else text).encode()
@@ -164,4 +166,6 @@ def _element(value: Any) -> str:
         return "NULL"
     if isinstance(value, bool):
         return "t" if value else "f"
+    if isinstance(value, bytes):
+        return rf'"\\x{value.hex()}"'
     return str(value) if isinstance(value, int) else _array([value])[1:-1]

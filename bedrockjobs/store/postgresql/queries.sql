@@ -82,10 +82,14 @@ SELECT {row} FROM jobs WHERE parentJobID + 0 <> 0 AND jobID IN (SELECT jobID FRO
 SELECT asked.name, {first:real}, {first:mocked} FROM unnest($1::text[]) AS asked (name);
 
 -- name: runs_ahead
--- Some runs, and those of some jobs, each with the number of its last line and the last $3 lines, backwards.
-SELECT {run}, (SELECT coalesce(max(seq), 0) FROM output WHERE output.runID = runs.runID),
-    ARRAY(SELECT line FROM output WHERE output.runID = runs.runID ORDER BY seq DESC LIMIT $3::bigint)
-FROM runs WHERE runID IN (
+-- Some runs, and those of some jobs, each with the number of its last line, the bytes that it has printed, and all of its
+-- output where that is one chunk of $3 bytes at the most.
+SELECT {run}, coalesce(last.lastSeq, 0), coalesce(last.start + last.size, 0),
+    CASE WHEN last.firstSeq = 1 AND last.codec = '' AND octet_length(last.bytes) <= $3::bigint THEN last.bytes END
+FROM runs LEFT JOIN LATERAL (
+    SELECT firstSeq, lastSeq, codec, start, size, bytes FROM output WHERE output.runID = runs.runID
+    ORDER BY firstSeq DESC LIMIT 1
+) AS last ON true WHERE runs.runID IN (
     SELECT unnest($1::bigint[])
     UNION SELECT jobs.runID FROM jobs WHERE jobs.jobID = ANY ($2::bigint[]) AND jobs.runID <> 0
 );
@@ -132,10 +136,11 @@ UPDATE jobs SET data = new.data, checksum = new.checksum
 
 -- name: insert_runs
 -- Open runs. Where their start is told by a test clock, their leases still begin by the clock of the database.
-INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease, beat)
+INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease, data, options,
+    priority, beat)
     SELECT new.*, CASE WHEN clock = '' THEN '' ELSE {database_now} END
     FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
-        $8::text[], $9::text[], $10::bigint[], $11::bigint[]) AS new, control;
+        $8::text[], $9::text[], $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::bigint[]) AS new, control;
 
 -- name: end_runs
 -- Close runs.
@@ -150,10 +155,10 @@ UPDATE runs SET status = new.status, ended = new.ended, exitCode = new.exitCode,
 INSERT INTO events (at, kind, name, jobID, runID, by, detail) SELECT * FROM unnest($1::text[], $2::text[], $3::text[],
     $4::bigint[], $5::bigint[], $6::text[], $7::text[]);
 
--- name: append_lines
+-- name: append_chunks
 -- Add lines of output.
-INSERT INTO output (runID, seq, at, stream, line) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[],
-    $5::text[]);
+INSERT INTO output (runID, firstSeq, lastSeq, at, codec, start, size, bytes) SELECT * FROM unnest($1::bigint[],
+    $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bytea[]);
 
 -- name: note_parents
 -- Note that some jobs have a child.
@@ -344,6 +349,11 @@ SELECT value FROM meta WHERE key = $1;
 -- name: set_meta
 -- Remember one.
 INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: count_queued
+-- How many jobs are queued of the names from $1 to before $2 that match $3, counted up to $4.
+SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name >= $1 AND name < $2 AND name ~ $3 AND state = 'QUEUED'
+    LIMIT $4::bigint) AS queued;
 
 -- name: pause_regex
 -- Note the regular expression of a pause.

@@ -106,7 +106,7 @@ async def _read(
                     more = True  # to leave it there would take longer: it is the last one
                     continue
                 rows.append(row)
-                size += sum(len(value) for value in row if isinstance(value, str))
+                size += sum(len(value) for value in row if isinstance(value, (str, bytes)))
         return Page(rows, more)
 
     try:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 
-from bedrockjobs.base.config import OUTPUT_TAIL_DEFAULT
-from bedrockjobs.base.glob import anchored_regex
-from bedrockjobs.job.rows import PauseRow, RunRow
+from bedrockjobs.base.glob import anchored_regex, literal_prefix
+from bedrockjobs.job.limits import Limit
+from bedrockjobs.job.rows import PauseRow, RunGiven, RunRow
+from bedrockjobs.store.chunks import PLAIN, Chunk, lines_of
 from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.statements import RECORDS
 from bedrockjobs.store.postgresql.transaction import Transaction
-from bedrockjobs.store.records import TableRecords
+from bedrockjobs.store.records import LAST_CHARACTER, TableRecords
 
 _WIDTH = len(RunRow._fields)
 
@@ -29,13 +30,15 @@ class PostgreSQLRecords(TableRecords):
         self._epoch = 0
         self._runs: dict[int, RunRow | None] = {}
         """Runs that were read ahead and are as they were then."""
-        self._opened: list[RunRow] = []
+        self._opened: list[tuple[RunRow, RunGiven]] = []
         self._closed: list[RunRow] = []
-        self._lines_new: list[Row] = []
+        self._chunks: list[Chunk] = []
         self._over: list[int] = []
         """Those of them that have ended."""
-        self._output: dict[int, tuple[int, list[str]]] = {}
-        """The number of the last line, and the last lines backwards, of runs that were read ahead."""
+        self._ends: dict[int, tuple[int, int]] = {}
+        """The number of the last line and the bytes printed, of runs that were read ahead."""
+        self._small: dict[int, bytes | None] = {}
+        """All the output of those of them that have printed little; None where one printed nothing."""
         self._keys: dict[str, tuple[int, str] | None] = {}
         """The job that a key was used for, and when."""
 
@@ -57,8 +60,8 @@ class PostgreSQLRecords(TableRecords):
         self._forget_ahead()
 
     def _forget_ahead(self) -> None:
-        self._runs, self._over, self._output, self._keys = {}, [], {}, {}
-        self._opened, self._closed, self._lines_new = [], [], []
+        self._runs, self._over, self._ends, self._small, self._keys = {}, [], {}, {}, {}
+        self._opened, self._closed, self._chunks = [], [], []
 
     def read_ahead(
         self, run_ids: Iterable[int], runs: list[Row], keys: Iterable[str], used: list[Row]
@@ -69,7 +72,10 @@ class PostgreSQLRecords(TableRecords):
             run = RunRow._make(row[:_WIDTH])
             self._runs[run.run_id] = run
             self._over += [run.run_id] if run.status != "running" else []
-            self._output[run.run_id] = (row[_WIDTH], row[_WIDTH + 1])
+            last_seq, printed, content = row[_WIDTH:]
+            self._ends[run.run_id] = (last_seq, printed)
+            if content is not None or not last_seq:
+                self._small[run.run_id] = content
         self._keys = dict.fromkeys(keys) | {key: (job_id, created) for key, job_id, created in used}
 
     # --- runs and their output ---------------------------------------------------------------------------
@@ -78,9 +84,15 @@ class PostgreSQLRecords(TableRecords):
         """Return a run, or None."""
         return self._runs[run_id] if run_id in self._runs else super().run(run_id)
 
-    def open_run(self, run: RunRow) -> None:
-        """Add a run in progress."""
-        self._opened.append(run)
+    def open_run(self, run: RunRow, given: RunGiven) -> None:
+        """Add a run in progress, with what it was given."""
+        self._opened.append((run, given))
+
+    def given_to(self, run_id: int) -> RunGiven:
+        """Return what a run was given; raises LookupError where there is no such run."""
+        if self._opened:
+            self._transaction.collect()
+        return super().given_to(run_id)
 
     def _write_end(self, run: RunRow) -> None:
         self._forget_run(run.run_id)
@@ -117,12 +129,12 @@ class PostgreSQLRecords(TableRecords):
     @property
     def changed(self) -> bool:
         """Tell whether there are runs and lines that were not yet written."""
-        return bool(self._opened or self._closed or self._lines_new)
+        return bool(self._opened or self._closed or self._chunks)
 
     def differences(self) -> list[Statement]:
         """Return statements that write runs that were opened and closed, and lines; take that as written."""
-        opened, closed, lines = self._opened, self._closed, self._lines_new
-        self._opened, self._closed, self._lines_new = [], [], []
+        opened, closed, chunks = self._opened, self._closed, self._chunks
+        self._opened, self._closed, self._chunks = [], [], []
         sets = (
             (
                 "insert_runs",
@@ -130,9 +142,9 @@ class PostgreSQLRecords(TableRecords):
                     [
                         (
                             run.run_id, run.job_id, run.name, run.attempt, run.cause, run.scheduled_for,
-                            run.started, run.worker, run.host, run.pid, run.lease,
+                            run.started, run.worker, run.host, run.pid, run.lease, *given,
                         )
-                        for run in opened
+                        for run, given in opened
                     ]
                 ),
             ),
@@ -145,22 +157,46 @@ class PostgreSQLRecords(TableRecords):
                     ]
                 ),
             ),
-            ("append_lines", columns(lines)),
+            ("append_chunks", columns([*map(tuple, chunks)])),
         )  # fmt: skip
         return [(SQL[name], parameters) for name, parameters in sets if parameters]
 
-    def last_seq(self, run_id: int) -> int:
-        """Return the number of a run's last line, 0 without any."""
-        return self._output[run_id][0] if run_id in self._output else super().last_seq(run_id)
+    def end_of_output(self, run_id: int) -> tuple[int, int]:
+        """Return the number of a run's last line of output, and the bytes that it has printed."""
+        if run_id in self._ends:
+            return self._ends[run_id]
+        self._write_chunks()
+        return super().end_of_output(run_id)
 
-    def append(self, run_id: int, lines: Sequence[tuple[int, str, str, str]]) -> None:
-        """Add lines: number, moment, stream, text."""
-        self._output.pop(run_id, None)
-        self._lines_new += [(run_id, *line) for line in lines]
+    def _add_chunk(self, chunk: Chunk) -> None:
+        self._ends[chunk.run_id] = (chunk.last_seq, chunk.end)
+        self._small.pop(chunk.run_id, None)
+        self._chunks.append(chunk)
+        if chunk.end > self.output_bytes:
+            self._write_chunks()
+
+    def _write_chunks(self) -> None:
+        """Write what other statements are to find."""
+        if self._chunks:
+            self._transaction.collect()
+
+    def loose(self, run_id: int) -> list[Chunk]:
+        """Return the first chunks of a run that are not packed, enough for a packed one if there are."""
+        self._write_chunks()
+        return super().loose(run_id)
+
+    def pack(self, chunk: Chunk) -> bool:
+        """Put a packed chunk in the place of those that it stands for; False if they are not there."""
+        self._write_chunks()
+        self._small.pop(chunk.run_id, None)
+        return super().pack(chunk)
 
     def _lines(self, run_id: int, count: int) -> list[str]:
-        if run_id in self._output and count <= OUTPUT_TAIL_DEFAULT:
-            return self._output[run_id][1][:count]
+        if run_id in self._small:
+            content = self._small[run_id]
+            lines = [] if content is None else lines_of(PLAIN, content)
+            return [line.text for line in reversed(lines)][:count]
+        self._write_chunks()
         return super()._lines(run_id, count)
 
     def drop_old(self, moment: datetime) -> bool:
@@ -204,6 +240,17 @@ class PostgreSQLRecords(TableRecords):
         """Resume a pattern."""
         super().delete_pause(pattern)
         self.raise_epoch()
+
+    def set_limits(self, limits: tuple[Limit, ...]) -> None:
+        """Replace the limits."""
+        super().set_limits(limits)
+        self.raise_epoch()
+
+    def count_queued(self, pattern: str, most: int) -> int:
+        """Return how many jobs are queued whose names match, at the most ``most``."""
+        first = literal_prefix(pattern)
+        given = (first, first + LAST_CHARACTER, anchored_regex([pattern]), most)
+        return int(self._transaction.execute(SQL["count_queued"], given)[0][0])
 
     def put_drain(self, worker: str, by: str, now: str) -> None:
         """Drain a worker."""

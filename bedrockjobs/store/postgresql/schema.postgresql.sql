@@ -111,7 +111,10 @@ CREATE TABLE runs (
     output       text   COLLATE "C" NOT NULL DEFAULT '[]',
     lease        bigint NOT NULL DEFAULT 0,
     stop         text   COLLATE "C" NOT NULL DEFAULT '',
-    beat         text   COLLATE "C" NOT NULL DEFAULT ''  -- of PostgreSQL alone: the last heartbeat; in no index
+    beat         text   COLLATE "C" NOT NULL DEFAULT '', -- of PostgreSQL alone: the last heartbeat; in no index
+    data         text   COLLATE "C" NOT NULL DEFAULT '',
+    options      text   COLLATE "C" NOT NULL DEFAULT '{}',
+    priority     bigint NOT NULL DEFAULT 500
 ) WITH (fillfactor = 80);
 
 CREATE INDEX runsByName ON runs (name, runID);
@@ -119,12 +122,15 @@ CREATE INDEX runsByJob ON runs (jobID, runID);
 CREATE INDEX runsOpen ON runs (runID) WHERE status = 'running';
 
 CREATE TABLE output (
-    runID  bigint NOT NULL,
-    seq    bigint NOT NULL,
-    at     text   COLLATE "C" NOT NULL,
-    stream text   COLLATE "C" NOT NULL,
-    line   text   COLLATE "C" NOT NULL,
-    PRIMARY KEY (runID, seq)
+    runID    bigint NOT NULL,
+    firstSeq bigint NOT NULL,
+    lastSeq  bigint NOT NULL,
+    at       text   COLLATE "C" NOT NULL,
+    codec    text   COLLATE "C" NOT NULL,
+    start    bigint NOT NULL,
+    size     bigint NOT NULL,
+    bytes    bytea  NOT NULL,
+    PRIMARY KEY (runID, firstSeq)
 );
 
 CREATE TABLE ticks (
@@ -204,6 +210,15 @@ CREATE TABLE audit (
     detail  text   COLLATE "C" NOT NULL DEFAULT '{}',
     before  text   COLLATE "C" NOT NULL DEFAULT '',
     after   text   COLLATE "C" NOT NULL DEFAULT ''
+);
+
+CREATE TABLE rules (
+    name    text   COLLATE "C" NOT NULL PRIMARY KEY,
+    rule    text   COLLATE "C" NOT NULL,
+    by      text   COLLATE "C" NOT NULL DEFAULT '',
+    created text   COLLATE "C" NOT NULL,
+    cursor  bigint NOT NULL,
+    state   text   COLLATE "C" NOT NULL DEFAULT '{}'
 );
 
 CREATE TABLE stats (

@@ -1,4 +1,4 @@
--- From version 4 to 5: who may do what, who is logged in, and what operators changed.
+-- From version 4 to 5: who may do what, who is logged in, what operators changed, and who is told of events.
 
 CREATE TABLE tokens (
     name     text   COLLATE "C" NOT NULL PRIMARY KEY,
@@ -32,3 +32,42 @@ CREATE TABLE audit (
     before  text   COLLATE "C" NOT NULL DEFAULT '',
     after   text   COLLATE "C" NOT NULL DEFAULT ''
 );
+
+CREATE TABLE rules (
+    name    text   COLLATE "C" NOT NULL PRIMARY KEY,
+    rule    text   COLLATE "C" NOT NULL,
+    by      text   COLLATE "C" NOT NULL DEFAULT '',
+    created text   COLLATE "C" NOT NULL,
+    cursor  bigint NOT NULL,
+    state   text   COLLATE "C" NOT NULL DEFAULT '{}'
+);
+
+-- Runs keep what they were given. Lines of output become chunks (bedrockjobs/store/chunks.py): a day's output is
+-- converted, which takes seconds.
+ALTER TABLE runs ADD COLUMN data text COLLATE "C" NOT NULL DEFAULT '',
+    ADD COLUMN options text COLLATE "C" NOT NULL DEFAULT '{}',
+    ADD COLUMN priority bigint NOT NULL DEFAULT 500;
+ALTER TABLE output RENAME TO old_output;
+ALTER INDEX output_pkey RENAME TO old_output_pkey;
+CREATE TABLE output (
+    runID    bigint NOT NULL,
+    firstSeq bigint NOT NULL,
+    lastSeq  bigint NOT NULL,
+    at       text   COLLATE "C" NOT NULL,
+    codec    text   COLLATE "C" NOT NULL,
+    start    bigint NOT NULL,
+    size     bigint NOT NULL,
+    bytes    bytea  NOT NULL,
+    PRIMARY KEY (runID, firstSeq)
+);
+INSERT INTO output (runID, firstSeq, lastSeq, at, codec, start, size, bytes)
+    SELECT runID, firstSeq, lastSeq, at, '',
+        sum(size) OVER (PARTITION BY runID ORDER BY firstSeq) - size, size, convert_to(lines, 'UTF8')
+    FROM (
+        SELECT runID, min(seq) AS firstSeq, max(seq) AS lastSeq, min(at) AS at,
+            sum(octet_length(line) + 1) AS size, '[' || string_agg(
+                json_build_array(at, stream) || ',' || to_json(line), ',' ORDER BY seq
+            ) || ']' AS lines
+        FROM old_output GROUP BY runID, (seq - 1) / 200
+    ) AS chunks;
+DROP TABLE old_output;

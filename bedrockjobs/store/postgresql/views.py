@@ -49,7 +49,7 @@ _WORDS = (
 """
 
 
-_LARGE = re.compile(r"\b(data|result)\b")
+_LARGE = re.compile(r"\b(data|result|bytes)\b")
 """The data of a job, the result of a run: columns that may have megabytes."""
 
 

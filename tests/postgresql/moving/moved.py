@@ -117,7 +117,9 @@ def odd_row(table: Table, number: int) -> list[Any]:
             row.append(FIRST_KEY + number)
         elif column == "name":
             row.append(text or "n")
-        elif column in ("data", "line") and number % 7 == 0:
+        elif at in table.blobs:
+            row.append(text.encode() + bytes([0, 255, number % 256]))
+        elif column == "data" and number % 7 == 0:
             row.append(text + LONG)
         else:
             row.append(text if at in table.texts else ODD_NUMBERS[(number + at) % len(ODD_NUMBERS)])
@@ -204,7 +206,7 @@ FULL = "RAISE EXCEPTION 'no room' USING ERRCODE = '53100';"
 
 
 def zero(path: Path, _: pytest.MonkeyPatch) -> None:
-    write(path, "UPDATE output SET line = 'a' || char(0) WHERE seq = (SELECT max(seq) FROM output)")
+    write(path, "UPDATE events SET detail = 'a' || char(0) WHERE seq = (SELECT max(seq) FROM events)")
 
 
 def damage_there(_: Path, __: pytest.MonkeyPatch) -> None:

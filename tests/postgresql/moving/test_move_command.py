@@ -49,7 +49,7 @@ def test_bad_rows_are_listed(full: Path) -> None:
     result = move("--from", str(full), "--to", CLUSTER.url)
     assert result.exit_code == 4
     complaint, refusal = result.stderr.splitlines()
-    assert complaint.endswith(": line has the character 0")
+    assert complaint.endswith(": detail has the character 0")
     assert refusal.startswith("Error: 1 rows cannot be moved as they are")
 
 

@@ -41,7 +41,7 @@ def target_full(path: Path, _: pytest.MonkeyPatch) -> None:
 
 
 def older(path: Path, _: pytest.MonkeyPatch) -> None:
-    write(path, "PRAGMA user_version = 3")
+    write(path, f"PRAGMA user_version = {VERSION - 1}")
 
 
 def newer(path: Path, _: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def newer(path: Path, _: pytest.MonkeyPatch) -> None:
 
 def target_newer(path: Path, _: pytest.MonkeyPatch) -> None:
     PostgreSQLEngine(CLUSTER.url, name=moved.SCHEMA).close()
-    moved.execute("UPDATE meta SET value = '5' WHERE key = 'schemaVersion'")
+    moved.execute(f"UPDATE meta SET value = '{VERSION + 1}' WHERE key = 'schemaVersion'")
 
 
 def damage(path: Path, _: pytest.MonkeyPatch) -> None:
@@ -86,16 +86,16 @@ def cut(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("trouble", "error", "words"),
     [
         (target_full, MoveError, r"holds a queue already: jobs have rows.*--schema"),
-        (older, MoveError, r"has schema version 3; `bedrockjobs migrate --database"),
+        (older, MoveError, rf"has schema version {VERSION - 1}; `bedrockjobs migrate --database"),
         (newer, MoveError, rf"has schema version {VERSION + 1}; this program knows {VERSION}"),
-        (target_newer, SchemaError, r"needs schema version 5"),
+        (target_newer, SchemaError, rf"needs schema version {VERSION + 1}"),
         (zero, BadRows, r"^1 rows cannot be moved.*--replace-zeros"),
         (damage, BadRows, r"^1 rows cannot be moved.*--keep-damaged"),
         (no_utf_8, MoveError, r"row behind events, seq \d+: a text is not UTF-8"),
         (no_text, MoveError, r"meta, key 'crashPatterns': expected text"),
         (on_insert("stats", FULL), StoreFull, "no room"),
         (on_insert("meta", FULL, at_commit=True), StoreFull, "no room"),
-        (on_insert("output", "new.line := new.line || '.';"), MoveError, "output: what has arrived is not"),
+        (on_insert("output", "new.at := new.at || '.';"), MoveError, "output: what has arrived is not"),
         (on_insert("keys", "RETURN NULL;"), MoveError, "keys: what has arrived is not.*0 rows of"),
         (on_insert("meta", "new.value := new.value || '.';"), MoveError, "meta: what has arrived"),
         (cut, StoreAway, "terminat"),
@@ -139,7 +139,7 @@ def no_name(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (no_name, OSError, "No space"),
         (cut, StoreAway, "terminat"),
         (damage_there, BadRows, rf"^{moved.ODD_ROWS} rows cannot be moved"),
-        (target_newer, SchemaError, "needs schema version 5"),
+        (target_newer, SchemaError, f"needs schema version {VERSION + 1}"),
     ],
 )
 def test_on_the_way_back_too(
@@ -186,7 +186,7 @@ def test_bad_rows_are_taken_along_where_that_is_wanted(full: Path, tmp_path: Pat
     after = moved.content_of(tmp_path / "back.db")
     assert after["jobs"] == before["jobs"]
     with closing(sqlite3.connect(tmp_path / "back.db")) as connection:
-        last = connection.execute("SELECT line FROM output ORDER BY seq DESC LIMIT 1").fetchone()
+        last = connection.execute("SELECT detail FROM events ORDER BY seq DESC LIMIT 1").fetchone()
     assert last == (f"a{REPLACED}",)
 
 

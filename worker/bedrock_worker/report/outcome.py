@@ -83,13 +83,8 @@ def try_again(job: Job, data: str | None = None, exit_code: int | None = None) -
 
 
 def hand_back(job: Job) -> RetryJob:
-    """Return the report that gives a job back as if it had never been taken."""
+    """Return the report that gives a job back, to be taken as if it had not been."""
     return RetryJob(job_id=job.job_id, run_id=job.run_id, returned=True)
-
-
-def is_hand_back(report: Report) -> bool:
-    """Tell whether a report makes its run one that never was."""
-    return isinstance(report, RetryJob) and report.returned
 
 
 def refused(job: Job, error: Exception) -> FailJob:

@@ -13,16 +13,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import cast
 
-from bedrockjobs.base.config import OUTPUT_LINES_PER_RUN_MAX
-
 MEMORY_BYTES_MAX = 131_072
 """Size of the lines of one run kept in memory; further ones go to a file."""
 
 SPOOL_BYTES_MAX = 64 * 1024 * 1024
 """Size of the lines of one run that wait for the server; further ones are dropped and counted."""
-
-RUN_LINES_MAX = OUTPUT_LINES_PER_RUN_MAX - 1
-"""Lines of one run that are sent. The server keeps one more: the one that says how many are missing."""
 
 LINE_OVERHEAD_BYTES = 64
 """What a short line costs in memory beyond its text."""
@@ -55,7 +50,6 @@ class Spool:
         self._read: io.BufferedReader | None = None
         self._filed = 0
         self._waiting_size = 0
-        self._accepted = 0
         self._dropped = 0
         self._reason = ""
 
@@ -65,9 +59,7 @@ class Spool:
 
     def add(self, line: Line) -> None:
         """Take a line, or count it where there is no room."""
-        if self._accepted >= RUN_LINES_MAX:
-            self._drop(line, f"a run keeps {RUN_LINES_MAX}")
-        elif self._waiting_size + line.size > SPOOL_BYTES_MAX:
+        if self._waiting_size + line.size > SPOOL_BYTES_MAX:
             self._drop(line, f"{SPOOL_BYTES_MAX >> 20} MiB wait for the server")
         elif self._dropped and self._waiting_size > SPOOL_BYTES_MAX // 2:  # not one by one at the brim
             self._drop(line, self._reason)
@@ -116,7 +108,6 @@ class Spool:
 
     def _keep(self, line: Line) -> None:
         self._fresh.append(line)
-        self._accepted += 1
         self._fresh_size += line.size
         self._waiting_size += line.size
 

@@ -1,0 +1,51 @@
+"""``bedrockjobs limit``: how many jobs of a name may be queued, and created a second."""
+
+from __future__ import annotations
+
+import click
+
+from bedrockjobs.cli.options import by_option
+from bedrockjobs.cli.output import write_many, write_one
+from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.commands import ListLimits, RemoveLimit, SetLimit
+
+COLUMNS = ("name", "queued", "perSecond", "refused", "lastRefused", "by")
+
+
+@click.group()
+def limit() -> None:
+    """Limit what may be created, by name: CreateJob is refused beyond, with 429."""
+
+
+@limit.command("set")
+@click.argument("name", metavar="GLOB")
+@click.option("--queued", type=int, metavar="N", help="Jobs that may be queued; any number if left out.")
+@click.option("--per-second", type=int, metavar="N", help="Jobs that may be created a second.")
+@by_option
+@talks
+@pass_session
+def set_limit(session: Session, name: str, queued: int | None, per_second: int | None, by: str) -> None:
+    """Limit the names that match GLOB, which share it; replaces what was set for GLOB before."""
+    given = {"name": name, "queued": queued, "perSecond": per_second, "by": by or None}
+    session.ask(built(SetLimit, given))
+    write_one({"name": name, "outcome": "limited"}, session.form, f"Limited {name}.")
+
+
+@limit.command("remove")
+@click.argument("name", metavar="GLOB")
+@by_option
+@talks
+@pass_session
+def remove_limit(session: Session, name: str, by: str) -> None:
+    """Take back what was set for GLOB."""
+    session.ask(built(RemoveLimit, {"name": name, "by": by or None}))
+    write_one({"name": name, "outcome": "removed"}, session.form, f"{name} has no limit any more.")
+
+
+@limit.command("list")
+@talks
+@pass_session
+def list_limits(session: Session) -> None:
+    """List the limits, and how many jobs this server has refused for each."""
+    found = records_in(session.record(built(ListLimits, {}))["limits"])
+    write_many(found, session.form, COLUMNS, none="No limits.", identity="name")

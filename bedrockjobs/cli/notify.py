@@ -1,0 +1,112 @@
+"""``bedrockjobs notify``: who is told of what happens."""
+
+from __future__ import annotations
+
+import click
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.cli.options import by_option
+from bedrockjobs.cli.output import Record, text_of, write_many, write_one
+from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.commands import ListRules, MuteRule, PutRule, RemoveRule, TestRule
+
+LIST_COLUMNS = ("name", "on", "names", "to", "sent", "lastSent", "tries", "lastError", "mutedUntil")
+
+_name_argument = click.argument("name")
+
+
+@click.group()
+def notify() -> None:
+    """Say who is told of what happens, by mail or posted to an address."""
+
+
+@notify.command()
+@_name_argument
+@click.option(
+    "--on", "kinds", multiple=True, required=True, metavar="KIND", help="Kind of event: failed, ..."
+)
+@click.option("--names", multiple=True, metavar="PATTERN", help="Names that it is about; all if left out.")
+@click.option(
+    "--to",
+    required=True,
+    metavar="ADDRESS",
+    help="mailto:somebody@example.com, https://..., or ${BEDROCKJOBS_NOTIFY_...}, a variable of the server.",
+)
+@click.option(
+    "--secret", default="", metavar="VARIABLE", help="${BEDROCKJOBS_NOTIFY_...} that signs what is posted."
+)
+@click.option("--group", default="0s", metavar="DURATION", help="Time between two messages.")
+@click.option("--quiet", default="", metavar="HOURS", help='No messages then: "22:00-07:00 Europe/Berlin".')
+@by_option
+@talks
+@pass_session
+def add(
+    session: Session,
+    name: str,
+    kinds: tuple[str, ...],
+    names: tuple[str, ...],
+    to: str,
+    secret: str,
+    group: str,
+    quiet: str,
+    by: str,
+) -> None:
+    """Tell somebody of what happens from now on; a rule of this name is replaced."""
+    given = {
+        "name": name, "on": list(kinds), "names": list(names), "to": to, "secret": secret, "groupFor": group,
+        "quiet": quiet, "by": by,
+    }  # fmt: skip
+    session.record(built(PutRule, given))
+
+
+@notify.command("list")
+@talks
+@pass_session
+def list_rules(session: Session) -> None:
+    """List the rules, and how the delivery of their messages stands."""
+    found = records_in(session.record(ListRules(limit=1_000))["rules"])
+    if session.form == "table":
+        found = [{**record, "on": _words(record, "on"), "names": _words(record, "names")} for record in found]
+    write_many(found, session.form, LIST_COLUMNS, none="Nobody is told of anything.", identity="name")
+
+
+@notify.command()
+@_name_argument
+@by_option
+@talks
+@pass_session
+def remove(session: Session, name: str, by: str) -> None:
+    """Forget a rule: what it has not sent is not sent."""
+    session.record(built(RemoveRule, {"name": name, "by": by}))
+
+
+@notify.command()
+@_name_argument
+@click.option("--until", default=None, metavar="TIME", help="When it sends again; left out: now.")
+@by_option
+@talks
+@pass_session
+def mute(session: Session, name: str, until: str | None, by: str) -> None:
+    """Let a rule send nothing until a moment; what happens until then is counted, and never told."""
+    session.record(built(MuteRule, {"name": name, "until": until, "by": by}))
+
+
+@notify.command()
+@_name_argument
+@click.option("--send", is_flag=True, help="Send it, marked as a test.")
+@talks
+@pass_session
+def test(session: Session, name: str, send: bool) -> None:
+    """Show what a rule would send of the newest event that it is about."""
+    record = session.record(built(TestRule, {"name": name, "send": send}))
+    if session.form != "table":
+        write_one(record, session.form)
+        return
+    for key in ("to", "subject"):
+        click.echo(f"{key.title()}: {text_of(record, key)}")
+    click.echo(f"\n{text_of(record, 'text')}", nl=False)
+    click.echo("Sent." if send else "Not sent: --send does.", err=True)
+
+
+def _words(record: Record, key: str) -> str:
+    return " ".join(jsontext.parse(record[key]))

@@ -1,0 +1,84 @@
+"""The commands on limits: how many jobs of a name may be queued, and created a second."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from bedrockjobs.base.config import WORKER_CHARS_MAX
+from bedrockjobs.base.name_limits import LIMITS_MAX, PER_SECOND_MAX, QUEUED_LIMIT_MAX
+from bedrockjobs.base.wire import Whole
+from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
+from bedrockjobs.commands.control import PausePattern
+
+
+class SetLimit(Command[Empty]):
+    """Limit what may be created of the names that match a pattern; CreateJob is then refused with 429."""
+
+    group = "server"
+    role = "operate"
+    repeatable = True
+    example = Example({"name": "mail/*", "queued": 10_000, "perSecond": 200})
+    refusals = [
+        Refusal(402, "Missing limit", "Neither `queued` nor `perSecond` is above 0."),
+        Refusal(429, "Too many limits", f"{LIMITS_MAX} patterns have limits already."),
+    ]
+
+    name: PausePattern = Field(description="GLOB pattern of the names, which share the limit.")
+    queued: Whole = Field(
+        0, ge=0, le=QUEUED_LIMIT_MAX,
+        description="Jobs that may be queued, those for later included; 0: any number.",
+    )  # fmt: skip
+    per_second: Whole = Field(
+        0, ge=0, le=PER_SECOND_MAX,
+        description="Jobs that may be created a second, in one go as many; 0: any number.",
+    )  # fmt: skip
+    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+
+
+class RemoveLimit(Command[Empty]):
+    """Take back what SetLimit said of a pattern."""
+
+    group = "server"
+    role = "operate"
+    example = Example({"name": "mail/*"})
+    refusals = [Refusal(404, "No such limit", "The pattern has none.")]
+
+    name: PausePattern = Field(description="The pattern as it was given.")
+    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+
+
+class LimitReply(Reply):
+    """The limit of one pattern."""
+
+    name: str
+    queued: int = Field(description="0: any number.")
+    per_second: int = Field(description="0: any number.")
+    refused: int = Field(description="Jobs that this server refused for it since it started.")
+    last_refused: str = Field(description="When it last did; empty: never.")
+    by: str
+    since: str
+
+
+class LimitsReply(Reply):
+    """All limits, by pattern."""
+
+    limits: list[LimitReply]
+
+
+class ListLimits(Command[LimitsReply]):
+    """List the limits of what may be created, and how often they were reached."""
+
+    group = "server"
+    reads = True
+    role = "read"
+    example = Example(
+        {},
+        {
+            "limits": [
+                {
+                    "name": "mail/*", "queued": 10_000, "perSecond": 200, "refused": 12,
+                    "lastRefused": "2026-11-21 03:29:56", "by": "ada", "since": "2026-11-20 10:00:00",
+                }
+            ]
+        },
+    )  # fmt: skip

@@ -1,0 +1,257 @@
+"""The commands about who is told of what happens: rules, and how the delivery of their messages stands.
+
+A rule goes through the events (see Events) and sends those that it is about to one place. The server does it;
+ClaimMessage and ReportDelivery are how it notes what it does, so that each is sent at least once.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+from pydantic import BeforeValidator, Field
+
+from bedrockjobs.base import shapes
+from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, WORKER_CHARS_MAX
+from bedrockjobs.base.shapes import Shape
+from bedrockjobs.base.wire import Boolean, Timestamp, Whole, listed, refused
+from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
+from bedrockjobs.commands.options import Duration
+from bedrockjobs.commands.refusals import BUSY
+from bedrockjobs.commands.runs import Limit
+
+KINDS_MAX = 20
+"""Kinds of events that one rule is about: there are not many more."""
+
+RULE_PATTERNS_MAX = 20
+"""Name patterns of one rule: each event is matched with all of them."""
+
+TO_CHARS_MAX = 2_048
+"""Length of an address: as long as most programs let one be."""
+
+VARIABLE = r"\$\{BEDROCKJOBS_NOTIFY_[A-Z0-9_]{1,60}\}"
+"""How a variable of the server is named that holds a secret; its value is never stored or shown."""
+
+_ADDRESS = re.compile(rf"https?://[!-~]+|mailto:[^@\s,]+@[^@\s,]+(,[^@\s,]+@[^@\s,]+)*|{VARIABLE}")
+_QUIET = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)(?: (\S{1,60}))?", re.ASCII)
+
+NO_RULE = Refusal(404, "No such rule", "No rule has this name.")
+
+
+def _kinds(value: Any) -> list[str]:
+    found = listed(value, "a comma list of kinds of events")
+    if not found or not all(isinstance(item, str) and 0 < len(item) <= 100 for item in found):
+        raise refused("Malformed on", "one or more kinds of events, such as failed, recovered")
+    return list(dict.fromkeys(found))
+
+
+def _names(value: Any) -> list[str]:
+    found = listed(value, "a JSON array of name patterns") if value else []
+    if not all(isinstance(item, str) and 0 < len(item) <= GLOB_CHARS_MAX for item in found):
+        raise refused("Malformed names", f"name patterns of 1 to {GLOB_CHARS_MAX} characters")
+    return list(dict.fromkeys(found))
+
+
+def _to(value: Any) -> str:
+    """Return an address as it was given."""
+    text = value.strip() if isinstance(value, str) else ""
+    if _ADDRESS.fullmatch(text):
+        return text
+    raise refused("Malformed to", "https://…, mailto:somebody@example.com or ${BEDROCKJOBS_NOTIFY_…}")
+
+
+def _quiet(value: Any) -> str:
+    """Return quiet hours as they were given, such as ``22:00-07:00 Europe/Berlin``; without a zone in UTC."""
+    found = _QUIET.fullmatch(value) if isinstance(value, str) else None
+    if value == "":
+        return ""
+    if found is None or found[1] + found[2] == found[3] + found[4]:
+        raise refused("Malformed quiet", "hours such as 22:00-07:00 Europe/Berlin")
+    if found[5]:
+        try:
+            ZoneInfo(found[5])
+        except (KeyError, OSError, ValueError):
+            raise refused("Malformed quiet", f"a time zone, got {found[5]}") from None
+    return str(value)
+
+
+RuleName = Annotated[str, Field(pattern="^[A-Za-z0-9._@/:-]{1,100}$", max_length=100)]
+
+
+class RuleReply(Reply):
+    """A rule, and how the delivery of its messages stands."""
+
+    name: str
+    on: list[str]
+    names: list[str]
+    to: str
+    secret: str
+    group_for: int = Field(description="Seconds between two messages; 0: each is sent at once.")
+    quiet: str
+    by: str
+    created: str
+    cursor: int = Field(description="All events up to this number are dealt with.")
+    up_to: int = Field(description="The last event of the message that is being sent; 0: none is.")
+    sender: str
+    sender_until: str
+    tries: int = Field(description="How often this message was tried without success.")
+    since: str
+    next_try: str
+    last_sent: str
+    last_error: str
+    sent: int = Field(description="Messages that arrived.")
+    dropped: int = Field(description="Events that were not told as the rule was muted.")
+    lost: int = Field(description="Events that could not be told for a day.")
+    muted_until: str
+
+
+class RulesReply(Reply):
+    """Rules by name."""
+
+    rules: list[RuleReply]
+
+
+_RULE = {
+    "name": "nightly", "on": ["failed", "recovered"], "names": ["backup/*"], "to": "mailto:ops@example.com",
+    "secret": "", "groupFor": 300, "quiet": "", "by": "ada", "created": "2026-11-21 03:29:56", "cursor": 812,
+    "upTo": 0, "sender": "", "senderUntil": "", "tries": 0, "since": "", "nextTry": "",
+    "lastSent": "2026-11-22 03:10:04", "lastError": "", "sent": 3, "dropped": 0, "lost": 0, "mutedUntil": "",
+}  # fmt: skip
+
+
+class PutRule(Command[Empty]):
+    """Tell somebody of what happens from now on; a rule of this name is replaced."""
+
+    group = "messages"
+    role = "admin"
+    repeatable = True
+    example = Example({"name": "nightly", "on": ["failed", "recovered"], "names": ["backup/*"],
+                       "to": "mailto:ops@example.com"})  # fmt: skip
+    refusals = [
+        Refusal(402, "Malformed on", "`on` names no kinds of events."),
+        Refusal(402, "Malformed names", "`names` are no patterns."),
+        Refusal(402, "Malformed to", "`to` is no address that messages go to."),
+        Refusal(402, "Malformed quiet", "`quiet` are no hours, or their zone is unknown."),
+        Refusal(429, "Too many rules", "There are 100 rules."),
+    ]
+
+    name: RuleName = Field(description="Name of the rule.")
+    on: Annotated[list[str], Field(max_length=KINDS_MAX), BeforeValidator(_kinds), Shape(shapes.patterns)] = (
+        Field(description="Kinds of events: failed, recovered, timeout, lost, worker left, ...; see Events.")
+    )
+    names: Annotated[
+        list[str], Field(max_length=RULE_PATTERNS_MAX), BeforeValidator(_names), Shape(shapes.patterns)
+    ] = Field([], description="GLOB patterns of the names that it is about; all if left out.")
+    to: Annotated[str, Field(max_length=TO_CHARS_MAX), BeforeValidator(_to)] = Field(
+        description="Where messages go: an address of http or https that they are posted to, mailto: and"
+        " addresses of mail, or ${BEDROCKJOBS_NOTIFY_...}, a variable of the server that holds one of these."
+    )
+    secret: Annotated[str, Field(pattern=f"^({VARIABLE})?$")] = Field(
+        "",
+        description="${BEDROCKJOBS_NOTIFY_...}: the variable with the key that signs what is posted.",
+    )
+    group_for: Duration = Field(
+        0, description="Time between two messages: what happens meanwhile is one message."
+    )
+    quiet: Annotated[str, Field(max_length=80), BeforeValidator(_quiet)] = Field(
+        "",
+        description="Hours in which nothing is sent, such as `22:00-07:00 Europe/Berlin`; all follows then.",
+    )
+    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+
+
+class ListRules(Command[RulesReply]):
+    """List the rules, and how the delivery of their messages stands."""
+
+    group = "messages"
+    where = "reader"
+    role = "admin"
+    paging = Paging("rules", "name", "after")
+    example = Example({}, {"rules": [_RULE]})
+    refusals = [BUSY]
+
+    after: str = Field("", max_length=NAME_CHARS_MAX, description="Only names behind this one.")
+    limit: Limit = Field(100, description="How many at the most.")
+
+
+class RemoveRule(Command[Empty]):
+    """Forget a rule: what it has not sent is not sent."""
+
+    group = "messages"
+    role = "admin"
+    example = Example({"name": "nightly"})
+    refusals = [NO_RULE]
+
+    name: RuleName = Field(description="Name of the rule.")
+    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+
+
+class MuteRule(Command[Empty]):
+    """Let a rule send nothing until a moment: what happens until then is counted, and never told."""
+
+    group = "messages"
+    role = "operate"
+    repeatable = True
+    example = Example({"name": "nightly", "until": "2026-11-22 08:00:00"})
+    refusals = [NO_RULE]
+
+    name: RuleName = Field(description="Name of the rule.")
+    until: Timestamp | None = Field(None, description="When it sends again; left out: at once.")
+    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+
+
+class ClaimMessage(Command[Empty]):
+    """Begin to send the next message of a rule: no other server does so for a minute. Servers ask this."""
+
+    group = "messages"
+    role = "admin"
+    example = Example({"name": "nightly", "sender": "cron-1", "upTo": 812})
+    refusals = [NO_RULE, Refusal(405, "Message is claimed", "Another server sends it, or it was sent.")]
+
+    name: RuleName = Field(description="Name of the rule.")
+    sender: str = Field(max_length=NAME_CHARS_MAX, description="The server that begins.")
+    up_to: Whole = Field(description="The last event of the message.")
+    alone: Boolean = Field(False, description="No other server is there: who claimed it before has ended.")
+
+
+class ReportDelivery(Command[Empty]):
+    """Note what became of a message that was claimed. Servers say this."""
+
+    group = "messages"
+    role = "admin"
+    example = Example({"name": "nightly", "sender": "cron-1", "upTo": 812, "events": 1})
+    refusals = [NO_RULE, Refusal(405, "Message is claimed", "Another server has claimed it meanwhile.")]
+
+    name: RuleName = Field(description="Name of the rule.")
+    sender: str = Field(max_length=NAME_CHARS_MAX, description="The server that claimed it.")
+    up_to: Whole = Field(description="The last event of the message.")
+    events: Whole = Field(description="How many events it tells of.")
+    error: str | None = Field(None, description="Why it was not sent; left out where it arrived.")
+    muted: Boolean = Field(False, description="It was not sent, as the rule is muted.")
+
+
+class MessageReply(Reply):
+    """A message as it is, or would be, sent."""
+
+    to: str
+    subject: str
+    text: str
+    sent: bool = Field(description="Whether it was sent; it arrived then.")
+
+
+class TestRule(Command[MessageReply]):
+    """Show what a rule would send of the newest event that it is about, and send it where asked to."""
+
+    __test__ = False  # for pytest, which takes it for a class of tests
+    group = "messages"
+    where = "presence"
+    role = "admin"
+    example = Example(
+        {"name": "nightly"},
+        {"to": "mailto:ops@example.com", "subject": "backup/nightly failed", "text": "...", "sent": False},
+    )
+    refusals = [NO_RULE, Refusal(502, "Message was not sent", "The place it goes to did not take it.")]
+
+    name: RuleName = Field(description="Name of the rule.")
+    send: Boolean = Field(False, description="Send it, marked as a test.")

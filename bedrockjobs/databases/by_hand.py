@@ -1,0 +1,51 @@
+"""Commands about tokens that are done on the database itself, beside its server: the way back in."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+from bedrockjobs.base.caller import Caller, Grant
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.commands import Command
+from bedrockjobs.engine.by_caller import perform_for
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.registry import plan_of
+from bedrockjobs.engine.presence import Nobody
+from bedrockjobs.store.base import Unit
+from bedrockjobs.store.by_hand import unit_of
+
+ADDRESS = "database"
+"""Where such a change comes from, as the audit has it."""
+
+_CALLER = Caller(Grant("", "admin"), ADDRESS)
+
+
+def do_on_file(path: Path, command: Command[Any]) -> Answer:
+    """Do a command about tokens on a SQLite file; raises CommandError and what ``unit_of`` raises."""
+    moment: datetime = SystemClock().now()
+    with unit_of(path, moment) as unit:
+        return _done(Context(cast(Unit, unit), "document", Nobody()), command)
+
+
+def do_on_postgresql(url: str, schema: str, command: Command[Any]) -> Answer:
+    """Do a command about tokens on a PostgreSQL database; raises CommandError, StoreError, SchemaError."""
+    from bedrockjobs.store.postgresql.engine import PostgreSQLEngine  # it needs the driver
+
+    engine = PostgreSQLEngine(url, SystemClock(), name=schema)
+    try:
+        answer = _done(Context(engine.begin([plan_of(command)]), "document", Nobody()), command)
+        engine.commit()
+        engine.confirm()
+    finally:
+        engine.close()
+    return answer
+
+
+def _done(context: Context, command: Command[Any]) -> Answer:
+    outcome = perform_for(_CALLER, context, command)
+    if isinstance(outcome, CommandError):
+        raise outcome
+    return outcome

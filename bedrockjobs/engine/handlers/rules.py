@@ -1,0 +1,110 @@
+"""PutRule, RemoveRule, MuteRule, and what the server notes of the delivery of messages.
+
+A message is claimed in a commit before it is sent, and its events count as dealt with in a commit afterwards:
+so it arrives at least once, whenever a server ends.
+"""
+
+from __future__ import annotations
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.errors import NotFound, TooMany, WrongState
+from bedrockjobs.commands import ClaimMessage, MuteRule, PutRule, RemoveRule, ReportDelivery
+from bedrockjobs.engine.events import RulesChanged
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.job.rows import RuleRow
+from bedrockjobs.job.rules import delivery_of, with_delivery
+from bedrockjobs.store.base import Plan
+
+RULES_MAX = 100
+"""Rules: each is read whenever one of them sends, and may wait for its receiver at the same time."""
+
+_CONTROL = Plan(control=True)
+
+
+@handles(PutRule, plan=lambda _: _CONTROL)
+def put_rule(context: Context, command: PutRule) -> Answer:
+    """Write a rule; it begins with what happens from now on, one that was there before goes on."""
+    records = context.unit.records
+    rules = {rule.name: rule for rule in records.rules()}
+    if command.name not in rules and len(rules) >= RULES_MAX:
+        raise TooMany("Too many rules", f"name: expected at most {RULES_MAX} rules")
+    text = jsontext.dump({
+        "on": command.on, "names": command.names, "to": command.to, "secret": command.secret,
+        "groupFor": command.group_for, "quiet": command.quiet,
+    })  # fmt: skip
+    before = rules.get(command.name)
+    if before is None:
+        row = RuleRow(command.name, text, command.by, context.now, records.last_event(), "{}")
+    else:
+        row = with_delivery(before._replace(rule=text, by=command.by), delivery_of(before).renewed())
+    _write(context, row)
+    return Answer()
+
+
+@handles(RemoveRule, plan=lambda _: _CONTROL)
+def remove_rule(context: Context, command: RemoveRule) -> Answer:
+    """Forget a rule."""
+    context.unit.records.delete_rule(_existing(context, command.name).name)
+    context.emit(RulesChanged())
+    return Answer()
+
+
+@handles(MuteRule, plan=lambda _: _CONTROL)
+def mute_rule(context: Context, command: MuteRule) -> Answer:
+    """Let a rule send nothing until a moment."""
+    row = _existing(context, command.name)
+    _write(context, with_delivery(row, delivery_of(row)._replace(muted_until=command.until or "")))
+    return Answer()
+
+
+@handles(ClaimMessage, plan=lambda _: _CONTROL)
+def claim_message(context: Context, command: ClaimMessage) -> Answer:
+    """Begin to send a message, unless another server does."""
+    row = _existing(context, command.name)
+    delivery = delivery_of(row)
+    others = delivery.sender not in ("", command.sender) and delivery.sender_until > context.now
+    another = delivery.up_to > row.cursor and delivery.up_to != command.up_to
+    if command.up_to <= row.cursor or another or (others and not command.alone):
+        raise WrongState(
+            "Message is claimed", f"upTo: {delivery.sender or 'a server'} sends it, or has sent it"
+        )
+    context.unit.records.put_rule(
+        with_delivery(row, delivery.claimed(command.sender, command.up_to, context.now))
+    )
+    return Answer()
+
+
+@handles(ReportDelivery, plan=lambda _: _CONTROL)
+def report_delivery(context: Context, command: ReportDelivery) -> Answer:
+    """Note what became of a message; one that was tried for a day is lost."""
+    row = _existing(context, command.name)
+    delivery = delivery_of(row)
+    if command.muted:
+        delivery = delivery._replace(up_to=command.up_to, sender=command.sender)
+    if (delivery.sender, delivery.up_to) != (command.sender, command.up_to) or command.up_to <= row.cursor:
+        raise WrongState("Message is claimed", f"sender: it is {delivery.sender or 'nobody'}")
+    cursor = command.up_to
+    if command.muted:
+        delivery = delivery.passed_over(command.events)
+    elif command.error is None:
+        delivery = delivery.arrived(context.now)
+    elif delivery.is_too_old(context.now):
+        delivery = delivery.failed(command.error, context.now).given_up(command.events)
+        context.note("message lost", name=row.name, detail=f"{command.events} events: {command.error}")
+    else:
+        delivery, cursor = delivery.failed(command.error, context.now), row.cursor
+    context.unit.records.put_rule(with_delivery(row, delivery, cursor))
+    return Answer()
+
+
+def _existing(context: Context, name: str) -> RuleRow:
+    for row in context.unit.records.rules():
+        if row.name == name:
+            return row
+    raise NotFound("No such rule", f"name: there is no rule {name}")
+
+
+def _write(context: Context, row: RuleRow) -> None:
+    context.unit.records.put_rule(row)
+    context.emit(RulesChanged())

@@ -1,0 +1,119 @@
+"""The login: a token becomes a session of the browser, and the session ends.
+
+The cookie holds a secret of which the SHA-256 is kept, beside the token that it was made with. It ends after
+12 hours, with the token, and by logging out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import quote, unquote
+
+from aiohttp import web
+
+from bedrockjobs.base.errors import BadRequest, CommandError, Forbidden
+from bedrockjobs.base.token_text import TOKEN_CHARS_MAX
+from bedrockjobs.engine.handlers.access import LOGIN_S
+from bedrockjobs.engine.unit import Outcome
+from bedrockjobs.pages.site import Site
+from bedrockjobs.protocol.gate import LOGIN_PATH, SESSION_COOKIE, caller_of
+from bedrockjobs.protocol.host_check import over_tls
+
+FORM_BYTES_MAX = 4_096
+"""Size of what the form sends: a token, and the address of the page that was wanted."""
+
+TO_CHARS_MAX = 2_000
+"""Length of that address; a longer one is forgotten."""
+
+
+def routes(site: Site) -> list[web.RouteDef]:
+    """Return the routes of the login."""
+    login = _Login(site)
+    return [
+        site.get(LOGIN_PATH, login.form),
+        web.post(LOGIN_PATH, login.log_in),
+        web.post("/ui/logout", login.log_out),
+    ]
+
+
+class _Login:
+    """The login of one server."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._access = site.service.access
+        self._settings = site.settings
+
+    async def form(self, site: Site, request: web.Request) -> web.StreamResponse:
+        """Show the form; where nobody needs a token there is none."""
+        if not self._access.on:
+            return self._to(request, "/ui/")
+        return await site.show(
+            request, "login.html", title="Log in", to=_wanted(request.query.get("to", "")), problem=""
+        )
+
+    async def log_in(self, request: web.Request) -> web.StreamResponse:
+        """Turn a token into a session, and go to the page that was wanted."""
+        if (request.content_length or FORM_BYTES_MAX + 1) > FORM_BYTES_MAX:
+            raise BadRequest("Malformed body", f"body: expected at most {FORM_BYTES_MAX} bytes")
+        given = await request.post()
+        token, to = str(given.get("token", "")).strip(), _wanted(str(given.get("to", "")))
+        if not self._access.on:
+            return self._to(request, to)
+        try:
+            caller = self._access.by_token(
+                token[: TOKEN_CHARS_MAX + 1], caller_of(request, self._access).address
+            )
+            if caller.run is not None or "read" not in caller.grant.roles or not caller.grant.whole:
+                raise Forbidden(
+                    detail="the pages are for tokens with the role read, of all names and with data"
+                )
+        except CommandError as error:
+            await self._site.prepare()
+            words = error.detail or error.reason
+            status = 401 if not isinstance(error, Forbidden) or error.detail.startswith("token") else 403
+            return await self._site.show(
+                request, "login.html", title="Log in", status=status, to=to, problem=words
+            )
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        session = self._access.log_in(caller, lambda outcome: _tell(done, outcome))
+        outcome = await done
+        if isinstance(outcome, CommandError):
+            raise outcome
+        response = self._to(request, to)
+        response.set_cookie(
+            SESSION_COOKIE, session, max_age=LOGIN_S, path=self._path, httponly=True, samesite="Strict",
+            secure=self._settings.behind_proxy or over_tls(request),
+        )  # fmt: skip
+        return response
+
+    async def log_out(self, request: web.Request) -> web.StreamResponse:
+        """End the session."""
+        session = request.cookies.get(SESSION_COOKIE, "")
+        if session:
+            done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+            self._access.log_out(session, lambda outcome: _tell(done, outcome))
+            await done
+        response = self._to(request, LOGIN_PATH)
+        response.del_cookie(SESSION_COOKIE, path=self._path)
+        return response
+
+    @property
+    def _path(self) -> str:
+        return self._settings.root_path or "/"
+
+    def _to(self, _: web.Request, path: str) -> web.Response:
+        headers = {"Location": self._settings.root_path + path, "Cache-Control": "no-store"}
+        return web.Response(status=303, headers=headers)
+
+
+def _tell(done: asyncio.Future[Outcome], outcome: Outcome) -> bool:
+    if not done.done():
+        done.set_result(outcome)
+    return True
+
+
+def _wanted(path: str) -> str:
+    """Return the page that was wanted: one of ours, whatever was given."""
+    known = path.startswith("/ui/") and len(path) <= TO_CHARS_MAX and path.isprintable() and "\\" not in path
+    return quote(unquote(path), safe="/?=&:*,%") if known and not path.startswith(LOGIN_PATH) else "/ui/"

@@ -1,0 +1,126 @@
+"""The login: a token becomes a session, which the pages and their buttons go by, and which ends."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bedrockjobs.engine.handlers import access
+from bedrockjobs.pages.login import FORM_BYTES_MAX, _wanted
+from bedrockjobs.protocol.gate import SESSION_COOKIE
+from tests.conftest import Live, Serve
+from tests.protocol.talk import Reply, Talk
+from tests.runs.bearer import Bearer, admin_of
+
+BROWSER = {"Accept": "text/html"}
+
+
+async def posted(live: Live, path: str, form: str, **headers: str) -> Reply:
+    """Send a form as a browser does."""
+    kind = "application/x-www-form-urlencoded"
+    head = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Type: {kind}"]
+    head += [f"Content-Length: {len(form)}", *(f"{name}: {value}" for name, value in headers.items())]
+    async with await Talk.open(live.port) as talk:
+        talk.send(("\r\n".join([*head, "", ""]) + form).encode())
+        return await talk.reply()
+
+
+async def logged_in(live: Live, token: str, to: str = "/ui/jobs") -> str:
+    """Log in; return the cookie."""
+    reply = await posted(live, "/ui/login", f"token={token}&to={to}", Origin="http://localhost")
+    assert (reply.code, reply.headers["location"]) == (303, to)
+    cookie = reply.headers["set-cookie"]
+    assert re.search(r"; HttpOnly; Max-Age=43200; Path=/; SameSite=Strict", cookie), cookie
+    return cookie.partition(";")[0]
+
+
+async def test_a_browser_is_led_to_the_login_and_back(live: Live) -> None:
+    root = await admin_of(live)
+    anybody = Bearer(live)
+    led = await anybody.get("/ui/jobs?name=a%2F%2A", **BROWSER)
+    assert (led.code, led.headers["location"]) == (303, "/ui/login?to=%2Fui%2Fjobs%3Fname%3Da%252F%252A")
+    form = await anybody.get("/ui/login?to=%2Fui%2Fjobs", **BROWSER)
+    assert form.code == 200
+    assert 'name="to" value="/ui/jobs"' in form.body
+    cookie = await logged_in(live, root.token)
+    page = await anybody.get("/ui/jobs", Cookie=cookie, **BROWSER)
+    assert page.code == 200
+    assert "Log out root" in page.body
+    assert (await live.http("CreateJob", {"name": "a"}, Cookie=cookie, Origin="http://localhost")).code == 200
+    assert (
+        await live.http("CreateJob", {"name": "a"}, Cookie=cookie, Origin="http://evil.example")
+    ).code == 403
+
+
+async def test_a_wrong_token_and_one_that_may_not_look_are_refused(live: Live) -> None:
+    root = await admin_of(live)
+    worker = await root.token_for("w", "work")
+    narrow = await root.token_for("n", "read", "a/*")
+    for token, status in (("bj_wrong", 401), ("", 401), (worker.token, 403), (narrow.token, 403)):
+        reply = await posted(live, "/ui/login", f"token={token}&to=/ui/")
+        assert reply.code == status
+        assert 'class="problem"' in reply.body
+        assert "set-cookie" not in reply.headers
+    assert (await posted(live, "/ui/login", "token=x&to=/ui/", Origin="http://evil.example")).code == 403
+    assert (await posted(live, "/ui/login", "x" * (FORM_BYTES_MAX + 1))).code == 400
+
+
+async def test_the_session_ends_by_logging_out_with_the_token_and_after_twelve_hours(
+    serve: Serve, clock: object
+) -> None:
+    live = await serve(clock)
+    root = await admin_of(live)
+    assert access.LOGIN_S == 12 * 3_600
+    anybody = Bearer(live)
+    cookie = await logged_in(live, root.token)
+    out = await posted(live, "/ui/logout", "", Cookie=cookie)
+    assert (out.code, out.headers["location"]) == (303, "/ui/login")
+    assert (await anybody.get("/ListJobs", Cookie=cookie)).code == 401
+    reader = await root.token_for("r", "read")
+    of_reader = await logged_in(live, reader.token)
+    assert (await anybody.get("/ListJobs", Cookie=of_reader)).code == 200
+    await root.ok("RotateToken", name="r")
+    assert (await anybody.get("/ListJobs", Cookie=of_reader)).code == 401
+    cookie = await logged_in(live, root.token)
+    live.advance(access.LOGIN_S)
+    assert (await anybody.get("/ListJobs", Cookie=cookie)).code == 401
+
+
+async def test_there_are_not_too_many_logins(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert access.LOGINS_PER_TOKEN_MAX == 20
+    monkeypatch.setattr(access, "LOGINS_PER_TOKEN_MAX", 2)
+    root = await admin_of(live)
+    cookies = [await logged_in(live, root.token) for _ in range(3)]
+    codes = [(await Bearer(live).get("/ListJobs", Cookie=cookie)).code for cookie in cookies]
+    assert codes == [401, 200, 200]
+
+
+async def test_a_proxy_with_tls_makes_the_cookie_secure(serve: Serve) -> None:
+    live = await serve(behind_proxy=True, root_path="/queue")
+    root = await admin_of(live)
+    reply = await posted(live, "/queue/ui/login", f"token={root.token}&to=/ui/")
+    assert reply.headers["location"] == "/queue/ui/"
+    assert re.search(
+        rf"^{SESSION_COOKIE}=\S+; HttpOnly; Max-Age=43200; Path=/queue; SameSite=Strict; Secure",
+        reply.headers["set-cookie"],
+    )
+
+
+async def test_buttons_of_what_one_may_not_do_are_not_shown(live: Live) -> None:
+    root = await admin_of(live)
+    await root.ok("CreateJob", name="a")
+    reader = await root.token_for("r", "read")
+    shown = (await root.get("/ui/jobs/1", **BROWSER)).body
+    assert {"DeleteJob", "TriggerJob"} <= set(re.findall(r'data-command="(\w+)"', shown))
+    assert not re.findall(r'data-command="(\w+)"', (await reader.get("/ui/jobs/1", **BROWSER)).body)
+
+
+@pytest.mark.parametrize(
+    ("given", "page"),
+    [("/ui/jobs?name=a", "/ui/jobs?name=a"), ("", "/ui/"), ("//evil.example", "/ui/"), ("/ui/\\evil", "/ui/"),
+     ("https://evil.example/ui/", "/ui/"), ("/ui/login", "/ui/"), ("/ui/\r\nX: y", "/ui/"),
+     ("/ui/" + "a" * 2_000, "/ui/")],
+)  # fmt: skip
+def test_only_pages_of_ours_are_led_to(given: str, page: str) -> None:
+    assert _wanted(given) == page

@@ -1,0 +1,261 @@
+"""Rules and the messages they send: what is told to whom, once it is on disk, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from bedrockjobs.engine.handlers.rules import RULES_MAX
+from bedrockjobs.job.rules import FIRST_PAUSE_S, GIVE_UP_S, LONGEST_PAUSE_S
+from tests.protocol.talk import DEADLINE_S
+from tests.runs.conftest import Open
+from tests.runs.rig import Site
+
+
+class Receiver:
+    """Takes what is posted to it, or refuses it."""
+
+    def __init__(self) -> None:
+        """Take all."""
+        self.status = 200
+        self._came: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.url = ""
+
+    async def post(self, request: web.Request) -> web.Response:
+        """Take a message."""
+        self._came.put_nowait({"headers": dict(request.headers), **await request.json()})
+        return web.Response(status=self.status)
+
+    async def next(self) -> dict[str, Any]:
+        """Return the next message that comes."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self._came.get()
+
+    @property
+    def waiting(self) -> int:
+        """Return how many have come that nobody asked for yet."""
+        return self._came.qsize()
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    found = Receiver()
+    app = web.Application()
+    app.router.add_post("/", found.post)
+    async with TestServer(app) as server:
+        found.url = str(server.make_url("/"))
+        yield found
+
+
+async def failed(site: Site, name: str, error: str = "no disk") -> None:
+    """Let a job of a name fail for good."""
+    await site.create(name)
+    await site.fail(await site.take(name), error=error)
+
+
+async def rule_of(site: Site, **expected: Any) -> dict[str, Any]:
+    """Wait until the first rule is as expected; return it."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            rule: dict[str, Any] = (await site.ok("ListRules"))["rules"][0]
+            if all(rule[key] == value for key, value in expected.items()):
+                return rule
+            await asyncio.sleep(0)
+
+
+def kinds(message: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return kind and name of each event that a message tells."""
+    return [(event["kind"], event["name"]) for event in message["data"]["events"]]
+
+
+async def test_a_failure_and_its_recovery_are_told(site: Site, receiver: Receiver) -> None:
+    await failed(site, "backup/before")
+    rule = {"name": "r", "on": ["failed", "recovered"], "names": ["backup/*"], "to": receiver.url}
+    await site.ok("PutRule", **rule)
+    await site.create("backup/a", repeat="CRON * * * * *")
+    await failed(site, "other")
+    await site.later(60)
+    job = await site.take("backup/a")
+    await site.ok("AppendOutput", runID=job["runID"], seq=1, lines=["looking", "no disk"])
+    await site.fail(job, error="no disk", exitCode=3)
+    message = await receiver.next()
+    assert (message["type"], message["subject"]) == ("bedrockjobs.failed", "backup/a failed")
+    assert kinds(message) == [("failed", "backup/a")], "not what was before the rule, nor other names"
+    (event,) = message["data"]["events"]
+    assert (event["detail"], event["run"]["exitCode"]) == ("no disk", 3)
+    assert event["run"]["output"] == ["looking", "no disk"]
+    assert "| no disk" in message["data"]["text"]
+    await site.later(60)
+    await site.finish(await site.take("backup/a"))
+    message = await receiver.next()
+    assert (message["type"], message["subject"]) == ("bedrockjobs.recovered", "backup/a is well again")
+    assert (await rule_of(site, sent=2))["tries"] == 0
+
+
+async def test_what_was_not_taken_is_tried_again_and_is_the_same_message(
+    site: Site, receiver: Receiver
+) -> None:
+    await site.ok("PutRule", name="r", on="failed", to=receiver.url)
+    receiver.status = 500
+    await failed(site, "a")
+    first = await receiver.next()
+    rule = await rule_of(site, tries=1)
+    assert (rule["sent"], rule["lastError"]) == (0, "answered 500")
+    problems = (await site.ok("Overview"))["problems"]
+    assert [one["detail"] for one in problems if one["kind"] == "messages"] == [
+        "the rule r cannot send its messages since 2026-11-21 03:29:56: answered 500"
+    ]
+    await failed(site, "b")
+    receiver.status = 204
+    await site.later(FIRST_PAUSE_S)
+    site.server.service.messenger.wake()
+    second, third = await receiver.next(), await receiver.next()
+    assert second["headers"]["Idempotency-Key"] == first["headers"]["Idempotency-Key"]
+    assert kinds(second) == kinds(first) == [("failed", "a")]
+    assert second["data"]["repeated"], "it may have come before"
+    assert kinds(third) == [("failed", "b")], "in order"
+    assert (await rule_of(site, sent=2))["lastError"] == ""
+
+
+async def test_a_message_is_given_up_after_a_day(site: Site, receiver: Receiver) -> None:
+    await site.ok("PutRule", name="r", on="failed", to=receiver.url)
+    receiver.status = 500
+    await failed(site, "a")
+    await rule_of(site, tries=1)
+    await site.later(GIVE_UP_S)
+    site.server.service.messenger.wake()
+    rule = await rule_of(site, lost=1)
+    assert (rule["tries"], rule["sent"]) == (0, 0)
+    (event,) = await site.events("message lost")
+    assert (event["name"], event["detail"]) == ("r", "1 events: answered 500")
+    assert GIVE_UP_S > LONGEST_PAUSE_S
+
+
+async def test_what_happens_together_is_one_message(site: Site, receiver: Receiver) -> None:
+    await site.ok("PutRule", name="r", on="failed", to=receiver.url, groupFor="5m")
+    await failed(site, "a")
+    assert kinds(await receiver.next()) == [("failed", "a")], "the first comes at once"
+    await rule_of(site, sent=1)
+    for name in "bcd":
+        await failed(site, name)
+    await site.later(299)
+    site.server.service.messenger.wake()
+    await site.settle()
+    assert receiver.waiting == 0
+    await site.later(1)
+    site.server.service.messenger.wake()
+    message = await receiver.next()
+    assert (message["subject"], message["type"]) == ("b failed, and 2 more", "bedrockjobs.failed")
+    assert kinds(message) == [("failed", "b"), ("failed", "c"), ("failed", "d")]
+
+
+async def test_nothing_comes_in_quiet_hours_and_all_of_it_afterwards(site: Site, receiver: Receiver) -> None:
+    await site.ok("PutRule", name="r", on="failed", to=receiver.url, quiet="22:00-06:00 Europe/Berlin")
+    await failed(site, "a")  # at half past four in Berlin
+    await failed(site, "b")
+    await site.settle()
+    assert receiver.waiting == 0
+    await site.until_time("2026-11-21 05:00:00")
+    site.server.service.messenger.wake()
+    assert kinds(await receiver.next()) == [("failed", "a"), ("failed", "b")]
+
+
+async def test_what_happens_while_it_is_muted_is_counted_and_never_told(
+    site: Site, receiver: Receiver
+) -> None:
+    await site.ok("PutRule", name="r", on="failed", to=receiver.url)
+    await site.ok("MuteRule", name="r", until="2026-11-21 08:00:00")
+    await failed(site, "a")
+    await rule_of(site, dropped=1)
+    await site.ok("MuteRule", name="r")
+    await failed(site, "b")
+    assert kinds(await receiver.next()) == [("failed", "b")]
+
+
+async def test_what_was_not_sent_before_the_server_ended_is_sent_by_the_next(
+    open_site: Open, receiver: Receiver
+) -> None:
+    site = await open_site()
+    await site.ok("PutRule", name="r", on="failed", to="${BEDROCKJOBS_NOTIFY_NOWHERE}")
+    await failed(site, "a")
+    rule = await rule_of(site, tries=1)
+    assert rule["lastError"] == "BEDROCKJOBS_NOTIFY_NOWHERE is not set where the server runs"
+    await site.ok("PutRule", name="r", on="failed", to=receiver.url)
+    assert kinds(await receiver.next()) == [("failed", "a")], "a rule that is replaced goes on where it was"
+    receiver.status = 500
+    await failed(site, "b")
+    await receiver.next()
+    await rule_of(site, tries=1)
+    receiver.status = 200
+    await site.restart(down=600)
+    message = await receiver.next()
+    assert kinds(message) == [("failed", "b")]
+    assert message["data"]["repeated"]
+
+
+async def test_a_message_is_claimed_by_one_server(site: Site) -> None:
+    await site.ok("PutRule", name="r", on="nothing", to="mailto:a@example.com")
+    await failed(site, "a")
+    (event,) = await site.events("failed")
+    claim = {"name": "r", "upTo": event["seq"]}
+    await site.ok("ClaimMessage", sender="one", **claim)
+    claimed = (405, "Message is claimed")
+    assert await site.refused("ClaimMessage", sender="two", **claim) == claimed
+    assert await site.refused("ReportDelivery", sender="two", events=1, **claim) == claimed
+    await site.later(61)
+    await site.ok("ClaimMessage", sender="two", **claim)
+    assert await site.refused("ReportDelivery", sender="one", events=1, **claim) == claimed
+    await site.ok("ReportDelivery", sender="two", events=1, **claim)
+    assert await site.refused("ReportDelivery", sender="two", events=1, **claim) == claimed
+    assert await site.refused("ClaimMessage", sender="one", **claim) == claimed, "it was sent"
+    assert (await rule_of(site))["cursor"] == event["seq"]
+
+
+async def test_a_test_shows_a_message_and_sends_it(site: Site, receiver: Receiver) -> None:
+    await site.ok("PutRule", name="r", on="failed", names="backup/*", to=receiver.url)
+    shown = await site.ok("TestRule", name="r")
+    assert (shown["subject"], shown["sent"]) == ("Test: backup/example failed", False)
+    await site.ok("TestRule", name="r", send=True)
+    assert (await receiver.next())["data"]["test"]
+    receiver.status = 404
+    assert await site.refused("TestRule", name="r", send=True) == (405, "Message was not sent")
+    assert await site.refused("TestRule", name="x") == (404, "No such rule")
+    assert (await rule_of(site))["sent"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"on": ""}, "Malformed on"),
+        ({"to": "ftp://x"}, "Malformed to"),
+        ({"to": "mailto:nobody"}, "Malformed to"),
+        ({"to": "${HOME}"}, "Malformed to"),
+        ({"quiet": "22-7"}, "Malformed quiet"),
+        ({"quiet": "22:00-07:00 Mars/Base"}, "Malformed quiet"),
+        ({"secret": "in the clear"}, "Malformed secret"),
+        ({"name": "a b"}, "Malformed name"),
+    ],
+)
+async def test_what_is_no_rule_is_refused(site: Site, given: dict[str, str], reason: str) -> None:
+    whole = {"name": "r", "on": "failed", "to": "mailto:a@example.com", **given}
+    assert await site.refused("PutRule", **whole) == (402, reason)
+
+
+async def test_there_are_so_many_rules(site: Site) -> None:
+    assert RULES_MAX == 100
+    for number in range(RULES_MAX):
+        await site.ok("PutRule", name=f"r{number}", on="nothing", to="mailto:a@example.com")
+    more = {"on": "nothing", "to": "mailto:a@example.com"}
+    assert await site.refused("PutRule", name="more", **more) == (429, "Too many rules")
+    await site.ok("PutRule", name="r7", **more)
+    await site.ok("RemoveRule", name="r7")
+    await site.ok("PutRule", name="more", **more)
+    assert await site.refused("RemoveRule", name="r7") == (404, "No such rule")
+    assert await site.refused("MuteRule", name="r7") == (404, "No such rule")
+    assert json.dumps(await site.ok("ListRules", limit=1)).count('"name"') == 1

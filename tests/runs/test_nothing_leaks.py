@@ -1,0 +1,230 @@
+"""Every command, route, page and stream against every role and name scope: of what a token may not see, no
+answer of any kind has a word.
+
+There are jobs of two kinds of names. Whatever belongs to the other kind has SECRET in it: names, data,
+errors, output, reasons, workers, sources, who paused what.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from bedrockjobs.base.caller import roles_held
+from bedrockjobs.commands import ALL, Command
+from bedrockjobs.engine.admission import ANYBODYS, BY_NUMBER, FREE, NARROWED, READS
+from bedrockjobs.server import Server
+from tests.conftest import Live
+from tests.protocol.talk import Reply
+from tests.runs.bearer import Bearer, admin_of
+
+SECRET = "SECRET"
+ROLES = ("read", "produce", "work", "operate")
+NOT_NARROWED = {
+    "Overview", "ListWorkers", "ListServers", "DrainWorker", "AdvanceClock", "Query", "CreateToken",
+    "ListTokens", "RevokeToken", "RotateToken", "ListAudit", "ReleaseHold",
+}  # fmt: skip
+"""Commands that are refused to a token with names, whatever its role."""
+
+
+def by_name(kind: type[Command[Any]]) -> str:
+    """Return the name of a test's command."""
+    return kind.__name__
+
+
+def test_every_command_is_judged() -> None:
+    judged = {*FREE, *BY_NUMBER, *READS, *NARROWED}
+    assert {kind.__name__ for kind in ALL if kind not in judged} == NOT_NARROWED
+
+
+@dataclass
+class Place:
+    """A server with jobs of two kinds of names."""
+
+    root: Bearer
+    mine: dict[str, int]
+    theirs: dict[str, int]
+    """Numbers of what is seen, and of what is not: queued, running, run, failed, parent, child, schedule."""
+
+
+async def made(root: Bearer, names: str, word: str) -> dict[str, int]:
+    """Make a job of each kind; return their numbers."""
+    data = {"word": word}
+    found: dict[str, int] = {}
+    for kind, more in (
+        ("running", {}), ("failed", {}), ("parent", {}), ("queued", {}),
+        ("schedule", {"repeat": "CRON 0 0 1 1 *"}),
+    ):  # fmt: skip
+        name = f"{names}/{kind}"
+        found[kind] = (await root.ok("CreateJob", name=name, data=data, **more))["jobID"]
+        if kind in ("running", "failed", "parent"):
+            taken = await root.ok("GetJob", name=name, worker=f"worker-{word}", host=word, heartbeat=True)
+            found["run"] = taken["runID"] if kind == "running" else found["run"]
+            await root.ok("AppendOutput", runID=taken["runID"], seq=1, lines=[f"line {word}"])
+            await root.ok("UpdateJob", jobID=found[kind], progress=data)
+            if kind == "failed":
+                await root.ok("FailJob", jobID=found[kind], error=f"error {word}", data=data)
+            if kind == "parent":
+                found["child"] = (
+                    await root.ok("CreateJob", name=f"{names}/child", parentJobID=found[kind], data=data)
+                )["jobID"]
+    await root.ok("PauseJobs", name=f"{names}/none", reason=f"reason {word}", by=word)
+    await root.ok(
+        "SyncSchedules", source=word, schedules=[{"name": f"{names}/synced", "repeat": "CRON @daily"}]
+    )
+    return found
+
+
+@pytest.fixture
+async def place(live: Live) -> Place:
+    """Return a server with jobs of two kinds of names; each has a child of the other's family, too."""
+    root = await admin_of(live)
+    theirs = await made(root, f"theirs/{SECRET}", SECRET)
+    mine = await made(root, "mine", "open")
+    await root.ok("PauseJobs", name="*none", reason=f"wide {SECRET}")
+    cross = {"parentJobID": mine["parent"], "data": {"word": SECRET}}
+    await root.ok("CreateJob", name=f"theirs/{SECRET}/cross", **cross)
+    return Place(root, mine, theirs)
+
+
+def bodies(kind: type[Command[Any]], numbers: dict[str, int], name: str) -> list[dict[str, Any]]:
+    """Return requests of a command about some jobs."""
+    if kind.group == "access":
+        return [kind.example.request]
+    if kind.__name__ == "FinishJobs":
+        return [{"jobs": [{"jobID": numbers["running"]}]}]
+    if kind.__name__ == "CreateJobs":
+        return [{"jobs": [{"name": name}]}, {"jobs": [{"name": "mine/x", "parentJobID": numbers["parent"]}]}]
+    if kind.__name__ == "RequeueJobs":
+        return [{"jobIDs": [numbers["running"]]}]
+    if kind.__name__ == "SyncSchedules":
+        return [{"source": SECRET, "schedules": []}]
+    given: list[dict[str, Any]] = []
+    example = {key: value for key, value in kind.example.request.items() if key not in ("jobID", "runID")}
+    fields = kind.wire_names
+    if "jobid" in fields:
+        extra = {"data": {"a": 1}} if kind.__name__ == "UpdateJob" else {}
+        rest = {} if "name" in fields and kind.__name__ not in ("RetryJob",) else example
+        given += [
+            {**rest, **extra, "jobID": numbers[key]} for key in ("queued", "running", "failed", "parent")
+        ]
+    if "runid" in fields and "jobid" not in fields:
+        given.append({**example, "runID": numbers["run"]})
+    if kind.__name__ == "Heartbeat":
+        given.append({"worker": "w", "runIDs": [numbers["run"]]})
+    if "name" in fields and "jobid" not in fields:
+        given += [{**example, "name": name}, {**example, "name": "*"}, {**example, "name": f"*{SECRET[:3]}*"}]
+    if {"jobid", "name"} <= fields.keys() and kind.__name__ != "RetryJob":
+        given.append({"name": name})
+    return given or [example]
+
+
+def words_of(reply: Reply) -> str:
+    """Return all that was answered, but what stood in the question."""
+    return "\n".join((reply.status, *reply.lines, reply.body))
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_no_command_tells_of_other_names(place: Place, role: str) -> None:
+    asker = await place.root.token_for(f"t-{role}", role, "mine/*")
+    for kind in sorted(ALL, key=lambda kind: (not kind.reads, kind.__name__)):
+        for body in bodies(kind, place.theirs, f"theirs/{SECRET}/queued"):
+            for reply in (await asker.http(kind.__name__, **body), await asker.raw(kind.__name__, **body)):
+                told = words_of(reply).replace(str(body.get("name", "\0")), "")
+                assert SECRET not in told, f"{kind.__name__} {body}: {reply}"
+                if kind.__name__ in NOT_NARROWED or (
+                    kind.role not in roles_held(role) and kind not in ANYBODYS and not kind.open
+                ):
+                    assert reply.status.split(" ", 1)[-1] in ("Forbidden", "403 Forbidden"), (kind, reply)
+    left = await place.root.ok("ListJobs", limit=1_000)
+    theirs = {job["name"]: (job["state"], job["data"]) for job in left["jobs"] if SECRET in job["name"]}
+    assert theirs[f"theirs/{SECRET}/queued"] == ("QUEUED", {"word": SECRET}), "nothing of theirs was changed"
+    assert theirs[f"theirs/{SECRET}/running"][0] == "RUNNING"
+    assert theirs[f"theirs/{SECRET}/failed"][0] == "FAILED"
+    assert f"theirs/{SECRET}/synced" in theirs
+
+
+async def test_what_is_not_seen_is_answered_as_what_is_not_there(place: Place) -> None:
+    """Word for word, but for the number: nothing tells that there is such a job."""
+    asker = await place.root.token_for("asker", "operate", "mine/*")
+    nobody = dict.fromkeys(place.theirs, 999_999)
+    for kind in ALL:
+        if kind.__name__ in NOT_NARROWED or kind in FREE:
+            continue
+        for theirs, none in zip(
+            bodies(kind, place.theirs, "theirs/a"), bodies(kind, nobody, "theirs/b"), strict=True
+        ):
+            if "*" in str(theirs.get("name", "")):
+                continue
+            found, missing = [await asker.http(kind.__name__, **body) for body in (theirs, none)]
+            said = [re.sub(r"\d+|theirs/\w+", "N", f"{one.status} {one.body}") for one in (found, missing)]
+            assert said[0] == said[1], f"{kind.__name__} {theirs}"
+
+
+async def test_lists_events_and_takes_show_what_is_seen(place: Place) -> None:
+    asker = await place.root.token_for("asker", "operate", "mine/q*,mine/*")
+    names = [job["name"] for job in (await asker.ok("ListJobs"))["jobs"]]
+    assert {"mine/queued", "mine/failed", "mine/schedule", "mine/child"} <= set(names)
+    assert len(names) == len(set(names)), "what matches two of its patterns comes once"
+    pages = [(await asker.ok("ListJobs", limit=1, after=0))["jobs"][0]["jobID"]]
+    while found := (await asker.ok("ListJobs", limit=1, after=pages[-1]))["jobs"]:
+        pages.append(found[0]["jobID"])
+    mine = [place.mine[key] for key in ("queued", "running", "failed", "parent", "child", "schedule")]
+    assert pages[:-1] == sorted(mine), "page by page the same, and what was synced behind"
+    assert {run["name"] for run in (await asker.ok("ListRuns"))["runs"]} == {
+        "mine/running", "mine/failed", "mine/parent",
+    }  # fmt: skip
+    assert (await asker.ok("QueryRun", runID=place.mine["run"]))["name"] == "mine/running"
+    kinds = {event["kind"] for event in (await asker.ok("Events"))["events"]}
+    assert {"paused", "failed"} <= kinds
+    assert [pause["pattern"] for pause in (await asker.ok("ListPauses"))["pauses"]] == ["*none", "mine/none"]
+    assert (await asker.ok("GetJob", name="*"))["name"] == "mine/queued"
+    assert (await asker.http("GetJob", name="*")).code == 404
+    shown = await asker.ok("ListChildren", jobID=place.mine["parent"])
+    assert [child["name"] for child in shown["jobs"]] == ["mine/child"]
+
+
+@pytest.mark.parametrize("names", ["", "mine/*"])
+@pytest.mark.parametrize("role", ROLES)
+async def test_no_route_page_or_stream_tells_of_other_names(place: Place, role: str, names: str) -> None:
+    asker = await place.root.token_for("asker", role, names)
+    numbers, run = place.theirs["queued"], place.theirs["run"]
+    paths = {
+        *(route.resource.canonical for route in routes(place.root.live.server)),
+        "/events?after=0&limit=1000", f"/runs/{run}/output", f"/ui/jobs/{numbers}", f"/ui/runs/{run}",
+        f"/ui/jobs?name=*{SECRET}*",
+    }  # fmt: skip
+    for path in sorted(paths):
+        path = path.replace("{unknown}", "x").replace("{name}", "pages.css")
+        path = re.sub(r"\{\w+\}", str(numbers), path)
+        reply = await asker.get(path, Accept="text/html")
+        sees = not names and "read" in roles_held(role)
+        assert sees or SECRET not in words_of(reply).replace(path, ""), f"{path}: {reply}"
+        if path in ("/metrics", "/ui/jobs", "/ui/", "/ui/live/x"):
+            assert reply.code == (200 if sees else 403), (path, reply)
+
+
+def routes(server: Server) -> list[Any]:
+    """Return the routes that are answered to GET."""
+    app = server._listener._runner.app  # type: ignore[union-attr]
+    return [
+        route
+        for route in app.router.routes()
+        if route.method == "GET" and route.resource.canonical != "/ui/live"
+    ]
+
+
+async def test_no_data_means_none(place: Place) -> None:
+    asker = await place.root.token_for("asker", "read", noData=True)
+    for kind in ALL:
+        if not kind.reads or kind.role != "read":
+            continue
+        for body in bodies(kind, place.theirs, "*"):
+            reply = await asker.http(kind.__name__, **body)
+            assert f'"word":"{SECRET}"' not in reply.body, (kind, reply)
+            assert f"line {SECRET}" not in reply.body, (kind, reply)
+    for path in (f"/runs/{place.theirs['run']}/output", "/ui/", f"/ui/jobs/{place.theirs['queued']}"):
+        assert (await asker.get(path)).code == 403

@@ -1,0 +1,201 @@
+"""Tokens as text, what patterns have in common, and who somebody is: for any input, in the same time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from contextlib import suppress
+from statistics import median
+from time import perf_counter
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bedrockjobs.base.caller import Grant, Scope, roles_held
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.errors import CommandError, TooMany, Unauthenticated
+from bedrockjobs.base.glob import glob
+from bedrockjobs.base.overlap import COMMON_MAX, TooManyPatterns, common, common_of_all, lies_within
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.token_text import TOKEN_CHARS_MAX, digest_of, is_whole, new_token
+from bedrockjobs.engine import access as module
+from bedrockjobs.engine.access import ADDRESSES_MAX, PROXIED_MAX, Access, is_local
+from bedrockjobs.job.rows import TokenRow
+from tests.conftest import START
+
+RIGHT = new_token()
+PATTERNS = st.text("ab/*?", min_size=1, max_size=6)
+NAMES = ["".join(name) for size in range(6) for name in itertools.product("ab/", repeat=size)]
+
+
+def row(name: str, token: str, role: str = "admin", names: str = "[]") -> TokenRow:
+    """Return a token that counts."""
+    return TokenRow(name, digest_of(token), role, names, 0, "", "2026-01-01 00:00:00", "", "", "")
+
+
+FUZZED = Access(ManualClock(START), Settings(), reachable=False)
+FUZZED.begin((row("right", RIGHT),), ())
+
+
+@pytest.fixture
+def access() -> Access:
+    """Return what knows one token among 100."""
+    found = Access(ManualClock(START), Settings(), reachable=False)
+    found.begin((row("right", RIGHT), *(row(f"t{n}", new_token()) for n in range(99))), ())
+    return found
+
+
+def test_a_token_is_told_from_what_was_copied_in_part() -> None:
+    assert is_whole(RIGHT)
+    assert len(RIGHT) == 52
+    assert not any(is_whole(text) for text in (RIGHT[:-1], RIGHT + "a", RIGHT.lower(), "bj_", ""))
+    assert len({new_token() for _ in range(100)}) == 100
+
+
+@given(PATTERNS, PATTERNS)
+def test_what_patterns_have_in_common_matches_what_both_match(one: str, other: str) -> None:
+    try:
+        found = common(one, other)
+    except TooManyPatterns:
+        return
+    for name in NAMES:
+        assert any(glob(name, pattern) for pattern in found) == (glob(name, one) and glob(name, other)), name
+    if lies_within(one, [other]):
+        assert all(glob(name, other) for name in NAMES if glob(name, one))
+
+
+def test_patterns_that_cannot_be_compared_are_told() -> None:
+    assert set(common("*a*", "*b*")) == {"*a*b*", "*b*a*"}
+    assert common("mail/[ab]", "mail/?") == ("mail/[ab]",)
+    assert common("mail/[ab]", "mail/b") == ("mail/b",)
+    for one, other in (
+        ("[ab]*", "[bc]*"),
+        ("*a*b*c*d*e*", "*v*w*x*y*z*"),
+        ("a*" + "b" * 200, "*" + "c" * 200),
+    ):
+        with pytest.raises(TooManyPatterns):
+            common(one, other)
+    with pytest.raises(TooManyPatterns):
+        common_of_all([f"*a{n}*" for n in range(COMMON_MAX)], ["*x*"])
+    assert not lies_within("[ab]*", ["[bc]*"])
+
+
+def test_a_scope_sees_its_names_alone() -> None:
+    scope = Scope(("mail/*", "report"))
+    assert [scope.sees(name) for name in ("mail/a", "report", "reports", "mail")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [scope.holds(pattern) for pattern in ("mail/*", "mail/a*", "*", "m*", "report")] == [
+        True, True, False, False, True,
+    ]  # fmt: skip
+    assert set(scope.within(["*"])) == {"mail/*", "report"}
+
+
+def test_roles_hold_each_other() -> None:
+    assert roles_held("operate") == {"read", "produce", "work", "operate"}
+    assert roles_held("work,read") == {"read", "work"}
+    assert roles_held("admin") == {"read", "produce", "work", "operate", "admin"}
+
+
+@given(st.one_of(st.text(max_size=300), st.text("bj_rAZaz09-_ .", max_size=300)))
+def test_any_text_in_place_of_a_token_is_refused(text: str) -> None:
+    for ask in (FUZZED.by_token, FUZZED.by_header, FUZZED.by_login, FUZZED.by_certificate, FUZZED.by_bearer):
+        with pytest.raises(CommandError) as told:
+            ask(text, "192.0.2.7")
+        assert isinstance(told.value, Unauthenticated | TooMany)
+    is_whole(text)
+
+
+def test_a_long_text_costs_no_more_than_a_short_one() -> None:
+    assert TOKEN_CHARS_MAX == 200
+    assert digest_of("a" * TOKEN_CHARS_MAX) == digest_of("a" * 10_000)
+
+
+def test_a_wrong_token_takes_the_same_steps_as_a_right_one(access: Access) -> None:
+    """By construction: hashed, looked up, compared in constant time, whatever it is."""
+    for token in (RIGHT, RIGHT[:-1] + "!", new_token(), "x"):
+        steps: list[str] = []
+
+        def noted(name: str, call: Any, steps: list[str] = steps) -> Any:
+            return lambda *given: (steps.append(name), call(*given))[1]
+
+        with (
+            patch.object(module, "digest_of", noted("hash", module.digest_of)),
+            patch.object(module, "compare_digest", noted("compare", module.compare_digest)),
+            suppress(CommandError),
+        ):
+            access.by_token(token, "127.0.0.1")
+        assert steps == ["hash", "compare"], token
+
+
+def test_the_time_of_a_wrong_token_tells_nothing_of_right_ones(access: Access) -> None:
+    """One that shares all but its last character with a right one takes as long as any other."""
+
+    def took(token: str) -> float:
+        begun = perf_counter()
+        for _ in range(20):
+            with suppress(CommandError):
+                access.by_token(token, "127.0.0.1")
+        return perf_counter() - begun
+
+    near, far = RIGHT[:-1] + ("A" if RIGHT[-1] != "A" else "B"), new_token()
+    times: dict[str, list[float]] = {near: [], far: []}
+    for _ in range(100):
+        for token in (near, far):
+            times[token].append(took(token))
+    assert median(times[near]) < median(times[far]) * 1.5
+    assert median(times[far]) < median(times[near]) * 1.5
+
+
+def test_addresses_with_wrong_tokens_are_remembered_up_to_a_limit(access: Access) -> None:
+    assert ADDRESSES_MAX == 10_000
+    for number in range(ADDRESSES_MAX + 5):
+        with pytest.raises(Unauthenticated):
+            access.by_token("x", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+    assert len(access._wrong) <= ADDRESSES_MAX
+    codes = []
+    for number in range(12):  # one customer of IPv6 has many addresses
+        with pytest.raises(CommandError) as told:
+            access.by_token("x", f"2001:db8::{number:x}")
+        codes.append(told.value.code)
+    assert codes == [403] * 10 + [429] * 2
+
+
+def test_people_behind_a_proxy_are_remembered_up_to_a_limit(access: Access) -> None:
+    assert PROXIED_MAX == 1_000
+    for number in range(PROXIED_MAX + 5):
+        assert access.by_proxy(f"u{number}", "127.0.0.1").name == f"u{number}"
+    assert len(access._proxied) <= PROXIED_MAX
+
+
+def test_a_grant_that_did_not_change_stays_the_same(access: Access) -> None:
+    caller = access.by_token(RIGHT, "127.0.0.1")
+    ended: list[str] = []
+    caller.grant.ends.add(lambda: ended.append("ended"))
+    access._learn((row("right", RIGHT), row("other", new_token())), ())
+    assert access.still(caller)
+    assert not ended
+    access._learn((row("right", RIGHT, "read"), row("other", new_token())), ())
+    assert not access.still(caller)
+    assert ended == ["ended"]
+
+
+def test_what_is_of_this_machine() -> None:
+    assert all(map(is_local, ("127.0.0.1", "127.1.2.3", "::1", "unix", "")))
+    assert not any(map(is_local, ("192.0.2.7", "2001:db8::7", "nonsense")))
+
+
+def test_whole_grants_are_told_from_narrow_ones() -> None:
+    assert Grant("a", "read").whole
+    assert not Grant("a", "read", ["x"]).whole
+    assert not Grant("a", "read", no_data=True).whole
+    assert json.loads(Access.identity(module.Caller(Grant("a", "read,work"), "")).body)["roles"] == [
+        "read",
+        "work",
+    ]

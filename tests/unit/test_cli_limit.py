@@ -1,0 +1,33 @@
+"""`bedrockjobs limit`: what is sent, and how limits are shown."""
+
+from __future__ import annotations
+
+import json
+
+from cli_fake import FakeServer, run, sent
+
+from bedrockjobs.base.errors import NotFound
+
+ONE = {
+    "name": "mail/*", "queued": 3, "perSecond": 0, "refused": 12, "lastRefused": "2026-11-21 03:29:56",
+    "by": "ann", "since": "2026-11-21 03:00:00",
+}  # fmt: skip
+
+
+def test_a_limit_is_set_and_removed(fake: FakeServer) -> None:
+    assert run("limit", "set", "mail/*", "--queued", "3", "--by", "ann").stdout == "Limited mail/*.\n"
+    assert sent(fake, "SetLimit") == [{"name": "mail/*", "queued": 3, "by": "ann"}]
+    assert run("limit", "remove", "mail/*", "--by", "ann").stdout == "mail/* has no limit any more.\n"
+    assert sent(fake, "RemoveLimit") == [{"name": "mail/*", "by": "ann"}]
+    fake.will("RemoveLimit", NotFound("No such limit"))
+    assert run("limit", "remove", "mail/*").exit_code == 3
+    assert run("limit", "set", "mail/*", "--queued", "many").exit_code == 2
+
+
+def test_limits_are_listed(fake: FakeServer) -> None:
+    fake.will("ListLimits", {"limits": [ONE]}, {"limits": [ONE]}, {"limits": []})
+    shown = run("limit", "list").stdout
+    assert all(word in shown for word in ("mail/*", "12", "ann"))
+    assert json.loads(run("limit", "list", "-o", "json").stdout) == [ONE]
+    none = run("limit", "list")
+    assert "No limits." in none.stdout + none.stderr
