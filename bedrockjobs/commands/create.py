@@ -53,12 +53,6 @@ def _rules(schema: dict[str, Any]) -> None:
     schema["allOf"] += [
         {"anyOf": [left_out("hosts", empty=("",)), {"properties": schedule, "required": ["repeat"]}]},
         {"anyOf": [left_out("expect", empty=("",)), {"properties": elsewhere, "required": ["repeat"]}]},
-        {
-            "anyOf": [
-                left_out("pingGrace"),
-                {"properties": {"expect": {"enum": ["ping"]}}, "required": ["expect"]},
-            ]
-        },
         {"anyOf": [left_out("lock", empty=("", False)), left_out("retryAfter", empty=("",))]},
         {
             "anyOf": [

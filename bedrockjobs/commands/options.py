@@ -164,7 +164,6 @@ class JobOptions(Parameters):
         BAD_OPTION,
         Refusal(402, "Malformed lock", "`lock` together with `retryAfter`."),
         Refusal(402, "Malformed expect", "`expect` for what is no schedule, or beside options of runs."),
-        Refusal(402, "Malformed pingGrace", "`pingGrace` without `expect`."),
         Refusal(402, "Malformed hosts", "`hosts` together with `lock`, or for a job that is no schedule."),
     ]
 

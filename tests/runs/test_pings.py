@@ -168,7 +168,6 @@ async def test_it_goes_with_no_option_of_runs(site: Site) -> None:
 
 async def test_it_is_for_schedules(site: Site) -> None:
     assert await site.refused("CreateJob", name="a", expect="ping") == (402, "Malformed expect")
-    assert await site.refused("CreateJob", name="a", pingGrace=5) == (402, "Malformed pingGrace")
     await site.create("a", repeat="CRON 0 * * * *")
     assert await site.refused("PingSchedule", name="a") == (405, "No pings are expected")
     await expected(site)

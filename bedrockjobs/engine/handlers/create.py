@@ -157,8 +157,6 @@ def _check_expect(row: Job) -> None:
             if getattr(options, name):
                 told = wire_name(name)
                 raise BadArguments("Malformed expect", f"expect: expected nothing together with {told}")
-    elif options.ping_grace is not None:
-        raise BadArguments("Malformed pingGrace", "pingGrace: expected it together with expect")
 
 
 def _state_of_child(spec: JobSpec, parent: Job | None) -> str:
