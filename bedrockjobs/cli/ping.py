@@ -12,7 +12,7 @@ import click
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.cli.complete import schedule_names
 from bedrockjobs.cli.output import printable, write_one
-from bedrockjobs.cli.session import Session, built, pass_session, talks
+from bedrockjobs.cli.session import INTERRUPTED, Session, built, pass_session, talks
 from bedrockjobs.client.address import UnixAddress, addresses_of
 from bedrockjobs.commands import GetPingSecret, Ping, PingSchedule
 from bedrockjobs.commands.pings import PING_OUTPUT_CHARS_MAX
@@ -79,7 +79,11 @@ def _tell(session: Session, name: str, **said: object) -> None:
 def _wrapped(session: Session, name: str, command: tuple[str, ...]) -> int:
     """Run a command between two pings; return its exit status."""
     _tell(session, name, event="start")
-    status, output = _run(command)
+    try:
+        status, output = _run(command)
+    except KeyboardInterrupt:
+        _tell(session, name, event="fail", exitCode=INTERRUPTED)
+        raise
     tail = output.decode(errors="replace").replace("\0", "\ufffd")[-PING_OUTPUT_CHARS_MAX:]
     _tell(session, name, event="fail" if status else "success", exitCode=status, output=tail)
     return status
