@@ -20,7 +20,7 @@ from bedrockjobs.commands import Command, CreateToken, ListTokens, RevokeToken, 
 LIST_COLUMNS = ("name", "roles", "names", "expires", "lastUsed", "revoked", "by")
 
 _database = click.option(
-    "--database", metavar="DATABASE", allow_from_autoenv=False,
+    "--database", metavar="DATABASE",
     help="Work on this file or postgresql://..., beside its server, without a token: the way back in.",
 )  # fmt: skip
 _expires = click.option(

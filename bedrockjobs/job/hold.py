@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from bedrockjobs.job.placement import placed
 from bedrockjobs.job.rows import Job, PauseRow
 
-HOLD_PATTERN = "**"
+HOLD_PATTERN = "***"
 """The pattern of the pause that is a hold: PauseJobs and ResumeJobs read it as ``*``."""
 
 RELEASE = "`bedrockjobs restore --release` lets it go on"
@@ -19,8 +19,8 @@ RELEASE = "`bedrockjobs restore --release` lets it go on"
 
 
 def plain_pattern(pattern: str) -> str:
-    """Return a pattern as people may pause it: one that is nothing but asterisks is ``*``."""
-    return pattern if pattern.strip("*") else "*"
+    """Return a pattern as people may pause it: that of a hold is ``*``."""
+    return "*" if pattern == HOLD_PATTERN else pattern
 
 
 def hold_of(pauses: Iterable[PauseRow]) -> PauseRow | None:

@@ -112,7 +112,7 @@ class Site:
         self.notifier.notify(output_topic(run_id))
 
     def lines(self, lines: list[tuple[int, str]], run_id: int = 5) -> None:
-        """Add lines of output, each in a chunk of its own."""
+        """Add lines of output."""
         chunks = [chunk_of(run_id, seq, 0, [PrintedLine(AT, "out", line)]) for seq, line in lines]
         self.db.executemany("INSERT INTO output VALUES (?, ?, ?, ?, ?, ?, ?, ?)", chunks)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bedrockjobs.commands import ALL
+from bedrockjobs.job.hold import HOLD_PATTERN
 from tests.reliability.power import records_of
 from tests.reliability.servers import Server
 from tests.reliability.shim import built
@@ -46,6 +48,17 @@ DONE: dict[str, dict[str, Any]] = {
     "RunAgain": {"runID": RUN},
     "AppendOutput": {"runID": RUN, "seq": 1, "lines": ["text"]},
     "SyncSchedules": {"source": "s", "schedules": [{"name": "synced", "repeat": "CRON @daily"}]},
+    "SetLimit": {"name": "limited", "queued": 5},
+    "RemoveLimit": {"name": "limited"},
+    "PutRule": {"name": "r", "on": "nothing", "to": "mailto:a@example.com"},
+    "MuteRule": {"name": "r", "until": "2099-01-01"},
+    "ClaimMessage": {"name": "r", "sender": "other", "upTo": 1_000_000},
+    "ReportDelivery": {"name": "r", "sender": "other", "upTo": 1_000_000, "events": 1},
+    "RemoveRule": {"name": "r"},
+    "ReleaseHold": {},
+    "CreateToken": {"name": "root", "roles": ["admin"]},
+    "RotateToken": {"name": "root"},
+    "RevokeToken": {"name": "other"},
     "DrainWorker": {"worker": "w"},
 }
 """Each command that writes, so that it does, in an order in which each finds something to do."""
@@ -64,6 +77,10 @@ class Served:
         """Return the answer of a command, which must be done."""
         answer = await self._wire.ask(verb, **asked)
         assert answer.code == 200, (verb, answer)
+        if verb in ("CreateToken", "RotateToken") and asked["name"] == "root":
+            await self.ask("Authenticate", token=answer.reply["token"])
+            if verb == "CreateToken":
+                await self.ask("CreateToken", name="other", roles=["read"])
         return answer.reply
 
     async def synced(self, verb: str, asked: dict[str, Any]) -> bool:
@@ -100,6 +117,12 @@ async def served(tmp_path: Path, *options: str) -> AsyncIterator[Served]:
         yield Served(await Wire.connect(await server.listening()), record)
 
 
+def hold(database: Path) -> None:
+    """Hold the queue, as a restore does."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("INSERT INTO pauses (pattern, since) VALUES (?, '2026-01-01')", (HOLD_PATTERN,))
+
+
 def with_numbers(given: Any, numbers: dict[str, int]) -> Any:
     """Return what is given with numbers in their places."""
     if isinstance(given, dict):
@@ -114,12 +137,14 @@ def test_each_command_that_writes_is_tried() -> None:
 
 
 async def test_what_is_acknowledged_is_synced(tmp_path: Path) -> None:
+    unsynced = []
     async with served(tmp_path) as server:
-        unsynced = [
-            verb
-            for verb, asked in DONE.items()
-            if not await server.synced(verb, with_numbers(asked, await server.prepared()))
-        ]
+        for verb, asked in DONE.items():
+            given = with_numbers(asked, await server.prepared())
+            if verb == "ReleaseHold":
+                hold(tmp_path / "jobs.db")
+            if not await server.synced(verb, given):
+                unsynced.append(verb)
     assert unsynced == []
 
 

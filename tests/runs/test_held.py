@@ -101,7 +101,7 @@ async def test_resuming_everything_releases_nothing(site: Site) -> None:
     await site.create("a")
     await restored(site)
     await site.ok("PauseJobs", name="a")
-    for name in ("*", "**"):
+    for name in ("*", "***"):
         await site.ok("ResumeJobs", name=name)
     assert await site.nothing("a")
     assert (await site.refused("ResumeJobs", name="a"))[0] == 404
@@ -111,7 +111,7 @@ async def test_a_pause_of_nothing_but_asterisks_is_no_hold(site: Site) -> None:
     await site.create("a")
     await site.ok("PauseJobs", name="***")
     assert (await site.refused("ReleaseHold")) == (404, "Not held")
-    assert (await site.ok("ResumeJobs", name="**"))["resumed"] == ["*"]
+    assert (await site.ok("ResumeJobs", name="***"))["resumed"] == ["*"]
     assert (await site.take("a"))["name"] == "a"
 
 

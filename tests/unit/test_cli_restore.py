@@ -47,7 +47,7 @@ def test_it_takes_the_place_of_a_database_which_is_kept_aside(backup: Path, tmp_
         "seen": told["seen"], "held": True, "aside": str(aside),
     }  # fmt: skip
     assert rows_of(jobs, "SELECT count(*) FROM jobs") == [(300,)]
-    assert rows_of(jobs, PAUSES) == [("**", "ann", "restored from backup.db")]
+    assert rows_of(jobs, PAUSES) == [("***", "ann", "restored from backup.db")]
     assert jobs.stat().st_mode & 0o777 == 0o600
     assert rows_of(aside, "SELECT count(*) FROM jobs") == [(310,)]
     assert rows_of(backup, PAUSES) == [], "the backup stays as it was"
@@ -155,7 +155,7 @@ def test_a_backup_of_an_older_version_is_brought_up(tmp_path: Path) -> None:
         connection.commit()
     result = run("restore", str(backup), "--database", str(tmp_path / "jobs.db"), "--by", "ann")
     assert (result.exit_code, "from schema version 3" in result.stdout) == (0, True), result.stderr
-    assert rows_of(tmp_path / "jobs.db", PAUSES) == [("**", "ann", "restored from old.db")]
+    assert rows_of(tmp_path / "jobs.db", PAUSES) == [("***", "ann", "restored from old.db")]
     assert rows_of(backup, "PRAGMA user_version") == [(3,)]
 
 
@@ -198,7 +198,7 @@ def test_a_file_that_was_restored_by_other_means_can_be_held(backup: Path, tmp_p
     for _ in range(2):
         result = run("restore", "--hold", "--by", "ann")
         assert result.stdout.startswith(f"{tmp_path}/jobs.db is held: start a server")
-    assert rows_of(tmp_path / "jobs.db", PAUSES) == [("**", "ann", "restored by other means")]
+    assert rows_of(tmp_path / "jobs.db", PAUSES) == [("***", "ann", "restored by other means")]
 
 
 def test_release_reaches_the_server(fake: FakeServer) -> None:

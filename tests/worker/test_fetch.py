@@ -15,9 +15,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from bedrock_worker.policy.program import FETCH_URL, PRIVATE_TOO
-from bedrock_worker.report.outcome import TIMED_OUT
+from bedrock_worker.pull.job import Job
+from bedrock_worker.report.outcome import TIMED_OUT, CompletedCommand, report_of
 from bedrock_worker.run.fetch_url import BODY_SHOWN_BYTES, REDIRECTS_MAX, is_public, main, perform
 
+from bedrockjobs.commands import FailJob, JobReply
 from bedrockjobs.commands.options import Fetch
 
 
@@ -309,3 +311,21 @@ async def test_a_redirect_is_judged_too(
 def test_unknown_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--allow-everything"]) == 100
     assert "got --allow-everything" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("url", "completed", "timed_out"),
+    [
+        (None, CompletedCommand(-9, timed_out_s=5.0), True),
+        (None, CompletedCommand(TIMED_OUT), False),
+        (Fetch(url="http://localhost"), CompletedCommand(TIMED_OUT), True),
+        (Fetch(url="http://localhost"), CompletedCommand(1), False),
+    ],
+)
+def test_a_time_that_the_worker_set_is_told(
+    url: Fetch | None, completed: CompletedCommand, timed_out: bool
+) -> None:
+    job = Job("", JobReply.model_construct(job_id=1, run_id=101, url=url))
+    report = report_of(job, completed, None)
+    assert isinstance(report, FailJob)
+    assert report.timed_out is timed_out

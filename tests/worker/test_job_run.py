@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from bedrock_worker.pull.job import Job
 from bedrock_worker.report.outcome import (
-    TIMED_OUT,
     CompletedCommand,
     could_not_start,
     refused,
@@ -24,8 +23,7 @@ from bedrock_worker.run.process import PROGRAM_CHARS_MAX, ChildProcess
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, DELAY_S_MAX, DURATION_S_MAX, ERROR_CHARS_MAX
-from bedrockjobs.commands import FailJob, JobReply
-from bedrockjobs.commands.options import Fetch
+from bedrockjobs.commands import JobReply
 from tests.worker.conftest import ended, gone
 from tests.worker.fake_server import DEADLINE_S
 
@@ -138,22 +136,6 @@ def test_result_over_the_limit_is_refused(tmp_path):
 def test_errors_are_cut_to_what_a_job_keeps(report):
     job = Job("", JobReply.model_construct(job_id=1, run_id=101))
     assert len(report(job, "x" * 2 * ERROR_CHARS_MAX).error) == ERROR_CHARS_MAX
-
-
-@pytest.mark.parametrize(
-    ("url", "completed", "timed_out"),
-    [
-        (None, CompletedCommand(-9, timed_out_s=5.0), True),
-        (None, CompletedCommand(TIMED_OUT), False),
-        (Fetch(url="http://localhost"), CompletedCommand(TIMED_OUT), True),
-        (Fetch(url="http://localhost"), CompletedCommand(1), False),
-    ],
-)
-def test_a_time_that_the_worker_set_is_told(url, completed, timed_out):
-    job = Job("", JobReply.model_construct(job_id=1, run_id=101, url=url))
-    report = report_of(job, completed, None)
-    assert isinstance(report, FailJob)
-    assert report.timed_out is timed_out
 
 
 def test_a_delay_is_cut_to_what_a_job_can_have():

@@ -85,8 +85,8 @@ def over(context: Context, job: Job, event: Event) -> None:
     _note(context, "failed", job, job.memory.error or "")
 
 
-def fail_for_good(context: Context, job: Job, event: Event) -> None:
-    """Write a job that is FAILED by ``event``, and tell its family.
+def fail_for_good(context: Context, job: Job, event: Event, words: str = "") -> None:
+    """Write a job that is FAILED by ``event``, and tell its family; ``words`` say why if its error does not.
 
     One of a schedule on all hosts, or whose schedule was removed, leaves only its run.
 
@@ -97,7 +97,7 @@ def fail_for_good(context: Context, job: Job, event: Event) -> None:
         context.save(lifecycle.move(failed, event, "leaves only its run"))
     else:
         context.save(lifecycle.move(failed, event))
-    _note(context, "failed", job, job.memory.error or "")
+    _note(context, "failed", job, words or job.memory.error or "")
     families.cancel_unstarted_children(context, job)
     resume_parent(context, job.parent_job_id)
 

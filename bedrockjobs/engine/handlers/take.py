@@ -196,7 +196,7 @@ def _next(context: Context, request: TakeRequest) -> DueTick | None:
         if crashes or lost_runs(job) >= LOST_RUNS_MAX:
             words = "Its name is on the crash list" if crashes else "Lost too often"
             runs.close(context, job, "timeout", error="Failed instead of handed out again")
-            fail_for_good(context, job.noting(error=words), "crash")
+            fail_for_good(context, job, "crash", words)
         elif not job.repeat or not ticks.is_schedule(job):
             return job, False
         else:
