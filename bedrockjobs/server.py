@@ -30,6 +30,7 @@ from bedrockjobs.engine.packer import OutputPacker
 from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics
+from bedrockjobs.observe.heartbeat import Heartbeat
 from bedrockjobs.observe.measurements import Measurements
 from bedrockjobs.observe.stalls import LoopWatch
 from bedrockjobs.observe.stats import Stats
@@ -66,6 +67,7 @@ class Server:
         self._sockets: list[socket.socket] = []
         """Sockets that systemd opened for the server; it then opens none."""
         self._stopped = False
+        self._heartbeat: Heartbeat | None = None
         self.reloads = Reloads()
         """What is read again on SIGHUP."""
 
@@ -178,8 +180,15 @@ class Server:
             await self._close()
             raise StartError(f"cannot listen: {error}", EXIT_FAILURE) from None
         self._loop_watch.start()
+        if self.settings.heartbeat_url:
+            self._heartbeat = Heartbeat(self.settings.heartbeat_url, self._is_well)
+            self._heartbeat.start()
         self.service.messenger.start()
         self._database.serves_at(self.where())
+
+    def _is_well(self) -> bool:
+        """Tell whether others are to hear that all is well: commands are taken, and nothing is held."""
+        return not (self.service.trouble or self.service.hold)
 
     async def _learn_tokens(self) -> None:
         """Know who may do what before anybody asks."""
@@ -228,6 +237,8 @@ class Server:
         if self._stopped:
             return
         self._stopped = True
+        if self._heartbeat is not None:
+            await self._heartbeat.stop()
         self._listener.stop_accepting()
         self._reader.queries.refuse()
         await self._database.leave()

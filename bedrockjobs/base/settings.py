@@ -158,6 +158,13 @@ class Settings(BaseSettings):
     log_format: LogFormat = Field(
         "text", description="Log lines for people, or one JSON object an event; never with a job's data."
     )
+    heartbeat_url: str = Field(
+        "",
+        max_length=2_000,
+        pattern=r"^(https?://.+)?$",
+        description="URL that the server calls (GET) each minute while it takes commands and nothing is held,"
+        " so that somebody else's watch tells when it is gone; none if empty. It is not shown.",
+    )
     standby: bool = Field(False, description="Wait for the database while another server owns it.")
     test_clock: bool = Field(
         False,

@@ -25,6 +25,7 @@ from bedrockjobs.cli import (
     limit,
     move,
     notify,
+    ping,
     query,
     restore,
     run,
@@ -100,13 +101,13 @@ def main(ctx: click.Context) -> None:
 for _command in (*ending.COMMANDS, explain.explain):
     job.job.add_command(_command)
 
-for _command in (details.show, *holding.COMMANDS):
+for _command in (details.show, *holding.COMMANDS, ping.ping_url):
     schedule.schedule.add_command(_command)
 
 for _command in (
     serve.serve, job.job, schedule.schedule, run.run, worker.worker, limit.limit, server.server, top.top,
     events.events, notify.notify, token.token, audit.audit,
-    apply.apply, import_.import_, query.query, call.call, query.ping, query.status,
+    apply.apply, import_.import_, query.query, call.call, ping.ping, query.status,
     database.backup, database.migrate, restore.restore, move.move, doctor.doctor, config.config,
 ):  # fmt: skip
     main.add_command(_command)

@@ -16,6 +16,9 @@ from bedrockjobs.cli.serve import SETTINGS, config_option
 from bedrockjobs.cli.session import Session, answers, pass_session
 from bedrockjobs.cli.settings_sources import BadSettings, found_settings, read_settings
 
+SECRET = frozenset({"heartbeat_url"})
+"""Settings whose value says to whoever reads it how to speak as the server."""
+
 LINE_CHARS = 100
 """Width of the example's lines."""
 
@@ -39,7 +42,9 @@ def _show(session: Session, /, config: Path | None, origin: bool, **given: Any) 
     records = []
     for field in Settings.model_fields:
         value = getattr(found.settings, field)
-        if isinstance(value, str):
+        if field in SECRET:
+            value = "***" if value else ""
+        elif isinstance(value, str):
             value = without_passwords(value)
         elif field.endswith("_s") and session.form == "table":
             value = duration_text(value)

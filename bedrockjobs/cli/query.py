@@ -1,4 +1,4 @@
-"""``bedrockjobs query``, ``ping`` and ``status``: looking at the server without changing anything."""
+"""``bedrockjobs query`` and ``status``: looking at the server without changing anything."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.output import Record, write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, talks
 from bedrockjobs.cli.values import TextOrFile
-from bedrockjobs.commands import Ping, Query, Status
+from bedrockjobs.commands import Query, Status
 
 
 @click.command()
@@ -43,20 +42,6 @@ def distinct(headers: Sequence[str]) -> list[str]:
             key = f"{header}_{count}"
         found.append(key)
     return found
-
-
-@click.command()
-@talks
-@pass_session
-def ping(session: Session) -> None:
-    """Ask the server for a sign of life."""
-    clock = SystemClock()
-    begun = clock.monotonic()
-    session.tries = 1  # whoever asks for a sign of life wants to know about this moment
-    session.ask(Ping())
-    took_ms = round((clock.monotonic() - begun) * 1000, 1)
-    sentence = f"{session.answering} answered in {took_ms} ms."
-    write_one({"server": session.answering, "ms": took_ms}, session.form, sentence)
 
 
 @click.command()

@@ -29,9 +29,10 @@ from bedrockjobs.base.wire import (
     Timestamp,
     checked_priority,
     json_list,
+    wire_name,
 )
 from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
-from bedrockjobs.commands.options import JobOptions, one_command
+from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions, one_command
 from bedrockjobs.commands.refusals import BAD_DATA, BAD_LIST, BAD_PRIORITY, BAD_REPEAT, BOTH, NO_JOB, RUN_OVER
 
 RUN_ID = "Run that sends this; refused with 405 if it is no longer the job's current run."
@@ -62,18 +63,23 @@ def _kinds() -> list[dict[str, Any]]:
     """Return what each kind of job leaves out; a reader tries each, so they are as few as can be."""
     empty: dict[str, tuple[Any, ...]] = {
         "repeat": ("",), "retryAfter": ("",), "parentJobID": (0,), "lock": ("", False), "hosts": ("",),
+        "expect": ("",),
     }  # fmt: skip
 
     def without(*names: str) -> dict[str, Any]:
         return {name: {"enum": [None, *empty.get(name, ())]} for name in names}
 
-    repeating = without("retryAfter", "parentJobID", "hosts")
-    once_or_lost = without("repeat", "lock", "hosts")
-    once = without("repeat", "retryAfter", "hosts")
-    on_all_hosts = {"repeat": shapes.cron(), **without("retryAfter", "parentJobID", "lock")}
+    repeating = without("retryAfter", "parentJobID", "hosts", "expect")
+    once_or_lost = without("repeat", "lock", "hosts", "expect")
+    once = without("repeat", "retryAfter", "hosts", "expect")
+    on_all_hosts = without("retryAfter", "parentJobID", "lock", "expect")
+    waiting_for_pings = without("retryAfter", "parentJobID", *map(wire_name, NOT_WITH_PINGS))
     return [
         *({"properties": each} for each in (repeating, once_or_lost, once)),
-        {"properties": on_all_hosts, "required": ["repeat"]},
+        *(
+            {"properties": {"repeat": shapes.cron(), **each}, "required": ["repeat"]}
+            for each in (on_all_hosts, waiting_for_pings)
+        ),
     ]
 
 

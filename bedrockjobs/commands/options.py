@@ -143,6 +143,13 @@ class URLShape:
         return found
 
 
+NOT_WITH_PINGS = (
+    "cmd", "argv", "url", "hosts", "lock", "retries", "expire_after", "max_late", "jitter", "overlap",
+    "catchup",
+)  # fmt: skip
+"""Options that mean nothing for a schedule with ``expect``, whose work is done elsewhere."""
+
+
 def one_command(schema: dict[str, Any]) -> None:
     """Add the rule that a job has one command of its own at the most."""
     both = (("cmd", "argv"), ("cmd", "url"), ("argv", "url"))
@@ -156,6 +163,7 @@ class JobOptions(Parameters):
     refusals = [
         BAD_OPTION,
         Refusal(402, "Malformed lock", "`lock` together with `retryAfter`."),
+        Refusal(402, "Malformed expect", "`expect` for what is no schedule, or beside options of runs."),
         Refusal(402, "Malformed hosts", "`hosts` together with `lock`, or for a job that is no schedule."),
     ]
 
@@ -216,6 +224,16 @@ class JobOptions(Parameters):
     )
     hosts: Literal["all", ""] | None = Field(
         None, description="all: a tick makes a job for each worker that asks for the name."
+    )
+    expect: Literal["ping", ""] | None = Field(
+        None,
+        description="ping: the schedule runs nowhere; each of its ticks waits for a ping from outside, see"
+        " PingSchedule.",
+    )
+    ping_grace: Duration | None = Field(
+        None,
+        description="Time that a ping may be late, and that what began with one may take; 5 min if left out."
+        " Then the tick is missed.",
     )
     max_late: Duration | None = Field(None, description="A tick older than this is skipped.")
     jitter: Duration | None = Field(None, description="A run begins up to this much after its tick.")

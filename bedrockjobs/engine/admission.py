@@ -30,7 +30,7 @@ FREE = ANYBODYS | {c.Ping, c.Authenticate}
 BY_NUMBER: frozenset[type[Command[Any]]] = frozenset(
     {
         c.QueryJob, c.UpdateJob, c.FinishJobs, c.CancelJob, c.DeleteJob, c.TriggerJob, c.TerminateRun,
-        c.KillRun, c.AppendOutput, c.RunAgain,
+        c.KillRun, c.AppendOutput, c.PingSchedule, c.GetPingSecret, c.RunAgain,
     }
 )  # fmt: skip
 """Commands of the writer that name jobs or runs: of others they find none, see ``by_caller``."""

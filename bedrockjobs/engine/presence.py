@@ -35,6 +35,10 @@ class Presence(Protocol):
         """Return the token of a run; empty where none can be made."""
         ...
 
+    def ping_secret(self, job_id: int) -> str:
+        """Return what a ping of a schedule is sent with; empty where none can be made."""
+        ...
+
 
 class Nobody:
     """A presence without workers, for whoever has none."""
@@ -42,5 +46,9 @@ class Nobody:
     workers: Mapping[str, PresentWorker] = {}
 
     def run_token(self, run: RunOfToken) -> str:
+        """Return none."""
+        return ""
+
+    def ping_secret(self, job_id: int) -> str:
         """Return none."""
         return ""

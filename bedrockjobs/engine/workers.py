@@ -18,6 +18,7 @@ from typing import Any
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import LEASE_S_DEFAULT, WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.base.ping_secret import job_of_ping, ping_secret_of
 from bedrockjobs.base.run_token import RunOfToken, run_of_token, run_token_of
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.commands import Heartbeat
@@ -138,6 +139,14 @@ class WorkerRegistry:
     def run_token(self, run: RunOfToken) -> str:
         """Return the token of a run; empty where the server has not begun yet."""
         return run_token_of(self._run_key, run) if self._run_key else ""
+
+    def ping_secret(self, job_id: int) -> str:
+        """Return what a ping of a schedule is sent with; empty where the server has not begun yet."""
+        return ping_secret_of(self._run_key, job_id) if self._run_key else ""
+
+    def job_of_ping(self, secret: str) -> int | None:
+        """Return the schedule that a ping is for, which may be gone by now; None for a wrong secret."""
+        return job_of_ping(self._run_key, secret)
 
     def run_of_token(self, token: str) -> RunOfToken | None:
         """Return what a token is for, which may be over by now; None for a wrong one."""

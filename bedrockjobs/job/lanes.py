@@ -4,7 +4,8 @@
 (somebody triggered it: a pause does not hold it), one of ``cmd``, ``argv``, ``url`` (the job brings its own
 command, which the take must accept), and ``lock NAME`` (nobody else with this lock may be running) or
 ``for WORKER`` (nobody else may take it). ``every`` is the lane of schedules that run on all hosts: nobody
-takes them, the server makes jobs of them.
+takes them, the server makes jobs of them. ``ping`` is that of schedules whose work is done elsewhere: nobody
+takes them, a ping ends their ticks.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ OWN_COMMANDS = ("cmd", "argv", "url")
 
 EVERY_LANE = "every"
 """Schedules that run on all hosts."""
+
+PING_LANE = "ping"
+"""Schedules that run nowhere here: each tick waits for a ping."""
+
+UNTAKEN = (EVERY_LANE, PING_LANE)
+"""Lanes that no take is open to."""
 
 _WORDS = re.compile(r"(now)? ?(cmd|argv|url)? ?(?:lock (.+)|for (.+))?", re.DOTALL)
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from bedrockjobs.base.glob import glob, is_plain
-from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, parse_lane
+from bedrockjobs.job.lanes import MOCK_LANE, UNTAKEN, parse_lane
 from bedrockjobs.job.rows import PauseRow
 
 Standing = Literal["ready", "later", "paused", "blocked", "mocked"]
@@ -58,7 +58,7 @@ def standing(name: str, lane: str, *, due: bool, pauses: Pauses, holders: Mappin
         return "mocked"
     if pauses.of(name, lane) is not None:
         return "paused"
-    if not due or lane == EVERY_LANE:
+    if not due or lane in UNTAKEN:
         return "later"
     return "ready" if lock_holder(lane, holders) is None else "blocked"
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from bedrockjobs.base.caller import NOBODYS_NAME, Scope
 from bedrockjobs.base.config import NAMES_KEPT_MAX
 from bedrockjobs.base.glob import glob, is_plain, is_prefix, literal_prefix
-from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
+from bedrockjobs.job.lanes import UNTAKEN, parse_lane
 from bedrockjobs.job.rows import Job
 
 
@@ -108,7 +108,7 @@ class TakeRequest:
 
     def _may_take(self, lane: str) -> bool:
         parts = parse_lane(lane)
-        return lane != EVERY_LANE and parts.own in ("", *self.accepts) and parts.worker in ("", self.worker)
+        return lane not in UNTAKEN and parts.own in ("", *self.accepts) and parts.worker in ("", self.worker)
 
 
 @lru_cache(maxsize=NAMES_KEPT_MAX)

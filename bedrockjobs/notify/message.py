@@ -23,6 +23,7 @@ _WORDS = {
     "timeout": "took too long",
     "lost": "was lost with its worker",
     "expired": "was not started in time",
+    "missed": "was not heard of in time",
     "damaged": "was damaged in the file",
     "worker left": "(worker) is gone",
     "server left": "(server) is gone",

@@ -52,7 +52,7 @@ OTHER = "other"
 STATUSES = ("active", "quiet", "draining", "drained")
 """What a worker may be, each with a series, so that a rule can tell 0 from nothing known."""
 
-UNHEALTHY_SKIPS = ("no worker", "server down", "too late", "lock held")
+UNHEALTHY_SKIPS = ("no worker", "server down", "too late", "lock held", "no ping")
 """Reasons of a skipped tick that are somebody's fault; a pause or a run in progress is not."""
 
 

@@ -36,7 +36,10 @@ _OPEN = (
     | {"/", LOGIN_PATH, "/ui/logout"}
     | {f"/{kind.__name__}" for kind in COMMANDS.values() if kind.open}
 )
-_OPEN_BELOW = "/ui/static/"
+PINGS_BELOW = "/ping/"
+"""Where pings from outside come to, which show the secret of their schedule in the path."""
+
+_OPEN_BELOW = ("/ui/static/", PINGS_BELOW)
 _NARROWED = frozenset({"/events", "/cronken/events", "/docs", "/openapi.json"})
 """Paths beside the commands whose answers are narrowed, or that say nothing of any job."""
 
@@ -65,6 +68,8 @@ class Gate:
                 return
             raise
         if path in _COMMANDS or path in _NARROWED or path in _OPEN or _is_output(path):
+            return
+        if path.startswith(PINGS_BELOW):
             return
         if caller.run is not None:
             raise Forbidden(detail=WORDS)

@@ -35,11 +35,11 @@ from bedrockjobs.commands import COMMANDS, Authenticate, Command
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.render import entity_tag
 from bedrockjobs.engine.submission import Outcome
-from bedrockjobs.protocol import cronken, sse
+from bedrockjobs.protocol import cronken, pings, sse
 from bedrockjobs.protocol.compression import compress
 from bedrockjobs.protocol.docs_page import POLICY, DocsPage
 from bedrockjobs.protocol.fast_path import FastPath, HandedOver, text_of
-from bedrockjobs.protocol.gate import CALLER, LOGIN_PATH, PROBES, Gate, caller_of
+from bedrockjobs.protocol.gate import CALLER, LOGIN_PATH, PINGS_BELOW, PROBES, Gate, caller_of
 from bedrockjobs.protocol.host_check import Origins
 from bedrockjobs.protocol.http_answers import problem, text_response
 from bedrockjobs.protocol.http_connection import HTTPConnection
@@ -131,6 +131,8 @@ class HTTPFront:
         for one in sse.routes(self._service.views, self._service.access):
             yield web.get(one.path, self._not_from_elsewhere(one.handler), **one.kwargs)
         yield web.post("/cronken/events", self._cronken)
+        yield web.post(f"{PINGS_BELOW}{{secret}}", self._ping)
+        yield web.post(f"{PINGS_BELOW}{{secret}}/{{what}}", self._ping)
         for kind in COMMANDS.values():
             yield web.post(f"/{kind.__name__}", partial(self._command, kind))
             if kind.reads:
@@ -259,6 +261,16 @@ class HTTPFront:
         except ValidationError as error:  # a name or a number that the command it stands for does not take
             raise command_error(error) from None
 
+    async def _ping(self, request: web.Request) -> web.Response:
+        job_id = self._service.presence.job_of_ping(request.match_info["secret"])
+        if job_id is None:
+            raise NotFound("No such schedule", "expected POST /ping/<secret>, as GetPingSecret tells it")
+        body = await self._bytes(request)
+        command = pings.command_of(
+            job_id, request.match_info.get("what", ""), body, self._gate.address(request)
+        )
+        return text_response((await self._service.call(command)).body, "application/json")
+
     async def _read(self, request: web.Request, kind: type[Command[Any]]) -> Command[Any]:
         defaults: dict[str, Any] = {}
         wait = _PREFER_WAIT.search(request.headers.get("Prefer", ""))
@@ -301,16 +313,18 @@ class HTTPFront:
         return path.removeprefix(self._root_path) if self._root_path else path
 
     async def _text(self, request: web.Request) -> str:
+        return text_of(await self._bytes(request))
+
+    async def _bytes(self, request: web.Request) -> bytes:
         if request.content_length is not None and request.content_length > self._settings.body_bytes_max:
             raise self._too_large()
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise BadRequest("Malformed body", "Content-Encoding: expected a body that is not compressed")
         try:
             async with asyncio.timeout(self._settings.body_s):
-                body = await self._body(request)
+                return await self._body(request)
         except TimeoutError:
             raise TimedOut(detail=f"the body took longer than {self._settings.body_s:g} s") from None
-        return text_of(body)
 
     async def _body(self, request: web.Request) -> bytes:
         """Read a body; before it comes, its room is taken out of the budget of memory."""

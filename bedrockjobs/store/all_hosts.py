@@ -14,6 +14,8 @@ from bedrockjobs.job.rows import Job
 class AllHostsSchedules:
     """The rows by jobID, and when the next one is due."""
 
+    lane = EVERY_LANE
+
     def __init__(self, is_paused: Callable[[str], bool]) -> None:
         """Begin without any; ``is_paused`` tells whether a name is paused."""
         self.rows: dict[int, Job] = {}

@@ -15,7 +15,7 @@ from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import stamp_ms
-from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE, Lane, found_in, is_narrow, parse_lane
+from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, UNTAKEN, Lane, found_in, is_narrow, parse_lane
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.all_hosts import AllHostsSchedules
@@ -86,7 +86,7 @@ class ReadyQueue:
                 self._hold(lock, job_id, since)
         for (lane,) in in_turns(self._execute(SQL["queued_lanes"])):
             self._open_lane(lane)
-        every = in_turns(self._execute(SQL["queued_in_lane"], (EVERY_LANE,)).fetchall())
+        every = in_turns(self._execute(SQL["queued_in_lane"], (self._all_hosts.lane,)).fetchall())
         found = [self.job(job_id) for job_id, _ in every]
         self._all_hosts.load([job for job in found if job is not None])
         self._known = True
@@ -138,7 +138,7 @@ class ReadyQueue:
         return found
 
     def _open_lane(self, lane: str) -> None:
-        if lane in (MOCK_LANE, EVERY_LANE) or lane in self._special:
+        if lane in (MOCK_LANE, *UNTAKEN) or lane in self._special:
             return
         parts = parse_lane(lane)
         if parts.lock:
@@ -338,7 +338,7 @@ class ReadyQueue:
 
     def soonest_of_all(self, now: str) -> str | None:
         """Return when the next job of any lane becomes due."""
-        lanes = [OPEN_LANE, MOCK_LANE, EVERY_LANE, *self._special]
+        lanes = [OPEN_LANE, MOCK_LANE, *UNTAKEN, *self._special]
         lanes += [lane for bound in self._bound.values() for lane in bound]
         lanes += [lane for locked in self._locked.values() for lane in locked]
         found = [self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0] for lane in lanes]

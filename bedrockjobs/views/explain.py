@@ -9,7 +9,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.commands import ExplainJob
 from bedrockjobs.job.hold import HOLD_PATTERN, RELEASE, hold_words
-from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
+from bedrockjobs.job.lanes import EVERY_LANE, PING_LANE, parse_lane
 from bedrockjobs.job.readiness import Need, Takers, lock_holder, need_of
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
@@ -54,6 +54,9 @@ class Explainer:
         if row.state != "QUEUED" and not (row.state == "RUNQUEUED" and row.next_run <= held.now):
             return [("state", _state(row))]
         found = _before_workers(row, held)
+        if row.lane == PING_LANE:
+            words = f"a ping ends its tick, by {row.expires[:19]} at the latest; it runs nowhere here"
+            return [*found, ("ping", words)]
         if row.lane == EVERY_LANE:
             return found + _workers(row.name, Need(row.options.own_command), held.takers)
         if not row.mocked:

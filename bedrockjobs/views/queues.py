@@ -18,7 +18,7 @@ from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.hold import plain_pattern
-from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, parse_lane
+from bedrockjobs.job.lanes import MOCK_LANE, UNTAKEN, parse_lane
 from bedrockjobs.job.options import decode_options
 from bedrockjobs.job.readiness import Drain, Need, Pauses, Standing, Takers, lock_holder, need_of, standing
 from bedrockjobs.job.rows import PauseRow
@@ -189,7 +189,7 @@ class Queues:
         open_lanes = [
             lane
             for lane in lanes
-            if lane not in (MOCK_LANE, EVERY_LANE) and lock_holder(lane, held.holders) is None
+            if lane not in (MOCK_LANE, *UNTAKEN) and lock_holder(lane, held.holders) is None
         ]
         return Look(held, groups, more or page.more, open_lanes)
 

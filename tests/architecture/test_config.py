@@ -29,6 +29,7 @@ NOT_QUANTITIES = {
     "proxy_user_header",
     "proxy_role",
     "tls_key",
+    "heartbeat_url",
     "tls_client_ca",
     "database",
     "database_direct",

@@ -243,6 +243,12 @@ def test_passwords_are_never_shown(text: str, tmp_path: Path) -> None:
     assert (bad.exit_code, SECRET in bad.stderr, "***" in bad.stderr) == (2, False, True)
 
 
+def test_a_url_that_is_a_secret_is_not_shown(tmp_path: Path) -> None:
+    file = written(tmp_path, f'[server]\nheartbeat_url = "https://watch.example.com/{SECRET}"\n')
+    shown = run("config", "show", "--config", str(file))
+    assert (shown.exit_code, SECRET in shown.output, "***" in shown.output) == (0, False, True)
+
+
 def test_show_says_who_set_each(tmp_path: Path) -> None:
     file = written(tmp_path, "[server]\n\nquery_s = 90\nbatch_max = 5\nport = 4\n")
     arguments = ("config", "show", "--config", str(file), "--port", "1", "--origin")

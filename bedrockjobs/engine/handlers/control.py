@@ -12,8 +12,10 @@ from bedrockjobs.base.jsontext import without_zeros
 from bedrockjobs.commands import (
     AppendOutput,
     DrainWorker,
+    GetPingSecret,
     KillRun,
     PauseJobs,
+    PingSchedule,
     ReleaseHold,
     ResumeJobs,
     TerminateRun,
@@ -98,7 +100,9 @@ def resume(context: Context, gone: list[PauseRow], *, by: str = "", kind: str = 
 @handles(TriggerJob, plan=plan_by_name)
 def trigger_job(context: Context, command: TriggerJob) -> Answer:
     """Run a job now, or once more at the end of its present run."""
-    row = _one_job(context, command)
+    row = one_job(context, command)
+    if row.options.expect:
+        raise WrongState("It runs nowhere here", "jobID: expected a job that workers run, not expect: ping")
     pending = row.state in lifecycle.WORKING
     if row.memory.removed:
         raise WrongState("Can only trigger QUEUED and running jobs", "jobID: it was removed from its source")
@@ -113,7 +117,8 @@ def trigger_job(context: Context, command: TriggerJob) -> Answer:
     return Answer(jsontext.dump({"jobID": row.job_id, "pending": pending}))
 
 
-def _one_job(context: Context, command: TriggerJob) -> Job:
+def one_job(context: Context, command: TriggerJob | PingSchedule | GetPingSecret) -> Job:
+    """Return the job that a command names by jobID or by name; raises CommandError."""
     if command.job_id is not None:
         return existing(context, command.job_id)
     if command.name is None:

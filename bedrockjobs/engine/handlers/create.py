@@ -6,9 +6,9 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, DATA_CHARS_PER_COMMAND_MAX, KEYS_KEPT_S
 from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, WrongState
 from bedrockjobs.base.turns import in_turns
-from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.base.wire import after_seconds, wire_name
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
-from bedrockjobs.commands.options import JobOptions
+from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions
 from bedrockjobs.engine.events import JOB_CREATED, JobsCreated
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
@@ -142,8 +142,21 @@ def check_options(row: Job) -> None:
             raise BadArguments("Malformed hosts", "hosts: expected a schedule, repeat: CRON ...")
         if options.lock:
             raise BadArguments("Malformed hosts", "hosts: expected nothing together with lock")
+    _check_expect(row)
     if row.retry_after and options.lock:
         raise BadArguments("Malformed lock", "lock: expected nothing together with retryAfter; see lease")
+
+
+def _check_expect(row: Job) -> None:
+    """Refuse options of runs for a schedule that runs nowhere."""
+    options = row.options
+    if options.expect:
+        if not ticks.is_schedule(row):
+            raise BadArguments("Malformed expect", "expect: expected a schedule, repeat: CRON ...")
+        for name in NOT_WITH_PINGS:
+            if getattr(options, name):
+                told = wire_name(name)
+                raise BadArguments("Malformed expect", f"expect: expected nothing together with {told}")
 
 
 def _state_of_child(spec: JobSpec, parent: Job | None) -> str:

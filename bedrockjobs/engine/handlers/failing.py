@@ -28,7 +28,7 @@ from bedrockjobs.engine.handlers.trigger import after_asked_run
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.lifecycle import Event
 from bedrockjobs.job.memory import RETRY_AFTER_KEYS
-from bedrockjobs.job.placement import placed
+from bedrockjobs.job.placement import ping_grace_s, placed
 from bedrockjobs.job.rows import Job
 from bedrockjobs.store.faults import RowDamaged
 
@@ -244,6 +244,9 @@ def time_over(context: Context, job: Job) -> None:
 
 
 def _not_started(context: Context, job: Job) -> None:
+    if job.options.expect and ticks.is_schedule(job):
+        unless_broken(context, job, lambda: _no_ping(context, job))
+        return
     detail = f"not started, due at {job.next_run}"
     context.note("expired", name=job.name, job_id=job.job_id, detail=detail)
     if ticks.is_schedule(job):
@@ -258,9 +261,22 @@ def _not_started(context: Context, job: Job) -> None:
     resume_parent(context, job.parent_job_id)
 
 
+def _no_ping(context: Context, job: Job) -> None:
+    """Move a schedule on for whose tick no ping came; it has failed, unless none could come."""
+    waiting, by = job._replace(expires=""), job.expires
+    if context.unit.records.pause_of(job.name) is not None:
+        ticks.skip_one(context, waiting, "paused")
+    elif context.since and context.seen <= by < context.since:
+        ticks.skip_one(context, waiting, "server down")
+    else:
+        words = f"No ping came by {by[:19]}, for {ticks.tick_of(job)}"
+        ticks.skip_one(context, waiting.noting(failed=True, error=words), ticks.NO_PING)
+        _note(context, "missed", job, words)
+
+
 def _takes_too_long(context: Context, job: Job) -> None:
     """TERM, then KILL, then the job is taken back whatever its worker says."""
-    stage = job.memory.overtime if job.run_id else 2
+    stage = job.memory.overtime if job.run_id and not job.options.expect else 2
     if stage < 2:
         run = context.unit.records.run(job.run_id)
         signal = ("TERM", "KILL")[stage]
@@ -275,7 +291,8 @@ def _takes_too_long(context: Context, job: Job) -> None:
     if job.memory.cancelled:
         status, words = "fail", "Run did not end after its job was cancelled"
     else:
-        status, words = "timeout", f"Run over its time: {job.options.run_timeout or 0} s"
+        limit = job.options.run_timeout or (ping_grace_s(job) if job.options.expect else 0)
+        status, words = "timeout", f"Run over its time: {limit} s"
         _note(context, "timeout", job, words)
     status = runs.close(context, job, status, error=words)
     lost(context, job._replace(expires=""), status, words)

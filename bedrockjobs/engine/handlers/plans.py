@@ -14,8 +14,10 @@ from bedrockjobs.commands import (
     FinishJobs,
     GetJob,
     GetJobs,
+    GetPingSecret,
     JobSpec,
     KillRun,
+    PingSchedule,
     TerminateRun,
     TriggerJob,
 )
@@ -107,7 +109,9 @@ def request_of(
     )  # fmt: skip
 
 
-def plan_by_name(command: TriggerJob | TerminateRun | KillRun) -> Plan:
+def plan_by_name(
+    command: TriggerJob | TerminateRun | KillRun | PingSchedule | GetPingSecret,
+) -> Plan:
     """Return the plan of a command that is given a jobID or a name, and perhaps a runID."""
     run_id = getattr(command, "run_id", None)
     return Plan(

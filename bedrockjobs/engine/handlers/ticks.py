@@ -20,6 +20,9 @@ from bedrockjobs.schedule import repeat as repeats
 COUNTED_MAX = 10_000
 """Missed ticks that are counted one by one; a longer stretch counts as so many, which takes 0.1 s."""
 
+NO_PING = "no ping"
+"""Why a tick was skipped for which somebody elsewhere was to send a ping, and did not."""
+
 SAME_LATE_S = 2
 """Ticks that fired with less delay than this share a row."""
 
@@ -237,14 +240,15 @@ def _skip_free(context: Context, job: Job, first: str, last: str, *, too_late: b
     if too_late:
         skip(context, job, first, last, "too late")
         return
-    for until, why in ((context.seen, "no worker"), (context.since, "server down")):
+    nobody = NO_PING if job.options.expect else "no worker"
+    for until, why in ((context.seen, nobody), (context.since, "server down")):
         end = _before(job, first, until) if until else None
         if end is not None and first <= last:
             end = min(end, last)
             skip(context, job, first, end, why)
             first = next_after(job, end)
     if first <= last:
-        skip(context, job, first, last, "no worker")
+        skip(context, job, first, last, nobody)
 
 
 def _enter(context: Context, job: Job, last: TickRow | None, row: TickRow) -> None:
@@ -292,3 +296,10 @@ def skip_overdue(context: Context, job: Job, reason: str) -> None:
     """Move a queued schedule on to its next tick, and enter those that are overdue as skipped."""
     if tick_of(job) <= context.now:
         context.unit.save(after_skipping(context, job, reason))
+
+
+def skip_one(context: Context, job: Job, reason: str) -> None:
+    """Move a queued schedule on to the tick after its present one, which is entered as skipped."""
+    tick = tick_of(job)
+    skip(context, job, tick, tick, reason)
+    context.unit.save(with_tick(job, next_after(job, tick)))
