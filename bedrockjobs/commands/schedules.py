@@ -166,7 +166,6 @@ class SchedulesShape:
                 "items": {
                     **spec,
                     "properties": {**own, "repeat": shapes.cron()},
-                    "allOf": spec["allOf"][:2],  # the others are about what it does not have
                     "required": ["name", "repeat"],
                     "additionalProperties": False,
                     shapes.NAMED: "Schedule",

@@ -81,6 +81,7 @@ GIVEN: dict[str, list[Axis]] = {
         each("since", None, "2026-01-05 10:04:00"),
     ],
     "rules": [each("after", "", "a")],
+    "end_of_output": [each("runID", *range(1, 120))],
     "name_of_job": [JOBS],
     "name_of_run": [each("runID", *range(1, 120))],
     "minutes": [each("since", "", "2026-01-05 10:04:00", "2027")],
