@@ -30,19 +30,20 @@ def _classes(home: str) -> dict[str, type]:
     }
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used."""
-    if name == "__all__":
-        return sorted({name for home in _HOMES for name in _classes(home)})
-    if not name.startswith("_"):
-        for home in _HOMES:
-            found = _classes(home).get(name)
-            if found is not None:
-                globals()[name] = found
-                return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # for checkers a name that is not imported above does not exist
 
+    def __getattr__(name: str) -> Any:
+        """Load a public name when it is first used."""
+        if name == "__all__":
+            return sorted({name for home in _HOMES for name in _classes(home)})
+        if not name.startswith("_"):
+            for home in _HOMES:
+                found = _classes(home).get(name)
+                if found is not None:
+                    globals()[name] = found
+                    return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-def __dir__() -> list[str]:
-    """List the public names."""
-    return sorted({*globals(), *__getattr__("__all__")})
+    def __dir__() -> list[str]:
+        """List the public names."""
+        return sorted({*globals(), *__getattr__("__all__")})

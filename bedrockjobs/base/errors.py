@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import ClassVar
 
 
-class CommandError(Exception):
+class BedrockjobsError(Exception):
+    """What this package raises for its users: refusals, lost servers, wrong arguments."""
+
+
+class InvalidArgument(BedrockjobsError, ValueError):
+    """An argument of a function of this package is wrong; nothing was sent."""
+
+
+class CommandError(BedrockjobsError):
     """A command was refused; nothing of what it asked for was done.
 
     One thing may have changed all the same: a GetJob or GetJobs that answers 404 has failed the jobs on its
@@ -56,6 +64,18 @@ class BadArguments(CommandError):
 
     code = 402
     default_reason = "Malformed request"
+
+
+class InvalidCommand(BadArguments, InvalidArgument):
+    """A command cannot be made of its arguments; nothing was sent.
+
+    The message names each argument that is wrong. A server would refuse the same with ``BadArguments``.
+    """
+
+    def __init__(self, reason: str = "", detail: str = "", command: str = "") -> None:
+        """Refuse the arguments of ``command``; reason and detail are what a server would say."""
+        super().__init__(reason, detail)
+        self.args = (f"{command}: {detail}" if command and detail else detail or self.status_line,)
 
 
 class Forbidden(CommandError):

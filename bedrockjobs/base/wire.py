@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import warnings
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Annotated, Any
 
 from dateutil import parser as dateutil_parser
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from bedrockjobs.base import json_limits, jsontext, shapes
 from bedrockjobs.base.config import (
@@ -28,7 +29,7 @@ from bedrockjobs.base.config import (
     REPEAT_CHARS_MAX,
     WHOLE_MAX,
 )
-from bedrockjobs.base.errors import BY_CODE, BadArguments, CommandError
+from bedrockjobs.base.errors import BY_CODE, BadArguments, CommandError, InvalidCommand
 from bedrockjobs.base.shapes import Shape
 
 
@@ -335,7 +336,25 @@ JSONObject = Annotated[
 
 def command_error(error: ValidationError) -> CommandError:
     """Return a validation failure in Bedrock's words: ``402 Missing name``, ``402 Malformed jobID``."""
-    first = error.errors(include_url=False, include_input=False)[0]
+    return _refusal(error.errors(include_url=False, include_input=False)[0])
+
+
+def invalid_command(error: ValidationError, kind: type[BaseModel]) -> InvalidCommand:
+    """Return a validation failure of arguments given in Python, by their names there: all that is wrong."""
+    names = {wire_name(name): name for name in kind.model_fields}
+    found = []
+    for each in error.errors(include_url=False, include_input=False):
+        each["loc"] = tuple(names.get(str(part), part) for part in each["loc"])
+        refusal = _refusal(each)
+        if each["type"] == "extra_forbidden":
+            near = get_close_matches(str(each["loc"][0]), kind.model_fields, 1)
+            refusal.detail += f", expected {near[0]}" if near else ""
+        found.append(refusal)
+    return InvalidCommand(found[0].reason, "; ".join(each.detail for each in found), kind.__name__)
+
+
+def _refusal(first: ErrorDetails) -> CommandError:
+    """Return one fault of a value as a refusal."""
     where = ".".join(str(part) for part in first["loc"])
     name = next((str(part) for part in reversed(first["loc"]) if isinstance(part, str)), where)
     context = first.get("ctx", {})

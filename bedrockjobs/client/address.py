@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bedrockjobs.base.config import DEFAULT_PORT
+from bedrockjobs.base.errors import InvalidArgument
 
 SERVER_VARIABLE = "BEDROCKJOBS_SERVER"
 """The environment variable that names the server where the caller does not."""
@@ -63,7 +64,7 @@ def addresses_of(server: str | Sequence[str] | None = None) -> tuple[AnyAddress,
 
     None stands for the variable ``BEDROCKJOBS_SERVER``, else for ``BEDROCK_SERVER``, which a worker's command
     has, else for the default address. The order is kept, and what is named twice counts once. Raises
-    ValueError, which names each part that is no address and what was expected.
+    InvalidArgument, which names each part that is no address and what was expected.
     """
     if server is None:
         named = os.environ.get(SERVER_VARIABLE) or os.environ.get(RUN_SERVER_VARIABLE)
@@ -77,9 +78,9 @@ def addresses_of(server: str | Sequence[str] | None = None) -> tuple[AnyAddress,
         except ValueError as error:
             bad[str(error)] = None
     if not found and not bad:
-        raise ValueError(f"server: {EXPECTED}, got nothing")
+        raise InvalidArgument(f"server: {EXPECTED}, got nothing")
     if bad:
-        raise ValueError(f"server: {'; '.join(bad)}")
+        raise InvalidArgument(f"server: {'; '.join(bad)}")
     return tuple(found)
 
 
@@ -89,20 +90,20 @@ def _address(text: str) -> AnyAddress:
         return _unix_address(text)
     found = _ADDRESS.fullmatch(text)
     if found is None:
-        raise ValueError(f"{EXPECTED}, got {text!r}")
+        raise InvalidArgument(f"{EXPECTED}, got {text!r}")
     tls = SCHEMES.get((found["scheme"] or "http").lower())
     if tls is None:
-        raise ValueError(f"{EXPECTED}, got {text!r}")
+        raise InvalidArgument(f"{EXPECTED}, got {text!r}")
     port = int(found["port"] or DEFAULT_PORT)
     if not 1 <= port <= 65_535:
-        raise ValueError(f"expected a port from 1 to 65535, got {text!r}")
+        raise InvalidArgument(f"expected a port from 1 to 65535, got {text!r}")
     return Address(found["bracketed"] or found["host"] or found["bare"], port, tls)
 
 
 def _unix_address(text: str) -> UnixAddress:
     path = "/" + text.partition(":")[2].lstrip("/")  # unix:///path is spelled so elsewhere
     if path.endswith("/") or "\0" in path:
-        raise ValueError(f"{EXPECTED}, got {text!r}")
+        raise InvalidArgument(f"{EXPECTED}, got {text!r}")
     if len(os.fsencode(path)) > UNIX_PATH_BYTES_MAX:
-        raise ValueError(f"expected a path of at most {UNIX_PATH_BYTES_MAX} bytes, got {text!r}")
+        raise InvalidArgument(f"expected a path of at most {UNIX_PATH_BYTES_MAX} bytes, got {text!r}")
     return UnixAddress(path)

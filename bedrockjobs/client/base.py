@@ -48,7 +48,7 @@ class BaseClient(Generic[C]):
         certificate is verified by those whom the system trusts, or by ``ca``; ``cert`` and ``key`` are what
         the client shows. All are paths of PEM files. What is left out comes from ``BEDROCKJOBS_TOKEN``,
         ``BEDROCKJOBS_TOKEN_FILE``, ``BEDROCKJOBS_CA``, ``BEDROCKJOBS_CERT`` and ``BEDROCKJOBS_KEY``. Raises
-        ValueError for a bad address, token or file.
+        InvalidArgument, a ValueError, for a bad address, token or file.
         """
         self._route = Route(addresses_of(server))
         self._credentials = Credentials(token=token, token_file=token_file, ca=ca, cert=cert, key=key)
@@ -79,7 +79,7 @@ class BaseClient(Generic[C]):
     def renew(self) -> None:
         """Read the files of the token and of TLS again, for requests and connections to come.
 
-        Raises ValueError for one that is bad, and then keeps all as it was.
+        Raises InvalidArgument for one that is bad, and then keeps all as it was.
         """
         self._credentials.renew()
 

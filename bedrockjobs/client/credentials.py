@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from bedrockjobs.tls.contexts import client_context
+from bedrockjobs.base.errors import InvalidArgument
+from bedrockjobs.tls.contexts import BadCertificate, client_context
 
 TOKEN_VARIABLE = "BEDROCKJOBS_TOKEN"  # noqa: S105  its name
 """The environment variable with a token."""
@@ -43,8 +44,8 @@ class Credentials:
     ) -> None:
         """Use these; what is None comes from the environment, where it is set, and an empty text is none.
 
-        A token goes before a file with one, and what is given before the environment. Raises ValueError for
-        a token or a file of one that is none.
+        A token goes before a file with one, and what is given before the environment. Raises
+        InvalidArgument for a token or a file of one that is none.
         """
         self._file = ""
         self._token = ""
@@ -76,8 +77,8 @@ class Credentials:
         return f"Authorization: Bearer {self._token}\r\n".encode() if self._token else b""
 
     def renew(self) -> None:
-        """Read all files again; raises ValueError for one that is bad, and then keeps all as it was."""
-        context = client_context(self._ca, self._cert, self._key)
+        """Read all files again; raises InvalidArgument for one that is bad, and then keeps all as it was."""
+        context = self._read_context()
         if self._file:
             self._token = _read(self._file)
         self.context = context
@@ -98,8 +99,14 @@ class Credentials:
 
     @cached_property
     def context(self) -> ssl.SSLContext:
-        """Return what a handshake with a server needs; its files are read once. Raises ValueError."""
-        return client_context(self._ca, self._cert, self._key)
+        """Return what a handshake with a server needs; its files are read once. Raises InvalidArgument."""
+        return self._read_context()
+
+    def _read_context(self) -> ssl.SSLContext:
+        try:
+            return client_context(self._ca, self._cert, self._key)
+        except BadCertificate as error:
+            raise InvalidArgument(str(error)) from None
 
 
 def _of_environment(variables: Mapping[str, str]) -> tuple[str, str]:
@@ -113,14 +120,14 @@ def _read(path: str) -> str:
         with Path(path).open("rb") as file:
             content = file.read(TOKEN_FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise ValueError(f"token file {path}: cannot be read: {error.strerror}") from None
+        raise InvalidArgument(f"token file {path}: cannot be read: {error.strerror}") from None
     if len(content) > TOKEN_FILE_BYTES_MAX:
-        raise ValueError(f"token file {path}: expected at most {TOKEN_FILE_BYTES_MAX} bytes")
+        raise InvalidArgument(f"token file {path}: expected at most {TOKEN_FILE_BYTES_MAX} bytes")
     return _checked(content.decode("latin-1").strip(), f"token file {path}")
 
 
 def _checked(token: str, where: str) -> str:
-    """Return a token; raises ValueError for what is none, without showing it."""
+    """Return a token; raises InvalidArgument for what is none, without showing it."""
     if _TOKEN.fullmatch(token) is None:
-        raise ValueError(f"{where}: expected one token like bj_… and nothing else")
+        raise InvalidArgument(f"{where}: expected one token like bj_… and nothing else")
     return token

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from bedrockjobs.base.config import WAIT_MS_DEFAULT, WAIT_MS_MAX
-from bedrockjobs.base.errors import error_for
+from bedrockjobs.base.errors import BedrockjobsError, error_for
 from bedrockjobs.client.address import AnyAddress
 from bedrockjobs.commands import Command, Query, Reply
 from bedrockjobs.tls.contexts import why
@@ -31,7 +31,7 @@ R = TypeVar("R", bound=Reply)
 _STATUS_LINE = re.compile(r"([1-9][0-9]{2})(?: (.*))?")
 
 
-class ServerUnreachable(ConnectionError):
+class ServerUnreachable(BedrockjobsError, ConnectionError):
     """No connection to a server could be made; nothing was sent."""
 
 
@@ -39,7 +39,7 @@ class ServerNotTrusted(ServerUnreachable):
     """A server showed a certificate that was not signed by one who is trusted, or for another name."""
 
 
-class ConnectionLost(ConnectionError):
+class ConnectionLost(BedrockjobsError, ConnectionError):
     """No answer came, or none that can be read: the command may or may not have been done."""
 
     def __init__(self, command: Command[Any], server: AnyAddress, why: str) -> None:

@@ -120,12 +120,14 @@ class CreateToken(Command[NewTokenReply]):
         BeforeValidator(_names),
         AfterValidator(_some_stars),
         Shape(shapes.patterns),
-    ] = Field([], description="GLOB patterns of the names that it sees; all if left out. Not for admin.")
-    no_data: Boolean = Field(
-        False, description="It sees no data, results and output of jobs; for read and produce alone."
+    ] = Field(
+        default=[], description="GLOB patterns of the names that it sees; all if left out. Not for admin."
     )
-    expires: Timestamp | None = Field(None, description="When it ends; never if left out.")
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    no_data: Boolean = Field(
+        default=False, description="It sees no data, results and output of jobs; for read and produce alone."
+    )
+    expires: Timestamp | None = Field(default=None, description="When it ends; never if left out.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class ListTokens(Command[TokensReply]):
@@ -139,9 +141,11 @@ class ListTokens(Command[TokensReply]):
     refusals = [BUSY]
 
     after: str = Field(
-        "", max_length=NAME_CHARS_MAX, description="Only names behind this one: the last of the page before."
+        default="",
+        max_length=NAME_CHARS_MAX,
+        description="Only names behind this one: the last of the page before.",
     )
-    limit: Limit = Field(100, description="How many at the most.")
+    limit: Limit = Field(default=100, description="How many at the most.")
 
 
 class RevokeToken(Command[Empty]):
@@ -157,7 +161,7 @@ class RevokeToken(Command[Empty]):
     ]
 
     name: TokenName = Field(description="Name of the token.")
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class RotateToken(Command[NewTokenReply]):
@@ -169,8 +173,8 @@ class RotateToken(Command[NewTokenReply]):
     refusals = [NO_TOKEN, Refusal(405, "It was revoked", "The token was revoked, or has expired.")]
 
     name: TokenName = Field(description="Name of the token.")
-    expires: Timestamp | None = Field(None, description="When it ends; as before if left out.")
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    expires: Timestamp | None = Field(default=None, description="When it ends; as before if left out.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class IdentityReply(Reply):
@@ -245,9 +249,13 @@ class ListAudit(Command[AuditReply]):
     )  # fmt: skip
     refusals = [SLOW, BUSY]
 
-    who: str | None = Field(None, max_length=WORKER_CHARS_MAX, description="Only what this token changed.")
-    command: str | None = Field(None, max_length=100, description="Only by this command.")
-    name: Pattern | None = Field(None, description="Only where the name matches this GLOB pattern.")
-    since: Timestamp | None = Field(None, description="Only from this moment on.")
-    before: JobID | None = Field(None, description="Only older ones: the last seq of the page before.")
-    limit: Limit = Field(100, description="How many at the most.")
+    who: str | None = Field(
+        default=None, max_length=WORKER_CHARS_MAX, description="Only what this token changed."
+    )
+    command: str | None = Field(default=None, max_length=100, description="Only by this command.")
+    name: Pattern | None = Field(default=None, description="Only where the name matches this GLOB pattern.")
+    since: Timestamp | None = Field(default=None, description="Only from this moment on.")
+    before: JobID | None = Field(
+        default=None, description="Only older ones: the last seq of the page before."
+    )
+    limit: Limit = Field(default=100, description="How many at the most.")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import ConfigDict, Field, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
@@ -19,7 +19,16 @@ from pydantic_core import CoreSchema
 from bedrockjobs.base import jsontext, shapes
 from bedrockjobs.base.config import JSON_VALUES_MAX
 from bedrockjobs.base.errors import BadArguments
-from bedrockjobs.base.wire import Escaped, RawJSON, Spliced, Whole, Wire, command_error, wire_name
+from bedrockjobs.base.wire import (
+    Escaped,
+    RawJSON,
+    Spliced,
+    Whole,
+    Wire,
+    command_error,
+    invalid_command,
+    wire_name,
+)
 
 Where = Literal["writer", "reader", "presence", "at once"]
 Role = Literal["read", "produce", "work", "operate", "admin"]
@@ -75,6 +84,17 @@ class Parameters(Wire):
     refusals: ClassVar[Sequence[Refusal]] = ()
     """How these parameters may be refused, beside what any command may be answered; those that a base class
     has are not said again, see ``all_refusals``."""
+
+    if not TYPE_CHECKING:  # checkers derive it from the fields
+
+        def __init__(self, **given: Any) -> None:
+            """Take the arguments of Python's callers; raises InvalidCommand."""
+            try:
+                super().__init__(**given)
+            except ValidationError as error:
+                raise invalid_command(error, type(self)) from None
+
+        __init__.__pydantic_base_init__ = True  # what is read from a request does not come by here
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -223,9 +243,11 @@ class Command(Parameters, Generic[R_co]):
     """Whether the class is only there for others to inherit from; not inherited itself."""
 
     connection: str | None = Field(
-        None, max_length=20, description="`wait` waits for a job, `forget` is answered 202 before it is done."
+        default=None,
+        max_length=20,
+        description="`wait` waits for a job, `forget` is answered 202 before it is done.",
     )
-    timeout: Whole | None = Field(None, description="How long this request may wait, in ms.")
+    timeout: Whole | None = Field(default=None, description="How long this request may wait, in ms.")
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

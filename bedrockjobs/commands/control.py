@@ -39,10 +39,10 @@ class PauseJobs(Command[Empty]):
         Refusal(429, "Too many pauses", "1,000 patterns are paused already."),
     ]
 
-    name: PausePattern = Field("*", description="GLOB pattern of the names; all if left out.")
-    reason: str = Field("", max_length=REASON_CHARS_MAX, description="Why, for others to read.")
-    until: Timestamp | None = Field(None, description="When they go on by themselves.")
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    name: PausePattern = Field(default="*", description="GLOB pattern of the names; all if left out.")
+    reason: str = Field(default="", max_length=REASON_CHARS_MAX, description="Why, for others to read.")
+    until: Timestamp | None = Field(default=None, description="When they go on by themselves.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class ResumeReply(Reply):
@@ -59,8 +59,10 @@ class ResumeJobs(Command[ResumeReply]):
     example = Example({"name": "mail/*"}, {"resumed": ["mail/*"]})
     refusals = [Refusal(404, "Not paused", "Nobody paused this pattern; `*` is never refused.")]
 
-    name: PausePattern = Field("*", description="The pattern as it was paused; `*` resumes everything.")
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    name: PausePattern = Field(
+        default="*", description="The pattern as it was paused; `*` resumes everything."
+    )
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class ReleaseReply(Reply):
@@ -83,7 +85,7 @@ class ReleaseHold(Command[ReleaseReply]):
     )
     refusals = [Refusal(404, "Not held", "The queue was not restored, or somebody released it already.")]
 
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class TriggerReply(Reply):
@@ -108,9 +110,9 @@ class TriggerJob(Command[TriggerReply]):
         Refusal(405, "Can only trigger QUEUED and running jobs", "The job is in another state."),
     ]
 
-    job_id: JobID | None = Field(None, description="Job to run.")
-    name: Name | None = Field(None, description="Or its name, where only one job has it.")
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    job_id: JobID | None = Field(default=None, description="Job to run.")
+    name: Name | None = Field(default=None, description="Or its name, where only one job has it.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class RunAgain(Command[TriggerReply]):
@@ -125,7 +127,7 @@ class RunAgain(Command[TriggerReply]):
     ]
 
     run_id: JobID = Field(description="Run to do again; a worker with a name took it.")
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class EventReply(Reply):
@@ -168,11 +170,11 @@ class Events(Command[EventsReply]):
     refusals = [SLOW, BUSY]
 
     after: Whole = Field(
-        0, ge=-1, description="Only events with a higher number; -1: only what comes from now on."
+        default=0, ge=-1, description="Only events with a higher number; -1: only what comes from now on."
     )
-    kind: str | None = Field(None, max_length=100, description="Only of this kind.")
-    name: Pattern | None = Field(None, description="Only where the name matches this GLOB pattern.")
-    limit: Limit = Field(100, description="How many at the most.")
+    kind: str | None = Field(default=None, max_length=100, description="Only of this kind.")
+    name: Pattern | None = Field(default=None, description="Only where the name matches this GLOB pattern.")
+    limit: Limit = Field(default=100, description="How many at the most.")
 
 
 class WaitsReply(Reply):
@@ -228,5 +230,7 @@ class AdvanceClock(Command[AdvanceReply]):
         Refusal(405, "Not a test clock", "The server was started without `--test-clock`."),
     ]
 
-    seconds: Whole | None = Field(None, ge=0, le=DURATION_S_MAX, description="By how much.")
-    to: Timestamp | None = Field(None, description="Or to when; a moment that has passed changes nothing.")
+    seconds: Whole | None = Field(default=None, ge=0, le=DURATION_S_MAX, description="By how much.")
+    to: Timestamp | None = Field(
+        default=None, description="Or to when; a moment that has passed changes nothing."
+    )

@@ -106,26 +106,35 @@ class JobSpec(JobOptions):
 
     name: Name = Field(description="Name of the job, 1 to 255 characters; workers ask for jobs by name.")
     data: JSONObject = Field(
-        "{}", description="Anything the job needs, a JSON object, kept as it is spelled."
+        default="{}", description="Anything the job needs, a JSON object, kept as it is spelled."
     )
-    first_run: Timestamp | None = Field(None, description="When it may run first; at once if left out.")
+    first_run: Timestamp | None = Field(
+        default=None, description="When it may run first; at once if left out."
+    )
     repeat: Repeat = Field(
-        "",
+        default="",
         description="How it repeats: `FINISHED, +1 HOUR`, `DAILY`, `CRON TZ=Europe/Berlin 0 9 * * 1-5`, ...",
     )
     retry_after: RetryAfter = Field(
-        "", description="Time after which a taken job that nobody ended is given out again: `+5 MINUTES`."
+        default="",
+        description="Time after which a taken job that nobody ended is given out again: `+5 MINUTES`.",
     )
-    job_priority: Priority | None = Field(None, description="Higher goes first; 500 if left out.")
+    job_priority: Priority | None = Field(default=None, description="Higher goes first; 500 if left out.")
     priority: Annotated[Any, WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)}), Shape(dict)] = (
-        Field(None, description="Another spelling of jobPriority, which wins; not looked at beside it.")
+        Field(
+            default=None, description="Another spelling of jobPriority, which wins; not looked at beside it."
+        )
     )
-    unique: OnlyTrue = Field(False, description="Update the job of this name, if there is one.")
-    overwrite: Boolean = Field(True, description="With unique: false leaves the existing job as it is.")
-    parent_job_id: JobID = Field(0, description="Parent, which must be RUNNING, RUNQUEUED or PAUSED.")
-    mock_request: Boolean = Field(False, description="For tests: only getMockedJobs takes it; never repeats.")
+    unique: OnlyTrue = Field(default=False, description="Update the job of this name, if there is one.")
+    overwrite: Boolean = Field(
+        default=True, description="With unique: false leaves the existing job as it is."
+    )
+    parent_job_id: JobID = Field(default=0, description="Parent, which must be RUNNING, RUNQUEUED or PAUSED.")
+    mock_request: Boolean = Field(
+        default=False, description="For tests: only getMockedJobs takes it; never repeats."
+    )
     idempotency_key: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         max_length=KEY_CHARS_MAX,
         description="The same key is answered with the first jobID for 24 h, and nothing is done.",
@@ -213,15 +222,17 @@ class UpdateJob(JobOptions, Command[Empty]):
     ]
 
     job_id: JobID = Field(description="Job to change.")
-    data: JSONObject | None = Field(None, description="New data.")
-    repeat: Repeat | None = Field(None, description="New repeat; the next run follows from it.")
-    job_priority: Priority | None = Field(None, description="New priority.")
-    next_run: Timestamp | None = Field(None, description="New time of the next run.")
-    should_clear_repeat: Boolean = Field(False, description="End the repetition after the next run.")
-    progress: JSONObject | None = Field(None, description="How far the present run is: a JSON object.")
-    run_id: JobID | None = Field(None, description=RUN_ID)
+    data: JSONObject | None = Field(default=None, description="New data.")
+    repeat: Repeat | None = Field(default=None, description="New repeat; the next run follows from it.")
+    job_priority: Priority | None = Field(default=None, description="New priority.")
+    next_run: Timestamp | None = Field(default=None, description="New time of the next run.")
+    should_clear_repeat: Boolean = Field(default=False, description="End the repetition after the next run.")
+    progress: JSONObject | None = Field(
+        default=None, description="How far the present run is: a JSON object."
+    )
+    run_id: JobID | None = Field(default=None, description=RUN_ID)
     if_match: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         max_length=IF_MATCH_CHARS_MAX,
         description="Entity tags of QueryJob's answer; refused with 412 if the job is not like one of them.",

@@ -74,10 +74,13 @@ class Ending(TakeOptions, Command[ThenReply]):
     ]
 
     job_id: JobID = Field(description="Job whose run ends.")
-    data: JSONObject | None = Field(None, description="New data, for the next run or for whoever reads it.")
-    run_id: JobID | None = Field(None, description=RUN_ID)
+    data: JSONObject | None = Field(
+        default=None, description="New data, for the next run or for whoever reads it."
+    )
+    run_id: JobID | None = Field(default=None, description=RUN_ID)
     then_get: NamePattern | None = Field(
-        None, description="Take the next job with this name pattern in the same commit; answered in `job`."
+        default=None,
+        description="Take the next job with this name pattern in the same commit; answered in `job`.",
     )
 
 
@@ -86,8 +89,10 @@ class FinishJob(Ending):
 
     refusals = [*NOT_RUNNING, OTHER_MARK]
 
-    exit_code: Whole | None = Field(None, description="Exit status of the command that ran.")
-    job_priority: Priority | None = Field(None, description="With thenGet: only jobs of this priority.")
+    exit_code: Whole | None = Field(default=None, description="Exit status of the command that ran.")
+    job_priority: Priority | None = Field(
+        default=None, description="With thenGet: only jobs of this priority."
+    )
 
 
 class RetryJob(Ending):
@@ -101,18 +106,20 @@ class RetryJob(Ending):
         BAD_PRIORITY,
     ]
 
-    delay: Delay | None = Field(None, description="Seconds to wait, 0 if left out.")
-    next_run: Timestamp | None = Field(None, description="When to run again; wins over delay.")
-    name: Name | None = Field(None, description="New name.")
-    job_priority: Priority | None = Field(None, description="New priority.")
-    ignore_repeat: Boolean = Field(False, description="Use nextRun or delay although the job repeats.")
-    returned: Boolean = Field(False, description="Hand it back as if it had never been taken.")
-    revive: Boolean = Field(False, description="Also queue a FAILED job again.")
+    delay: Delay | None = Field(default=None, description="Seconds to wait, 0 if left out.")
+    next_run: Timestamp | None = Field(default=None, description="When to run again; wins over delay.")
+    name: Name | None = Field(default=None, description="New name.")
+    job_priority: Priority | None = Field(default=None, description="New priority.")
+    ignore_repeat: Boolean = Field(
+        default=False, description="Use nextRun or delay although the job repeats."
+    )
+    returned: Boolean = Field(default=False, description="Hand it back as if it had never been taken.")
+    revive: Boolean = Field(default=False, description="Also queue a FAILED job again.")
     snoozed: Boolean = Field(
-        False,
+        default=False,
         description="It was put off, not failed: its run ends as snoozed, and no attempt is used.",
     )
-    exit_code: Whole | None = Field(None, description="Exit status of the command that ran.")
+    exit_code: Whole | None = Field(default=None, description="Exit status of the command that ran.")
 
 
 class FailJob(Ending):
@@ -121,22 +128,26 @@ class FailJob(Ending):
     example = Example({"jobID": 1, "error": "no such mailbox"})
     refusals = [Refusal(405, "Can only fail RUNNING or RUNQUEUED jobs", "The job is in another state.")]
 
-    error: str | None = Field(None, description=f"What went wrong; {ERROR_CHARS_MAX} characters are kept.")
-    exit_code: Whole | None = Field(None, description="Exit status of the command that ran.")
-    final: Boolean = Field(False, description="Fail for good although retries are left.")
-    timed_out: Boolean = Field(
-        False, description="It was over a time that its worker set: its run ends as timeout."
+    error: str | None = Field(
+        default=None, description=f"What went wrong; {ERROR_CHARS_MAX} characters are kept."
     )
-    job_priority: Priority | None = Field(None, description="With thenGet: only jobs of this priority.")
+    exit_code: Whole | None = Field(default=None, description="Exit status of the command that ran.")
+    final: Boolean = Field(default=False, description="Fail for good although retries are left.")
+    timed_out: Boolean = Field(
+        default=False, description="It was over a time that its worker set: its run ends as timeout."
+    )
+    job_priority: Priority | None = Field(
+        default=None, description="With thenGet: only jobs of this priority."
+    )
 
 
 class FinishSpec(Parameters):
     """One job to finish."""
 
     job_id: JobID = Field(description="Job whose run ends.")
-    data: JSONObject | None = Field(None, description="New data.")
-    run_id: JobID | None = Field(None, description=RUN_ID)
-    exit_code: Whole | None = Field(None, description="Exit status of the command that ran.")
+    data: JSONObject | None = Field(default=None, description="New data.")
+    run_id: JobID | None = Field(default=None, description=RUN_ID)
+    exit_code: Whole | None = Field(default=None, description="Exit status of the command that ran.")
 
 
 class FinishResult(Reply):
@@ -247,5 +258,7 @@ class RequeueJobs(Command[Empty]):
         Field(min_length=1, max_length=JOBS_PER_CREATE_MAX, description="Jobs; unknown ones are ignored."),
         Shape(lambda: shapes.job_ids(1, JOBS_PER_CREATE_MAX)),
     ]
-    name: Name | None = Field(None, description="New name for all of them.")
-    decrement_failures: Boolean = Field(False, description="Take one off their count of lost deliveries.")
+    name: Name | None = Field(default=None, description="New name for all of them.")
+    decrement_failures: Boolean = Field(
+        default=False, description="Take one off their count of lost deliveries."
+    )

@@ -36,14 +36,14 @@ class SetLimit(Command[Empty]):
 
     name: PausePattern = Field(description="GLOB pattern of the names, which share the limit.")
     queued: Whole = Field(
-        0, ge=0, le=QUEUED_LIMIT_MAX,
+        default=0, ge=0, le=QUEUED_LIMIT_MAX,
         description="Jobs that may be queued, those for later included; 0: any number.",
     )  # fmt: skip
     per_second: Whole = Field(
-        0, ge=0, le=PER_SECOND_MAX,
+        default=0, ge=0, le=PER_SECOND_MAX,
         description="Jobs that may be created a second, in one go as many; 0: any number.",
     )  # fmt: skip
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class RemoveLimit(Command[Empty]):
@@ -55,7 +55,7 @@ class RemoveLimit(Command[Empty]):
     refusals = [Refusal(404, "No such limit", "The pattern has none.")]
 
     name: PausePattern = Field(description="The pattern as it was given.")
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class LimitReply(Reply):

@@ -94,13 +94,15 @@ class Fetch(Parameters):
     """An HTTP request that a worker is to make."""
 
     url: str = Field(min_length=1, max_length=2_048, pattern=r"^https?://", description="What to fetch.")
-    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = Field("GET", description="How.")
-    headers: dict[str, str] = Field({}, description="Headers to send.")
-    body: str = Field("", description="Body to send.")
-    status: list[Annotated[int, Field(strict=True, ge=100, le=599)]] = Field(
-        [], description="Statuses that count as success; any of 2xx if left out."
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = Field(
+        default="GET", description="How."
     )
-    timeout: Duration = Field(60, description="Time it may take.")
+    headers: dict[str, str] = Field(default={}, description="Headers to send.")
+    body: str = Field(default="", description="Body to send.")
+    status: list[Annotated[int, Field(strict=True, ge=100, le=599)]] = Field(
+        default=[], description="Statuses that count as success; any of 2xx if left out."
+    )
+    timeout: Duration = Field(default=60, description="Time it may take.")
 
 
 def _url(value: Any) -> Any:
@@ -167,7 +169,9 @@ class JobOptions(Parameters):
         Refusal(402, "Malformed hosts", "`hosts` together with `lock`, or for a job that is no schedule."),
     ]
 
-    cmd: str | None = Field(None, max_length=65_536, description="Shell command that a worker is to run.")
+    cmd: str | None = Field(
+        default=None, max_length=65_536, description="Shell command that a worker is to run."
+    )
     argv: Annotated[
         list[str] | None,
         Field(
@@ -187,60 +191,66 @@ class JobOptions(Parameters):
         Fetch | None,
         BeforeValidator(lambda value: None if value is None else _url(value)),
         URLShape(),
-    ] = Field(None, description="HTTP request that a worker is to make.")
+    ] = Field(default=None, description="HTTP request that a worker is to make.")
     run_timeout: Duration | None = Field(
-        None, description="Time a run may take; then its worker is told to stop."
+        default=None, description="Time a run may take; then its worker is told to stop."
     )
-    grace: Duration | None = Field(None, description="Time between TERM and KILL; 60 s if left out.")
+    grace: Duration | None = Field(default=None, description="Time between TERM and KILL; 60 s if left out.")
     lease: Duration | None = Field(
-        None, description="Time a worker may be silent before its run counts as lost; 45 s."
+        default=None, description="Time a worker may be silent before its run counts as lost; 45 s."
     )
     on_lost: Literal["retry", "fail"] | None = Field(
-        None, description="What becomes of a job whose run was lost; retry if left out."
+        default=None, description="What becomes of a job whose run was lost; retry if left out."
     )
     on_child_failure: Literal["continue", "fail"] | None = Field(
-        None,
+        default=None,
         description="What becomes of a parent when its last child has ended and one has failed: it goes on,"
         " and is told in `failedChildJobs`, or it has failed as well; continue if left out.",
     )
     retries: Whole | None = Field(
-        None, ge=0, le=RETRIES_MAX, description="How often a failed run is tried again."
+        default=None, ge=0, le=RETRIES_MAX, description="How often a failed run is tried again."
     )
     backoff: Duration | None = Field(
-        None, description="Time before the first of them, doubled each time; 10 s."
+        default=None, description="Time before the first of them, doubled each time; 10 s."
     )
-    max_backoff: Duration | None = Field(None, description="The longest of these times; 1 h if left out.")
+    max_backoff: Duration | None = Field(
+        default=None, description="The longest of these times; 1 h if left out."
+    )
     expire_after: Duration | None = Field(
-        None, description="Time after its nextRun within which it must have been taken; else it is dropped."
+        default=None,
+        description="Time after its nextRun within which it must have been taken; else it is dropped.",
     )
     lock: Lock | None = Field(
-        None, description="No two jobs with the same lock run at once; true: the job's own name."
+        default=None, description="No two jobs with the same lock run at once; true: the job's own name."
     )
     catchup: Literal["once", "skip", "all"] | None = Field(
-        None, description="What becomes of the ticks a schedule missed; once if left out."
+        default=None, description="What becomes of the ticks a schedule missed; once if left out."
     )
     overlap: Literal["skip", "queue"] | None = Field(
-        None, description="What becomes of ticks during a run; skip if left out, queue treats them as missed."
+        default=None,
+        description="What becomes of ticks during a run; skip if left out, queue treats them as missed.",
     )
     hosts: Literal["all", ""] | None = Field(
-        None, description="all: a tick makes a job for each worker that asks for the name."
+        default=None, description="all: a tick makes a job for each worker that asks for the name."
     )
     expect: Literal["ping", ""] | None = Field(
-        None,
+        default=None,
         description="ping: the schedule runs nowhere; each of its ticks waits for a ping from outside, see"
         " PingSchedule.",
     )
     ping_grace: Duration | None = Field(
-        None,
+        default=None,
         description="Time that a ping may be late, and that what began with one may take; 5 min if left out."
         " Then the tick is missed.",
     )
-    max_late: Duration | None = Field(None, description="A tick older than this is skipped.")
-    jitter: Duration | None = Field(None, description="A run begins up to this much after its tick.")
-    keep_success: Whole | None = Field(None, ge=0, le=HISTORY_MAX, description="Successful runs kept; 100.")
-    keep_fail: Whole | None = Field(None, ge=0, le=HISTORY_MAX, description="Other runs kept; 100.")
+    max_late: Duration | None = Field(default=None, description="A tick older than this is skipped.")
+    jitter: Duration | None = Field(default=None, description="A run begins up to this much after its tick.")
+    keep_success: Whole | None = Field(
+        default=None, ge=0, le=HISTORY_MAX, description="Successful runs kept; 100."
+    )
+    keep_fail: Whole | None = Field(default=None, ge=0, le=HISTORY_MAX, description="Other runs kept; 100.")
     output_lines: Whole | None = Field(
-        None, ge=0, le=OUTPUT_TAIL_MAX, description="Last lines of output kept with a run; 10."
+        default=None, ge=0, le=OUTPUT_TAIL_MAX, description="Last lines of output kept with a run; 10."
     )
     tags: Annotated[
         list[str] | None,
@@ -261,11 +271,11 @@ class JobOptions(Parameters):
     ] = None
 
     note: str | None = Field(
-        None, max_length=NOTE_CHARS_MAX, description="Why the job exists, for people who find it."
+        default=None, max_length=NOTE_CHARS_MAX, description="Why the job exists, for people who find it."
     )
 
     traceparent: str | None = Field(
-        None,
+        default=None,
         max_length=55,
         pattern=r"^([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$",
         description="W3C trace context of who made it, handed to the command as TRACEPARENT.",

@@ -132,11 +132,11 @@ class ListQueues(Command[QueuesReply]):
     )  # fmt: skip
     refusals = [SLOW, BUSY]
 
-    name: Pattern | None = Field(None, description="Only names that match this GLOB pattern.")
+    name: Pattern | None = Field(default=None, description="Only names that match this GLOB pattern.")
     after: Annotated[str, Field(max_length=NAME_CHARS_MAX)] = Field(
-        "", description="Only names behind this one: the last one of the page before."
+        default="", description="Only names behind this one: the last one of the page before."
     )
-    limit: Limit = Field(100, description="How many at the most.")
+    limit: Limit = Field(default=100, description="How many at the most.")
 
 
 class PauseReply(Reply):

@@ -39,16 +39,18 @@ class PingSchedule(Command[PingReply]):
     example = Example({"name": "backup/nas", "event": "success"}, {"jobID": 7, "runID": 31})
     refusals = [_MISSING, NO_JOB, _NO_NAME, _SEVERAL, _NOT_EXPECTED, _BROKEN]
 
-    job_id: JobID | None = Field(None, description="jobID of the schedule.")
-    name: Name | None = Field(None, description="Its name, instead of the jobID.")
+    job_id: JobID | None = Field(default=None, description="jobID of the schedule.")
+    name: Name | None = Field(default=None, description="Its name, instead of the jobID.")
     event: PingEvent = Field(
-        "success", description="start: it has begun; success and fail: it has ended, begun or not."
+        default="success", description="start: it has begun; success and fail: it has ended, begun or not."
     )
-    exit_code: Whole | None = Field(None, ge=0, le=255, description="Exit status; other than 0 it is fail.")
+    exit_code: Whole | None = Field(
+        default=None, ge=0, le=255, description="Exit status; other than 0 it is fail."
+    )
     output: str = Field(
-        "", max_length=PING_OUTPUT_CHARS_MAX, description="What it printed; kept as the run's output."
+        default="", max_length=PING_OUTPUT_CHARS_MAX, description="What it printed; kept as the run's output."
     )
-    host: str = Field("", max_length=255, description="Where it was done.")
+    host: str = Field(default="", max_length=255, description="Where it was done.")
 
 
 class PingSecretReply(Reply):
@@ -76,5 +78,5 @@ class GetPingSecret(Command[PingSecretReply]):
     )
     refusals = [_MISSING, NO_JOB, _NO_NAME, _SEVERAL, _NOT_EXPECTED]
 
-    job_id: JobID | None = Field(None, description="jobID of the schedule.")
-    name: Name | None = Field(None, description="Its name, instead of the jobID.")
+    job_id: JobID | None = Field(default=None, description="jobID of the schedule.")
+    name: Name | None = Field(default=None, description="Its name, instead of the jobID.")

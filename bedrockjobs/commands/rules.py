@@ -160,23 +160,23 @@ class PutRule(Command[Empty]):
     )
     names: Annotated[
         list[str], Field(max_length=RULE_PATTERNS_MAX), BeforeValidator(_names), Shape(shapes.patterns)
-    ] = Field([], description="GLOB patterns of the names that it is about; all if left out.")
+    ] = Field(default=[], description="GLOB patterns of the names that it is about; all if left out.")
     to: Annotated[str, Field(max_length=TO_CHARS_MAX), BeforeValidator(_to), Shape(_to_shape)] = Field(
         description="Where messages go: an address of http or https that they are posted to, mailto: and"
         " addresses of mail, or ${BEDROCKJOBS_NOTIFY_...}, a variable of the server that holds one of these."
     )
     secret: Annotated[str, Field(pattern=f"^({VARIABLE})?$")] = Field(
-        "",
+        default="",
         description="${BEDROCKJOBS_NOTIFY_...}: the variable with the key that signs what is posted.",
     )
     group_for: Duration = Field(
-        0, description="Time between two messages: what happens meanwhile is one message."
+        default=0, description="Time between two messages: what happens meanwhile is one message."
     )
     quiet: Annotated[str, Field(max_length=80), BeforeValidator(_quiet), Shape(_quiet_shape)] = Field(
-        "",
+        default="",
         description="Hours in which nothing is sent, such as `22:00-07:00 Europe/Berlin`; all follows then.",
     )
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class ListRules(Command[RulesReply]):
@@ -189,8 +189,8 @@ class ListRules(Command[RulesReply]):
     example = Example({}, {"rules": [_RULE]})
     refusals = [BUSY]
 
-    after: str = Field("", max_length=NAME_CHARS_MAX, description="Only names behind this one.")
-    limit: Limit = Field(100, description="How many at the most.")
+    after: str = Field(default="", max_length=NAME_CHARS_MAX, description="Only names behind this one.")
+    limit: Limit = Field(default=100, description="How many at the most.")
 
 
 class RemoveRule(Command[Empty]):
@@ -202,7 +202,7 @@ class RemoveRule(Command[Empty]):
     refusals = [NO_RULE]
 
     name: RuleName = Field(description="Name of the rule.")
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class MuteRule(Command[Empty]):
@@ -215,8 +215,8 @@ class MuteRule(Command[Empty]):
     refusals = [NO_RULE]
 
     name: RuleName = Field(description="Name of the rule.")
-    until: Timestamp | None = Field(None, description="When it sends again; left out: at once.")
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    until: Timestamp | None = Field(default=None, description="When it sends again; left out: at once.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class ClaimMessage(Command[Empty]):
@@ -230,7 +230,9 @@ class ClaimMessage(Command[Empty]):
     name: RuleName = Field(description="Name of the rule.")
     sender: str = Field(max_length=NAME_CHARS_MAX, description="The server that begins.")
     up_to: Whole = Field(description="The last event of the message.")
-    alone: Boolean = Field(False, description="No other server is there: who claimed it before has ended.")
+    alone: Boolean = Field(
+        default=False, description="No other server is there: who claimed it before has ended."
+    )
 
 
 class ReportDelivery(Command[Empty]):
@@ -245,8 +247,8 @@ class ReportDelivery(Command[Empty]):
     sender: str = Field(max_length=NAME_CHARS_MAX, description="The server that claimed it.")
     up_to: Whole = Field(description="The last event of the message.")
     events: Whole = Field(description="How many events it tells of.")
-    error: str | None = Field(None, description="Why it was not sent; left out where it arrived.")
-    muted: Boolean = Field(False, description="It was not sent, as the rule is muted.")
+    error: str | None = Field(default=None, description="Why it was not sent; left out where it arrived.")
+    muted: Boolean = Field(default=False, description="It was not sent, as the rule is muted.")
 
 
 class MessageReply(Reply):
@@ -272,4 +274,4 @@ class TestRule(Command[MessageReply]):
     refusals = [NO_RULE, Refusal(405, "Message was not sent", "The place it goes to did not take it.")]
 
     name: RuleName = Field(description="Name of the rule.")
-    send: Boolean = Field(False, description="Send it, marked as a test.")
+    send: Boolean = Field(default=False, description="Send it, marked as a test.")

@@ -47,7 +47,7 @@ class HeartbeatReply(Reply):
     """What the worker has to do."""
 
     stop: list[StopReply]
-    quiet: bool = Field(False, description="Take no more jobs: the worker is drained.")
+    quiet: bool = Field(default=False, description="Take no more jobs: the worker is drained.")
 
 
 class Heartbeat(Command[HeartbeatReply]):
@@ -65,14 +65,14 @@ class Heartbeat(Command[HeartbeatReply]):
         JobIDs,
         Field(max_length=RUNS_PER_HEARTBEAT_MAX),
         Shape(lambda: shapes.job_ids(0, RUNS_PER_HEARTBEAT_MAX)),
-    ] = Field([], description="Runs it is busy with.")
-    host: str = Field("", max_length=NAME_CHARS_MAX, description="Machine it is on.")
-    pid: Whole = Field(0, description="Its process.")
-    version: str = Field("", max_length=100, description="Its version.")
-    names: Patterns | None = Field(None, description="Name patterns it asks for.")
-    slots: Whole = Field(0, ge=0, description="Jobs it runs at once.")
-    quiet: Boolean = Field(False, description="It takes no more jobs for now.")
-    leaving: Boolean = Field(False, description="It ends: this is its last heartbeat.")
+    ] = Field(default=[], description="Runs it is busy with.")
+    host: str = Field(default="", max_length=NAME_CHARS_MAX, description="Machine it is on.")
+    pid: Whole = Field(default=0, description="Its process.")
+    version: str = Field(default="", max_length=100, description="Its version.")
+    names: Patterns | None = Field(default=None, description="Name patterns it asks for.")
+    slots: Whole = Field(default=0, ge=0, description="Jobs it runs at once.")
+    quiet: Boolean = Field(default=False, description="It takes no more jobs for now.")
+    leaving: Boolean = Field(default=False, description="It ends: this is its last heartbeat.")
 
 
 def _lines(value: Any) -> Any:
@@ -172,8 +172,8 @@ class ReadOutput(Command[OutputReply]):
     refusals = [NO_RUN, BUSY]
 
     run_id: JobID = Field(description="Run to read.")
-    after: Whole = Field(0, ge=0, description="Only lines with a higher number.")
-    limit: Limit = Field(LIST_MAX, description="How many lines at the most.")
+    after: Whole = Field(default=0, ge=0, description="Only lines with a higher number.")
+    limit: Limit = Field(default=LIST_MAX, description="How many lines at the most.")
 
 
 class RunReply(Reply):
@@ -215,12 +215,16 @@ class ListRuns(Command[RunsReply]):
     example = Example({"name": "mail/*", "status": "fail"}, {"runs": [RUN]})
     refusals = [SLOW, BUSY]
 
-    name: Pattern | None = Field(None, description="Only of jobs whose name matches this GLOB pattern.")
-    job_id: JobID | None = Field(None, description="Only of this job.")
-    status: RunStatus | None = Field(None, description="Only with this status.")
-    worker: str | None = Field(None, max_length=WORKER_CHARS_MAX, description="Only by this worker.")
-    before: JobID | None = Field(None, description="Only older ones: the last runID of the page before.")
-    limit: Limit = Field(100, description="How many at the most.")
+    name: Pattern | None = Field(
+        default=None, description="Only of jobs whose name matches this GLOB pattern."
+    )
+    job_id: JobID | None = Field(default=None, description="Only of this job.")
+    status: RunStatus | None = Field(default=None, description="Only with this status.")
+    worker: str | None = Field(default=None, max_length=WORKER_CHARS_MAX, description="Only by this worker.")
+    before: JobID | None = Field(
+        default=None, description="Only older ones: the last runID of the page before."
+    )
+    limit: Limit = Field(default=100, description="How many at the most.")
 
 
 class QueryRun(Command[RunReply]):
@@ -253,11 +257,11 @@ class StopRun(Command[Empty]):
         Refusal(405, "Run is over", "The run given by `runID` has ended."),
     ]
 
-    run_id: JobID | None = Field(None, description="Run to stop.")
-    job_id: JobID | None = Field(None, description="Or the job whose run is to stop.")
-    name: Name | None = Field(None, description="Or the name of the jobs whose runs are to stop.")
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
-    reason: str = Field("", max_length=REASON_CHARS_MAX, description="Why.")
+    run_id: JobID | None = Field(default=None, description="Run to stop.")
+    job_id: JobID | None = Field(default=None, description="Or the job whose run is to stop.")
+    name: Name | None = Field(default=None, description="Or the name of the jobs whose runs are to stop.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    reason: str = Field(default="", max_length=REASON_CHARS_MAX, description="Why.")
 
 
 class TerminateRun(StopRun):
@@ -320,5 +324,5 @@ class DrainWorker(Command[Empty]):
     refusals = [Refusal(404, "No such worker", "No live worker has this name.")]
 
     worker: str = Field(min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker.")
-    undo: Boolean = Field(False, description="Let it take jobs again.")
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    undo: Boolean = Field(default=False, description="Let it take jobs again.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")

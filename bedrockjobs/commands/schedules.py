@@ -98,10 +98,14 @@ class ListSchedules(Command[SchedulesReply]):
     )  # fmt: skip
     refusals = [SLOW, BUSY]
 
-    name: Pattern | None = Field(None, description="Only jobs whose name matches this GLOB pattern.")
-    source: str | None = Field(None, max_length=NAME_CHARS_MAX, description="Only those of this source.")
-    after: JobID = Field(0, description="Only jobs with a higher jobID: the last one of the page before.")
-    limit: Limit = Field(100, description="How many at the most.")
+    name: Pattern | None = Field(default=None, description="Only jobs whose name matches this GLOB pattern.")
+    source: str | None = Field(
+        default=None, max_length=NAME_CHARS_MAX, description="Only those of this source."
+    )
+    after: JobID = Field(
+        default=0, description="Only jobs with a higher jobID: the last one of the page before."
+    )
+    limit: Limit = Field(default=100, description="How many at the most.")
 
 
 class TickReply(Reply):
@@ -142,8 +146,10 @@ class ListTicks(Command[TicksReply]):
     refusals = [NO_JOB, BUSY]
 
     job_id: JobID = Field(description="Schedule to show.")
-    before: Timestamp | None = Field(None, description="Only older ones: the last tick of the page before.")
-    limit: Limit = Field(100, description="How many rows at the most.")
+    before: Timestamp | None = Field(
+        default=None, description="Only older ones: the last tick of the page before."
+    )
+    limit: Limit = Field(default=100, description="How many rows at the most.")
 
 
 class SchedulesShape:
@@ -216,8 +222,8 @@ class SyncSchedules(Command[SyncReply]):
         SchedulesShape(),
     ]
     prune: Boolean = Field(
-        True,
+        default=True,
         description="Remove the source's schedules that are not among these.",
     )
-    dry_run: Boolean = Field(False, description="Only tell the difference.")
-    by: str = Field("", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    dry_run: Boolean = Field(default=False, description="Only tell the difference.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")

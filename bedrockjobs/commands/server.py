@@ -132,7 +132,7 @@ class Query(Command[QueryReply]):
 
     query: str = Field(min_length=1, max_length=QUERY_CHARS_MAX, description="One SELECT that ends in `;`.")
     format: Literal["json", "text", "rows"] | None = Field(
-        None, description="rows: arrays of columns; json: headers and rows; text: columns as text."
+        default=None, description="rows: arrays of columns; json: headers and rows; text: columns as text."
     )
 
 
@@ -146,10 +146,12 @@ class ListJobs(Command[JobsReply]):
     )
     refusals = [SLOW, Refusal(429, "Too many queries", "More than `query_waiting_max` run or wait.")]
 
-    name: Pattern | None = Field(None, description="Only jobs whose name matches this GLOB pattern.")
-    state: State | None = Field(None, description="Only jobs in this state.")
-    after: JobID = Field(0, description="Only jobs with a higher jobID: the last one of the page before.")
-    limit: Whole = Field(100, ge=1, le=JOBS_PER_GET_MAX, description="How many at the most.")
+    name: Pattern | None = Field(default=None, description="Only jobs whose name matches this GLOB pattern.")
+    state: State | None = Field(default=None, description="Only jobs in this state.")
+    after: JobID = Field(
+        default=0, description="Only jobs with a higher jobID: the last one of the page before."
+    )
+    limit: Whole = Field(default=100, ge=1, le=JOBS_PER_GET_MAX, description="How many at the most.")
 
 
 class ListChildren(Command[JobsReply]):
@@ -164,8 +166,10 @@ class ListChildren(Command[JobsReply]):
     refusals = [BUSY]
 
     job_id: JobID = Field(description="Parent of the jobs to list.")
-    after: JobID = Field(0, description="Only jobs with a higher jobID: the last one of the page before.")
-    limit: Whole = Field(100, ge=1, le=JOBS_PER_GET_MAX, description="How many at the most.")
+    after: JobID = Field(
+        default=0, description="Only jobs with a higher jobID: the last one of the page before."
+    )
+    limit: Whole = Field(default=100, ge=1, le=JOBS_PER_GET_MAX, description="How many at the most.")
 
 
 class CrashBedrockJob(Command[Empty]):
@@ -187,4 +191,4 @@ class ClearCrashedBedrockJobs(Command[Empty]):
     role = "operate"
     repeatable = True
 
-    names: Patterns | None = Field(None, description="The patterns to forget; all if left out.")
+    names: Patterns | None = Field(default=None, description="The patterns to forget; all if left out.")

@@ -102,20 +102,27 @@ Accepts = Annotated[
 class TakeOptions(Parameters):
     """How a job is taken."""
 
-    get_mocked_jobs: Boolean = Field(False, description="Take mocked jobs too.")
-    mock_request: Boolean = Field(False, description="Another spelling of getMockedJobs.")
+    get_mocked_jobs: Boolean = Field(default=False, description="Take mocked jobs too.")
+    mock_request: Boolean = Field(default=False, description="Another spelling of getMockedJobs.")
     worker: str | None = Field(
-        None, min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker; opens a run."
+        default=None,
+        min_length=1,
+        max_length=WORKER_CHARS_MAX,
+        description="Name of the worker; opens a run.",
     )
     heartbeat: Boolean = Field(
-        False, description="The worker sends Heartbeats: its run is lost when it is silent for the lease."
+        default=False,
+        description="The worker sends Heartbeats: its run is lost when it is silent for the lease.",
     )
-    accepts: Accepts = Field((), description="Jobs with a command of their own to take too: cmd, argv, url.")
+    accepts: Accepts = Field(
+        default=(), description="Jobs with a command of their own to take too: cmd, argv, url."
+    )
     run_token: Boolean = Field(
-        False, description="Answer a token of the run with each job, for its command; with `worker` only."
+        default=False,
+        description="Answer a token of the run with each job, for its command; with `worker` only.",
     )
-    host: str = Field("", max_length=NAME_CHARS_MAX, description="Machine the worker is on.")
-    pid: Whole = Field(0, description="Its process.")
+    host: str = Field(default="", max_length=NAME_CHARS_MAX, description="Machine the worker is on.")
+    pid: Whole = Field(default=0, description="Its process.")
 
     @property
     def wants_mocked(self) -> bool:
@@ -130,10 +137,10 @@ class TakeSpec(TakeOptions):
     refusals = [NO_JOB_FOUND, NO_NAME, BAD_PRIORITY]
 
     name: NamePattern | None = Field(
-        None, description="One GLOB pattern (`Foo*`, case counts), or a comma list of exact names."
+        default=None, description="One GLOB pattern (`Foo*`, case counts), or a comma list of exact names."
     )
-    names: Patterns | None = Field(None, description="Several GLOB patterns, instead of name.")
-    job_priority: Priority | None = Field(None, description="Only jobs of this priority.")
+    names: Patterns | None = Field(default=None, description="Several GLOB patterns, instead of name.")
+    job_priority: Priority | None = Field(default=None, description="Only jobs of this priority.")
 
 
 class JobFacts(Reply):
@@ -223,7 +230,7 @@ class GetJob(TakeSpec, Command[JobReply]):
     refusals = [Refusal(402, "Cannot use numResults with GetJob; try GetJobs", "`numResults` is given.")]
 
     num_results: Annotated[None, BeforeValidator(_no_count)] = Field(
-        None, description="Refused here; GetJobs takes it."
+        default=None, description="Refused here; GetJobs takes it."
     )
 
 
