@@ -195,12 +195,16 @@ class FinishJobs(TakeOptions, Command[FinishResults]):
         BeforeValidator(_ends),
     ]
     then_get: NamePattern | None = Field(
-        None,
+        default=None,
         description="Take the next jobs with this name pattern in the same commit; answered in `jobs`, empty"
         " where there was none.",
     )
-    num_results: HowMany = Field(1, description="With thenGet: how many at the most; below 1 counts as 1.")
-    job_priority: Priority | None = Field(None, description="With thenGet: only jobs of this priority.")
+    num_results: HowMany = Field(
+        default=1, description="With thenGet: how many at the most; below 1 counts as 1."
+    )
+    job_priority: Priority | None = Field(
+        default=None, description="With thenGet: only jobs of this priority."
+    )
 
     _no_list = model_validator(mode="before")(empty_for_no_list)
 
