@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.config import (
     ANSWER_BYTES_MAX,
     CRASHED_PER_TAKE_MAX,
@@ -63,14 +64,12 @@ def _request(context: Context, command: GetJob | GetJobs, limit: int, shape: str
     names = names_from(command.name, tuple(command.names) if command.names else None)
     if names is None:
         raise BadArguments("Missing name", "name: expected a pattern, a comma list of names, or names")
-    return _for_caller(context, request_of(command, names, command.job_priority, limit, shape))
+    request = request_of(command, names, command.job_priority, limit, shape)
+    return request if context.caller is None else _narrowed(request, context.caller)
 
 
-def _for_caller(context: Context, request: TakeRequest) -> TakeRequest:
+def _narrowed(request: TakeRequest, caller: Caller) -> TakeRequest:
     """Return a request that asks for no more than its caller sees; raises Forbidden."""
-    caller = context.caller
-    if caller is None:
-        return request
     if caller.scope is None:
         return replace(request, by=caller.name)
     scope = caller.scope
@@ -98,7 +97,7 @@ def then_get_jobs(context: Context, command: FinishJobs, results: str) -> Answer
 
 
 def _take_after_end(context: Context, command: Ending | FinishJobs, asked: TakeRequest) -> Answer:
-    request = _for_caller(context, asked)
+    request = asked if context.caller is None else _narrowed(asked, context.caller)
     _meet(context, command, request)
     answer = take(context, request)
     if answer is None:
@@ -158,16 +157,11 @@ def nothing(request: TakeRequest) -> Answer | NotFound:
 
 
 def _answered(request: TakeRequest, bodies: Sequence[str]) -> str:
-    """Return the text of an answer with some jobs; without any only to a request behind an end."""
-    match request.shape:
-        case "job":
-            return bodies[0]
-        case "jobs":
-            return f'{{"jobs":[{",".join(bodies)}]}}'
-        case "then":
-            return f'{{"job":{bodies[0] if bodies else "null"}}}'
-        case _:
-            return f'{{{request.results},"jobs":[{",".join(bodies)}]}}'
+    """Return the text of an answer that has more than a job; only one behind an end may have none."""
+    if request.shape == "then":
+        return f'{{"job":{bodies[0] if bodies else "null"}}}'
+    before = f"{request.results}," if request.after_end else ""
+    return f'{{{before}"jobs":[{",".join(bodies)}]}}'
 
 
 def take(context: Context, request: TakeRequest) -> Answer | None:
@@ -196,7 +190,7 @@ def take(context: Context, request: TakeRequest) -> Answer | None:
         return None
     context.emit(JobsTaken(len(taken), taken[0].before.next_run, context.now_ms, not context.took_jobs))
     context.took_jobs = True
-    return Answer(_answered(request, bodies), taken)
+    return Answer(bodies[0] if request.shape == "job" else _answered(request, bodies), taken)
 
 
 def _next(context: Context, request: TakeRequest) -> DueTick | None:
