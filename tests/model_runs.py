@@ -31,7 +31,12 @@ class Runs(Table):
         return NO_JOB_FOUND if job is None else Outcome(200, "OK", job)
 
     def _do_GetJobs(self, command: c.GetJobs) -> Outcome:
-        matches = wanted(command.name, command.names)
+        found = self._several(wanted(command.name, command.names), command)
+        return Outcome(200, "OK", {"jobs": found}) if found else NO_JOB_FOUND
+
+    def _several(
+        self, matches: Callable[[str], bool], command: c.GetJobs | c.FinishJobs
+    ) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         while len(found) < command.num_results:
             # A retryAfter of nothing makes a job due at once again; one answer still holds it once.
@@ -40,7 +45,7 @@ class Runs(Table):
             if job is None:
                 break
             found.append(job)
-        return Outcome(200, "OK", {"jobs": found}) if found else NO_JOB_FOUND
+        return found
 
     def _take(
         self,
@@ -161,7 +166,10 @@ class Runs(Table):
 
             one = self.whole_or_not_at_all(finish)
             results.append({"jobID": spec.job_id, "code": one.code, "reason": one.reason})
-        return Outcome(200, "OK", {"results": results})
+        more = {}
+        if command.then_get:
+            more["jobs"] = self._several(wanted(command.then_get, None), command)
+        return Outcome(200, "OK", {"results": results, **more})
 
     def _finish(self, spec: c.FinishJob | c.FinishSpec) -> None:
         row = self.job(spec.job_id, spec.run_id)

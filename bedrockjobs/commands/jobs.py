@@ -25,7 +25,7 @@ from bedrockjobs.base.wire import (
 from bedrockjobs.commands.base import Command, Empty, Example, Parameters, Refusal, Reply
 from bedrockjobs.commands.create import RUN_ID, empty_for_no_list
 from bedrockjobs.commands.refusals import BAD_DATA, BAD_LIST, BAD_PRIORITY, NO_JOB, RUN_OVER
-from bedrockjobs.commands.take import JobReply, NamePattern, TakeOptions
+from bedrockjobs.commands.take import HowMany, JobReply, NamePattern, TakeOptions
 
 NOT_RUNNING = (
     Refusal(405, "Can only retry/finish RUNNING and RUNQUEUED jobs", "The job is in another state."),
@@ -51,6 +51,9 @@ Delay = Annotated[
 ]
 
 
+BAD_THEN_GET = Refusal(402, "Malformed thenGet", "`thenGet` names nothing.")
+
+
 class ThenReply(Reply):
     """Empty, or with `thenGet` the next job, null where there was none."""
 
@@ -67,7 +70,7 @@ class Ending(TakeOptions, Command[ThenReply]):
         NO_JOB,
         RUN_OVER,
         BAD_DATA,
-        Refusal(402, "Malformed thenGet", "`thenGet` names nothing."),
+        BAD_THEN_GET,
     ]
 
     job_id: JobID = Field(description="Job whose run ends.")
@@ -156,16 +159,17 @@ class FinishResult(Reply):
 
 
 class FinishResults(Reply):
-    """What became of each job, in the order they were given."""
+    """What became of each job, in the order they were given; with `thenGet` the next jobs, or none."""
 
     results: list[FinishResult]
+    jobs: list[JobReply] | None = None
 
 
 def _ends(value: Any) -> list[dict[str, Any]]:
     return [FinishSpec.given(text) for text in json_list(value, JOBS_PER_CREATE_MAX)]
 
 
-class FinishJobs(Command[FinishResults]):
+class FinishJobs(TakeOptions, Command[FinishResults]):
     """Finish several jobs, each for itself: one that is refused does not hinder the others."""
 
     role = "work"
@@ -178,7 +182,7 @@ class FinishJobs(Command[FinishResults]):
             ]
         },
     )
-    refusals = [BAD_LIST]
+    refusals = [BAD_LIST, BAD_THEN_GET, BAD_PRIORITY]
 
     jobs: Annotated[
         list[FinishSpec],
@@ -190,6 +194,17 @@ class FinishJobs(Command[FinishResults]):
         ),
         BeforeValidator(_ends),
     ]
+    then_get: NamePattern | None = Field(
+        default=None,
+        description="Take the next jobs with this name pattern in the same commit; answered in `jobs`, empty"
+        " where there was none.",
+    )
+    num_results: HowMany = Field(
+        default=1, description="With thenGet: how many at the most; below 1 counts as 1."
+    )
+    job_priority: Priority | None = Field(
+        default=None, description="With thenGet: only jobs of this priority."
+    )
 
     _no_list = model_validator(mode="before")(empty_for_no_list)
 

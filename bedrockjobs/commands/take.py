@@ -57,6 +57,10 @@ def _count(value: int) -> int:
     return max(value, 1)
 
 
+HowMany = Annotated[Whole, Field(le=JOBS_PER_GET_MAX), AfterValidator(_count)]
+"""How many jobs are asked for."""
+
+
 def _no_count(_: Any) -> None:
     raise refused("Cannot use numResults with GetJob; try GetJobs", "no numResults")
 
@@ -238,9 +242,7 @@ class GetJobs(TakeSpec, Command[JobsReply]):
     asked_again = True
     example = Example({"name": "mail/*", "numResults": 10}, {"jobs": [JOB]})
 
-    num_results: Annotated[Whole, Field(le=JOBS_PER_GET_MAX), AfterValidator(_count)] = Field(
-        description="How many at the most; below 1 counts as 1."
-    )
+    num_results: HowMany = Field(description="How many at the most; below 1 counts as 1.")
 
 
 class QueryJob(Command[JobReply]):

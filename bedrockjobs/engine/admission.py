@@ -29,7 +29,7 @@ FREE = ANYBODYS | {c.Ping, c.Authenticate}
 
 BY_NUMBER: frozenset[type[Command[Any]]] = frozenset(
     {
-        c.QueryJob, c.UpdateJob, c.FinishJobs, c.CancelJob, c.DeleteJob, c.TriggerJob, c.TerminateRun,
+        c.QueryJob, c.UpdateJob, c.CancelJob, c.DeleteJob, c.TriggerJob, c.TerminateRun,
         c.KillRun, c.AppendOutput, c.PingSchedule, c.GetPingSecret, c.RunAgain,
     }
 )  # fmt: skip
@@ -107,7 +107,7 @@ def _narrow_take(command: c.GetJob | c.GetJobs, scope: Scope, _: Grant) -> Comma
     return command.with_value("names", list(_within(wanted, scope, "name")) or [NOBODYS_NAME])
 
 
-def _narrow_then(command: Ending, scope: Scope) -> Command[Any]:
+def _narrow_then(command: Ending | c.FinishJobs, scope: Scope) -> Command[Any]:
     wanted = command.then_get
     if not wanted:
         return command
@@ -119,8 +119,8 @@ def _narrow_then(command: Ending, scope: Scope) -> Command[Any]:
     return command.with_value("then_get", found[0] if found else NOBODYS_NAME)
 
 
-@narrows(c.FinishJob, c.FailJob)
-def _narrow_end(command: Ending, scope: Scope, _: Grant) -> Command[Any]:
+@narrows(c.FinishJob, c.FinishJobs, c.FailJob)
+def _narrow_end(command: Ending | c.FinishJobs, scope: Scope, _: Grant) -> Command[Any]:
     return _narrow_then(command, scope)
 
 

@@ -222,7 +222,7 @@ class Batch:
             return
         if not self._waiting.has_room_for(request, self._settings.patterns_waiting_max):
             refused = Unavailable("Too many patterns are waited for", "names: ask for fewer, or do not wait")
-            work.outcomes.append((submission, take.nothing(request) if request.shape == "then" else refused))
+            work.outcomes.append((submission, take.nothing(request) if request.after_end else refused))
             return
         self._seq += 1
         deadline = self._clock.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000

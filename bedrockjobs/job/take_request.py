@@ -83,7 +83,8 @@ class TakeRequest:
     """Who asks; jobs bound to it, which nobody else may take, are let in as well."""
     limit: int = 1
     shape: str = "job"
-    """``job``: the job itself; ``jobs``: a list; ``then``: the job, or null, under ``job``."""
+    """``job``: the job itself; ``jobs``: a list; behind an end ``then``: the job, or null, under ``job``, or
+    ``then jobs``: a list, behind the ``results``."""
     accepts: tuple[str, ...] = ()
     """Kinds of commands that a job may bring along."""
     leased: bool = False
@@ -96,6 +97,13 @@ class TakeRequest:
     """The name of the token that asks; empty without one."""
     scope: Scope | None = None
     """The names whose data the answer may show beside that of the job; None: all."""
+    results: str = ""
+    """What became of the runs that were ended together, as JSON with its key."""
+
+    @property
+    def after_end(self) -> bool:
+        """Tell whether it came with the end of a run, which is answered in any case."""
+        return self.shape.startswith("then")
 
     def fits(self, job: Job) -> bool:
         """Tell whether a queued job is one of those asked for."""

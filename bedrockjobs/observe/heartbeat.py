@@ -16,6 +16,9 @@ log = logging.getLogger(__name__)
 EVERY_S = 60.0
 """Seconds between two calls: services that watch count in minutes."""
 
+LOOK_AGAIN_S = 1.0
+"""Seconds until the next look where all is not well, or not yet: a start takes about that long."""
+
 CALL_S_MAX = 10.0
 """Time that one call may take: the next one comes soon."""
 
@@ -43,9 +46,10 @@ class Heartbeat:
         limit = aiohttp.ClientTimeout(total=CALL_S_MAX)
         async with aiohttp.ClientSession(timeout=limit) as session:
             while True:
-                if self._is_well():
+                well = self._is_well()
+                if well:
                     await self._call(session)
-                await asyncio.sleep(self._every_s)
+                await asyncio.sleep(self._every_s if well else min(LOOK_AGAIN_S, self._every_s))
 
     async def _call(self, session: aiohttp.ClientSession) -> None:
         why = ""

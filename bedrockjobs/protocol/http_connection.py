@@ -167,7 +167,12 @@ class HTTPConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is no HTTP; aiohttp would write a traceback to the log for it."""
+        """Answer what is no HTTP; aiohttp would write a traceback to the log for it.
+
+        Raises ConnectionError where the client is gone, which aiohttp takes for the end of the connection.
+        """
+        if isinstance(exc, ConnectionError):
+            raise exc
         if isinstance(exc, UnicodeEncodeError):  # by what aiohttp quotes of a header
             status, message = HTTPStatus.BAD_REQUEST, "expected headers in UTF-8"
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:

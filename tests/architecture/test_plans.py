@@ -73,6 +73,14 @@ def test_the_example_of_each_has_a_plan_that_says_something(kind: type[c.Command
         (c.FinishJob, {"jobID": 4, "data": {"mockRequest": True}}, Plan(jobs=(4,))),
         (c.FinishJobs, {"jobs": [{"jobID": 4}, {"jobID": 5}]}, Plan(ends=(4, 5))),
         (c.FinishJobs, {"jobs": [{"jobID": 4}, {"jobID": 5, "runID": 1}]}, Plan(jobs=(4, 5))),
+        (
+            c.FinishJobs,
+            {"jobs": [{"jobID": 4}, {"jobID": 5}], "thenGet": "a", "numResults": 3, "worker": "w"},
+            Plan(
+                ends=(4, 5), takes=(TakeRequest(asked("a"), worker="w", limit=3),), own_jobs=True, new_runs=3
+            ),
+        ),
+        (c.FinishJobs, {"jobs": [{"jobID": 4}], "thenGet": ","}, Plan(jobs=(4,))),
         (c.RequeueJobs, {"jobIDs": [1, 2]}, Plan(jobs=(1, 2))),
         (c.TriggerJob, {"name": "a"}, Plan(names=("a",))),
         (c.KillRun, {"runID": 3}, Plan(runs=(3,))),

@@ -221,6 +221,27 @@ SCENARIOS = [
         show(3, state="QUEUED"),
     ),
     scenario(
+        "thenGet of FinishJobs takes several, whatever became of each end",
+        "thenGet",
+        *[create(f"t/{number}") for number in range(5)],
+        do("GetJobs", name="t/*", numResults=2),
+        do("FinishJobs", jobs=[{"jobID": 1}, {"jobID": 2}, {"jobID": 77}], thenGet="t/*", numResults=2).gives(
+            "200 OK",
+            {
+                "results": [
+                    {"jobID": 1, "code": 200, "reason": "OK"},
+                    {"jobID": 2, "code": 200, "reason": "OK"},
+                    {"jobID": 77, "code": 404, "reason": "No job with this jobID"},
+                ],
+                "jobs": [{"jobID": 3, "name": "t/2"}, {"jobID": 4}],
+            },
+        ),
+        do("FinishJobs", jobs=[{"jobID": 3}], thenGet="t/*").gives("200 OK", {"jobs": [{"jobID": 5}]}),
+        do("FinishJobs", jobs=[{"jobID": 5}], thenGet="t/*", numResults=9).gives("200 OK", {"jobs": []}),
+        gone(5),
+        show(4, state="RUNNING"),
+    ),
+    scenario(
         "thenGet of a refused end takes nothing",
         "thenGet",
         create("a"),

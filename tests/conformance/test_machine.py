@@ -146,10 +146,15 @@ class Histories(RuleBasedStateMachine):
         """End a run well."""
         self.both(c.FinishJob, jobID=job, data=data, runID=run, exitCode=code, thenGet=then)
 
-    @rule(jobs=st.lists(st.tuples(IDS, MAYBE_DATA), min_size=1, max_size=3))
-    def finish_several(self, jobs):
-        """End several runs, each for itself."""
-        self.both(c.FinishJobs, jobs=[given(jobID=job, data=data) for job, data in jobs])
+    @rule(
+        jobs=st.lists(st.tuples(IDS, MAYBE_DATA), min_size=1, max_size=3),
+        then=st.sampled_from([None, "*", "a*"]),
+        count=st.integers(1, 3),
+    )
+    def finish_several(self, jobs, then, count):
+        """End several runs, each for itself, and take the next jobs."""
+        specs = [given(jobID=job, data=data) for job, data in jobs]
+        self.both(c.FinishJobs, jobs=specs, thenGet=then, numResults=count)
 
     @rule(
         job=IDS,

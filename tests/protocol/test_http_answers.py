@@ -8,11 +8,13 @@ from contextlib import AsyncExitStack
 from urllib.parse import quote
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientConnectionResetError, web
+from aiohttp.test_utils import make_mocked_request
 
 from bedrockjobs.base.config import KEY_CHARS_MAX
 from bedrockjobs.protocol.compression import GZIP_BYTES_MIN, takes_gzip
 from bedrockjobs.protocol.http import HTTPFront
+from bedrockjobs.protocol.http_connection import HTTPConnection
 from tests.conftest import Live
 from tests.protocol.talk import Reply, post
 
@@ -240,3 +242,18 @@ async def test_an_array_that_curl_calls_a_form_is_read_as_json(live: Live) -> No
         reply = await talk.reply()
     assert (reply.code, reply.json["reason"]) == (400, "Malformed body")
     assert "expected a JSON object" in reply.json["detail"]
+
+
+# --- clients that are gone -------------------------------------------------------------------------------
+
+
+async def test_a_client_that_is_gone_is_no_fault(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+    """A page that is written piece by piece finds that out; aiohttp would write a traceback to the log."""
+    talk = await live.connect()
+    talk.send("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert (await talk.reply()).code == 200
+    (connection,) = (one for one in live.server._connections.open if isinstance(one, HTTPConnection))
+    request = make_mocked_request("GET", "/")
+    with pytest.raises(ConnectionResetError):
+        connection.handle_error(request, 500, ClientConnectionResetError("Cannot write to closing transport"))
+    assert not [record for record in caplog.records if record.exc_info]

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from bedrockjobs.observe.heartbeat import CALL_S_MAX, EVERY_S, Heartbeat
+from bedrockjobs.observe.heartbeat import CALL_S_MAX, EVERY_S, LOOK_AGAIN_S, Heartbeat
 from tests.conftest import Serve
 from tests.protocol.talk import DEADLINE_S
 
@@ -50,7 +50,7 @@ class Watch:
 
 
 async def test_a_server_calls_it_from_its_start(serve: Serve) -> None:
-    assert CALL_S_MAX < EVERY_S == 60
+    assert LOOK_AGAIN_S < CALL_S_MAX < EVERY_S == 60
     async with Watch().open() as watch:
         await serve(heartbeat_url=watch.url)
         assert await watch.called() == "GET /secret"
@@ -58,12 +58,16 @@ async def test_a_server_calls_it_from_its_start(serve: Serve) -> None:
 
 async def test_it_is_called_while_all_is_well(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    well, asked = True, 0
+    well, looks = True, asyncio.Semaphore(0)
 
     def is_well() -> bool:
-        nonlocal asked
-        asked += 1
+        looks.release()
         return well
+
+    async def looked(count: int) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            for _ in range(count):
+                await looks.acquire()
 
     async with Watch().open() as watch:
         heartbeat = Heartbeat(watch.url, is_well, every_s=0.001)
@@ -75,16 +79,13 @@ async def test_it_is_called_while_all_is_well(caplog: pytest.LogCaptureFixture) 
         watch.status = 200
         for _ in range(3):
             await watch.called()
-        well, before = False, asked
-        async with asyncio.timeout(DEADLINE_S):
-            while asked < before + 3:
-                await asyncio.sleep(0.001)
+        well = False
+        while not looks.locked():
+            await looks.acquire()
+        await looked(3)  # the last call before it is over by then
         while not watch.calls.empty():
             watch.calls.get_nowait()
-        before = asked
-        async with asyncio.timeout(DEADLINE_S):
-            while asked < before + 3:
-                await asyncio.sleep(0.001)
+        await looked(3)
         assert watch.calls.empty()
         await heartbeat.stop()
     told = [record.getMessage() for record in caplog.records if record.name.endswith("observe.heartbeat")]

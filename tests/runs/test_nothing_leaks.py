@@ -96,7 +96,8 @@ def bodies(kind: type[Command[Any]], numbers: dict[str, int], name: str) -> list
     if kind.group == "access" or kind.__name__ in NOT_NARROWED:
         return [kind.example.request]
     if kind.__name__ == "FinishJobs":
-        return [{"jobs": [{"jobID": numbers["running"]}]}]
+        ends = [{"jobID": numbers["running"]}]
+        return [{"jobs": ends}, {"jobs": ends, "thenGet": f"*{SECRET[:3]}*", "numResults": 9}]
     if kind.__name__ == "CreateJobs":
         return [{"jobs": [{"name": name}]}, {"jobs": [{"name": "mine/x", "parentJobID": numbers["parent"]}]}]
     if kind.__name__ == "RequeueJobs":

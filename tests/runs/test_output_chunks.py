@@ -91,7 +91,7 @@ async def test_what_is_left_is_packed_at_the_end(site: Site, run: dict[str, Any]
     await site.finish(run)
     await packed(site)
     (chunk,) = await chunks(site)
-    assert (chunk["firstSeq"], chunk["lastSeq"], chunk["codec"]) == (1, 200, "zlib")
+    assert list(chunk.values())[:3] == [1, 200, "zlib"]
     assert await everything(site) == list(enumerate(lines, start=1))
     assert (await site.run(1))["output"] == lines[-10:]
 

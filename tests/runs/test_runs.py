@@ -8,7 +8,8 @@ import pytest
 
 from bedrockjobs.base.config import ID_BLOCK
 from bedrockjobs.engine.batch import SERVED_AT_ONCE_MAX
-from tests.runs.rig import Site
+from tests.protocol.talk import request
+from tests.runs.rig import LONG_MS, Site
 
 # --- opened ----------------------------------------------------------------------------------------------
 
@@ -68,6 +69,37 @@ async def test_thenget_opens_a_run(site: Site, command: str) -> None:
     assert (answer["job"]["jobID"], answer["job"]["runID"], answer["job"]["attempt"]) == (2, 2, 1)
     assert (await site.run(2))["worker"] == "w2"
     assert (await site.run(1))["status"] != "running"
+
+
+async def test_thenget_of_several_waits_for_the_first(site: Site) -> None:
+    for _ in range(3):
+        await site.create("a")
+    taken = (await site.ok("GetJobs", name="a", numResults=3, worker="w"))["jobs"]
+    talk = await site.connect()
+    ends = [{"jobID": job["jobID"], "runID": job["runID"]} for job in taken]
+    more = {"worker": "w", "numResults": 2, "Connection": "wait", "timeout": LONG_MS}
+    talk.send(request("FinishJobs", jobs=ends, thenGet="a", **more))
+    await site.waiting(1)
+    assert await site.state(3) == "(deleted)"
+    await site.create("a")
+    answer = (await talk.reply()).json
+    assert [result["code"] for result in answer["results"]] == [200, 200, 200]
+    assert [(job["jobID"], job["runID"]) for job in answer["jobs"]] == [(4, 4)]
+
+
+async def test_thenget_of_several_that_waits_in_vain_answers_what_it_ended(site: Site) -> None:
+    await site.create("a")
+    job = await site.take("a")
+    refused = await site.refused("FinishJobs", jobs=[{"jobID": job["jobID"]}], thenGet=",")
+    assert refused == (402, "Malformed thenGet")
+    assert await site.state(1) == "RUNNING"
+    talk = await site.connect()
+    more = {"Connection": "wait", "timeout": 1_000}
+    talk.send(request("FinishJobs", jobs=[{"jobID": job["jobID"]}], thenGet="a", **more))
+    await site.waiting(1)
+    await site.later(2)
+    answer = (await talk.reply()).json
+    assert answer == {"results": [{"jobID": 1, "code": 200, "reason": "OK"}], "jobs": []}
 
 
 async def test_a_waiting_getjob_opens_a_run_with_the_job(site: Site) -> None:

@@ -18,7 +18,7 @@ from bedrockjobs.engine.handlers.failing import after_failure, break_off, resume
 from bedrockjobs.engine.handlers.next_run import next_run_of
 from bedrockjobs.engine.handlers.plans import plan_ending, plan_finish, plan_finishes
 from bedrockjobs.engine.handlers.registry import handles
-from bedrockjobs.engine.handlers.take import before_the_take, then_get, then_names
+from bedrockjobs.engine.handlers.take import before_the_take, then_get, then_get_jobs, then_names
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate
 from bedrockjobs.engine.handlers.trigger import after_asked_run
 from bedrockjobs.job import lifecycle
@@ -42,7 +42,8 @@ def finish_job(context: Context, command: FinishJob) -> Answer:
 
 @handles(FinishJobs, plan=plan_finishes)
 def finish_jobs(context: Context, command: FinishJobs) -> Answer:
-    """Finish each job for itself; answers what became of each."""
+    """Finish each job for itself, and take the next ones where ``thenGet`` asks for them."""
+    then_names(command)
     results = []
     until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
     for spec in in_turns(command.jobs):
@@ -54,7 +55,7 @@ def finish_jobs(context: Context, command: FinishJobs) -> Answer:
             code, reason = error.code, error.reason
         results.append(f'{{"jobID":{spec.job_id},"code":{code},"reason":{quoted(reason)}}}')
     context.emit(JobsFinished(len(command.jobs)))
-    return Answer(f'{{"results":[{",".join(results)}]}}')
+    return then_get_jobs(context, command, f'"results":[{",".join(results)}]')
 
 
 def _finish(

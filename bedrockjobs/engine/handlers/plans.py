@@ -69,14 +69,20 @@ def plan_take(command: GetJob | GetJobs, limit: int) -> Plan:
 
 def plan_ending(command: Ending, priority: int | None = None) -> Plan:
     """Return the plan of the end of a run, and of the take of a ``priority`` that ``thenGet`` adds."""
+    plan = _plan_then(command, priority, 1, "then")
+    plan.jobs = (command.job_id,)
+    plan.runs = (command.run_id,) if command.run_id else ()
+    return plan
+
+
+def _plan_then(command: Ending | FinishJobs, priority: int | None, limit: int, shape: str) -> Plan:
+    """Return the plan of what ``thenGet`` asks for; an empty one without it."""
     names = names_from(command.then_get, None) if command.then_get else None
-    return Plan(
-        jobs=(command.job_id,),
-        runs=(command.run_id,) if command.run_id else (),
-        takes=(request_of(command, names, priority, 1, "then"),) if names is not None else (),
-        own_jobs=names is not None and bool(command.worker),
-        new_runs=1 if names is not None and command.worker else 0,
-    )
+    if names is None:
+        return Plan()
+    by_worker = bool(command.worker)
+    request = request_of(command, names, priority, limit, shape)
+    return Plan(takes=(request,), own_jobs=by_worker, new_runs=limit if by_worker else 0)
 
 
 def plan_finish(command: FinishJob) -> Plan:
@@ -89,8 +95,13 @@ def plan_finish(command: FinishJob) -> Plan:
 
 def plan_finishes(command: FinishJobs) -> Plan:
     """Return the plan of several of them."""
+    plan = _plan_then(command, command.job_priority, command.num_results, "then jobs")
     jobs = tuple(spec.job_id for spec in command.jobs)
-    return Plan(ends=jobs) if all(map(_may_remove, command.jobs)) else Plan(jobs=jobs)
+    if all(map(_may_remove, command.jobs)) and bool(plan.takes) == bool(command.then_get):
+        plan.ends = jobs
+    else:
+        plan.jobs = jobs
+    return plan
 
 
 def _may_remove(end: FinishJob | FinishSpec) -> bool:

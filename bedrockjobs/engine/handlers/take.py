@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.config import (
     ANSWER_BYTES_MAX,
     CRASHED_PER_TAKE_MAX,
@@ -18,7 +19,7 @@ from bedrockjobs.base.glob import glob
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.overlap import TooManyPatterns
 from bedrockjobs.base.run_token import RunOfToken
-from bedrockjobs.commands import GetJob, GetJobs
+from bedrockjobs.commands import FinishJobs, GetJob, GetJobs
 from bedrockjobs.commands.jobs import Ending
 from bedrockjobs.engine.events import JobsTaken, WorkerAsked
 from bedrockjobs.engine.handlers import families, runs, ticks
@@ -63,14 +64,12 @@ def _request(context: Context, command: GetJob | GetJobs, limit: int, shape: str
     names = names_from(command.name, tuple(command.names) if command.names else None)
     if names is None:
         raise BadArguments("Missing name", "name: expected a pattern, a comma list of names, or names")
-    return _for_caller(context, request_of(command, names, command.job_priority, limit, shape))
+    request = request_of(command, names, command.job_priority, limit, shape)
+    return request if context.caller is None else _narrowed(request, context.caller)
 
 
-def _for_caller(context: Context, request: TakeRequest) -> TakeRequest:
+def _narrowed(request: TakeRequest, caller: Caller) -> TakeRequest:
     """Return a request that asks for no more than its caller sees; raises Forbidden."""
-    caller = context.caller
-    if caller is None:
-        return request
     if caller.scope is None:
         return replace(request, by=caller.name)
     scope = caller.scope
@@ -85,15 +84,28 @@ def then_get(context: Context, command: Ending, priority: int | None) -> Answer:
     names = then_names(command)
     if names is None:
         return Answer()
-    request = _for_caller(context, request_of(command, names, priority, 1, "then"))
+    return _take_after_end(context, command, request_of(command, names, priority, 1, "then"))
+
+
+def then_get_jobs(context: Context, command: FinishJobs, results: str) -> Answer:
+    """Answer the end of several runs with ``results``, and the next jobs where ``thenGet`` asks for them."""
+    names = then_names(command)
+    if names is None:
+        return Answer(f"{{{results}}}")
+    request = request_of(command, names, command.job_priority, command.num_results, "then jobs")
+    return _take_after_end(context, command, replace(request, results=results))
+
+
+def _take_after_end(context: Context, command: Ending | FinishJobs, asked: TakeRequest) -> Answer:
+    request = asked if context.caller is None else _narrowed(asked, context.caller)
     _meet(context, command, request)
     answer = take(context, request)
     if answer is None:
-        return Answer(waits_for=request) if command.waiting else Answer('{"job":null}')
+        return Answer(waits_for=request) if command.waiting else Answer(_answered(request, []))
     return answer
 
 
-def then_names(command: Ending) -> Names | None:
+def then_names(command: Ending | FinishJobs) -> Names | None:
     """Return what ``thenGet`` asks for, None without it; raises BadArguments where it is malformed."""
     if not command.then_get:
         return None
@@ -119,7 +131,7 @@ def _drained(context: Context, request: TakeRequest) -> bool:
     return request.worker is not None and request.worker in context.unit.records.drains()
 
 
-def _meet(context: Context, command: GetJob | GetJobs | Ending, request: TakeRequest) -> None:
+def _meet(context: Context, command: GetJob | GetJobs | Ending | FinishJobs, request: TakeRequest) -> None:
     """Tell that a worker is there."""
     if request.worker is None:
         return
@@ -141,7 +153,15 @@ def nothing(request: TakeRequest) -> Answer | NotFound:
 
     It is returned and not raised: jobs that could not be handed out may have been failed on the way.
     """
-    return Answer('{"job":null}') if request.shape == "then" else NotFound("No job found")
+    return Answer(_answered(request, [])) if request.after_end else NotFound("No job found")
+
+
+def _answered(request: TakeRequest, bodies: Sequence[str]) -> str:
+    """Return the text of an answer that has more than a job; only one behind an end may have none."""
+    if request.shape == "then":
+        return f'{{"job":{bodies[0] if bodies else "null"}}}'
+    before = f"{request.results}," if request.after_end else ""
+    return f'{{{before}"jobs":[{",".join(bodies)}]}}'
 
 
 def take(context: Context, request: TakeRequest) -> Answer | None:
@@ -170,9 +190,7 @@ def take(context: Context, request: TakeRequest) -> Answer | None:
         return None
     context.emit(JobsTaken(len(taken), taken[0].before.next_run, context.now_ms, not context.took_jobs))
     context.took_jobs = True
-    if request.shape == "jobs":
-        return Answer(f'{{"jobs":[{",".join(bodies)}]}}', taken)
-    return Answer(bodies[0] if request.shape == "job" else f'{{"job":{bodies[0]}}}', taken)
+    return Answer(bodies[0] if request.shape == "job" else _answered(request, bodies), taken)
 
 
 def _next(context: Context, request: TakeRequest) -> DueTick | None:
