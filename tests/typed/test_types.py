@@ -49,7 +49,7 @@ def all_names() -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with what users write, and no configuration of ours."""
     found = tmp_path_factory.mktemp("user")
-    for name in ("users_module.py", "users_mistakes.py"):
+    for name in ("users_module.py", "users_jobs.py", "users_mistakes.py"):
         shutil.copy(HERE / name, found)
     (found / "readme.py").write_text(readme())
     (found / "all_names.py").write_text(all_names())
