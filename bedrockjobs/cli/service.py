@@ -48,9 +48,10 @@ def service() -> None:
 def install(user: bool, dry_run: bool, port: int | None, no_start: bool) -> None:
     """Write the units, and start the server.
 
-    There is one for the server, one for its port, and a template for workers. The server then starts with the machine (with --user: when the user logs in), is watched, and is
-    started again if it fails. Its database is in /var/lib/bedrockjobs (with --user: in the user's state
-    folder). Called again after an upgrade, it writes the units anew and restarts the server.
+    There is one for the server, one for its port, and a template for workers. The server then starts with
+    the machine (with --user: when the user logs in), is watched, and is started again if it fails. Its
+    database is in /var/lib/bedrockjobs (with --user: in the user's state folder). Called again after an
+    upgrade, it writes the units anew and restarts the server.
     """
     program = Path(sys.executable).parent
     _check_programs(program, user=user)
