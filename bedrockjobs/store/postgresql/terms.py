@@ -33,8 +33,8 @@ class Terms:
     def parameters(self, schema: str) -> dict[str, str]:
         """Return the parameters of PostgreSQL by their names.
 
-        Statistics are always behind a queue: plans follow the indexes alone, and are made once. After a look at
-        an empty queue it seems cheap to sort all jobs of a name instead of reading an index in its order.
+        Statistics are always behind a queue: plans follow the indexes alone, and are made once. After a look
+        at an empty queue it seems cheap to sort all jobs of a name instead of reading an index in its order.
         """
         found = {
             "search_path": f'"{schema}"',
