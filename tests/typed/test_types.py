@@ -102,7 +102,6 @@ def test_mypy_finds_the_mistakes_and_nothing_else(folder: Path) -> None:
     assert mypy(folder) == MISTAKES
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="pyright runs on Node.js")
 def test_pyright_finds_the_mistakes_and_nothing_else(folder: Path) -> None:
     assert pyright(folder) == MISTAKES
 
