@@ -1,4 +1,4 @@
-"""Takes behind the end of a run, for tokens that see some names only: they get jobs of these, and lose none."""
+"""Takes behind the end of a run, by tokens that see some names only: none of these is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ async def test_finishing_some_takes_the_next_that_are_seen(live: Live) -> None:
     worker = await root.token_for("w", "work", "mine/*")
     first = (await worker.ok("GetJob", name="mine/1"))["jobID"]
     theirs = (await root.ok("GetJob", name="theirs/1"))["jobID"]
-    done = await worker.ok("FinishJobs", jobs=[{"jobID": theirs}, {"jobID": first}], thenGet="*", numResults=9)
+    ends = [{"jobID": theirs}, {"jobID": first}]
+    done = await worker.ok("FinishJobs", jobs=ends, thenGet="*", numResults=9)
     assert [one["code"] for one in done["results"]] == [404, 200]
     assert names_of(done["jobs"]) == ["mine/2", "mine/3"]
     assert await states(root) == {
