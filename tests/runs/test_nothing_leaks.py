@@ -190,6 +190,15 @@ async def test_lists_events_and_takes_show_what_is_seen(place: Place) -> None:
     assert [child["name"] for child in shown["jobs"]] == ["mine/child"]
 
 
+async def test_a_pause_is_told_to_those_who_see_all_that_it_holds(place: Place) -> None:
+    """Its pattern as a text may match where not all of its names do."""
+    asker = await place.root.token_for("asker", "read", "mine/?")
+    await place.root.ok("PauseJobs", name="mine/*", reason=SECRET)
+    await place.root.ok("PauseJobs", name="mine/?", reason="open")
+    told = [event["detail"] for event in (await asker.ok("Events", kind="paused"))["events"]]
+    assert told == ["open"]
+
+
 @pytest.mark.parametrize("names", ["", "mine/*"])
 @pytest.mark.parametrize("role", ROLES)
 async def test_no_route_page_or_stream_tells_of_other_names(place: Place, role: str, names: str) -> None:
