@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from importlib.metadata import version
@@ -36,6 +37,7 @@ from bedrockjobs.notify.ways import Ways
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.views import Views
 from bedrockjobs.views.narrowed import reads_of
+from bedrockjobs.views.queues import Look
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +114,20 @@ class Service:
         """
         hold = self._dispatcher.health.hold
         return NOT_LOOKED_YET if hold is None else hold
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Return the room on the disk of the database; None where it is not this machine's, or not known."""
+        if self.settings.on_postgresql:
+            return None
+        try:
+            return shutil.disk_usage(self.settings.database_path().resolve().parent).free
+        except OSError:
+            return None
+
+    async def look(self) -> Look:
+        """Return a look at what is queued; raises CommandError."""
+        return await self.views.queues.look()
 
     def submit(
         self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Caller | None = None

@@ -26,7 +26,7 @@ ROLES = ("read", "produce", "work", "operate")
 NOT_NARROWED = {
     "Overview", "ListWorkers", "ListServers", "DrainWorker", "AdvanceClock", "Query", "CreateToken",
     "ListTokens", "RevokeToken", "RotateToken", "ListAudit", "ReleaseHold", "ListLimits", "PutRule",
-    "ListRules", "RemoveRule", "MuteRule", "ClaimMessage", "ReportDelivery", "TestRule",
+    "ListRules", "RemoveRule", "MuteRule", "ClaimMessage", "ReportDelivery", "ReportConditions", "TestRule",
 }  # fmt: skip
 """Commands that are refused to a token with names, whatever its role."""
 

@@ -9,12 +9,19 @@ from __future__ import annotations
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import NotFound, TooMany, WrongState
 from bedrockjobs.base.wire import stamped
-from bedrockjobs.commands import ClaimMessage, MuteRule, PutRule, RemoveRule, ReportDelivery
+from bedrockjobs.commands import (
+    ClaimMessage,
+    MuteRule,
+    PutRule,
+    RemoveRule,
+    ReportConditions,
+    ReportDelivery,
+)
 from bedrockjobs.engine.events import RulesChanged
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.job.rows import RuleRow
-from bedrockjobs.job.rules import delivery_of, with_delivery
+from bedrockjobs.job.rules import ERROR_CHARS_KEPT, OVER, delivery_of, noted_for, with_delivery
 from bedrockjobs.store.base import Plan
 
 RULES_MAX = 100
@@ -32,7 +39,7 @@ def put_rule(context: Context, command: PutRule) -> Answer:
         raise TooMany("Too many rules", f"name: expected at most {RULES_MAX} rules")
     text = jsontext.dump({
         "on": command.on, "names": command.names, "to": command.to, "secret": command.secret,
-        "groupFor": command.group_for, "quiet": command.quiet,
+        "groupFor": command.group_for, "quiet": command.quiet, "over": command.over, "older": command.older,
     })  # fmt: skip
     before = rules.get(command.name)
     if before is None:
@@ -96,6 +103,27 @@ def report_delivery(context: Context, command: ReportDelivery) -> Answer:
     else:
         delivery, cursor = delivery.failed(command.error, context.now), row.cursor
     context.unit.records.put_rule(with_delivery(row, delivery, cursor))
+    return Answer()
+
+
+@handles(ReportConditions, plan=lambda _: _CONTROL)
+def report_conditions(context: Context, command: ReportConditions) -> Answer:
+    """Tell what began and what is over of what a rule asks for; what goes on is not told again."""
+    row = _existing(context, command.name)
+    delivery, by = delivery_of(row), noted_for(row.name)
+    now: dict[str, dict[str, str]] = {}
+    for kind, names in command.conditions.items():
+        known = delivery.conditions.get(kind, {})
+        now[kind] = {name: known.get(name, context.now) for name in names}
+        for name, words in names.items():
+            if name not in known:
+                context.note(kind, name=name, by=by, detail=words[:ERROR_CHARS_KEPT])
+    for kind, begun in delivery.conditions.items():
+        for name, since in begun.items():
+            if name not in now.get(kind, {}):
+                context.note(f"{kind}{OVER}", name=name, by=by, detail=f"it had begun at {since} UTC")
+    if now != delivery.conditions:
+        context.unit.records.put_rule(with_delivery(row, delivery._replace(conditions=now)))
     return Answer()
 
 
