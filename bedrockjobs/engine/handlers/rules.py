@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import BadArguments, NotFound, TooMany, WrongState
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import (
     ClaimMessage,
     MuteRule,
@@ -101,7 +102,7 @@ def remove_rule(context: Context, command: RemoveRule) -> Answer:
 def mute_rule(context: Context, command: MuteRule) -> Answer:
     """Let a rule send nothing until a moment."""
     row = _existing(context, command.name)
-    _write(context, with_delivery(row, delivery_of(row)._replace(muted_until=command.until or "")))
+    _write(context, with_delivery(row, delivery_of(row)._replace(muted_until=stamped(command.until))))
     return Answer()
 
 
