@@ -25,7 +25,7 @@ from bedrockjobs.base.wire import (
 from bedrockjobs.commands.base import Command, Empty, Example, Parameters, Refusal, Reply
 from bedrockjobs.commands.create import RUN_ID, empty_for_no_list
 from bedrockjobs.commands.refusals import BAD_DATA, BAD_LIST, BAD_PRIORITY, NO_JOB, RUN_OVER
-from bedrockjobs.commands.take import HowMany, JobReply, NamePattern, TakeOptions
+from bedrockjobs.commands.take import HowMany, JobReply, TakeOptions, ThenGet
 
 NOT_RUNNING = (
     Refusal(405, "Can only retry/finish RUNNING and RUNQUEUED jobs", "The job is in another state."),
@@ -78,7 +78,7 @@ class Ending(TakeOptions, Command[ThenReply]):
         default=None, description="New data, for the next run or for whoever reads it."
     )
     run_id: JobID | None = Field(default=None, description=RUN_ID)
-    then_get: NamePattern | None = Field(
+    then_get: ThenGet | None = Field(
         default=None,
         description="Take the next job with this name pattern in the same commit; answered in `job`.",
     )
@@ -194,7 +194,7 @@ class FinishJobs(TakeOptions, Command[FinishResults]):
         ),
         BeforeValidator(_ends),
     ]
-    then_get: NamePattern | None = Field(
+    then_get: ThenGet | None = Field(
         default=None,
         description="Take the next jobs with this name pattern in the same commit; answered in `jobs`, empty"
         " where there was none.",

@@ -10,7 +10,8 @@ import re
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
 
 from bedrockjobs.base import jsontext, shapes
 from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, WORKER_CHARS_MAX
@@ -114,8 +115,9 @@ def _to_shape() -> dict[str, Any]:
 def _kinds_shape() -> dict[str, Any]:
     items = {"type": "string", "minLength": 1, "maxLength": 100}
     several = {"type": "array", "minItems": 1, "maxItems": KINDS_MAX, "items": items}
-    one = r"[^,\s\[][^,]{0,79}"
-    return {"anyOf": [several, shapes.text_of(rf"{one}(?:,[^,\s][^,]{{0,79}}){{0,{KINDS_MAX - 1}}}")]}
+    one = r"[^,\s\x00-\x1f\x7f-\xa0\[][^,]{0,79}"
+    other = r"[^,\s\x00-\x1f\x7f-\xa0][^,]{0,79}"
+    return {"anyOf": [several, shapes.text_of(rf"{one}(?:,{other}){{0,{KINDS_MAX - 1}}}")]}
 
 
 def _quiet_shape() -> dict[str, Any]:
@@ -241,6 +243,21 @@ def _rules(value: Any) -> list[dict[str, Any]]:
     return [RuleSpec.given(text, strict=True) for text in json_list(value, RULES_PER_SYNC_MAX, empty=True)]
 
 
+class RulesShape:
+    """Says that a rule of a file has no other parameters, and that no rule comes twice."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the schema of a request's value; as it is answered it is pydantic's own."""
+        found = handler(core)
+        if handler.mode == "validation":
+            spec = handler.resolve_ref_schema(found["items"])
+            found |= {
+                "items": {**spec, "additionalProperties": False, shapes.NAMED: "Rule"},
+                "uniqueItems": True,
+            }
+        return found
+
+
 class SyncRules(Command[SyncReply]):
     """Make a source's rules what they should be: adds, changes and removes in one commit."""
 
@@ -266,6 +283,7 @@ class SyncRules(Command[SyncReply]):
         list[RuleSpec],
         Field(max_length=RULES_PER_SYNC_MAX, description="Parameters of PutRule for each rule."),
         BeforeValidator(_rules),
+        RulesShape(),
     ]
     prune: Boolean = Field(default=True, description="Remove the source's rules that are not among these.")
     dry_run: Boolean = Field(default=False, description="Only tell the difference.")

@@ -71,6 +71,11 @@ Pattern = Annotated[
     Shape(lambda: {"type": "string", "maxLength": GLOB_CHARS_MAX}),
 ]
 NamePattern = Annotated[str, BeforeValidator(_names_length), Shape(shapes.pattern, "NamePattern")]
+ThenGet = Annotated[
+    str,
+    BeforeValidator(_names_length),
+    Shape(lambda: {"anyOf": [shapes.pattern(), {"type": "string", "maxLength": 0}]}, "ThenGet"),
+]
 Patterns = Annotated[
     list[str],
     Field(min_length=1, max_length=PATTERNS_MAX),
