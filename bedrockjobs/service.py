@@ -19,7 +19,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Caller, Scope
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import READS_DRAINED_S
-from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated
+from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import stamp
 from bedrockjobs.commands import Command, Heartbeat, Status
@@ -176,7 +176,9 @@ class Service:
 
     def _write(self, act: Callable[[Context], object], done: Callable[[Outcome], bool]) -> None:
         """Write something that no command asks for; ``done`` gets an Answer once it is on disk."""
-        if not self.draining:
+        if self.draining:
+            done(Unavailable(detail="stopping"))
+        else:
             self._dispatcher.send(Note(act, done))
 
     def _end_waits(self) -> None:

@@ -125,6 +125,12 @@ class TooMany(CommandError):
     retryable = True
 
 
+class TooManyWrong(TooMany):
+    """Wrong tokens come too often from one address: its connection ends with this answer."""
+
+    default_reason = "Too many wrong tokens"
+
+
 class UnknownCommand(CommandError):
     """There is no command of this name."""
 
