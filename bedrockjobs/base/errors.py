@@ -73,7 +73,7 @@ class InvalidCommand(BadArguments, InvalidArgument):
     """
 
     def __init__(self, reason: str = "", detail: str = "", command: str = "") -> None:
-        """Refuse the arguments of ``command``; reason and detail are what a server would say."""
+        """Refuse the arguments of ``command``; the reason is what a server would say of the first."""
         super().__init__(reason, detail)
         self.args = (f"{command}: {detail}" if command and detail else detail or self.status_line,)
 

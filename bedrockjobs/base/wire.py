@@ -348,7 +348,7 @@ def command_error(error: ValidationError) -> CommandError:
 
 
 def invalid_command(error: ValidationError, kind: type[BaseModel]) -> InvalidCommand:
-    """Return a validation failure of arguments given in Python, by their names there: all that is wrong."""
+    """Return a validation failure of arguments given in Python: all that is wrong, by their names there."""
     names = {wire_name(name): name for name in kind.model_fields}
     found = []
     for each in error.errors(include_url=False, include_input=False):
@@ -358,7 +358,10 @@ def invalid_command(error: ValidationError, kind: type[BaseModel]) -> InvalidCom
             near = get_close_matches(str(each["loc"][0]), kind.model_fields, 1)
             refusal.detail += f", expected {near[0]}" if near else ""
         found.append(refusal)
-    return InvalidCommand(found[0].reason, "; ".join(each.detail for each in found), kind.__name__)
+    first = error.errors(include_url=False, include_input=False)[0]
+    first["loc"] = tuple(wire_name(part) if part in kind.model_fields else part for part in first["loc"])
+    detail = "; ".join(each.detail for each in found)
+    return InvalidCommand(_refusal(first).reason, detail, kind.__name__)
 
 
 def _refusal(first: ErrorDetails) -> CommandError:

@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
-from pydantic import ValidationError
 from yarl import URL
 
 from bedrockjobs.base import jsontext
@@ -30,7 +29,6 @@ from bedrockjobs.base.errors import (
     UnknownCommand,
 )
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import command_error
 from bedrockjobs.commands import COMMANDS, Authenticate, Command
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.render import entity_tag
@@ -256,10 +254,7 @@ class HTTPFront:
         events = cronken.Events(
             partial(self._service.call, caller=caller), request.query.get("weekday_0", "sunday")
         )
-        try:
-            return text_response(await events.do(text), "application/json")
-        except ValidationError as error:  # a name or a number that the command it stands for does not take
-            raise command_error(error) from None
+        return text_response(await events.do(text), "application/json")
 
     async def _ping(self, request: web.Request) -> web.Response:
         job_id = self._service.presence.job_of_ping(request.match_info["secret"])

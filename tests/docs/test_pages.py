@@ -30,6 +30,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "benchmarks/READ
 
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_PICTURE = re.compile(r"!\[[^\]]+\]\(([^)\s]+)\)")
+PICTURE_BYTES_MAX = 100_000
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _MACHINE = re.compile(r"/(?:work|tmp|root|home)/|\bvm-\d+|\bsite-packages\b")
 _FORBIDDEN_WORDS = re.compile(r"\b(?:TODO|FIXME|TBD|lorem)\b", re.IGNORECASE)
@@ -175,6 +177,17 @@ def test_links_lead_somewhere() -> None:
         if not file.exists() or (anchor and anchor not in anchors(file)):
             broken.append(f"{name_of(page)}: {target}")
     assert not broken
+
+
+def test_pictures_are_there_and_small() -> None:
+    """The README has four; a clone is not to be large for them."""
+    shown = {
+        (page.parent / target).resolve() for page in PAGES for target in _PICTURE.findall(page.read_text())
+    }
+    assert len(_PICTURE.findall((ROOT / "README.md").read_text())) == 4
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in shown)
+    sizes = {path.name: path.stat().st_size for path in (DOCS / "screenshots").iterdir()}
+    assert {name for name, size in sizes.items() if size >= PICTURE_BYTES_MAX} == set()
 
 
 def test_every_page_is_linked() -> None:

@@ -8,9 +8,13 @@ from pathlib import Path
 
 from playwright.async_api import Page, async_playwright
 
+from bedrockjobs.base.clock import StandingClock
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.client import AsyncClient
 from bedrockjobs.server import Server
 from tests.pages.looking import CHROMIUM, FLAGS, Site
+from tests.pages.month import START, Month
+from tests.pages.picture import small
 
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
 SIZE = (1280, 800)
@@ -30,38 +34,29 @@ PICTURES = {
 """Each picture: its page and its theme."""
 
 
-async def fill(site: Site) -> dict[str, int]:
-    """Let things happen on a server; return the numbers that addresses of pages need."""
-    schedule = await site.create("nightly/backup", repeat="CRON TZ=Europe/Berlin 30 2 * * *")
-    await site.create("report/weekly", repeat="CRON 0 9 * * MON")
-    for number in range(12):
-        await site.create(f"mail/{number}", data={"to": f"person{number}@example.com", "tries": number})
-    failed = await site.create("thumbnail/41", data={"image": "cat.png", "sizes": [64, 256, 1024]})
-    taken = await site.take("thumbnail/41", worker="eu/1", heartbeat=True)
-    lines = ["reading cat.png", {"line": "cat.png: not an image", "stream": "err"}]
-    await site.ask("AppendOutput", runID=taken["runID"], seq=1, lines=lines)
-    await site.ask("FailJob", jobID=failed, runID=taken["runID"], error="not an image", exitCode=3)
-    await site.ask("Heartbeat", worker="eu/1", host="db1", pid=4711, names=["thumbnail/*", "mail/*"], slots=4)
-    taken = await site.take("mail/3", worker="eu/1", heartbeat=True)
-    return {"failed": failed, "run": taken["runID"] - 1, "schedule": schedule}
-
-
-async def draw(site: Site, page: Page) -> None:
+async def draw(site: Site, page: Page, numbers: dict[str, int]) -> None:
     """Make each picture."""
-    numbers = await fill(site)
+    await page.clock.set_fixed_time(site.server.clock.now())
     for name, (path, theme) in PICTURES.items():
         await page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
         await site.open(page, path.format(**numbers))
-        await page.screenshot(path=FOLDER / f"{name}.png")
+        picture = await small(page, await page.screenshot())
+        (FOLDER / f"{name}.png").write_bytes(picture)
+        print(f"{name}: {len(picture):,} bytes")
 
 
 async def main() -> None:
-    """Start a server and a browser, and draw."""
+    """Start a server and a browser, live through a month, and draw."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(Settings(port=0, database=f"{folder}/jobs.db"))
+        settings = Settings(port=0, database=f"{folder}/jobs.db", test_clock=True, durability="relaxed")
+        server = Server(settings, StandingClock(START))
         await server.start()
         try:
+            async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+                month = Month(client)
+                await month.live()
+            numbers = {"failed": month.failed_job, "run": month.failed_run, "schedule": month.schedule}
             async with async_playwright() as playwright:
                 browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
                 page = await browser.new_page(
@@ -69,7 +64,7 @@ async def main() -> None:
                     locale="en-GB",
                     timezone_id="Europe/Berlin",
                 )
-                await draw(Site(server), page)
+                await draw(Site(server), page, numbers)
                 await browser.close()
         finally:
             await server.stop()

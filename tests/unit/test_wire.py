@@ -244,7 +244,7 @@ def test_all_that_is_wrong_is_told_at_once_by_its_name_in_python() -> None:
         "run_timeout", "name", "job_priority",
     ]  # fmt: skip
     assert isinstance(refused.value, ValueError)
-    assert (refused.value.code, refused.value.reason) == (402, "Malformed run_timeout")
+    assert (refused.value.code, refused.value.reason) == (402, "Malformed runTimeout")
 
 
 def test_what_is_read_from_a_request_does_not_come_by_the_check_of_python() -> None:
