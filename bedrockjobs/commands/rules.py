@@ -16,11 +16,15 @@ from bedrockjobs.base import jsontext, shapes
 from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.name_limits import QUEUED_LIMIT_MAX
 from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import Boolean, Timestamp, Whole, listed, refused
-from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
+from bedrockjobs.base.wire import Boolean, Timestamp, Whole, json_list, listed, refused
+from bedrockjobs.commands.base import Command, Empty, Example, Paging, Parameters, Refusal, Reply
 from bedrockjobs.commands.options import Duration
 from bedrockjobs.commands.refusals import BUSY
 from bedrockjobs.commands.runs import Limit
+from bedrockjobs.commands.schedules import SyncReply
+
+RULES_PER_SYNC_MAX = 100
+"""Rules of one source: as many as there may be at all."""
 
 KINDS_MAX = 20
 """Kinds of events that one rule is about: there are not many more."""
@@ -126,6 +130,7 @@ class RuleReply(Reply):
     """A rule, and how the delivery of its messages stands."""
 
     name: str
+    source: str = Field(description="Whose it is, where it came from a file; empty: made by hand.")
     on: list[str]
     names: list[str]
     to: str
@@ -161,28 +166,26 @@ class RulesReply(Reply):
 
 
 _RULE = {
-    "name": "nightly", "on": ["failed", "recovered"], "names": ["backup/*"], "to": "mailto:ops@example.com",
-    "secret": "", "groupFor": 300, "quiet": "", "by": "ada", "created": "2026-11-21 03:29:56", "cursor": 812,
+    "name": "nightly", "source": "", "on": ["failed", "recovered"], "names": ["backup/*"],
+    "to": "mailto:ops@example.com", "secret": "",
+    "groupFor": 300, "quiet": "", "by": "ada", "created": "2026-11-21 03:29:56", "cursor": 812,
     "upTo": 0, "sender": "", "senderUntil": "", "tries": 0, "since": "", "nextTry": "",
     "lastSent": "2026-11-22 03:10:04", "lastError": "", "sent": 3, "dropped": 0, "lost": 0, "mutedUntil": "",
     "over": 1000, "older": 300, "conditions": {},
 }  # fmt: skip
 
 
-class PutRule(Command[Empty]):
-    """Tell somebody of what happens from now on; a rule of this name is replaced."""
+TOO_MANY = Refusal(429, "Too many rules", "There are 100 rules.")
 
-    group = "messages"
-    role = "admin"
-    repeatable = True
-    example = Example({"name": "nightly", "on": ["failed", "recovered"], "names": ["backup/*"],
-                       "to": "mailto:ops@example.com"})  # fmt: skip
+
+class RuleSpec(Parameters):
+    """What a rule says."""
+
     refusals = [
         Refusal(402, "Malformed on", "`on` names no kinds of events."),
         Refusal(402, "Malformed names", "`names` are no patterns."),
         Refusal(402, "Malformed to", "`to` is no address that messages go to."),
         Refusal(402, "Malformed quiet", "`quiet` are no hours, or their zone is unknown."),
-        Refusal(429, "Too many rules", "There are 100 rules."),
     ]
 
     name: RuleName = Field(description="Name of the rule.")
@@ -219,6 +222,53 @@ class PutRule(Command[Empty]):
     older: Duration = Field(
         default=OLDER_S_DEFAULT, description="With late and no worker: how long a ready job may wait."
     )
+
+
+class PutRule(RuleSpec, Command[Empty]):
+    """Tell somebody of what happens from now on; a rule of this name is replaced."""
+
+    group = "messages"
+    role = "admin"
+    repeatable = True
+    example = Example({"name": "nightly", "on": ["failed", "recovered"], "names": ["backup/*"],
+                       "to": "mailto:ops@example.com"})  # fmt: skip
+    refusals = [TOO_MANY]
+
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+
+
+def _rules(value: Any) -> list[dict[str, Any]]:
+    return [RuleSpec.given(text, strict=True) for text in json_list(value, RULES_PER_SYNC_MAX, empty=True)]
+
+
+class SyncRules(Command[SyncReply]):
+    """Make a source's rules what they should be: adds, changes and removes in one commit."""
+
+    group = "messages"
+    role = "admin"
+    all_or_nothing = True
+    example = Example(
+        {
+            "source": "reports",
+            "rules": [{"name": "nightly", "on": ["failed"], "to": "mailto:ops@example.com"}],
+        },
+        {"added": ["nightly"], "changed": [], "removed": [], "unchanged": []},
+    )
+    refusals = [
+        *RuleSpec.refusals,
+        TOO_MANY,
+        Refusal(402, "Malformed rules", "A name comes twice."),
+        Refusal(405, "Name is taken", "A rule of this name is there that is not of this source."),
+    ]
+
+    source: str = Field(min_length=1, max_length=NAME_CHARS_MAX, description="Whose rules these are.")
+    rules: Annotated[
+        list[RuleSpec],
+        Field(max_length=RULES_PER_SYNC_MAX, description="Parameters of PutRule for each rule."),
+        BeforeValidator(_rules),
+    ]
+    prune: Boolean = Field(default=True, description="Remove the source's rules that are not among these.")
+    dry_run: Boolean = Field(default=False, description="Only tell the difference.")
     by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 

@@ -126,6 +126,14 @@ def _fits(field: str, value: object) -> bool:
     return type(value) is type(getattr(NEW, field))
 
 
+def source_of(row: RuleRow) -> str:
+    """Return whose rule it is, where it came from a file; empty: it was made by hand."""
+    try:
+        return str(jsontext.parse(jsontext.members(row.rule).get("source", '""')))
+    except ValueError:
+        return ""
+
+
 def with_delivery(row: RuleRow, delivery: Delivery, cursor: int | None = None) -> RuleRow:
     """Return a rule whose delivery stands otherwise."""
     changed = {

@@ -5,6 +5,7 @@ The address holds the whole state. A page looks through jobs for a bounded time 
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -13,12 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 from bedrockjobs.base.config import NAME_CHARS_MAX, PRIORITIES
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.jsontext import dump
-from bedrockjobs.base.wire import Timestamp, stamp_ms
+from bedrockjobs.base.wire import Timestamp, stamp_ms, stamped
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor
 from bedrockjobs.views.find import Moment
 
-_STAMP: TypeAdapter[str] = TypeAdapter(Timestamp)
+_STAMP: TypeAdapter[str | datetime] = TypeAdapter(Timestamp)
 
 ROWS = 50
 """Jobs on a page: more than a screen, and quick to draw."""
@@ -128,7 +129,7 @@ def _time(given: dict[str, str], key: str) -> str | None:
     if key not in given:
         return None
     try:
-        return _STAMP.validate_python(given[key])
+        return stamped(_STAMP.validate_python(given[key]))
     except ValidationError:
         raise BadArguments(f"Malformed {key}", f"{key}: expected a date like 2026-11-21T03:29:56Z") from None
 

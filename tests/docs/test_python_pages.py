@@ -43,6 +43,10 @@ def run(player: Player, folder: Path, program: str) -> list[object]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def test_the_page_on_the_client(player: Player) -> None:
+    assert player.play(HOW_TO / "python-client.md") == 2
+
+
 def test_the_page_on_functions(player: Player, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     assert player.write_files(HOW_TO / "python-functions.md") == ["app/jobs.py"]

@@ -57,6 +57,7 @@ DONE: dict[str, dict[str, Any]] = {
     "ClaimMessage": {"name": "r", "sender": "other", "upTo": 1_000_000},
     "ReportDelivery": {"name": "r", "sender": "other", "upTo": 1_000_000, "events": 1},
     "ReportConditions": {"name": "r", "conditions": {"late": {"a": "it waits"}}},
+    "SyncRules": {"source": "s", "rules": [{"name": "q", "on": "failed", "to": "mailto:a@example.com"}]},
     "RemoveRule": {"name": "r"},
     "ReleaseHold": {},
     "CreateToken": {"name": "root", "roles": ["admin"]},

@@ -26,7 +26,8 @@ ROLES = ("read", "produce", "work", "operate")
 NOT_NARROWED = {
     "Overview", "ListWorkers", "ListServers", "DrainWorker", "AdvanceClock", "Query", "CreateToken",
     "ListTokens", "RevokeToken", "RotateToken", "ListAudit", "ReleaseHold", "ListLimits", "PutRule",
-    "ListRules", "RemoveRule", "MuteRule", "ClaimMessage", "ReportDelivery", "ReportConditions", "TestRule",
+    "ListRules", "RemoveRule", "MuteRule", "ClaimMessage", "ReportDelivery", "ReportConditions",
+    "SyncRules", "TestRule",
 }  # fmt: skip
 """Commands that are refused to a token with names, whatever its role."""
 

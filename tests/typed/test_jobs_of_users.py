@@ -28,7 +28,7 @@ from bedrockjobs import (
 from bedrockjobs.client import addresses_of
 from bedrockjobs.testing import ServerUnderTest
 from tests.typed import users_jobs
-from tests.typed.users_jobs import Size, double, look, refuse, resize
+from tests.typed.users_jobs import Size, double, first, look, refuse, resize
 
 DEADLINE_S = 60
 
@@ -54,6 +54,7 @@ async def test_enqueued_run_and_awaited(server: ServerUnderTest) -> None:
     async with asyncio.timeout(DEADLINE_S), AsyncClient(server.address) as asking:
         handles = [ready.enqueue(800), ready.enqueue(64, height=5)]
         twice = await double.using(client=asking).aenqueue_many([{"number": 1}, {"number": 2, "note": None}])
+        chained = first.using(client=client).enqueue(7)
         looking = look.using(client=client).enqueue(who="Ann")
         failing = refuse.using(client=client, name="refuse/one").enqueue(reason="not today")
         client.call(CreateJob(name="resize", data={"widht": 5}, retries=5))
@@ -64,6 +65,7 @@ async def test_enqueued_run_and_awaited(server: ServerUnderTest) -> None:
         assert await waiting == Size(64, 5)
         assert handles[0].wait() == Size(800, 600)
         assert [await each.wait() for each in twice] == [[1, 1], [2, 2]]
+        assert double.using(client=client).handle(chained.wait()).wait(DEADLINE_S) == [7, 7]
         assert looking.wait() == {"id": looking.job_id, "who": "Ann"}
         with pytest.raises(JobFailed, match="exit status 100\nnot today") as failed:
             failing.wait()

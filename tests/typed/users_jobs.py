@@ -38,6 +38,12 @@ def report(width: int) -> None:
     """Take an argument of a schedule."""
 
 
+@job("first")
+def first(number: int) -> int:
+    """Enqueue another job from a run."""
+    return double.enqueue(number).job_id
+
+
 @job("refuse/*")
 def refuse(reason: str) -> None:
     """Fail for good."""

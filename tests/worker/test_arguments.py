@@ -15,7 +15,8 @@ import pytest
 from bedrock_worker import CurrentRun, Job, current, current_run, job
 from bedrock_worker.arguments import Arguments, WrongArguments
 from bedrock_worker.current import LOGGER, begin
-from bedrock_worker.enqueuing import Options
+from bedrock_worker.enqueuing import Options, RunOptions
+from bedrock_worker.policy.python_module import CRON_OPTIONS
 from pydantic import BaseModel
 
 from bedrockjobs import AsyncClient, BedrockjobsError, Client, InvalidArgument, InvalidCommand, JobSpec
@@ -218,6 +219,8 @@ def test_without_a_client_it_is_the_one_of_the_environment(monkeypatch: pytest.M
 
 
 def test_options_are_attributes_of_create_job() -> None:
+    assert RunOptions.__annotations__.keys() <= CRON_OPTIONS
+    assert CRON_OPTIONS - RunOptions.__annotations__.keys() <= {"expect", "ping_grace", "keep"}
     fields = JobSpec.model_fields.keys()
     assert Options.__annotations__.keys() <= fields
     others = {

@@ -27,13 +27,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Options(TypedDict, total=False):
-    """What jobs are made with: attributes of CreateJob, by their names in Python."""
+class RunOptions(TypedDict, total=False):
+    """How jobs and schedules are run: attributes of CreateJob, by their names in Python."""
 
-    name: str
-    """The job's name, if the function's pattern is for several."""
     job_priority: Literal[0, 250, 500, 750, 850, 1000]
-    first_run: datetime | str
     run_timeout: int | str
     grace: int | str
     lease: int | str
@@ -55,6 +52,14 @@ class Options(TypedDict, total=False):
     tags: list[str]
     note: str
     traceparent: str
+
+
+class Options(RunOptions, total=False):
+    """What jobs are made with."""
+
+    name: str
+    """The job's name, if the function's pattern is for several."""
+    first_run: datetime | str
     unique: bool
     overwrite: bool
     parent_job_id: int

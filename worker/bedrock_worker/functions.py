@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from bedrock_worker.current import CurrentRun, Job, current_run
-from bedrock_worker.enqueuing import AsyncJobFunction, JobFunction, Options, job_function
+from bedrock_worker.enqueuing import AsyncJobFunction, JobFunction, Options, RunOptions, job_function
 
 __all__ = [
     "CurrentRun", "Declared", "Fail", "Job", "JobDecorator", "Retry", "cron", "current_run", "declared_in",
@@ -91,7 +91,9 @@ def job(pattern: str, *, timeout: float | str | None = None, **options: Unpack[O
     return declare
 
 
-def cron(expression: str, *, name: str | None = None, zone: str = "UTC", **options: Any) -> Callable[[F], F]:
+def cron(
+    expression: str, *, name: str | None = None, zone: str = "UTC", **options: Unpack[RunOptions]
+) -> Callable[[F], F]:
     """Declare a function that runs by a schedule; it gets no argument.
 
     ``name`` is ``module.function`` if left out. Options are those of CreateJob, in snake case:
