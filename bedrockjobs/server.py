@@ -164,7 +164,7 @@ class Server:
         if self._telemetry is not None:
             listeners.add(self._telemetry)
         await self._reader.open()
-        await self._learn_tokens()
+        await self._learn_secrets()
         try:
             await self._database.join(self.dispatcher, notifier, listeners, VERSION)
         except StartError:
@@ -190,8 +190,10 @@ class Server:
         """Tell whether others are to hear that all is well: commands are taken, and nothing is held."""
         return not (self.service.trouble or self.service.hold)
 
-    async def _learn_tokens(self) -> None:
-        """Know who may do what before anybody asks."""
+    async def _learn_secrets(self) -> None:
+        """Know who may do what, and whose tokens of runs and pings are right, before anybody asks."""
+        for (key,) in (await self._reader.view("run_key", {}, 1)).rows:
+            self._database.workers.know_run_key(key)
         tokens = await self._reader.view("tokens", {"after": ""}, TOKEN_ROWS_MAX)
         logins = await self._reader.view("logins", {}, TOKEN_ROWS_MAX * LOGINS_PER_TOKEN_MAX)
         self._access.begin(

@@ -130,11 +130,12 @@ class WorkerRegistry:
             RunStopped: self._stopped,
             WorkerAsked: self._asked,
             DrainsChanged: self._drains_changed,
-            RunKeyKnown: self._run_key_known,
+            RunKeyKnown: lambda event: self.know_run_key(event.key),
         }
 
-    def _run_key_known(self, event: RunKeyKnown) -> None:
-        self._run_key = event.key
+    def know_run_key(self, key: str) -> None:
+        """Make tokens of runs and secrets of pings with a key, the one of the database."""
+        self._run_key = key
 
     def run_token(self, run: RunOfToken) -> str:
         """Return the token of a run; empty where the server has not begun yet."""

@@ -29,6 +29,7 @@ from bedrockjobs.store.bedrock_import import COUNTED_ID_MAX
 from bedrockjobs.store.holding import hold
 from bedrockjobs.store.lock import DatabaseLock, lock_path
 from bedrockjobs.store.moved import mark_of, refusal
+from bedrockjobs.store.statements import RECORDS
 
 _NUMBERS = {
     "nextJobID": f"SELECT max(jobID) FROM jobs WHERE jobID < {COUNTED_ID_MAX}",  # noqa: S608 - a number
@@ -118,8 +119,10 @@ def _ready(
         told = schema.apply(connection).told
         if place := mark_of(connection):
             raise CopyError(f"{backup}: {refusal(place)}")
+        connection.execute("DELETE FROM logins")  # who had logged out since would be logged in again
         if old is not None:
             _go_on_counting(connection, old)
+            _keep_tokens(connection, old)
         if held is not None:
             hold(connection, held.by, held.reason, now)
         states = dict(connection.execute("SELECT state, count(*) FROM jobs GROUP BY state ORDER BY state"))
@@ -140,6 +143,21 @@ def _go_on_counting(connection: sqlite3.Connection, old: Path) -> None:
             last = before.execute(highest).fetchone()[0] or 0
             number = max(int(row[0]) if row else 1, last + 1)
             connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = ?", (number, key))
+
+
+def _keep_tokens(connection: sqlite3.Connection, old: Path) -> None:
+    """Let tokens be those of the database that is replaced: what was revoked since the backup stays so.
+
+    Those of the backup stay where that database has none, or is past reading.
+    """
+    tokens = []
+    with suppress(sqlite3.Error), closing(open_read_only(old)) as before:
+        tokens = before.execute(RECORDS["all_tokens"]).fetchall()
+    if tokens:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("DELETE FROM tokens")
+        connection.executemany(RECORDS["put_token"], tokens)
+        connection.execute("COMMIT")
 
 
 def _put_aside(target: Path, now: str) -> Path:

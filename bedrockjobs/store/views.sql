@@ -90,6 +90,10 @@ SELECT name, digest, role, names, noData, "by", created, expires, lastUsed, revo
 -- Who is logged in to the pages.
 SELECT digest, token, created, expires FROM logins ORDER BY digest LIMIT :limit;
 
+-- name: run_key
+-- What the tokens of runs and the secrets of pings are made with; none before the first server.
+SELECT value FROM meta WHERE key = 'runKey' LIMIT :limit;
+
 -- name: audit
 -- What operators changed, the newest first.
 SELECT seq, at, "by", address, command, name, jobID, detail, "before", "after" FROM audit WHERE seq < :before

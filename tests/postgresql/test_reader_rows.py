@@ -76,6 +76,7 @@ GIVEN: dict[str, list[Axis]] = {
     "events": [AFTER, KINDS, PATTERN],
     "tokens": [each("after", "", "a")],
     "logins": [],
+    "run_key": [],
     "audit": [
         BEFORE, each("who", None, "ada"), each("command", None, "PauseJobs"), PATTERN,
         each("since", None, "2026-01-05 10:04:00"),
@@ -151,11 +152,17 @@ def combined(axes: Iterable[Axis]) -> list[dict[str, Any]]:
     return Random(3).sample(found, min(len(found), COMBINATIONS_MAX))
 
 
+KEY = """INSERT INTO meta (key, value) VALUES ('runKey', 'a') ON CONFLICT (key) DO UPDATE SET value = 'a'"""
+"""Gives both the same key for tokens of runs, which each database makes for itself."""
+
+
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
     """Return the history on SQLite; it is on PostgreSQL too."""
     db = one_history.played(tmp_path_factory.mktemp("history") / "jobs.db")
     one_history.move(db)
+    db.execute(KEY)
+    CLUSTER.do(f"SET search_path = {SCHEMA}; {KEY}")
     yield db
     db.close()
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands.options import NOT_WITH_PINGS
 from bedrockjobs.commands.pings import PING_OUTPUT_CHARS_MAX
+from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.handlers.pings import PING_EARLY_S
 from bedrockjobs.job.placement import PING_GRACE_S_DEFAULT
+from bedrockjobs.server import Server
 from tests.protocol.talk import Reply, Talk
 from tests.runs.bearer import Bearer, admin_of
 from tests.runs.rig import Site
@@ -183,3 +187,20 @@ async def test_a_ping_is_not_lost_with_a_killed_server(site: Site) -> None:
     await site.crash(down=5)
     assert (await ping(site, path, "done")).json == begun, "the secret is the same, and so is the run"
     assert await site.ticks(1) == [(TICK, TICK, 1, "fired", "")]
+
+
+async def test_a_secret_is_known_before_the_server_writes_anything(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ping that comes right after a start is none with a wrong secret: 404 would be the end of it."""
+    path = await expected(site)
+    await site.server.stop()
+    with monkeypatch.context() as patched:
+        patched.setattr(Dispatcher, "start", lambda _: None)
+        again = Server(site.server.settings, site.clock, site.databases.lease_clock(site.clock, site.leases))
+        await again.start()
+    known = again.service.presence.job_of_ping(path.removeprefix("/ping/"))
+    again.dispatcher.start()
+    site.server = again
+    assert known == 1
+    assert (await ping(site, path)).code == 200

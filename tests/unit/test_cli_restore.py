@@ -63,6 +63,31 @@ def test_numbers_that_were_given_since_the_backup_are_not_given_again(backup: Pa
     server.close()
 
 
+def token(name: str, secret: str, *, revoked: str = "") -> str:
+    """Return the statement that makes a token."""
+    values = f"'{name}', '{secret}', 'admin', '2026-01-01 00:00:00', '{revoked}'"
+    return f"INSERT INTO tokens (name, digest, role, created, revoked) VALUES ({values})"
+
+
+@pytest.mark.parametrize(("old", "kept"), [("there", True), ("without tokens", False), ("damaged", False)])
+def test_what_was_revoked_since_the_backup_stays_so(
+    backup: Path, tmp_path: Path, old: str, kept: bool
+) -> None:
+    jobs = tmp_path / "jobs.db"
+    execute(backup, token("a", "first"))
+    execute(backup, "INSERT INTO logins VALUES ('session', 'a', '2026-01-01', '2999-01-01')")
+    if old != "without tokens":
+        execute(jobs, token("a", "first", revoked="2026-02-02 00:00:00"))
+        execute(jobs, token("b", "second"))
+    if old == "damaged":
+        jobs.write_bytes(b"no database at all" * 500)
+    assert run("restore", str(backup), "--force").exit_code == 0
+    there = rows_of(jobs, "SELECT name, digest, revoked FROM tokens")
+    since = [("a", "first", "2026-02-02 00:00:00"), ("b", "second", "")]
+    assert there == (since if kept else [("a", "first", "")])
+    assert rows_of(jobs, "SELECT count(*) FROM logins") == [(0,)], "everybody logs in again"
+
+
 def test_the_log_of_the_old_database_goes_with_it(backup: Path, tmp_path: Path) -> None:
     """A log that stayed would be played into what was restored."""
     jobs = tmp_path / "jobs.db"

@@ -59,6 +59,7 @@ SEEKS = {
     "events": {"events USING INTEGER PRIMARY KEY (rowid>?)"},
     "tokens": {"tokens USING PRIMARY KEY (name>?)"},
     "logins": set(),
+    "run_key": {"meta USING PRIMARY KEY (key=?)"},
     "rules": {"rules USING PRIMARY KEY (name>?)"},
     "audit": {"audit USING INTEGER PRIMARY KEY (rowid<?)"},
     "name_of_job": {"jobs USING INTEGER PRIMARY KEY (rowid=?)"},

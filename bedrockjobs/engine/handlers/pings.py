@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import OUTPUT_LINES_PER_APPEND_MAX
-from bedrockjobs.base.errors import WrongState
+from bedrockjobs.base.errors import Unavailable, WrongState
 from bedrockjobs.base.wire import after_seconds, moment_of
 from bedrockjobs.commands import AppendOutput, FailJob, FinishJob, GetPingSecret, PingSchedule
 from bedrockjobs.engine.events import JobsTaken
@@ -46,6 +46,8 @@ def get_ping_secret(context: Context, command: GetPingSecret) -> Answer:
     """Answer the secret of a schedule that expects pings."""
     job = _expecting(one_job(context, command))
     secret = context.presence.ping_secret(job.job_id)
+    if not secret:
+        raise Unavailable(detail="the first server of this database begins: try again in a moment")
     return Answer(jsontext.dump({"jobID": job.job_id, "secret": secret, "path": f"/ping/{secret}"}))
 
 
