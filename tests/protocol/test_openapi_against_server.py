@@ -49,7 +49,10 @@ def map_body(context, body):
 CLOSES = "^/CreateToken$"
 """A path that is left out: from the first token on the server would answer nothing else without one."""
 
-LARGE = "^/(CreateToken|CreateJobs|FinishJobs|SyncRules|SyncSchedules|UpdateJob|GetJobs|RetryJob|FailJob|KillRun|cronken/events)$"
+LARGE = (
+    "^/(CreateToken|CreateJobs|FinishJobs|SyncRules|SyncSchedules|UpdateJob|GetJobs|RetryJob|FailJob|KillRun"
+    "|cronken/events)$"
+)
 """Paths whose boundaries are those of others as well: the phase that tries each boundary leaves them out."""
 
 
