@@ -20,6 +20,7 @@ from bedrockjobs.base.wire import command_error, wire_name
 from bedrockjobs.commands.create import JobSpec
 from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.definition_text import FORMATS, SCHEDULES, Format, parsed
+from bedrockjobs.rule_definitions import NOTIFY, rules_of
 from bedrockjobs.schedule import cron, repeat
 
 __all__ = [
@@ -37,7 +38,7 @@ WHERE_SHOWN_MAX = 100
 
 _UNCOMMENTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]+")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_TOP = ("source", "prune", "schedules")
+_TOP = ("source", "prune", "schedules", NOTIFY)
 _OWN = ("schedule", "zone", "paused")
 _TAKEN = ("name", "repeat", "data", "job_priority", "priority", *JobOptions.model_fields)
 KEYS = {spelling: field for field in (*_OWN, *_TAKEN) for spelling in (field, wire_name(field))}
@@ -67,7 +68,9 @@ class Definitions:
     """Whose schedules these are; empty where the file does not say."""
     schedules: list[Definition]
     prune: bool = True
-    """Whether the source's schedules that do not stand here are to be removed."""
+    """Whether the source's schedules and rules that do not stand here are to be removed."""
+    rules: list[dict[str, Any]] | None = None
+    """Parameters of PutRule for each rule; None where the file says nothing of rules."""
 
 
 def format_of(file: str) -> Format | None:
@@ -97,10 +100,14 @@ def read(text: str, form: Format, file: str) -> Definitions:
     prune = document.get("prune", True)
     if not isinstance(prune, bool):
         raise BadDefinitions(f"{file}: prune: expected true or false")
-    entries = list(_entries(document.get(SCHEDULES), file, lines))
+    try:
+        rules = rules_of(document[NOTIFY], file) if NOTIFY in document else None
+    except ValueError as error:
+        raise BadDefinitions(str(error)) from None
+    entries = list(_entries(document.get(SCHEDULES, [] if NOTIFY in document else None), file, lines))
     found = [definition_of(given, where) for given, where in entries]
     _check_names(found, [where for _, where in entries])
-    return Definitions(source, found, prune)
+    return Definitions(source, found, prune, rules)
 
 
 def _check_values(document: Any, file: str) -> None:

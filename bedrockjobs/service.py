@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from importlib.metadata import version
@@ -18,7 +19,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Caller, Scope
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import READS_DRAINED_S
-from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated
+from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import stamp
 from bedrockjobs.commands import Command, Heartbeat, Status
@@ -36,6 +37,7 @@ from bedrockjobs.notify.ways import Ways
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.views import Views
 from bedrockjobs.views.narrowed import reads_of
+from bedrockjobs.views.queues import Look
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +115,20 @@ class Service:
         hold = self._dispatcher.health.hold
         return NOT_LOOKED_YET if hold is None else hold
 
+    @property
+    def free_bytes(self) -> int | None:
+        """Return the room on the disk of the database; None where it is not this machine's, or not known."""
+        if self.settings.on_postgresql:
+            return None
+        try:
+            return shutil.disk_usage(self.settings.database_path().resolve().parent).free
+        except OSError:
+            return None
+
+    async def look(self) -> Look:
+        """Return a look at what is queued; raises CommandError."""
+        return await self.views.queues.look()
+
     def submit(
         self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Caller | None = None
     ) -> Submission | None:
@@ -160,7 +176,9 @@ class Service:
 
     def _write(self, act: Callable[[Context], object], done: Callable[[Outcome], bool]) -> None:
         """Write something that no command asks for; ``done`` gets an Answer once it is on disk."""
-        if not self.draining:
+        if self.draining:
+            done(Unavailable(detail="stopping"))
+        else:
             self._dispatcher.send(Note(act, done))
 
     def _end_waits(self) -> None:

@@ -209,12 +209,17 @@ def drain(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
 
 
 def drain_batch(encode: Encode, stats: Stats, number: int, size: int) -> Script:
-    """Take and finish ``size`` jobs with one request each, until there are none."""
-    get = encode("GetJobs", name=name_of(number), numResults=b"%d" % size)
-    while (body := (yield get)) is not None:
-        found = JOB_ID.findall(body)
-        yield encode("FinishJobs", jobs=b"[" + b",".join([b'{"jobID":%b}' % each for each in found]) + b"]")
-        stats.done += len(found)
+    """Take ``size`` jobs, and finish them with the request that takes the next ones, until there are none."""
+    count, name = b"%d" % size, name_of(number)
+    body = yield encode("GetJobs", name=name, numResults=count)
+    while body is not None:
+        found = JOB_ID.findall(body, body.find(b'"jobs":'))
+        ends = b"[" + b",".join([b'{"jobID":%b}' % each for each in found]) + b"]"
+        if found:
+            body = yield encode("FinishJobs", jobs=ends, thenGet=name, numResults=count)
+            stats.done += len(found)
+        else:
+            body = yield encode("GetJobs", name=name, numResults=count)
 
 
 def producer(encode: Encode, stats: Stats, number: int, _size: int) -> Script:

@@ -25,6 +25,7 @@ PROGRAMS = {
     "chromium": "chromium",
     "pg_ctlcluster": "postgresql",
     "pgbouncer": "pgbouncer",
+    "node": "nodejs",
 }
 """Programs that the README's sessions and the tests use, with the Debian package of each. The tests start a
 PostgreSQL of their own; the one that comes with the package is left alone."""

@@ -125,6 +125,12 @@ class TooMany(CommandError):
     retryable = True
 
 
+class TooManyWrong(TooMany):
+    """Wrong tokens come too often from one address: its connection ends with this answer."""
+
+    default_reason = "Too many wrong tokens"
+
+
 class UnknownCommand(CommandError):
     """There is no command of this name."""
 
@@ -175,6 +181,26 @@ class TimedOut(CommandError):
     code = 555
     default_reason = "Timeout"
     retryable = True
+
+
+class JobFailed(BedrockjobsError):
+    """A job that somebody waited for did not end well."""
+
+    def __init__(self, job_id: int, status: str, error: str, run_id: int | None = None) -> None:
+        """Tell how its last run ended (``fail``, ``timeout``, ...) and what it said; no run: never taken."""
+        super().__init__(f"job {job_id}: {status}" + (f": {error}" if error else ""))
+        self.job_id, self.status, self.error, self.run_id = job_id, status, error, run_id
+
+
+class JobNotEnded(BedrockjobsError, TimeoutError):
+    """A job that somebody waited for goes on, and the time for it is over."""
+
+
+class NoResult(BedrockjobsError):
+    """Nobody knows how a job ended: it is gone, and so is its run, or it was taken by no named worker.
+
+    Or its result is not what the function says it returns.
+    """
 
 
 ERRORS: tuple[type[CommandError], ...] = (

@@ -11,7 +11,7 @@ import warnings
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from dateutil import parser as dateutil_parser
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
@@ -126,6 +126,11 @@ def _stored_stamp(text: str) -> str:
 
 
 _DEFAULTS = (datetime(2000, 1, 1), datetime(2005, 6, 15))
+
+
+def stamped(moment: str | datetime | None) -> str:
+    """Return the moment in a command, which is a stamp there whatever it was given as; empty for none."""
+    return cast("str", moment or "")
 
 
 def _timestamp(value: Any) -> str:
@@ -319,9 +324,12 @@ Priority = Annotated[
     WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)}),
     Shape(lambda: shapes.choice(sorted(PRIORITIES))),
 ]
-Timestamp = Annotated[
-    str, BeforeValidator(_timestamp), WithJsonSchema(_STAMP_SCHEMA), Shape(shapes.timestamp, "Timestamp")
-]
+if TYPE_CHECKING:  # what may be given; what is kept is the stamp, see ``stamped``
+    Timestamp = str | datetime
+else:
+    Timestamp = Annotated[
+        str, BeforeValidator(_timestamp), WithJsonSchema(_STAMP_SCHEMA), Shape(shapes.timestamp, "Timestamp")
+    ]
 Repeat = Annotated[str, Field(max_length=REPEAT_CHARS_MAX), Shape(shapes.repeat, "Repeat")]
 RetryAfter = Annotated[str, Field(max_length=REPEAT_CHARS_MAX), Shape(shapes.retry_after, "RetryAfter")]
 JSONObject = Annotated[

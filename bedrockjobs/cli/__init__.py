@@ -32,6 +32,7 @@ from bedrockjobs.cli import (
     schedule,
     serve,
     server,
+    service,
     token,
     top,
     worker,
@@ -109,5 +110,6 @@ for _command in (
     events.events, notify.notify, token.token, audit.audit,
     apply.apply, import_.import_, query.query, call.call, ping.ping, query.status,
     database.backup, database.migrate, restore.restore, move.move, doctor.doctor, config.config,
+    service.service,
 ):  # fmt: skip
     main.add_command(_command)

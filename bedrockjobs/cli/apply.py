@@ -15,7 +15,7 @@ from bedrockjobs.cli.output import Record, printable, styled, write_one
 from bedrockjobs.cli.pages import literal
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.values import read_source
-from bedrockjobs.commands import ListJobs, PauseJobs, SyncSchedules
+from bedrockjobs.commands import ListJobs, PauseJobs, SyncRules, SyncSchedules
 from bedrockjobs.definitions import FORMATS, BadDefinitions, Definition, Format, format_of, read
 
 CHANGES = (("added", "+", "green"), ("changed", "~", "yellow"), ("removed", "-", "red"))
@@ -48,11 +48,12 @@ def apply(
     yes: bool,
     by: str,
 ) -> None:
-    """Make a source's schedules what FILE says.
+    """Make a source's schedules what FILE says, and its rules of who is told.
 
-    FILE holds a list of schedules in TOML, YAML or JSON; - is stdin. Those it adds, changes or leaves out are
-    shown first; then they are added, changed and removed in one commit. Schedules of other sources and those
-    that were made by hand are left alone.
+    FILE holds a list of schedules, and one of rules under `notify`, in TOML, YAML or JSON; - is stdin. Those
+    it adds, changes or leaves out are shown first; then they are added, changed and removed, schedules in one
+    commit and rules in another. Those of other sources and those that were made by hand are left alone; so
+    are all rules where FILE has no `notify`.
     """
     chosen = form or format_of(file)
     if chosen is None:
@@ -69,6 +70,8 @@ def apply(
         raise click.UsageError("--source: stdin has no name: say whose schedules these are")
     prune = definitions.prune and not no_prune
     synchronize(session, owner, definitions.schedules, by=by, prune=prune, dry_run=dry_run, yes=yes)
+    if definitions.rules is not None:
+        synchronize_rules(session, owner, definitions.rules, by=by, prune=prune, dry_run=dry_run, yes=yes)
 
 
 def synchronize(
@@ -111,6 +114,46 @@ def synchronize(
     reply = session.record(built(SyncSchedules, given))
     did = ", ".join(f"{len(jsontext.parse(reply[key]))} {key}" for key in (*names, "unchanged"))
     write_one(reply, session.form, f"Schedules of {source}: {did}.")
+
+
+def synchronize_rules(
+    session: Session,
+    source: str,
+    rules: list[dict[str, Any]],
+    *,
+    by: str,
+    prune: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Do the same with rules of who is told."""
+    given: dict[str, Any] = {"source": source, "rules": rules, "by": by or None, "prune": prune}
+    difference = session.record(built(SyncRules, {**given, "dryRun": True}))
+    names = {key: jsontext.parse(difference[key]) for key, _, _ in CHANGES}
+    if dry_run or any(names.values()):
+        _show_rules(session, names, err=session.form != "table" or not dry_run)
+    if dry_run or not any(names.values()):
+        write_one(difference, session.form, f"Rules of {source}: {_rules_counted(difference)}.")
+        return
+    if not yes:
+        if not interactive():
+            raise click.UsageError("nobody is there to be asked: give --yes, or --dry-run to look only")
+        click.confirm(f"Make this the rules of {printable(source)}?", abort=True, err=True)
+    reply = session.record(built(SyncRules, given))
+    write_one(reply, session.form, f"Rules of {source}: {_rules_counted(reply)}.")
+
+
+def _rules_counted(reply: Record) -> str:
+    keys = (*(key for key, _, _ in CHANGES), "unchanged")
+    return ", ".join(f"{len(jsontext.parse(reply[key]))} {key}" for key in keys)
+
+
+def _show_rules(session: Session, names: dict[str, list[str]], *, err: bool) -> None:
+    if session.form not in ("table", "name"):
+        return
+    for key, sign, colour in CHANGES:
+        for name in names[key]:
+            click.echo(styled(f"{sign} rule {printable(name)}", err=err, fg=colour), err=err)
 
 
 def interactive() -> bool:

@@ -28,6 +28,7 @@ from bedrockjobs.cli.schedule_control import resume_command
 from bedrockjobs.cli.session import FAILED, Failure, Session, pass_session, records_in, talks
 from bedrockjobs.cli.settings_sources import settings_from
 from bedrockjobs.commands import Overview, Status
+from bedrockjobs.notify.conditions import ROOM_LOW_BYTES
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.backup import CopyError
 
@@ -36,8 +37,8 @@ COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 CLOCK_WARN_S, CLOCK_FAIL_S = 2.0, 60.0
 """Differences of two clocks: stamps are whole seconds; schedules are by the minute."""
 
-ROOM_WARN_BYTES, ROOM_FAIL_BYTES = 1024**3, 64 * 1024**2
-"""Room on the disk: a day of a busy queue; a few of its write-ahead logs."""
+ROOM_FAIL_BYTES = 64 * 1024**2
+"""Room on the disk that is hardly any: a few write-ahead logs."""
 
 WAL_WARN_BYTES, WAL_FAIL_BYTES = 256 * 1024**2, 2 * 1024**3
 """Sizes of the write-ahead log, which is a few MiB while nobody holds it back."""
@@ -140,7 +141,7 @@ def check_disk(path: Path) -> Iterator[Finding]:
     advice = "make room: on a full disk no jobs are created"
     if free < ROOM_FAIL_BYTES:
         yield Finding("fail", "disk", words, advice)
-    elif free < ROOM_WARN_BYTES:
+    elif free < ROOM_LOW_BYTES:
         yield Finding("warn", "disk", words, advice)
     elif free < size:
         yield Finding("warn", "disk", words, "a backup does not fit here: write it elsewhere, or make room")

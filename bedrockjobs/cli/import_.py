@@ -16,7 +16,7 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.wire import Timestamp, moment_of, stamp
+from bedrockjobs.base.wire import Timestamp, moment_of, stamp, stamped
 from bedrockjobs.cli.apply import synchronize
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, printable, write_many
@@ -79,7 +79,7 @@ def _moment(_: click.Context, __: click.Parameter, value: str | timedelta | None
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return moment_of(TypeAdapter(Timestamp).validate_python(value))
+        return moment_of(stamped(TypeAdapter(Timestamp).validate_python(value)))
     except ValidationError as error:
         raise click.BadParameter(f"expected {error.errors()[0]['msg']}") from None
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.duration import duration_text
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.commands import ListRules, MuteRule, PutRule, RemoveRule, TestRule
+from bedrockjobs.commands.rules import OLDER_S_DEFAULT, OVER_DEFAULT
 
 LIST_COLUMNS = ("name", "on", "names", "to", "sent", "lastSent", "tries", "lastError", "mutedUntil")
 
@@ -35,6 +37,15 @@ def notify() -> None:
 @click.option(
     "--secret", default="", metavar="VARIABLE", help="${BEDROCKJOBS_NOTIFY_...} that signs what is posted."
 )
+@click.option(
+    "--over", default=OVER_DEFAULT, metavar="N", help="With --on backlog: more ready jobs than this."
+)
+@click.option(
+    "--older",
+    default=duration_text(OLDER_S_DEFAULT),
+    metavar="DURATION",
+    help='With --on late and "no worker": how long a ready job may wait.',
+)
 @click.option("--group", default="0s", metavar="DURATION", help="Time between two messages.")
 @click.option("--quiet", default="", metavar="HOURS", help='No messages then: "22:00-07:00 Europe/Berlin".')
 @by_option
@@ -47,6 +58,8 @@ def add(
     names: tuple[str, ...],
     to: str,
     secret: str,
+    over: int,
+    older: str,
     group: str,
     quiet: str,
     by: str,
@@ -54,8 +67,7 @@ def add(
     """Tell somebody of what happens from now on; a rule of this name is replaced."""
     given: dict[str, object] = {
         "name": name, "on": list(kinds), "names": list(names) or None, "to": to, "secret": secret,
-        "groupFor": group,
-        "quiet": quiet, "by": by,
+        "groupFor": group, "quiet": quiet, "over": over, "older": older, "by": by,
     }  # fmt: skip
     session.record(built(PutRule, given))
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import click
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.cli.complete import schedule_names
 from bedrockjobs.cli.options import by_option, until_option
 from bedrockjobs.cli.output import Record, printable, write_many, write_one
@@ -59,7 +60,8 @@ def pause(
     session.ask(command)
     assert isinstance(command, PauseJobs)
     what = "everything" if name == EVERYTHING else name
-    how = f" until {local_text(command.until)}" if command.until else f"; `{resume_command(name)}` ends it"
+    ends = stamped(command.until)
+    how = f" until {local_text(ends)}" if ends else f"; `{resume_command(name)}` ends it"
     write_one(
         {"name": name, "outcome": "paused", "until": command.until}, session.form, f"Paused {what}{how}."
     )

@@ -25,10 +25,11 @@ from bedrockjobs.client.exchange import (
     ServerUnreachable,
     UnreadableAnswer,
 )
+from bedrockjobs.client.shared import shared_client
 from bedrockjobs.client.tries import backoff_s
 
 __all__ = [
     "CA_VARIABLE", "RUN_SERVER_VARIABLE", "RUN_TOKEN_VARIABLE", "SERVER_VARIABLE", "Address", "Answer",
     "AnyAddress", "AsyncClient", "Client", "ConnectionLost", "ServerNotTrusted", "ServerUnreachable",
-    "UnixAddress", "UnreadableAnswer", "addresses_of", "backoff_s",
+    "UnixAddress", "UnreadableAnswer", "addresses_of", "backoff_s", "shared_client",
 ]  # fmt: skip

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client.address import Address, AnyAddress, UnixAddress
 from bedrockjobs.client.base import CONNECT_S, BaseClient
+from bedrockjobs.client.ending import Told, end_of_job
 from bedrockjobs.client.exchange import (
     Answer,
     AnswerReader,
@@ -20,7 +21,7 @@ from bedrockjobs.client.exchange import (
     unreachable,
 )
 from bedrockjobs.client.tries import LOOK_S
-from bedrockjobs.commands import Command, Ping, Reply
+from bedrockjobs.commands import Command, Ping, Reply, RunReply
 from bedrockjobs.tls.stream import TLSStream
 
 HURRY_S = 5.0
@@ -151,6 +152,24 @@ class AsyncClient(BaseClient[_Connection]):
             except (ConnectionError, CommandError) as error:
                 pause = self._pause_after(tries, error, address)
             await asyncio.sleep(pause)
+
+    async def wait_for_job(self, job_id: int, timeout: float | None = None) -> RunReply:  # noqa: ASYNC109
+        """Wait until a job has ended well and return its last run, as ``Client.wait_for_job`` does."""
+        asking, began = end_of_job(job_id, timeout), self._clock.monotonic()
+        asked = next(asking)
+        while True:
+            told: Told = 0.0
+            if isinstance(asked, float):
+                await asyncio.sleep(asked)
+            else:
+                try:
+                    told = await self.call(asked)
+                except CommandError as error:
+                    told = error
+            try:
+                asked = asking.send((told, self._clock.monotonic() - began))
+            except StopIteration as ended:
+                return cast("RunReply", ended.value)
 
     def leave(self, server: AnyAddress) -> bool:
         """Use the next address from now on, as ``BaseClient`` does; calls that wait for the other hurry."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 import select
 import socket
 import ssl
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client.address import AnyAddress, UnixAddress
 from bedrockjobs.client.base import CONNECT_S, BaseClient
 from bedrockjobs.client.credentials import Credentials
+from bedrockjobs.client.ending import Told, end_of_job
 from bedrockjobs.client.exchange import (
     Answer,
     AnswerReader,
@@ -26,7 +27,7 @@ from bedrockjobs.client.exchange import (
     unreachable,
 )
 from bedrockjobs.client.tries import LOOK_S
-from bedrockjobs.commands import Command, Ping, Reply
+from bedrockjobs.commands import Command, Ping, Reply, RunReply
 
 READ_BYTES = 262_144
 """Size of one read: a whole answer of usual size at once."""
@@ -145,6 +146,28 @@ class Client(BaseClient[_Connection]):
             except (ConnectionError, CommandError) as error:
                 pause = self._pause_after(tries, error, address)
             self._pool.closed.wait(pause)
+
+    def wait_for_job(self, job_id: int, timeout: float | None = None) -> RunReply:
+        """Wait until a job has ended well and return its last run, with its ``result``.
+
+        For jobs that end, and are taken by workers with a name. ``timeout`` is in seconds, None: no limit.
+        Raises JobFailed, JobNotEnded after the timeout, NoResult where nobody knows, and what ``call`` does.
+        """
+        asking, began = end_of_job(job_id, timeout), self._clock.monotonic()
+        asked = next(asking)
+        while True:
+            told: Told = 0.0
+            if isinstance(asked, float):
+                self._pool.closed.wait(asked)
+            else:
+                try:
+                    told = self.call(asked)
+                except CommandError as error:
+                    told = error
+            try:
+                asked = asking.send((told, self._clock.monotonic() - began))
+            except StopIteration as ended:
+                return cast("RunReply", ended.value)
 
     def close(self) -> None:
         """Close the idle connections; a call after this is an error."""

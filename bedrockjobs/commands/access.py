@@ -157,7 +157,7 @@ class RevokeToken(Command[Empty]):
     example = Example({"name": "deploy"})
     refusals = [
         NO_TOKEN,
-        Refusal(405, "It is the last admin", "No other admin token would be left that never expires."),
+        Refusal(405, "It is the last admin", "No other admin token that counts would be left."),
     ]
 
     name: TokenName = Field(description="Name of the token.")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -31,6 +32,8 @@ from bedrockjobs.commands.refusals import BAD_OPTION
 
 def _duration(value: Any) -> int:
     """Return whole seconds."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
     seconds = duration.seconds_of(value) if isinstance(value, str) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds != int(seconds):
         raise PydanticCustomError(

@@ -12,20 +12,34 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, Field
 
-from bedrockjobs.base import shapes
+from bedrockjobs.base import jsontext, shapes
 from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, WORKER_CHARS_MAX
+from bedrockjobs.base.name_limits import QUEUED_LIMIT_MAX
 from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import Boolean, Timestamp, Whole, listed, refused
-from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
+from bedrockjobs.base.wire import Boolean, Timestamp, Whole, json_list, listed, refused
+from bedrockjobs.commands.base import Command, Empty, Example, Paging, Parameters, Refusal, Reply
 from bedrockjobs.commands.options import Duration
 from bedrockjobs.commands.refusals import BUSY
 from bedrockjobs.commands.runs import Limit
+from bedrockjobs.commands.schedules import SyncReply
+
+RULES_PER_SYNC_MAX = 100
+"""Rules of one source: as many as there may be at all."""
 
 KINDS_MAX = 20
 """Kinds of events that one rule is about: there are not many more."""
 
 RULE_PATTERNS_MAX = 100
 """Name patterns of one rule: each event is matched with all of them."""
+
+CONDITIONS = frozenset({"late", "no worker", "backlog", "disk low"})
+"""Kinds of events that a rule asks for by limits of its own: they begin, and are over some time."""
+
+OVER_DEFAULT, OLDER_S_DEFAULT = 1_000, 300
+"""Ready jobs that are no backlog yet; seconds that a ready job may wait: a free worker takes it at once."""
+
+CONDITIONS_MAX = 100
+"""Names of one kind for which a rule notes what is wrong; more are told when these are over."""
 
 TO_CHARS_MAX = 2_048
 """Length of an address: as long as most programs let one be."""
@@ -76,6 +90,21 @@ def _quiet(value: Any) -> str:
     return str(value)
 
 
+def _conditions(value: Any) -> dict[str, dict[str, str]]:
+    """Return what is wrong by kind and name."""
+    try:
+        found = jsontext.parse(value) if isinstance(value, str) else value
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not found.keys() <= CONDITIONS:
+        raise refused("Malformed conditions", f"an object by kind: {', '.join(sorted(CONDITIONS))}")
+    for names in found.values():
+        words = names.values() if isinstance(names, dict) else [None]
+        if len(words) > CONDITIONS_MAX or not all(isinstance(each, str) for each in words):
+            raise refused("Malformed conditions", f"words for at most {CONDITIONS_MAX} names of each kind")
+    return found
+
+
 def _to_shape() -> dict[str, Any]:
     return shapes.text_of(
         rf"https?://[!-~]+|mailto:[a-z]{{1,20}}@[a-z]{{1,20}}|{VARIABLE}", maxLength=TO_CHARS_MAX
@@ -101,6 +130,7 @@ class RuleReply(Reply):
     """A rule, and how the delivery of its messages stands."""
 
     name: str
+    source: str = Field(description="Whose it is, where it came from a file; empty: made by hand.")
     on: list[str]
     names: list[str]
     to: str
@@ -122,6 +152,11 @@ class RuleReply(Reply):
     dropped: int = Field(description="Events that were not told as the rule was muted.")
     lost: int = Field(description="Events that could not be told for a day.")
     muted_until: str
+    over: int = Field(description="With backlog: more ready jobs than this.")
+    older: int = Field(description="With late and no worker: seconds that a ready job may wait.")
+    conditions: dict[str, dict[str, str]] = Field(
+        description="What is wrong for now: by kind and name, since when."
+    )
 
 
 class RulesReply(Reply):
@@ -131,32 +166,34 @@ class RulesReply(Reply):
 
 
 _RULE = {
-    "name": "nightly", "on": ["failed", "recovered"], "names": ["backup/*"], "to": "mailto:ops@example.com",
-    "secret": "", "groupFor": 300, "quiet": "", "by": "ada", "created": "2026-11-21 03:29:56", "cursor": 812,
+    "name": "nightly", "source": "", "on": ["failed", "recovered"], "names": ["backup/*"],
+    "to": "mailto:ops@example.com", "secret": "",
+    "groupFor": 300, "quiet": "", "by": "ada", "created": "2026-11-21 03:29:56", "cursor": 812,
     "upTo": 0, "sender": "", "senderUntil": "", "tries": 0, "since": "", "nextTry": "",
     "lastSent": "2026-11-22 03:10:04", "lastError": "", "sent": 3, "dropped": 0, "lost": 0, "mutedUntil": "",
+    "over": 1000, "older": 300, "conditions": {},
 }  # fmt: skip
 
 
-class PutRule(Command[Empty]):
-    """Tell somebody of what happens from now on; a rule of this name is replaced."""
+TOO_MANY = Refusal(429, "Too many rules", "There are 100 rules.")
 
-    group = "messages"
-    role = "admin"
-    repeatable = True
-    example = Example({"name": "nightly", "on": ["failed", "recovered"], "names": ["backup/*"],
-                       "to": "mailto:ops@example.com"})  # fmt: skip
+
+class RuleSpec(Parameters):
+    """What a rule says."""
+
     refusals = [
         Refusal(402, "Malformed on", "`on` names no kinds of events."),
         Refusal(402, "Malformed names", "`names` are no patterns."),
         Refusal(402, "Malformed to", "`to` is no address that messages go to."),
         Refusal(402, "Malformed quiet", "`quiet` are no hours, or their zone is unknown."),
-        Refusal(429, "Too many rules", "There are 100 rules."),
     ]
 
     name: RuleName = Field(description="Name of the rule.")
     on: Annotated[list[str], Field(max_length=KINDS_MAX), BeforeValidator(_kinds), Shape(_kinds_shape)] = (
-        Field(description="Kinds of events: failed, recovered, timeout, lost, worker left, ...; see Events.")
+        Field(
+            description="Kinds of events: failed, recovered, timeout, lost, worker left, ...; see Events. Or"
+            " what is wrong for a while: late, no worker, backlog, disk low."
+        )
     )
     names: Annotated[
         list[str], Field(max_length=RULE_PATTERNS_MAX), BeforeValidator(_names), Shape(shapes.patterns)
@@ -176,6 +213,62 @@ class PutRule(Command[Empty]):
         default="",
         description="Hours in which nothing is sent, such as `22:00-07:00 Europe/Berlin`; all follows then.",
     )
+    over: Whole = Field(
+        default=OVER_DEFAULT,
+        ge=0,
+        le=QUEUED_LIMIT_MAX,
+        description="With backlog: more ready jobs than this.",
+    )
+    older: Duration = Field(
+        default=OLDER_S_DEFAULT, description="With late and no worker: how long a ready job may wait."
+    )
+
+
+class PutRule(RuleSpec, Command[Empty]):
+    """Tell somebody of what happens from now on; a rule of this name is replaced."""
+
+    group = "messages"
+    role = "admin"
+    repeatable = True
+    example = Example({"name": "nightly", "on": ["failed", "recovered"], "names": ["backup/*"],
+                       "to": "mailto:ops@example.com"})  # fmt: skip
+    refusals = [TOO_MANY]
+
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+
+
+def _rules(value: Any) -> list[dict[str, Any]]:
+    return [RuleSpec.given(text, strict=True) for text in json_list(value, RULES_PER_SYNC_MAX, empty=True)]
+
+
+class SyncRules(Command[SyncReply]):
+    """Make a source's rules what they should be: adds, changes and removes in one commit."""
+
+    group = "messages"
+    role = "admin"
+    all_or_nothing = True
+    example = Example(
+        {
+            "source": "reports",
+            "rules": [{"name": "nightly", "on": ["failed"], "to": "mailto:ops@example.com"}],
+        },
+        {"added": ["nightly"], "changed": [], "removed": [], "unchanged": []},
+    )
+    refusals = [
+        *RuleSpec.refusals,
+        TOO_MANY,
+        Refusal(402, "Malformed rules", "A name comes twice."),
+        Refusal(405, "Name is taken", "A rule of this name is there that is not of this source."),
+    ]
+
+    source: str = Field(min_length=1, max_length=NAME_CHARS_MAX, description="Whose rules these are.")
+    rules: Annotated[
+        list[RuleSpec],
+        Field(max_length=RULES_PER_SYNC_MAX, description="Parameters of PutRule for each rule."),
+        BeforeValidator(_rules),
+    ]
+    prune: Boolean = Field(default=True, description="Remove the source's rules that are not among these.")
+    dry_run: Boolean = Field(default=False, description="Only tell the difference.")
     by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
@@ -249,6 +342,22 @@ class ReportDelivery(Command[Empty]):
     events: Whole = Field(description="How many events it tells of.")
     error: str | None = Field(default=None, description="Why it was not sent; left out where it arrived.")
     muted: Boolean = Field(default=False, description="It was not sent, as the rule is muted.")
+
+
+class ReportConditions(Command[Empty]):
+    """Note what is wrong for now of what a rule asks for; what began or is over is told. Servers say this."""
+
+    group = "messages"
+    role = "admin"
+    example = Example({"name": "nightly", "conditions": {"late": {"mail/a": "it has waited for 6 min"}}})
+    refusals = [NO_RULE, Refusal(402, "Malformed conditions", "They are no words by kind and name.")]
+
+    name: RuleName = Field(description="Name of the rule.")
+    conditions: Annotated[
+        dict[str, dict[str, str]],
+        BeforeValidator(_conditions),
+        Shape(lambda: {"type": "object", "maxProperties": 0}),
+    ] = Field(description="All that is wrong, by kind and name, in words.")
 
 
 class MessageReply(Reply):

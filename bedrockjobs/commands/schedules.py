@@ -176,7 +176,7 @@ class SchedulesShape:
 
 
 class SyncReply(Reply):
-    """Names of the schedules that were added, changed, removed, and left alone."""
+    """Names of the schedules, or rules, that were added, changed, removed, and left alone."""
 
     added: list[str]
     changed: list[str]

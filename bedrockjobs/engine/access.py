@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Caller, Grant
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.errors import TooMany, Unauthenticated
+from bedrockjobs.base.errors import TooManyWrong, Unauthenticated
 from bedrockjobs.base.run_token import PREFIX as RUN_PREFIX
 from bedrockjobs.base.run_token import RunOfToken
 from bedrockjobs.base.token_text import digest_of, is_whole, new_secret
@@ -88,7 +88,7 @@ class Access:
         self._closed = reachable and not rules.insecure
         self._by_digest: dict[str, Grant] = {}
         self._by_name: dict[str, Grant] = {}
-        self._logins: dict[str, tuple[Grant, str]] = {}
+        self._logins: dict[str, Grant] = {}
         self._unix = Grant("", rules.unix_role) if rules.unix_role else None
         self._proxy_role, self._proxies_name = rules.proxy_role, bool(rules.proxy_user_header)
         self._proxied: dict[str, Grant] = {}
@@ -118,7 +118,7 @@ class Access:
 
     def _learn(self, tokens: tuple[TokenRow, ...], logins: tuple[LoginRow, ...]) -> None:
         now = stamp_ms(self._clock.now())
-        before, first = self._by_digest, bool(tokens) and not self.on
+        before, first = self._by_digest | self._logins, bool(tokens) and not self.on
         self._known, self.on = True, bool(tokens)
         self.asks = self.on or self._closed
         self._by_digest = {
@@ -126,9 +126,11 @@ class Access:
         }
         self._by_name = by_name = {grant.name: grant for grant in self._by_digest.values()}
         self._logins = {
-            login.digest: (by_name[login.token], login.expires) for login in logins if login.token in by_name
+            login.digest: _grant_of_login(login, by_name[login.token], before.get(login.digest))
+            for login in logins
+            if login.token in by_name
         }
-        kept = set(map(id, self._by_digest.values()))
+        kept = {id(grant) for grant in (*self._by_digest.values(), *self._logins.values())}
         for grant in before.values():
             if id(grant) not in kept:
                 grant.end()
@@ -152,7 +154,7 @@ class Access:
         raise Unauthenticated(detail="expected a token: Authorization: Bearer bj_...")
 
     def by_header(self, value: str, address: str) -> Caller:
-        """Return whose ``Authorization`` this is; raises Unauthenticated and TooMany."""
+        """Return whose ``Authorization`` this is; raises Unauthenticated and TooManyWrong."""
         if not self.on or not value:
             return self.visitor(address)
         scheme, _, token = value.strip().partition(" ")
@@ -165,7 +167,7 @@ class Access:
         return self.by_token(token, address) if self.on else self.visitor(address)
 
     def by_token(self, token: str, address: str) -> Caller:
-        """Return whose token this is; raises Unauthenticated and TooMany.
+        """Return whose token this is; raises Unauthenticated and TooManyWrong.
 
         A right one is found the same way as a wrong one, and takes as long.
         """
@@ -203,10 +205,10 @@ class Access:
         return Caller(grant, address)
 
     def by_login(self, session: str, address: str) -> Caller:
-        """Return whose session of the pages this is; raises Unauthenticated and TooMany."""
+        """Return whose session of the pages this is, with a grant of its own; raises Unauthenticated."""
         digest = digest_of(session)
-        grant, expires = self._logins.get(digest, (NEVER_USED, ""))
-        if expires <= stamp_ms(self._clock.now()) or not self._counts(grant):
+        grant = self._logins.get(digest, NEVER_USED)
+        if not (compare_digest(grant.digest, digest) and self._counts(grant)):
             raise Unauthenticated(detail="the session is over: log in again")
         self._note_used(grant)
         return Caller(grant, address)
@@ -260,7 +262,7 @@ class Access:
             minute = f"{stamp_ms(self._clock.now())[:16]}:00"
             self.write(partial(acts.note_used, name=grant.name, minute=minute), _nobody_waits)
 
-    def _refusal(self, address: str, *, whole: bool) -> Unauthenticated | TooMany:
+    def _refusal(self, address: str, *, whole: bool) -> Unauthenticated | TooManyWrong:
         """Count a wrong token; return what its sender is told."""
         now, place = self._clock.monotonic(), _place(address)
         if len(self._wrong) >= ADDRESSES_MAX:
@@ -273,7 +275,7 @@ class Access:
             self._told_at, untold, self._wrong_untold = now, self._wrong_untold, 0
             self.write(partial(acts.note_wrong, count=untold, address=address), _nobody_waits)
         if count > WRONG_A_SECOND_MAX:
-            return TooMany("Too many wrong tokens", f"expected at most {WRONG_A_SECOND_MAX} a second")
+            return TooManyWrong(detail=f"expected at most {WRONG_A_SECOND_MAX} a second")
         why = "it is none, or counts no more" if whole else "it is not whole: were all characters copied?"
         return Unauthenticated(detail=f"token: {why}")
 
@@ -281,9 +283,21 @@ class Access:
 def _grant(row: TokenRow, before: Grant | None) -> Grant:
     """Return what a row means: the same object as before where nothing of it changed."""
     names: list[str] = jsontext.parse(row.names)
-    grant = Grant(
+    found = Grant(
         row.name, row.role, names, no_data=bool(row.no_data), expires=row.expires, digest=row.digest
     )
+    return _as_before(found, before)
+
+
+def _grant_of_login(login: LoginRow, token: Grant, before: Grant | None) -> Grant:
+    """Return what a session of the pages means: what its token does, but it ends for itself."""
+    names = () if token.scope is None else token.scope.patterns
+    expires = min(login.expires, token.expires or login.expires)
+    found = Grant(token.name, token.role, names, no_data=token.no_data, expires=expires, digest=login.digest)
+    return _as_before(found, before)
+
+
+def _as_before(grant: Grant, before: Grant | None) -> Grant:
     same = before is not None and before.valid and _meaning(before) == _meaning(grant)
     return before if before is not None and same else grant
 
@@ -308,9 +322,10 @@ def _place(address: str) -> str:
     if ":" not in address:
         return address
     try:
-        return str(ipaddress.ip_network(f"{address.partition('%')[0]}/64", strict=False))
+        found = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
+    return str(found.ipv4_mapped or ipaddress.IPv6Network((int(found), 64), strict=False))
 
 
 def _nobody_waits(_: Outcome) -> bool:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Caller, Scope
-from bedrockjobs.base.errors import CommandError, Forbidden, NotFound
+from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.commands import Command, CreateJobs, FinishJobs, RequeueJobs
 from bedrockjobs.engine.audit import audited
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.of_run import check_open
 from bedrockjobs.engine.render import without_data
-from bedrockjobs.engine.unit import Outcome, perform
+from bedrockjobs.engine.unit import Outcome
 from bedrockjobs.job.rows import Job, RunRow
 from bedrockjobs.store.base import Unit
 
@@ -43,13 +42,6 @@ def perform_for(caller: Caller, context: Context, command: Command[Any], *, care
 
 
 def _narrowed(context: Context, command: Command[Any], scope: Scope, *, careful: bool) -> Outcome:
-    if isinstance(command, FinishJobs):
-        return _finish_seen(context, command, scope, careful=careful)
-    if isinstance(command, RequeueJobs):
-        seen = [job_id for job_id in command.job_ids if _sees_job(context, job_id, scope)]
-        if not seen:
-            return Answer()
-        return perform(context, command.with_value("job_ids", seen), careful=careful)
     hidden = _hidden(context, command, scope)
     if hidden is not None:
         context.unit = hidden
@@ -61,6 +53,10 @@ def _hidden(context: Context, command: Command[Any], scope: Scope) -> Hiding | N
     named: list[int] = [getattr(command, field, None) or 0 for field in ("job_id", "parent_job_id")]
     if isinstance(command, CreateJobs):
         named += [spec.parent_job_id for spec in command.jobs]
+    elif isinstance(command, FinishJobs):
+        named += [spec.job_id for spec in command.jobs]
+    elif isinstance(command, RequeueJobs):
+        named += command.job_ids
     jobs = {job_id for job_id in named if job_id and not _sees_job(context, job_id, scope)}
     run_id: int = getattr(command, "run_id", None) or 0
     run = context.unit.records.run(run_id) if run_id else None
@@ -73,26 +69,6 @@ def _hidden(context: Context, command: Command[Any], scope: Scope) -> Hiding | N
 def _sees_job(context: Context, job_id: int, scope: Scope) -> bool:
     job = context.unit.job(job_id)
     return job is None or scope.sees(job.name)
-
-
-def _finish_seen(context: Context, command: FinishJobs, scope: Scope, *, careful: bool) -> Outcome:
-    """Finish the jobs that are seen; the others are answered as what is not there."""
-    seen = [spec for spec in command.jobs if _sees_job(context, spec.job_id, scope)]
-    results: list[str] = []
-    if seen:
-        outcome = perform(context, command.with_value("jobs", seen), careful=careful)
-        if isinstance(outcome, CommandError):
-            return outcome
-        results = jsontext.elements(jsontext.members(outcome.body)["results"])
-    done = iter(results)
-    missing = NotFound("No job with this jobID")
-    every = [
-        next(done)
-        if any(spec is one for one in seen)
-        else jsontext.dump({"jobID": spec.job_id, "code": missing.code, "reason": missing.reason})
-        for spec in command.jobs
-    ]
-    return Answer(f'{{"results":[{",".join(every)}]}}')
 
 
 class Hiding:

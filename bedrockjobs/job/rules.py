@@ -24,6 +24,9 @@ LONGEST_PAUSE_S = 900
 GIVE_UP_S = 86_400
 """Time for which a message is tried. Then it is lost, which is counted and an event; the next one is sent."""
 
+OVER = " over"
+"""What the kind of an event ends with that tells that a condition is over."""
+
 ERROR_CHARS_KEPT = 500
 """Length of the error of a try that is kept: the beginning says what is wrong."""
 
@@ -51,6 +54,8 @@ class Delivery(NamedTuple):
     lost: int = 0
     """Events that could not be told within the time for it."""
     muted_until: str = ""
+    conditions: dict[str, dict[str, str]] = {}
+    """What is wrong for now of what it asks for: by kind and name, since when."""
 
     def claimed(self, sender: str, up_to: int, now: str) -> Delivery:
         """Return it where a server begins to send."""
@@ -81,8 +86,8 @@ class Delivery(NamedTuple):
         return self._over()._replace(dropped=self.dropped + events)
 
     def renewed(self) -> Delivery:
-        """Return it where the rule is about something else: nothing of it is being sent."""
-        return self._over()._replace(last_error="")
+        """Return it where the rule is about something else: nothing of it is being sent, or is wrong."""
+        return self._over()._replace(last_error="", conditions={})
 
     def _over(self) -> Delivery:
         return self._replace(up_to=0, sender="", sender_until="", tries=0, since="", next_try="")
@@ -92,10 +97,15 @@ class Delivery(NamedTuple):
         return bool(self.since) and after_seconds(self.since, GIVE_UP_S) <= now
 
 
+def noted_for(rule: str) -> str:
+    """Return the ``by`` of events that are about a rule's own limits."""
+    return f"rule {rule}"
+
+
 _KEYS = {
     "up_to": "upTo", "sender": "sender", "sender_until": "senderUntil", "tries": "tries", "since": "since",
     "next_try": "nextTry", "last_sent": "lastSent", "last_error": "lastError", "sent": "sent",
-    "dropped": "dropped", "lost": "lost", "muted_until": "mutedUntil",
+    "dropped": "dropped", "lost": "lost", "muted_until": "mutedUntil", "conditions": "conditions",
 }  # fmt: skip
 NEW = Delivery()
 
@@ -107,9 +117,21 @@ def delivery_of(row: RuleRow) -> Delivery:
         found = {field: jsontext.parse(parts[key]) for field, key in _KEYS.items() if key in parts}
     except ValueError:
         return NEW
-    return NEW._replace(
-        **{field: value for field, value in found.items() if type(value) is type(getattr(NEW, field))}
-    )
+    return NEW._replace(**{field: value for field, value in found.items() if _fits(field, value)})
+
+
+def _fits(field: str, value: object) -> bool:
+    if field == "conditions":
+        return isinstance(value, dict) and all(isinstance(names, dict) for names in value.values())
+    return type(value) is type(getattr(NEW, field))
+
+
+def source_of(row: RuleRow) -> str:
+    """Return whose rule it is, where it came from a file; empty: it was made by hand."""
+    try:
+        return str(jsontext.parse(jsontext.members(row.rule).get("source", '""')))
+    except ValueError:
+        return ""
 
 
 def with_delivery(row: RuleRow, delivery: Delivery, cursor: int | None = None) -> RuleRow:

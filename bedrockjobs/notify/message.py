@@ -27,6 +27,14 @@ _WORDS = {
     "damaged": "was damaged in the file",
     "worker left": "(worker) is gone",
     "server left": "(server) is gone",
+    "late": "waits for too long",
+    "late over": "waits no longer",
+    "no worker": "is taken by nobody",
+    "no worker over": "is taken again",
+    "backlog": "has a backlog",
+    "backlog over": "has no backlog any more",
+    "disk low": "has little room on its disk",
+    "disk low over": "has room on its disk again",
     "message lost": "(rule) could not send its messages for a day",
 }
 """What a person reads of an event, behind its name."""
@@ -91,7 +99,7 @@ def message_of(
 
 
 def _head(event: Mapping[str, Any]) -> str:
-    name = event["name"] or "the server"
+    name = event["name"] or ("the queue" if event["kind"].startswith("backlog") else "the server")
     return f"{name} {_WORDS.get(event['kind'], event['kind'])}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from bedrockjobs.base import jsontext
@@ -22,20 +22,27 @@ from bedrockjobs.commands import (
     ListRules,
     MessageReply,
     QueryRun,
+    ReportConditions,
     ReportDelivery,
     RuleReply,
     RulesReply,
 )
 from bedrockjobs.engine.events import HoldChanged, Noted, RulesChanged
 from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.job.rules import OVER
+from bedrockjobs.notify.conditions import asks_for_conditions, conditions
 from bedrockjobs.notify.message import EVENTS_SHOWN, Message, Told, message_of
 from bedrockjobs.notify.rule import is_about, is_muted, wait_s
 from bedrockjobs.notify.ways import NotSent, Ways
+from bedrockjobs.views.queues import Look
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 10.0
 """Time between two looks where nothing is heard of: another server may have changed rules, or ended."""
+
+WATCH_S = 60.0
+"""Time between two looks at what is wrong for as long as it lasts: some 20 ms, for those rules that ask."""
 
 EVENTS_READ = 1_000
 """Events that one read brings."""
@@ -54,6 +61,15 @@ class Server(Protocol):
     @property
     def hold(self) -> str:
         """Return why nothing is to be sent; empty where it is."""
+        ...
+
+    async def look(self) -> Look:
+        """Return a look at what is queued; raises CommandError."""
+        ...
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Return the room on the disk of the database; None where it is not this machine's."""
         ...
 
 
@@ -82,6 +98,8 @@ class Messenger:
         self._seen: dict[str, int] = {}
         """Up to where a rule found nothing, by name: what is not told is not written down."""
         self._busy: dict[str, asyncio.Task[None]] = {}
+        self._watched = -WATCH_S
+        """When it was looked last what is wrong."""
         self._asked_again: set[str] = set()
         """The rules that were to be looked at while they were busy."""
         self._task: asyncio.Task[None] | None = None
@@ -128,7 +146,12 @@ class Messenger:
     async def _look(self) -> float:
         """Let each rule go on; return the seconds until one may have something to do."""
         rules = await self.rules()
-        self._kinds = frozenset(kind for rule in rules for kind in rule.on)
+        if not self._server.hold and self._clock.monotonic() >= self._watched + WATCH_S:
+            self._watched = self._clock.monotonic()
+            await self.watch(rules)
+        self._kinds = frozenset(
+            each for rule in rules for kind in rule.on for each in (kind, f"{kind}{OVER}")
+        )
         names = {rule.name for rule in rules}
         self._seen = {name: seen for name, seen in self._seen.items() if name in names}
         pause = LOOK_S
@@ -161,6 +184,22 @@ class Messenger:
         if rule.name in self._asked_again:
             self._asked_again.discard(rule.name)
             self._woken.set()
+
+    async def watch(self, rules: Iterable[RuleReply]) -> None:
+        """Note what is wrong for as long as it lasts, where that has changed. Raises CommandError.
+
+        Each server does so; what another one has noted is not noted again.
+        """
+        asking = [rule for rule in rules if asks_for_conditions(rule)]
+        if not asking:
+            return
+        look, free_bytes = await self._server.look(), self._server.free_bytes
+        for rule in asking:
+            found = conditions(rule, look, free_bytes)
+            if {kind: set(names) for kind, names in found.items()} != {
+                kind: set(names) for kind, names in rule.conditions.items()
+            }:
+                await self._server.call(ReportConditions(name=rule.name, conditions=found))
 
     async def rules(self) -> list[RuleReply]:
         """Return all rules."""

@@ -10,10 +10,15 @@ from zoneinfo import ZoneInfo
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.commands import RuleReply
+from bedrockjobs.commands.rules import CONDITIONS
+from bedrockjobs.job.rules import OVER, noted_for
 
 
 def is_about(rule: RuleReply, event: Mapping[str, Any]) -> bool:
     """Tell whether a rule is about an event."""
+    condition = event["kind"].removesuffix(OVER)
+    if condition in CONDITIONS:
+        return condition in rule.on and event["by"] == noted_for(rule.name)
     if event["kind"] not in rule.on:
         return False
     return not rule.names or any(glob(event["name"], pattern) for pattern in rule.names)

@@ -6,16 +6,17 @@ Pure but for the refusal of what cannot be read; it knows no page.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from pydantic import TypeAdapter, ValidationError
 
 from bedrockjobs.base.errors import BadArguments
-from bedrockjobs.base.wire import Timestamp
+from bedrockjobs.base.wire import Timestamp, stamped
 
 TEXT_CHARS_MAX = 200
 """Characters of a text that is sought in data or output."""
 
-_STAMP: TypeAdapter[str] = TypeAdapter(Timestamp)
+_STAMP: TypeAdapter[str | datetime] = TypeAdapter(Timestamp)
 
 
 def time_in(given: Mapping[str, str], key: str) -> str | None:
@@ -26,7 +27,7 @@ def time_in(given: Mapping[str, str], key: str) -> str | None:
     if key not in given:
         return None
     try:
-        return _STAMP.validate_python(given[key])
+        return stamped(_STAMP.validate_python(given[key]))
     except ValidationError:
         raise BadArguments(f"Malformed {key}", f"{key}: expected a date like 2026-11-21T03:29:56Z") from None
 

@@ -12,6 +12,7 @@ from functools import partial
 
 from aiohttp import web
 
+from bedrockjobs.base.caller import Caller
 from bedrockjobs.pages.site import HEADERS, Site
 from bedrockjobs.protocol.gate import caller_of, cut
 
@@ -38,14 +39,15 @@ class _Streams:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._access = site.service.access
         self._open = 0
 
     async def live(self, request: web.Request) -> web.StreamResponse:
-        """Answer with a stream until the client goes away or the server drains."""
+        """Answer with a stream until the client goes away, its session ends, or the server drains."""
         if self._open >= STREAMS_MAX:
             return web.Response(status=429, text="Too many streams\n", headers=HEADERS)
         self._open += 1
-        caller = caller_of(request, self._site.service.access)
+        caller = caller_of(request, self._access)
         end = partial(cut, request)
         caller.grant.ends.add(end)
         try:
@@ -54,15 +56,15 @@ class _Streams:
             await response.prepare(request)
             await response.write(f"retry: {COME_BACK_MS}\n\n".encode())
             with suppress(ConnectionError):
-                await self._tell(response)
+                await self._tell(response, caller)
             return response
         finally:
             self._open -= 1
             caller.grant.ends.discard(end)
 
-    async def _tell(self, response: web.StreamResponse) -> None:
+    async def _tell(self, response: web.StreamResponse, caller: Caller) -> None:
         seen, quiet_s = self._done(), 0.0
-        while not self._site.service.draining:
+        while self._access.still(caller) and not self._site.service.draining:
             await asyncio.sleep(LOOK_S)
             quiet_s += LOOK_S
             done = self._done()

@@ -7,17 +7,19 @@ The cookie holds a secret of which the SHA-256 is kept, beside the token that it
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import quote, unquote
+from contextlib import suppress
+from urllib.parse import parse_qsl, quote, unquote
 
 from aiohttp import web
 
-from bedrockjobs.base.errors import BadRequest, CommandError, Forbidden
+from bedrockjobs.base.errors import BadRequest, CommandError, Forbidden, TimedOut, Unauthenticated
 from bedrockjobs.base.token_text import TOKEN_CHARS_MAX
 from bedrockjobs.engine.handlers.access import LOGIN_S
 from bedrockjobs.engine.unit import Outcome
 from bedrockjobs.pages.site import Site
 from bedrockjobs.protocol.gate import LOGIN_PATH, SESSION_COOKIE, caller_of
 from bedrockjobs.protocol.host_check import over_tls
+from bedrockjobs.protocol.http_answers import status_of
 
 FORM_BYTES_MAX = 4_096
 """Size of what the form sends: a token, and the address of the page that was wanted."""
@@ -54,10 +56,8 @@ class _Login:
 
     async def log_in(self, request: web.Request) -> web.StreamResponse:
         """Turn a token into a session, and go to the page that was wanted."""
-        if (request.content_length or FORM_BYTES_MAX + 1) > FORM_BYTES_MAX:
-            raise BadRequest("Malformed body", f"body: expected at most {FORM_BYTES_MAX} bytes")
-        given = await request.post()
-        token, to = str(given.get("token", "")).strip(), _wanted(str(given.get("to", "")))
+        given = await self._sent(request)
+        token, to = given.get("token", "").strip(), _wanted(given.get("to", ""))
         if not self._access.on:
             return self._to(request, to)
         try:
@@ -71,9 +71,8 @@ class _Login:
         except CommandError as error:
             await self._site.prepare()
             words = error.detail or error.reason
-            status = 401 if not isinstance(error, Forbidden) or error.detail.startswith("token") else 403
             return await self._site.show(
-                request, "login.html", title="Log in", status=status, to=to, problem=words
+                request, "login.html", title="Log in", status=status_of(error), to=to, problem=words
             )
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         session = self._access.log_in(caller, lambda outcome: _tell(done, outcome))
@@ -88,15 +87,31 @@ class _Login:
         return response
 
     async def log_out(self, request: web.Request) -> web.StreamResponse:
-        """End the session."""
+        """End the session; one that is none is forgotten by the browser, and nothing is written."""
         session = request.cookies.get(SESSION_COOKIE, "")
-        if session:
+        with suppress(Unauthenticated):
+            self._access.by_login(session, caller_of(request, self._access).address)
             done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
             self._access.log_out(session, lambda outcome: _tell(done, outcome))
-            await done
+            outcome = await done
+            if isinstance(outcome, CommandError):
+                raise outcome
         response = self._to(request, LOGIN_PATH)
         response.del_cookie(SESSION_COOKIE, path=self._path)
         return response
+
+    async def _sent(self, request: web.Request) -> dict[str, str]:
+        """Return what the form sent; raises BadRequest, and TimedOut: anybody may send anything here."""
+        if request.content_length is None or request.content_length > FORM_BYTES_MAX:
+            raise BadRequest("Malformed body", f"body: expected at most {FORM_BYTES_MAX} bytes")
+        if request.content_type != "application/x-www-form-urlencoded":
+            raise BadRequest("Malformed body", "body: expected what the form of the page sends")
+        try:
+            async with asyncio.timeout(self._settings.body_s):
+                body = await request.read()
+        except TimeoutError:
+            raise TimedOut(detail=f"the body took longer than {self._settings.body_s:g} s") from None
+        return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
 
     @property
     def _path(self) -> str:

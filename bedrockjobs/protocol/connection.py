@@ -12,7 +12,7 @@ from typing import cast
 
 from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE
-from bedrockjobs.base.errors import CommandError, TooMany, Unavailable
+from bedrockjobs.base.errors import CommandError, TooManyWrong, Unavailable
 from bedrockjobs.commands import Authenticate
 from bedrockjobs.engine.access import UNIX
 from bedrockjobs.engine.submission import Outcome
@@ -249,8 +249,9 @@ class RawConnection(asyncio.Protocol):
         pipeline = self._pipeline
         self._in_turn = True
         pipeline.draining = self._service.draining
+        check = self._caller if self._service.access.asks else None
         left = self._turn_max
-        while left and (exchange := pipeline.begin()) is not None:
+        while left and (exchange := pipeline.begin(check)) is not None:
             left -= 1
             if self._awaited:
                 self._await_nothing()
@@ -279,14 +280,15 @@ class RawConnection(asyncio.Protocol):
         service, command, memory = self._service, exchange.command, self._connections.memory
         assert command is not None
         caller = None
-        if (service.access.asks or command.signed) and not command.open:
-            try:
-                caller = self._caller(exchange)
-            except CommandError as error:
-                self._pipeline.answer(exchange, error)
+        try:
+            if (service.access.asks or command.signed) and not command.open:
+                caller = self._caller(exchange.authorization)
+            elif type(command) is Authenticate:  # quicker than isinstance, which pydantic makes slow
+                self._pipeline.answer(exchange, self._authenticated(command))
                 return
-        elif type(command) is Authenticate:  # quicker than isinstance, which pydantic makes slow
-            self._pipeline.answer(exchange, self._authenticated(command))
+        except CommandError as error:
+            exchange.closes |= isinstance(error, TooManyWrong)
+            self._pipeline.answer(exchange, error)
             return
         if exchange.size and not memory.borrow(exchange.size):
             self._pipeline.answer(exchange, full())
@@ -302,15 +304,11 @@ class RawConnection(asyncio.Protocol):
         if exchange.waits and submission is not None and self._pipeline.ended:
             service.leave(submission)
 
-    def _caller(self, exchange: Exchange) -> Caller:
-        """Return who sends a request; raises Unauthenticated, and TooMany for one wrong token too many."""
+    def _caller(self, authorization: str) -> Caller:
+        """Return who sends a request with such a header; raises Unauthenticated and TooManyWrong."""
         access, address = self._service.access, self._address or UNIX
-        if exchange.authorization:
-            try:
-                return access.by_header(exchange.authorization, address)
-            except TooMany:
-                exchange.closes = True
-                raise
+        if authorization:
+            return access.by_header(authorization, address)
         if self._who is not None and access.still(self._who):
             return self._who
         if access.on and (name := certificate_of(self._transport)):
@@ -319,12 +317,9 @@ class RawConnection(asyncio.Protocol):
         return access.visitor(address)
 
     def _authenticated(self, command: Authenticate) -> Outcome:
-        """Remember who asks from now on."""
+        """Remember who asks from now on; raises as ``_caller`` does."""
         access = self._service.access
-        try:
-            self._who = access.by_bearer(command.token, self._address or UNIX)
-        except CommandError as error:
-            return error
+        self._who = access.by_bearer(command.token, self._address or UNIX)
         return access.identity(self._who)
 
     def _answered(self, exchange: Exchange, outcome: Outcome) -> bool:

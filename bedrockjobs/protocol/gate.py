@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from aiohttp import web
 
 from bedrockjobs.base.caller import Caller
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE
 from bedrockjobs.base.errors import Forbidden, Unauthenticated
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.engine.access import UNIX, Access
@@ -21,6 +22,9 @@ from bedrockjobs.tls.stream import CERTIFICATE_NAME
 
 CALLER = web.RequestKey("caller", Caller)
 """Where a request keeps who sends it."""
+
+ADDRESS = web.RequestKey("address", str)
+"""Where a request of nobody that is known keeps where it comes from, before the proxies that are trusted."""
 
 SESSION_COOKIE = "bedrockjobs_session"
 """The cookie of the pages: its value is a secret, of which the SHA-256 is kept."""
@@ -56,20 +60,20 @@ class Gate:
     def check(self, request: web.Request, path: str) -> None:
         """Note who sends a request for a path, below the root of the server.
 
-        Raises Unauthenticated, Forbidden and TooMany.
+        Raises Unauthenticated, Forbidden and TooManyWrong.
         """
         access = self._access
         if not access.asks:
             return
+        is_open = path in _OPEN or path.startswith(_OPEN_BELOW)
         try:
             request[CALLER] = caller = self._caller(request)
         except Unauthenticated:
-            if path in _OPEN or path.startswith(_OPEN_BELOW):
-                return
-            raise
-        if path in _COMMANDS or path in _NARROWED or path in _OPEN or _is_output(path):
+            if not is_open or (path in _COMMANDS and _is_large(request)):
+                raise
+            request[ADDRESS] = self.address(request)
             return
-        if path.startswith(PINGS_BELOW):
+        if is_open or path in _COMMANDS or path in _NARROWED or _is_output(path):
             return
         if caller.run is not None:
             raise Forbidden(detail=WORDS)
@@ -113,8 +117,10 @@ class Gate:
 
 def caller_of(request: web.Request, access: Access) -> Caller:
     """Return who sends a request that was checked."""
-    known = request.get(CALLER)
-    return Caller(access.everything, address_of(request.transport)) if known is None else known
+    known: Caller | None = request.get(CALLER)
+    if known is not None:
+        return known
+    return Caller(access.everything, request.get(ADDRESS) or address_of(request.transport))
 
 
 def cut(request: web.Request) -> None:
@@ -132,6 +138,12 @@ def address_of(transport: asyncio.BaseTransport | None) -> str:
 def certificate_of(transport: asyncio.BaseTransport | None) -> str:
     """Return the name in the certificate that a peer has shown; empty where it showed none."""
     return (transport.get_extra_info(CERTIFICATE_NAME) or "") if transport is not None else ""
+
+
+def _is_large(request: web.Request) -> bool:
+    """Tell whether it costs more to read a body than to send it: of nobody who is known it is not read."""
+    size = request.content_length
+    return request.body_exists and (size is None or size > CONNECTION_BYTES_FREE)
 
 
 def _is_output(path: str) -> bool:

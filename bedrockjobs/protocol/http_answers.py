@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.helpers import rfc822_formatted_time
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.errors import CommandError, Unauthenticated
+from bedrockjobs.base.errors import CommandError, TooManyWrong, Unauthenticated
 from bedrockjobs.protocol.compression import ASIDE_BYTES
 
 HTTP_STATUS = {
@@ -51,6 +51,8 @@ def problem(error: CommandError, status: int | None = None) -> web.Response:
         refused.headers["Retry-After"] = str(RETRY_AFTER_S)
     if status == UNAUTHENTICATED:
         refused.headers["WWW-Authenticate"] = CHALLENGE
+    if isinstance(error, TooManyWrong):
+        refused.force_close()
     return refused
 
 

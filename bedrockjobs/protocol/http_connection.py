@@ -17,7 +17,7 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
-from bedrockjobs.base.errors import BadRequest, CommandError, ServerFault
+from bedrockjobs.base.errors import BadRequest, CommandError, ServerFault, TooManyWrong
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import Outcome, Submission
@@ -247,6 +247,7 @@ class HTTPConnection(RequestHandler):
             if self._under_way:
                 self._submission = submission
         except CommandError as error:
+            self._closes |= isinstance(error, TooManyWrong)
             self._answered(command, error)
         except Exception:
             log.exception("a plain HTTP request failed")

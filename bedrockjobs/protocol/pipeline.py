@@ -12,10 +12,11 @@ outcome, and ``next_bytes`` while there is something ``writable``.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE
-from bedrockjobs.base.errors import CommandError, NotFound, TimedOut, UnknownCommand
+from bedrockjobs.base.errors import CommandError, NotFound, TimedOut, TooManyWrong, UnknownCommand
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, command_named
 from bedrockjobs.engine.handlers.context import Answer
@@ -125,10 +126,12 @@ class Pipeline:
         """Tell whether the client has said that nothing more comes in."""
         return self._ended
 
-    def begin(self) -> Exchange | None:
+    def begin(self, check: Callable[[str], object] | None = None) -> Exchange | None:
         """Return the next exchange, whose command is to be submitted now; None where nothing may begin.
 
-        An exchange without a command was refused, and its answer is there already.
+        An exchange without a command was refused, and its answer is there already. ``check`` is given the
+        ``Authorization`` of a large request before that is read, which costs more than to send it; it raises
+        CommandError.
         """
         exchanges = self._exchanges
         blocker = self._blocker
@@ -157,10 +160,13 @@ class Pipeline:
         if exchange.closes:
             self._blocker = exchange
         try:
+            if exchange.size and check is not None:
+                check(exchange.authorization)
             exchange.command = command = request.command or self._read(request)
         except CommandError as error:
-            if isinstance(error, UnknownCommand) and "host" in request.headers:
-                # Most likely a browser's, whose body may look like commands: nothing behind it is begun.
+            from_browser = isinstance(error, UnknownCommand) and "host" in request.headers
+            if from_browser or isinstance(error, TooManyWrong):
+                # What a browser sends may look like commands in its body: nothing behind it is begun.
                 exchange.closes, self._blocker = True, exchange
             if wish == "forget":
                 self._fill(exchange, raw.FORGOTTEN)

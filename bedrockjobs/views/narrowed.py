@@ -102,7 +102,7 @@ class Narrowed:
             nonlocal after
             page = await self._views.events_of(command, after, patterns, again=again, bytes_max=bytes_max)
             after = page.reached
-            return EventsPage([row for row in page.events if _tells_of_a_job(row)], after)
+            return EventsPage([row for row in page.events if _tells_of_what_is_seen(row, scope)], after)
 
         return await self._views.until_found(command, EVENTS, look, lambda page: page.events, again)
 
@@ -223,10 +223,13 @@ def _without_wide_pause(row: Row, scope: Scope) -> Row:
     return row
 
 
-def _tells_of_a_job(row: Sequence[Any]) -> bool:
-    """Tell whether an event is about a job, a run or a pause: others have names of workers or tokens."""
-    _, _, kind, _, job_id, run_id, *_ = row
-    return bool(job_id or run_id) or kind in ("paused", "resumed")
+def _tells_of_what_is_seen(row: Sequence[Any], scope: Scope) -> bool:
+    """Tell whether an event whose name is seen is about a job, a run, or a pause of nothing but such names.
+
+    Others have names of workers or tokens.
+    """
+    _, _, kind, name, job_id, run_id, *_ = row
+    return bool(job_id or run_id) or (kind in ("paused", "resumed") and scope.holds(name))
 
 
 def _merged(pages: Sequence[list[tuple[Any, Row]]], limit: int, *, descending: bool) -> list[Row]:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import bedrockjobs
+from bedrockjobs.base import errors
 from bedrockjobs.base.errors import BY_CODE, ERRORS, CommandError
 from bedrockjobs.cli.session import EXIT_BY_CODE, FAILED
 from bedrockjobs.client.tries import NOT_DONE
@@ -74,9 +75,13 @@ def _yes(is_so: bool) -> str:
 
 def reasons_of_code() -> dict[int, list[str]]:
     """Return the words of every status line in the code, by status code, sorted."""
-    kinds: dict[str, type[CommandError]] = {kind.__name__: kind for kind in ERRORS}
+    kinds = {
+        kind.__name__: kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, CommandError)
+    }
     found: defaultdict[int, set[str]] = defaultdict(set)
-    for kind in ERRORS:
+    for kind in {*kinds.values()} - {CommandError}:
         found[kind.code].add(kind.default_reason)
     for path in sorted(Path(bedrockjobs.__file__).parent.rglob("*.py")):
         if {"cli", "client"} & set(path.parts):

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import main as program
+from tests.deploy.installed import instructions, readme_lines, run_image
 from tests.deploy.shipped import DEPLOY, parse, yaml
 
 FILES = sorted(path.relative_to(DEPLOY).as_posix() for path in DEPLOY.rglob("*") if path.is_file())
@@ -119,13 +121,6 @@ def test_the_socket_is_the_port_that_the_server_would_open() -> None:
 # --- containers ------------------------------------------------------------------------------------------
 
 
-def instructions() -> list[tuple[str, str]]:
-    """Return the instructions of the container file."""
-    text = (DEPLOY / "container/Containerfile").read_text()
-    text = "\n".join(line for line in text.splitlines() if not line.startswith("#")).replace("\\\n", " ")
-    return [(words[0], words[1]) for line in text.splitlines() if len(words := line.split(maxsplit=1)) == 2]
-
-
 def test_the_container_file_runs_the_server_as_nobody_in_particular() -> None:
     found = instructions()
     known = "FROM COPY RUN ENV USER WORKDIR VOLUME EXPOSE STOPSIGNAL HEALTHCHECK CMD"
@@ -142,6 +137,17 @@ def test_the_container_file_runs_the_server_as_nobody_in_particular() -> None:
     variables = set(re.findall(r"BEDROCKJOBS_\w+(?==)", last["ENV"]))
     assert variables <= SERVER_VARIABLES
     assert len(variables) == 2
+
+
+def test_what_the_image_runs_is_a_server_that_is_well(tmp_path: Path) -> None:
+    """By the programs of this environment; in the night by those that the image has."""
+    (tmp_path / "opt/bedrockjobs").mkdir(parents=True)
+    (tmp_path / "opt/bedrockjobs/bin").symlink_to(Path(sys.executable).parent)
+    run_image(tmp_path)
+
+
+def test_the_readme_says_how_to_install_it_with_tools() -> None:
+    assert readme_lines() == ["pipx install . && bedrockjobs serve", "uvx --from . bedrockjobs serve"]
 
 
 def test_compose_starts_what_there_is() -> None:

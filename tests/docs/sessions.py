@@ -2,7 +2,8 @@
 
 A ``console`` block holds lines that begin with ``$``, each followed by what it prints; ``>`` goes on with the
 line above. ``$ nc localhost 8888`` begins a conversation: requests and answers in turn. A ``python`` block is
-a program; the ``text`` block right after it is what it prints. Times, process ids, lengths and spans of less
+a program; the ``text`` block right after it is what it prints. A block below ``<!-- file: NAME -->`` is a
+file, there from the beginning. Times, process ids, lengths and spans of less
 than 10 s are alike.
 """
 
@@ -23,6 +24,7 @@ _FENCE = re.compile(
     r"(?P<minute><!-- a minute passes -->\n)?^```(?P<kind>console|python|text)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+_FILE = re.compile(r"^<!-- file: (?P<name>\S+) -->\n```\w+\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _ALIKE = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)? UTC\b"), "MOMENT"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{3})?"), "TIME"),
@@ -79,8 +81,24 @@ class Player:
             TZ="UTC",
         )
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment of what is run."""
+        return self._environment
+
+    def write_files(self, page: Path) -> list[str]:
+        """Write each block below a comment `file: NAME` into the folder; return their names."""
+        names = []
+        for found in _FILE.finditer(page.read_text()):
+            path = self._folder / found["name"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(found["text"])
+            names.append(found["name"])
+        return names
+
     def play(self, page: Path) -> int:
         """Play every block; return how many answers were compared."""
+        self.write_files(page)
         compared = 0
         program: Block | None = None
         for block in blocks(page):
@@ -158,7 +176,7 @@ def steps(text: str) -> Iterator[tuple[str, str]]:
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         lines = part.splitlines()
         more = 1
-        while more < len(lines) and lines[more].startswith("> "):
+        while more < len(lines) and lines[more].startswith(">"):
             more += 1
         command = "\n".join([lines[0], *(line[2:] for line in lines[1:more])])
         yield command, "\n".join(lines[more:])

@@ -20,6 +20,7 @@ from bedrockjobs.store.postgresql.floors import Floors
 from bedrockjobs.store.postgresql.looks import Sort, lanes_open_to, planned_looks
 from bedrockjobs.store.postgresql.statements import QUERIES
 from tests.effort import examples
+from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import Server
 
 Servers = Callable[[int], list[Server]]
@@ -194,3 +195,29 @@ def test_each_statement_has_its_index(
     assert index != "jobsbyname" or "using jobsbypriority" not in plan, plan
     assert "Seq Scan on jobs" not in plan, plan
     assert "Merge" not in plan, plan  # it would read an index from one end to the other
+
+
+def test_statistics_of_a_drained_queue_lead_no_plan_astray(servers: Servers) -> None:
+    """Of a few jobs of a name, hardly one queued, it is cheap to sort all; soon there are more."""
+    (one,) = servers(1)
+    jobs = (
+        "INSERT INTO jobs (created, jobID, state, name, nextRun) SELECT '2026', n, '{}', 'n' || n % 8, '2026'"
+        " FROM generate_series({}, {}) AS n"
+    )
+    with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
+        connection.execute(jobs.format("QUEUED", 1, 20_000))
+        connection.execute("DELETE FROM jobs")
+        connection.execute(jobs.format("RUNNING", 20_001, 20_065))
+        connection.execute(jobs.format("QUEUED", 20_066, 20_068))
+        connection.execute("VACUUM ANALYZE jobs")
+    for statement, parameters in {
+        "take_by_name": ("2027", [""], ["n"], [1], None, [], [], *FLOORS),
+        "claim_by_name": ("2027", [""], ["n"], [1], None, [], [], *FLOORS, "2027"),
+        "floors_of_names": (["n"], *FLOORS),
+        "heads_of_names": ([""], ["n"]),
+        "soonest_by_name": ("2025", [""], ["n"]),
+    }.items():
+        plan = plan_of(one, QUERIES[statement], parameters)
+        one.store.session.script("DEALLOCATE explained")
+        assert "jobsanystate" not in plan, plan
+        assert "using jobsbyname" in plan, plan

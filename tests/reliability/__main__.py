@@ -4,7 +4,8 @@ Kills a server under load so many times, by default with a new seed each night, 
 exits 1 if there was any fault. ``--fault "answer before commit"`` (any of ``faults``) gives the server
 a fault first: the run must then fail. ``--power 20000`` rebuilds the disk after so many power cuts instead,
 ``--schedules 1000`` kills the server and the workers of schedules of every second, ``--soak 8h`` kills nobody
-and watches the memory and the descriptors of one server under load. ``--postgresql kills`` (any of
+and watches the memory and the descriptors of one server under load. ``--install`` installs the package as
+the README and the container's image do, and serves. ``--postgresql kills`` (any of
 ``shared_night.ROUNDS``) has several servers on one PostgreSQL instead.
 """
 
@@ -40,11 +41,14 @@ def main() -> int:
         "--schedules", type=int, default=0, help="kills of schedules' server and workers, instead"
     )
     parser.add_argument("--soak", metavar="TIME", help="a server under load for so long: 10m, 8h; instead")
+    parser.add_argument("--install", action="store_true", help="install with each tool and serve, instead")
     parser.add_argument("--postgresql", choices=sorted(ROUNDS), help="what several servers do, instead")
     parser.add_argument("--count", type=int, default=0, help="how much of it; 0: as much as a night allows")
     options = parser.parse_args()
     if options.postgresql:
         return shared_night(options.postgresql, options.count, options.seed, options.fault)
+    if options.install:
+        return _install()
     if options.soak:
         return _soak(options.soak)
     if options.power:
@@ -70,6 +74,12 @@ def _schedules(kills: int, seed: int) -> int:
     from tests.reliability.schedule_storm import nightly
 
     return nightly(kills, seed)
+
+
+def _install() -> int:
+    from tests.deploy.installed import nightly
+
+    return nightly()
 
 
 def _soak(time_text: str) -> int:

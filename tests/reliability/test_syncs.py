@@ -22,7 +22,8 @@ pytestmark = pytest.mark.reliability
 LOG = 1
 """The log's number among the files that are recorded."""
 
-JOB, RUN, PLAIN, QUEUED, CHILD, SCHEDULE = "<job>", "<run>", "<plain>", "<queued>", "<child>", "<schedule>"
+JOB, RUN, PLAIN, QUEUED, CHILD = "<job>", "<run>", "<plain>", "<queued>", "<child>"
+SCHEDULE, PINGED = "<schedule>", "<pinged>"
 """What is there before each command, a job with a run first of all; a number takes its place."""
 
 DONE: dict[str, dict[str, Any]] = {
@@ -43,6 +44,7 @@ DONE: dict[str, dict[str, Any]] = {
     "PauseJobs": {"name": "paused"},
     "ResumeJobs": {"name": "paused"},
     "TriggerJob": {"jobID": SCHEDULE},
+    "PingSchedule": {"jobID": PINGED},
     "TerminateRun": {"runID": RUN},
     "KillRun": {"runID": RUN},
     "RunAgain": {"runID": RUN},
@@ -54,6 +56,8 @@ DONE: dict[str, dict[str, Any]] = {
     "MuteRule": {"name": "r", "until": "2099-01-01"},
     "ClaimMessage": {"name": "r", "sender": "other", "upTo": 1_000_000},
     "ReportDelivery": {"name": "r", "sender": "other", "upTo": 1_000_000, "events": 1},
+    "ReportConditions": {"name": "r", "conditions": {"late": {"a": "it waits"}}},
+    "SyncRules": {"source": "s", "rules": [{"name": "q", "on": "failed", "to": "mailto:a@example.com"}]},
     "RemoveRule": {"name": "r"},
     "ReleaseHold": {},
     "CreateToken": {"name": "root", "roles": ["admin"]},
@@ -63,7 +67,10 @@ DONE: dict[str, dict[str, Any]] = {
 }
 """Each command that writes, so that it does, in an order in which each finds something to do."""
 
-WRITING = {kind.__name__ for kind in ALL if kind.where == "writer" and not kind.reads}
+LOOKS = {"GetPingSecret"}
+"""Commands that write nothing, and yet are not answered to GET: what they tell is a secret."""
+
+WRITING = {kind.__name__ for kind in ALL if kind.where == "writer" and not kind.reads} - LOOKS
 
 
 class Served:
@@ -102,9 +109,10 @@ class Served:
         await self.ask("FinishJob", jobID=parent)
         queued = await self.ask("CreateJob", name="queued")
         schedule = await self.ask("CreateJob", name="schedule", repeat="CRON @daily")
+        pinged = await self.ask("CreateJob", name="pinged", repeat="CRON @daily", expect="ping")
         return {
             JOB: run["jobID"], RUN: run["runID"], PLAIN: plain, CHILD: child["jobID"],
-            QUEUED: queued["jobID"], SCHEDULE: schedule["jobID"],
+            QUEUED: queued["jobID"], SCHEDULE: schedule["jobID"], PINGED: pinged["jobID"],
         }  # fmt: skip
 
 

@@ -26,7 +26,8 @@ ROLES = ("read", "produce", "work", "operate")
 NOT_NARROWED = {
     "Overview", "ListWorkers", "ListServers", "DrainWorker", "AdvanceClock", "Query", "CreateToken",
     "ListTokens", "RevokeToken", "RotateToken", "ListAudit", "ReleaseHold", "ListLimits", "PutRule",
-    "ListRules", "RemoveRule", "MuteRule", "ClaimMessage", "ReportDelivery", "TestRule",
+    "ListRules", "RemoveRule", "MuteRule", "ClaimMessage", "ReportDelivery", "ReportConditions",
+    "SyncRules", "TestRule",
 }  # fmt: skip
 """Commands that are refused to a token with names, whatever its role."""
 
@@ -187,6 +188,15 @@ async def test_lists_events_and_takes_show_what_is_seen(place: Place) -> None:
     assert (await asker.http("GetJob", name="*")).code == 404
     shown = await asker.ok("ListChildren", jobID=place.mine["parent"])
     assert [child["name"] for child in shown["jobs"]] == ["mine/child"]
+
+
+async def test_a_pause_is_told_to_those_who_see_all_that_it_holds(place: Place) -> None:
+    """Its pattern as a text may match where not all of its names do."""
+    asker = await place.root.token_for("asker", "read", "mine/?")
+    await place.root.ok("PauseJobs", name="mine/*", reason=SECRET)
+    await place.root.ok("PauseJobs", name="mine/?", reason="open")
+    told = [event["detail"] for event in (await asker.ok("Events", kind="paused"))["events"]]
+    assert told == ["open"]
 
 
 @pytest.mark.parametrize("names", ["", "mine/*"])

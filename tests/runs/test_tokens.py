@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE
 from bedrockjobs.base.errors import Unauthenticated
 from bedrockjobs.base.token_text import digest_of, is_whole
 from bedrockjobs.databases import StartError
@@ -37,7 +38,7 @@ async def test_the_first_token_is_admin_and_from_then_on_everybody_needs_one(liv
 
 
 async def test_what_is_open_stays_open(live: Live) -> None:
-    await admin_of(live)
+    root = await admin_of(live)
     anybody = Bearer(live)
     assert (await anybody.http("Ping")).code == 200
     assert (await anybody.raw("Ping")).code == 200
@@ -45,6 +46,9 @@ async def test_what_is_open_stays_open(live: Live) -> None:
         assert (await anybody.get(path)).code == 200
     for path in ("/metrics", "/docs", "/openapi.json", "/events", "/runs/1/output", "/ListJobs", "/ui/live"):
         assert (await anybody.get(path)).code == 401, path
+    narrow = await root.token_for("n", "work", "mail/*")
+    for path in ("/livez", "/ui/login", "/ui/static/pages.css"):  # whoever shows a token sees no less
+        assert ((await anybody.get(path)).code, (await narrow.get(path)).code) == (200, 200), path
 
 
 async def test_a_raw_connection_says_once_who_asks(live: Live) -> None:
@@ -210,9 +214,38 @@ async def test_wrong_tokens_are_counted_cut_off_and_told_once_a_minute(still: Li
         assert await talk.reader.read() == b"", "the connection is closed"
     assert codes == [403] * WRONG_A_SECOND_MAX + [429]
     assert (await Bearer(live, WRONG).http("Status")).code == 429
+    async with await Talk.open(live.port) as talk:
+        assert (await talk.ask("Authenticate", token=WRONG)).code == 429
+        assert await talk.ended() == b"", "here too"
+    for path in ("/Status", "/ListJobs?limit=1"):  # a plain request, and one that goes the usual way
+        async with await Talk.open(live.port) as talk:
+            talk.send(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {WRONG}\r\n\r\n")
+            reply = await talk.reply()
+            assert (reply.code, reply.headers["connection"]) == (429, "close")
+            assert await talk.ended() == b""
     assert (await root.http("Status")).code == 200, "a right one is let in all the same"
     events = (await root.ok("Events", kind="wrong token", connection="wait", timeout=10_000))["events"]
     assert [event["detail"] for event in events] == ["1 wrong token(s), the last from 127.0.0.1"]
+
+
+async def test_a_large_body_of_nobody_is_not_read(live: Live) -> None:
+    """What is malformed is told to those only who may ask: for others it is not even parsed."""
+    root = await admin_of(live)
+    body = "{" * (CONNECTION_BYTES_FREE + 1)
+    for bearer, raw_codes, code in ((Bearer(live), (403, 403), 401), (root, (402, 200), 400)):
+        lines = [f"{name}: {value}\r\n" for name, value in bearer.headers.items()]
+        for kind, raw_code in zip(("CreateJob", "Ping"), raw_codes, strict=True):
+            head = "".join([*lines, f"Content-Length: {len(body)}\r\n\r\n"])
+            async with await Talk.open(live.port) as talk:
+                talk.send(f"{kind}\r\n{head}{body}")
+                assert (await talk.reply()).code == raw_code, kind
+            async with await Talk.open(live.port) as talk:
+                talk.send(f"POST /{kind} HTTP/1.1\r\nHost: localhost\r\n{head}{body}")
+                assert (await talk.reply()).code == code, kind
+    async with await Talk.open(live.port) as talk:
+        for _ in range(WRONG_A_SECOND_MAX + 1):
+            talk.send(f"Ping\r\nAuthorization: {WRONG}\r\nContent-Length: {len(body)}\r\n\r\n{body}")
+        assert b"429 Too many wrong tokens" in await talk.ended()
 
 
 async def test_by_is_the_name_of_the_token(live: Live) -> None:

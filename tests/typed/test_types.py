@@ -49,7 +49,7 @@ def all_names() -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with what users write, and no configuration of ours."""
     found = tmp_path_factory.mktemp("user")
-    for name in ("users_module.py", "users_mistakes.py"):
+    for name in ("users_module.py", "users_jobs.py", "users_mistakes.py"):
         shutil.copy(HERE / name, found)
     (found / "readme.py").write_text(readme())
     (found / "all_names.py").write_text(all_names())
@@ -102,7 +102,6 @@ def test_mypy_finds_the_mistakes_and_nothing_else(folder: Path) -> None:
     assert mypy(folder) == MISTAKES
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="pyright runs on Node.js")
 def test_pyright_finds_the_mistakes_and_nothing_else(folder: Path) -> None:
     assert pyright(folder) == MISTAKES
 

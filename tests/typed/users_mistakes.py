@@ -2,13 +2,28 @@
 
 from bedrockjobs import Client, CreateJob, GetJob
 from bedrockjobs import Nowhere  # wrong
+from bedrock_worker import cron
+from users_jobs import double, look, resize
 
 client = Client("localhost:8888")
 CreateJob(name=5)  # wrong
 CreateJob()  # wrong
 CreateJob(name="a", retires=3)  # wrong
 CreateJob(name="a", catchup="maybe")  # wrong
+CreateJob(name="a", first_run=5)  # wrong
 print(client.call(GetJob(name="a")).nmae)  # wrong
 print(client.call(GetJob(name="a")).run_id + 1)  # wrong
 client.cal(GetJob(name="a"))  # wrong
 print(client.call(GetJob(name="a")).name.upper())
+
+resize.enqueue(widht=800)  # wrong
+resize.enqueue("800")  # wrong
+resize.enqueue(width=800).wait().height.upper()  # wrong
+resize.using(retires=3).enqueue(width=800)  # wrong
+resize.schedule("0 9 * * *")  # wrong
+double.enqueue(number=3).wait() + 1  # wrong
+look.enqueue(who="Ann").wait()["id"]
+
+
+@cron("0 3 * * *", retires=3)  # wrong
+def nightly() -> None: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from bedrockjobs import (
     AsyncClient,
@@ -53,6 +54,7 @@ def order(client: Client, picture: Picture) -> int:
         lock=True,
         tags=["pictures"],
         on_lost="retry",
+        first_run=datetime.now(UTC),
     )
     return client.call(command).job_id
 

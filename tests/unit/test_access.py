@@ -159,12 +159,19 @@ def test_addresses_with_wrong_tokens_are_remembered_up_to_a_limit(access: Access
         with pytest.raises(Unauthenticated):
             access.by_token("x", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
     assert len(access._wrong) <= ADDRESSES_MAX
-    codes = []
-    for number in range(12):  # one customer of IPv6 has many addresses
-        with pytest.raises(CommandError) as told:
-            access.by_token("x", f"2001:db8::{number:x}")
-        codes.append(told.value.code)
-    assert codes == [403] * 10 + [429] * 2
+
+    def codes(addresses: list[str]) -> list[int]:
+        found = []
+        for address in addresses:
+            with pytest.raises(CommandError) as told:
+                access.by_token("x", address)
+            found.append(told.value.code)
+        return found
+
+    one_customers = [f"2001:db8::{number:x}" for number in range(12)]  # who has many addresses of IPv6
+    assert codes(one_customers) == [403] * 10 + [429] * 2
+    assert codes([f"::ffff:192.0.2.{number}" for number in range(12)]) == [403] * 12
+    assert codes(["::ffff:192.0.2.77", "192.0.2.77"] * 6) == [403] * 10 + [429] * 2
 
 
 def test_people_behind_a_proxy_are_remembered_up_to_a_limit(access: Access) -> None:

@@ -98,7 +98,7 @@ def test_room_on_the_disk(server: FakeServer, monkeypatch: pytest.MonkeyPatch, f
 def test_a_disk_without_room_for_a_backup(
     server: FakeServer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ROOM_WARN_BYTES", 1)
+    monkeypatch.setattr(module, "ROOM_LOW_BYTES", 1)
     monkeypatch.setattr(module, "ROOM_FAIL_BYTES", 0)
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=path.stat().st_size - 1))
     (found,) = of(findings(), "disk")

@@ -253,3 +253,14 @@ def test_what_is_read_from_a_request_does_not_come_by_the_check_of_python() -> N
     with pytest.raises(BadArguments) as refused:
         CreateJob.read({"name": ""})
     assert type(refused.value) is BadArguments
+
+
+def test_durations_and_moments_may_be_those_of_python() -> None:
+    berlin = timezone(timedelta(hours=1))
+    job = CreateJob(
+        name="x",
+        run_timeout=timedelta(minutes=5),  # type: ignore[arg-type]
+        first_run=datetime(2026, 11, 21, 9, tzinfo=berlin),
+    )
+    assert (job.run_timeout, job.first_run) == (300, "2026-11-21 08:00:00")
+    assert CreateJob(name="x", first_run=datetime(2026, 11, 21, 9)).first_run == "2026-11-21 09:00:00"

@@ -155,10 +155,11 @@ def test_modules_inside_a_package_count(write: Callable[[str], str], tmp_path: P
         ('@cron("@daily")\nclass F: pass\n', ".F: expected a function of the module"),
         ('class A:\n    @cron("@daily")\n    def f(self): pass\n', ".A.f: expected a function of the module"),
         ('def g():\n    @job("x")\n    def f(job): pass\ng()\n', ".g.<locals>.f: expected a function of"),
-        ('@job("x")\ndef f(): pass\n', ".f: a job function must take one argument, the job"),
-        ('@job("x")\ndef f(a, b): pass\n', ".f: a job function must take one argument, the job"),
+        ('@job("x")\ndef f(*a): pass\n', ".f: expected parameters that can be given by name, a cannot"),
+        ('@job("x")\ndef f(a, /, b): pass\n', ".f: expected parameters that can be given by name, a cannot"),
         ('@job("")\ndef f(a): pass\n', f".f: expected a name pattern of 1 to {PATTERN_CHARS_MAX} characters"),
-        ('@job("x", retries=3)\ndef f(a): pass\n', ".f: unknown option retries, @job takes timeout"),
+        ('@job("x", retires=3)\ndef f(a): pass\n', ".f: unknown option retires, @job takes timeout, backoff"),
+        ('@job("x", retries=-1)\ndef f(a): pass\n', ".f: retries: expected greater than or equal to 0"),
         ('@job("x", timeout="0s")\ndef f(a): pass\n', ".f: timeout: expected a duration"),
         ('@job("x", timeout=True)\ndef f(a): pass\n', ".f: timeout: expected a duration"),
         (NIGHTLY + '@cron("@daily", name=__name__ + ".nightly")\ndef f(): pass\n', "a name of its own"),
@@ -238,7 +239,9 @@ def test_decorators_leave_the_function_as_it_is() -> None:
         return 1
 
     assert cron("@daily")(one) is one
-    assert job("x")(one) is one
+    declared = job("x")(one)
+    assert declared() == 1
+    assert (declared.function, declared.__name__, declared.__module__) == (one, "one", __name__)
     assert [it.pattern for it in declared_in(__name__)] == [f"{__name__}.{one.__qualname__}", "x"]
 
 
@@ -392,6 +395,6 @@ def test_a_process_imports_nothing_of_the_server_and_little_of_the_worker() -> N
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     ours = [name for name in found if name.startswith("bedrock")]
-    parts = ("", ".functions", ".run", ".run.run_function")
+    parts = ("", ".arguments", ".current", ".enqueuing", ".functions", ".run", ".run.run_function")
     assert ours == [f"bedrock_worker{part}" for part in parts]
     assert not {"asyncio", "pydantic"} & set(found)

@@ -8,29 +8,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+from bedrock_worker.current import CurrentRun, Job, current_run
+from bedrock_worker.enqueuing import AsyncJobFunction, JobFunction, Options, RunOptions, job_function
+
+__all__ = [
+    "CurrentRun", "Declared", "Fail", "Job", "JobDecorator", "Retry", "cron", "current_run", "declared_in",
+    "job", "look_in",
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True)
-class Job:
-    """The job that a ``@job`` function is called for."""
-
-    id: int
-    name: str
-    data: dict[str, Any]
-    attempt: int
-    """How often it has been taken, this time included."""
-    run_id: int
-    scheduled_for: datetime
-    """When it was due, in UTC."""
-    fields: Mapping[str, Any]
-    """All that the server gave, by its names: ``parentData``, ``finishedChildJobs``, ..."""
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Retry(Exception):
@@ -63,17 +56,44 @@ class Declared:
 _declared: dict[str, list[Declared]] = {}
 
 
-def job(pattern: str, **options: Any) -> Callable[[F], F]:
+class JobDecorator(Protocol):
+    """What ``@job(...)`` makes of a function; a coroutine function is one that returns a coroutine."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[[Job], Coroutine[Any, Any, R]], /
+    ) -> AsyncJobFunction[..., R]: ...
+    @overload
+    def __call__(self, function: Callable[[Job], R], /) -> JobFunction[..., R]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncJobFunction[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> JobFunction[P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        """Return the function, with ways to have it run as a job."""
+
+
+def job(pattern: str, *, timeout: float | str | None = None, **options: Unpack[Options]) -> JobDecorator:
     """Declare the function that runs the jobs whose name matches a GLOB pattern.
 
-    It gets one argument, a ``Job``. A dict that it returns becomes the job's data. The one option is
-    ``timeout``, the time one run may take (``"5m"`` or seconds).
+    It gets the job's data as its arguments, and what it returns is the job's result. Or it has one parameter,
+    a ``Job``; then a dict that it returns becomes the job's data. ``timeout`` is the time one run may take
+    (``"5m"`` or seconds). ``options`` are those of CreateJob, for jobs that ``enqueue`` makes.
     """
     _expect_text(pattern, '@job needs its name pattern, as in @job("report/*")')
-    return lambda function: _note(function, pattern, None, "UTC", options)
+
+    def declare(function: Callable[..., Any], /) -> Any:
+        _note(function, pattern, None, "UTC", {"timeout": timeout, **options})
+        return job_function(function, pattern, options)
+
+    return declare
 
 
-def cron(expression: str, *, name: str | None = None, zone: str = "UTC", **options: Any) -> Callable[[F], F]:
+def cron(
+    expression: str, *, name: str | None = None, zone: str = "UTC", **options: Unpack[RunOptions]
+) -> Callable[[F], F]:
     """Declare a function that runs by a schedule; it gets no argument.
 
     ``name`` is ``module.function`` if left out. Options are those of CreateJob, in snake case:
@@ -116,6 +136,7 @@ def _expect_text(given: object, words: str) -> None:
 
 
 def _note(function: F, pattern: str, expression: str | None, zone: str, options: Mapping[str, Any]) -> F:
-    found = Declared(function.__module__, function, pattern, expression, zone, options)
+    plain = function.function if isinstance(function, JobFunction | AsyncJobFunction) else function
+    found = Declared(function.__module__, plain, pattern, expression, zone, options)
     _declared.setdefault(found.module, []).append(found)
     return function

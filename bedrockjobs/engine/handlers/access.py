@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import BadArguments, NotFound, TooMany, WrongState
 from bedrockjobs.base.token_text import digest_of, new_token
-from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.base.wire import after_seconds, stamped
 from bedrockjobs.commands import CreateToken, RevokeToken, RotateToken
 from bedrockjobs.engine.events import TokensChanged
 from bedrockjobs.engine.handlers.context import Answer, Context
@@ -57,7 +57,7 @@ def create_token(context: Context, command: CreateToken) -> Answer:
         raise BadArguments("Malformed names", "names: expected none for admin, which is never narrowed")
     if command.no_data and not {"read", "produce"}.issuperset(command.roles):
         raise BadArguments("Malformed noData", "noData: expected no other roles than read and produce")
-    if command.expires is not None and command.expires <= context.now_ms:
+    if command.expires is not None and stamped(command.expires) <= context.now_ms:
         raise BadArguments("Malformed expires", "expires: expected a moment that is still to come")
     used = [token for token in tokens if counts(token, context.now_ms)]
     if any(token.name == command.name for token in used):
@@ -68,7 +68,7 @@ def create_token(context: Context, command: CreateToken) -> Answer:
     secret = new_token()
     token = TokenRow(
         command.name, digest_of(secret), ",".join(command.roles), jsontext.dump(list(command.names)),
-        int(command.no_data), command.by, context.now, command.expires or "", "", "",
+        int(command.no_data), command.by, context.now, stamped(command.expires), "", "",
     )  # fmt: skip
     records.delete_logins(command.name)
     return _written(context, token, "token created", command.by, secret)
@@ -105,11 +105,11 @@ def rotate_token(context: Context, command: RotateToken) -> Answer:
         raise WrongState(
             "It was revoked", f"name: expected a token that is in use; make a new {command.name}"
         )
-    if command.expires is not None and command.expires <= context.now_ms:
+    if command.expires is not None and stamped(command.expires) <= context.now_ms:
         raise BadArguments("Malformed expires", "expires: expected a moment that is still to come")
     secret = new_token()
     context.unit.records.delete_logins(token.name)
-    changed = token._replace(digest=digest_of(secret), expires=command.expires or token.expires)
+    changed = token._replace(digest=digest_of(secret), expires=stamped(command.expires) or token.expires)
     return _written(context, changed, "token rotated", command.by, secret)
 
 

@@ -6,7 +6,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import CRASH_PATTERNS_MAX, DATA_CHARS_PER_COMMAND_MAX, GRACE_S_DEFAULT
 from bedrockjobs.base.errors import BadArguments, Changed, NotFound, TooMany, WrongState
 from bedrockjobs.base.turns import in_turns
-from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.base.wire import after_seconds, stamped
 from bedrockjobs.commands import (
     CancelJob,
     ClearCrashedBedrockJobs,
@@ -80,7 +80,7 @@ def update_job(context: Context, command: UpdateJob) -> Answer:
     elif command.repeat:
         changed = _with_repeat(context, changed, command.repeat, explicit=command.next_run is not None)
     if command.next_run is not None:
-        changed = changed._replace(next_run=command.next_run)
+        changed = changed._replace(next_run=stamped(command.next_run))
     if changed.next_run != row.next_run and row.memory.before is not None:
         changed = with_due_before(changed)
     if options:

@@ -9,6 +9,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import LIST_MAX, OUTPUT_LINE_CHARS_MAX, PAUSES_MAX
 from bedrockjobs.base.errors import BadArguments, NotFound, TooMany, WrongState
 from bedrockjobs.base.jsontext import without_zeros
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import (
     AppendOutput,
     DrainWorker,
@@ -44,9 +45,9 @@ def pause_jobs(context: Context, command: PauseJobs) -> Answer:
     known = {pause.pattern for pause in records.pauses()}
     if name not in known and len(known) >= PAUSES_MAX:
         raise TooMany("Too many pauses", f"name: expected at most {PAUSES_MAX} patterns in all")
-    if command.until is not None and command.until <= context.now_ms:
+    if command.until is not None and stamped(command.until) <= context.now_ms:
         raise BadArguments("Malformed until", "until: expected a moment that is still to come")
-    until = command.until or ""
+    until = stamped(command.until)
     records.put_pause(PauseRow(name, command.by, command.reason, context.now, until))
     context.unit.pauses_changed()
     context.note("paused", name=name, by=command.by, detail=command.reason)

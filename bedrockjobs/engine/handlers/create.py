@@ -6,7 +6,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, DATA_CHARS_PER_COMMAND_MAX, KEYS_KEPT_S
 from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, WrongState
 from bedrockjobs.base.turns import in_turns
-from bedrockjobs.base.wire import after_seconds, wire_name
+from bedrockjobs.base.wire import after_seconds, stamped, wire_name
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
 from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions
 from bedrockjobs.engine.events import JOB_CREATED, JobsCreated
@@ -65,7 +65,7 @@ def create(context: Context, spec: JobSpec, merging: jsontext.Merging, source: s
     """Create a job, or update the one of its name; returns the jobID."""
     priority = spec.wanted_priority
     if spec.repeat:
-        check_repeat(context, spec.repeat, spec.first_run)
+        check_repeat(context, spec.repeat, stamped(spec.first_run) or None)
     if spec.retry_after:
         _check_retry_after(context, spec)
     parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
@@ -85,7 +85,9 @@ def create(context: Context, spec: JobSpec, merging: jsontext.Merging, source: s
         0 if chosen else context.unit.new_job_id(),
         state,
         spec.name,
-        spec.first_run or (first_run(context, repeat) if repeat else context.now_ms),
+        stamped(spec.first_run)
+        if spec.first_run is not None
+        else (first_run(context, repeat) if repeat else context.now_ms),
         "",
         repeat,
         data,

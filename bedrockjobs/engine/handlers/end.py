@@ -9,6 +9,7 @@ from bedrockjobs.base.config import DATA_CHARS_PER_COMMAND_MAX, ERROR_CHARS_MAX
 from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.turns import in_turns
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.engine.events import JOB_FAILED, JOB_FINISHED, JOB_RETRIED, JobsFinished
 from bedrockjobs.engine.handlers import families, runs, ticks
@@ -232,7 +233,7 @@ def _next_time(context: Context, again: Job, job: Job, command: RetryJob) -> Job
             return again._replace(next_run=following.next_run, data=data)
     if ticks.is_schedule(job):
         again = again.noting(tick=ticks.tick_of(job))
-    found = command.next_run or repeats.later(context.now_ms, (f"+{command.delay or 0} SECONDS",))
+    found = stamped(command.next_run) or repeats.later(context.now_ms, (f"+{command.delay or 0} SECONDS",))
     return again._replace(next_run=found or context.now_ms, data=data)
 
 

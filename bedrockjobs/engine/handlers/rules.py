@@ -7,13 +7,23 @@ so it arrives at least once, whenever a server ends.
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.errors import NotFound, TooMany, WrongState
-from bedrockjobs.commands import ClaimMessage, MuteRule, PutRule, RemoveRule, ReportDelivery
+from bedrockjobs.base.errors import BadArguments, NotFound, TooMany, WrongState
+from bedrockjobs.base.wire import stamped
+from bedrockjobs.commands import (
+    ClaimMessage,
+    MuteRule,
+    PutRule,
+    RemoveRule,
+    ReportConditions,
+    ReportDelivery,
+    SyncRules,
+)
+from bedrockjobs.commands.rules import RuleSpec
 from bedrockjobs.engine.events import RulesChanged
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.job.rows import RuleRow
-from bedrockjobs.job.rules import delivery_of, with_delivery
+from bedrockjobs.job.rules import ERROR_CHARS_KEPT, OVER, delivery_of, noted_for, source_of, with_delivery
 from bedrockjobs.store.base import Plan
 
 RULES_MAX = 100
@@ -25,21 +35,59 @@ _CONTROL = Plan(control=True)
 @handles(PutRule, plan=lambda _: _CONTROL)
 def put_rule(context: Context, command: PutRule) -> Answer:
     """Write a rule; it begins with what happens from now on, one that was there before goes on."""
-    records = context.unit.records
-    rules = {rule.name: rule for rule in records.rules()}
-    if command.name not in rules and len(rules) >= RULES_MAX:
-        raise TooMany("Too many rules", f"name: expected at most {RULES_MAX} rules")
-    text = jsontext.dump({
-        "on": command.on, "names": command.names, "to": command.to, "secret": command.secret,
-        "groupFor": command.group_for, "quiet": command.quiet,
-    })  # fmt: skip
+    rules = {rule.name: rule for rule in context.unit.records.rules()}
     before = rules.get(command.name)
-    if before is None:
-        row = RuleRow(command.name, text, command.by, context.now, records.last_event(), "{}")
-    else:
-        row = with_delivery(before._replace(rule=text, by=command.by), delivery_of(before).renewed())
-    _write(context, row)
+    if before is None and len(rules) >= RULES_MAX:
+        raise TooMany("Too many rules", f"name: expected at most {RULES_MAX} rules")
+    _put(context, command, before, "" if before is None else source_of(before), command.by)
     return Answer()
+
+
+@handles(SyncRules, plan=lambda _: _CONTROL)
+def sync_rules(context: Context, command: SyncRules) -> Answer:
+    """Add, change and remove a source's rules; answers their names."""
+    rules = {rule.name: rule for rule in context.unit.records.rules()}
+    ours = {name for name, row in rules.items() if source_of(row) == command.source}
+    specs: dict[str, RuleSpec] = {}
+    for place, spec in enumerate(command.rules):
+        if spec.name in specs:
+            raise BadArguments("Malformed rules", f"rules.{place}.name: expected a name once")
+        if spec.name in rules and spec.name not in ours:
+            raise WrongState("Name is taken", f"rules: a rule {spec.name} exists that is not of this source")
+        specs[spec.name] = spec
+    added = [name for name in specs if name not in ours]
+    removed = sorted(ours - specs.keys()) if command.prune else []
+    texts = {name: _text(spec, command.source) for name, spec in specs.items()}
+    changed = [name for name in specs if name in ours and rules[name].rule != texts[name]]
+    if len(rules) + len(added) - len(removed) > RULES_MAX:
+        raise TooMany("Too many rules", f"rules: expected at most {RULES_MAX} rules")
+    if not command.dry_run:
+        for name in removed:
+            context.unit.records.delete_rule(name)
+        for name in (*added, *changed):
+            _put(context, specs[name], rules.get(name), command.source, command.by)
+        if removed:
+            context.emit(RulesChanged())
+    unchanged = [name for name in specs if name in ours and name not in changed]
+    return Answer(
+        jsontext.dump({"added": added, "changed": changed, "removed": removed, "unchanged": unchanged})
+    )
+
+
+def _text(spec: RuleSpec, source: str) -> str:
+    return jsontext.dump({
+        "source": source, "on": spec.on, "names": spec.names, "to": spec.to, "secret": spec.secret,
+        "groupFor": spec.group_for, "quiet": spec.quiet, "over": spec.over, "older": spec.older,
+    })  # fmt: skip
+
+
+def _put(context: Context, spec: RuleSpec, before: RuleRow | None, source: str, by: str) -> None:
+    text = _text(spec, source)
+    if before is None:
+        row = RuleRow(spec.name, text, by, context.now, context.unit.records.last_event(), "{}")
+    else:
+        row = with_delivery(before._replace(rule=text, by=by), delivery_of(before).renewed())
+    _write(context, row)
 
 
 @handles(RemoveRule, plan=lambda _: _CONTROL)
@@ -54,7 +102,7 @@ def remove_rule(context: Context, command: RemoveRule) -> Answer:
 def mute_rule(context: Context, command: MuteRule) -> Answer:
     """Let a rule send nothing until a moment."""
     row = _existing(context, command.name)
-    _write(context, with_delivery(row, delivery_of(row)._replace(muted_until=command.until or "")))
+    _write(context, with_delivery(row, delivery_of(row)._replace(muted_until=stamped(command.until))))
     return Answer()
 
 
@@ -95,6 +143,27 @@ def report_delivery(context: Context, command: ReportDelivery) -> Answer:
     else:
         delivery, cursor = delivery.failed(command.error, context.now), row.cursor
     context.unit.records.put_rule(with_delivery(row, delivery, cursor))
+    return Answer()
+
+
+@handles(ReportConditions, plan=lambda _: _CONTROL)
+def report_conditions(context: Context, command: ReportConditions) -> Answer:
+    """Tell what began and what is over of what a rule asks for; what goes on is not told again."""
+    row = _existing(context, command.name)
+    delivery, by = delivery_of(row), noted_for(row.name)
+    now: dict[str, dict[str, str]] = {}
+    for kind, names in command.conditions.items():
+        known = delivery.conditions.get(kind, {})
+        now[kind] = {name: known.get(name, context.now) for name in names}
+        for name, words in names.items():
+            if name not in known:
+                context.note(kind, name=name, by=by, detail=words[:ERROR_CHARS_KEPT])
+    for kind, begun in delivery.conditions.items():
+        for name, since in begun.items():
+            if name not in now.get(kind, {}):
+                context.note(f"{kind}{OVER}", name=name, by=by, detail=f"it had begun at {since} UTC")
+    if now != delivery.conditions:
+        context.unit.records.put_rule(with_delivery(row, delivery._replace(conditions=now)))
     return Answer()
 
 

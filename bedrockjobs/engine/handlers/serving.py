@@ -14,7 +14,7 @@ from bedrockjobs.base.clock import Clock, StandingClock
 from bedrockjobs.base.config import MOMENTS_PER_ADVANCE_MAX
 from bedrockjobs.base.errors import BadArguments, WrongState
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, stamp
+from bedrockjobs.base.wire import moment_of, stamp, stamped
 from bedrockjobs.commands import (
     ALL,
     AdvanceClock,
@@ -133,7 +133,7 @@ async def advance(serving: Serving, command: AdvanceClock) -> Answer:
         raise BadArguments("Malformed to", "to: expected nothing together with seconds")
     await serving.move_clock(clock.now())  # another server may have moved it
     if command.to is not None:
-        target = moment_of(command.to)
+        target = moment_of(stamped(command.to))
     elif command.seconds is not None:
         target = clock.now() + timedelta(seconds=command.seconds)
     else:

@@ -23,6 +23,9 @@ COUNTED_MAX = 10_000
 NO_PING = "no ping"
 """Why a tick was skipped for which somebody elsewhere was to send a ping, and did not."""
 
+MISSED = frozenset({"no worker", "server down", "too late"})
+"""Why a tick was skipped that somebody counts on: nobody decided so."""
+
 SAME_LATE_S = 2
 """Ticks that fired with less delay than this share a row."""
 
@@ -201,6 +204,9 @@ def skip(context: Context, job: Job, first: str, last: str, reason: str) -> None
     if first <= last:
         ticks = TickRow(job.job_id, first, last, _count(job, first, last), "skipped", reason, 0, 0)
         _enter(context, job, known, ticks)
+        if reason in MISSED and not job.options.expect:  # what is done elsewhere may have been done
+            span = first if first == last else f"{ticks.count} ticks from {first} to {last}"
+            context.note("missed", name=job.name, job_id=job.job_id, detail=f"{span}: {reason}")
 
 
 def _skip_missed(context: Context, job: Job, first: str, last: str, *, too_late: bool) -> None:

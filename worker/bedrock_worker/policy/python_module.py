@@ -18,6 +18,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from bedrock_worker import functions
+from bedrock_worker.arguments import Arguments
+from bedrock_worker.enqueuing import Options
 from bedrock_worker.functions import Declared, declared_in, look_in
 from bedrockjobs.base import duration
 from bedrockjobs.base.config import PATTERN_CHARS_MAX
@@ -168,14 +170,16 @@ def _function(declared: Declared, folder: str) -> Function:
         if needed:
             raise ValueError(f"a cron function must need no arguments, this one needs {', '.join(needed)}")
         return Function(declared.module, name, declared.pattern, folder)
-    try:
-        signature.bind(None)
-    except TypeError as error:
-        raise ValueError(f"a job function must take one argument, the job: {error}") from None
+    arguments = Arguments(function)
+    if not arguments.takes_job:
+        arguments.check_kinds()
     if not 1 <= len(declared.pattern) <= PATTERN_CHARS_MAX:
         raise ValueError(f"expected a name pattern of 1 to {PATTERN_CHARS_MAX} characters")
-    if unknown := declared.options.keys() - {"timeout"}:
-        raise ValueError(f"unknown option {min(unknown)}, @job takes timeout")
+    options = {name: value for name, value in declared.options.items() if name != "timeout"}
+    if unknown := options.keys() - Options.__annotations__.keys():
+        known = ", ".join(["timeout", *sorted(Options.__annotations__)])
+        raise ValueError(f"unknown option {min(unknown)}, @job takes {known}")
+    JobSpec(**{"name": "name", **options})  # raises for a value that is none
     return Function(
         declared.module, name, declared.pattern, folder, _seconds(declared.options.get("timeout"))
     )

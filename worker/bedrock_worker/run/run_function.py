@@ -15,12 +15,14 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bedrock_worker.functions import Fail, Job, Retry, declared_in, look_in
+from bedrock_worker.arguments import MOCK, RESULT, Arguments, WrongArguments
+from bedrock_worker.current import Job, begin
+from bedrock_worker.functions import Fail, Retry, declared_in, look_in
 
 DONE, RAISED, USAGE, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE = 0, 1, 2, 75, 100, 101
 """Exit statuses; what the last three mean is decided in ``outcome``."""
@@ -78,7 +80,33 @@ def _call(module: str, name: str) -> Any:
     if declared is None:
         raise LookupError(f"{module} has no function {name} with @job or @cron")
     function = getattr(imported, name)
-    returned = function() if declared.expression is not None else function(_job(job_given()))
+    if declared.expression is not None:
+        begin(lambda: _job(job_given()))
+        return _awaited(function())
+    job = _job(job_given())
+    begin(lambda: job)
+    arguments = Arguments(declared.function)
+    if arguments.takes_job:
+        return _awaited(function(job))
+    return _call_with_data(function, arguments, job)
+
+
+def _call_with_data(function: Callable[..., Any], arguments: Arguments, job: Job) -> dict[str, Any] | None:
+    """Call a function with the job's data; return the new data with its result in it."""
+    repeats = bool(job.fields.get("repeat"))
+    try:
+        given = arguments.of_data(job.data, repeats=repeats)
+    except WrongArguments as error:
+        raise Fail(f"the job's data does not fit the function: {error}") from None
+    value = arguments.result_to_json(_awaited(function(**given)))
+    if value is None:
+        return None
+    kept = job.data if repeats else {MOCK: job.data[MOCK]} if MOCK in job.data else {}
+    return {**kept, RESULT: value}
+
+
+def _awaited(returned: Any) -> Any:
+    """Return what a function returned; what a coroutine does, once it is done."""
     if not inspect.iscoroutine(returned):
         return returned
     import asyncio  # here, as it takes most of the time that this process needs to start

@@ -1,0 +1,176 @@
+"""``bedrockjobs service``: let systemd run the server, as a service of the system or of a user."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from bedrockjobs.cli.session import FAILED, Failure
+from bedrockjobs.cli.units import MARK, NAMES, units
+
+SYSTEM_FOLDER = Path("/etc/systemd/system")
+
+STARTED = ("bedrockjobs.socket", "bedrockjobs.service")
+"""The units that are started; workers are, once somebody says what they do."""
+
+WORKERS = "bedrock-worker@*.service"
+"""All workers; to disable the template disables each of them."""
+
+SYSTEMCTL_S = 120
+"""Time that one call of systemctl may take: that of a server that reads a large log at its start."""
+
+HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"))
+"""Folders that a service of the system does not see (ProtectHome)."""
+
+_user = click.option(
+    "--user", is_flag=True, help="A service of the user who calls, in his own folder; no root needed."
+)
+_dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be written and called.")
+
+
+@click.group()
+def service() -> None:
+    """Let systemd run the server, and workers."""
+
+
+@service.command()
+@_user
+@_dry_run
+@click.option("--port", type=click.IntRange(1, 65_535), help="Port on loopback; 8888 if left out.")
+@click.option("--no-start", is_flag=True, help="Only write the units; start nothing.")
+def install(user: bool, dry_run: bool, port: int | None, no_start: bool) -> None:
+    """Write the units, and start the server.
+
+    There is one for the server, one for its port, and a template for workers. The server then starts with
+    the machine (with --user: when the user logs in), is watched, and is started again if it fails. Its
+    database is in /var/lib/bedrockjobs (with --user: in the user's state folder). Called again after an
+    upgrade, it writes the units anew and restarts the server.
+    """
+    program = Path(sys.executable).parent
+    _check_programs(program, user=user)
+    folder, found = _folder(user=user), units(program, port=port, user=user)
+    calls = [["daemon-reload"]]
+    if not no_start:
+        calls += [["enable", *STARTED], ["restart", *STARTED]]
+    if dry_run:
+        for name, text in found.items():
+            click.echo(f"# {folder / name}\n{text}")
+        for call in calls:
+            click.echo(f"# {shlex.join(_systemctl(call, user=user))}")
+        return
+    _check_system(user=user)
+    for name in found:
+        _check_ours(folder / name)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in found.items():
+        _write(folder / name, text)
+    for call in calls:
+        _call(call, user=user)
+    _say_what_is_next(folder, user=user, started=not no_start)
+
+
+@service.command()
+@_user
+@_dry_run
+def uninstall(user: bool, dry_run: bool) -> None:
+    """Stop server and workers, remove the units; the database stays."""
+    folder = _folder(user=user)
+    there = [name for name in NAMES if _is_ours(folder / name)]
+    if not there:
+        raise Failure(f"no units of `bedrockjobs service install` are in {folder}", FAILED)
+    calls = [["disable", "--now", *there], ["stop", WORKERS]]
+    if dry_run:
+        for call in calls:
+            click.echo(f"# {shlex.join(_systemctl(call, user=user))}")
+        for name in there:
+            click.echo(f"# remove {folder / name}")
+        return
+    _check_system(user=user)
+    for call in calls:
+        _call(call, user=user)
+    for name in there:
+        (folder / name).unlink()
+    _call(["daemon-reload"], user=user)
+    click.echo(f"Removed {', '.join(there)} from {folder}. The database is where it was.")
+
+
+def _folder(*, user: bool) -> Path:
+    """Return where the units are."""
+    if not user:
+        return SYSTEM_FOLDER
+    given = os.environ.get("XDG_CONFIG_HOME", "")
+    return (Path(given) if given.startswith("/") else Path.home() / ".config") / "systemd/user"
+
+
+def _check_programs(folder: Path, *, user: bool) -> None:
+    for name in ("bedrockjobs", "bedrock-worker"):
+        if not os.access(folder / name, os.X_OK):
+            raise Failure(f"{folder / name} is not there: install bedrockjobs as a package")
+    if re.search(r"[\s'\"\\]", str(folder)):
+        raise Failure(f"{folder}: systemd wants a path without blanks, quotes and backslashes")
+    if not user and any(folder.is_relative_to(hidden) for hidden in HIDDEN):
+        raise Failure(
+            f"{folder} is a folder that services of the system do not see: install bedrockjobs elsewhere"
+            " (python3 -m venv /opt/bedrockjobs), or use --user"
+        )
+
+
+def _check_system(*, user: bool) -> None:
+    if shutil.which("systemctl") is None:
+        raise Failure("systemctl is not there: this machine is not run by systemd; see --dry-run")
+    if not user and os.geteuid() != 0:
+        raise Failure("a service of the system is installed by root: use sudo, or --user")
+
+
+def _is_ours(unit: Path) -> bool:
+    try:
+        return unit.read_text(errors="replace").startswith(MARK)
+    except OSError:
+        return False
+
+
+def _check_ours(unit: Path) -> None:
+    if os.path.lexists(unit) and not _is_ours(unit):
+        raise Failure(f"{unit} is there, and not from `bedrockjobs service install`: remove it first")
+
+
+def _write(unit: Path, text: str) -> None:
+    """Write a unit whole or not at all."""
+    draft = unit.with_name(f".{unit.name}.new")
+    draft.write_text(text)
+    draft.chmod(0o644)
+    draft.replace(unit)
+    click.echo(f"Wrote {unit}")
+
+
+def _systemctl(arguments: list[str], *, user: bool) -> list[str]:
+    return ["systemctl", *(["--user"] if user else []), *arguments]
+
+
+def _call(arguments: list[str], *, user: bool) -> None:
+    command = _systemctl(arguments, user=user)
+    try:
+        done = subprocess.run(command, check=False, timeout=SYSTEMCTL_S)  # noqa: S603  our own words
+    except subprocess.TimeoutExpired:
+        raise Failure(f"{shlex.join(command)}: not done within {SYSTEMCTL_S} s") from None
+    if done.returncode:
+        raise Failure(f"{shlex.join(command)} failed with status {done.returncode}: see the lines above")
+
+
+def _say_what_is_next(folder: Path, *, user: bool, started: bool) -> None:
+    flag = " --user" if user else ""
+    if started:
+        click.echo(f"The server runs: systemctl{flag} status bedrockjobs; bedrockjobs doctor")
+    else:
+        click.echo(f"Start it: systemctl{flag} enable --now {' '.join(STARTED)}")
+    settings = folder.parents[1] / "bedrock-worker" if user else Path("/etc/bedrock-worker")
+    click.echo(f"A worker: write {settings}/mail.env, then systemctl{flag} enable --now bedrock-worker@mail")
+    if user:
+        click.echo("It ends when you log out, unless you are allowed to linger: loginctl enable-linger")

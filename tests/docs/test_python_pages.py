@@ -1,0 +1,134 @@
+"""The pages on Python are run: their modules by a worker, their web applications by requests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cli.live_server import DEADLINE_S, stop
+from tests.docs.sessions import Player
+
+ROOT = Path(__file__).parents[2]
+HOW_TO = ROOT / "docs/how-to"
+
+
+@contextmanager
+def worker(player: Player, folder: Path, module: str) -> Iterator[None]:
+    """Run a worker of a module as the pages say."""
+    command = [sys.executable, "-m", "bedrock_worker", "--module", module, "--concurrency", "2"]
+    with (folder / "worker.log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "--start-method", "fork"],
+            cwd=folder, env=player.environment, stdout=log, stderr=log, text=True,
+        )  # fmt: skip
+        try:
+            yield
+        finally:
+            assert stop(process) == 0, (folder / "worker.log").read_text()
+
+
+def run(player: Player, folder: Path, program: str) -> list[object]:
+    """Run a program in the folder; return what each of its lines says, as JSON."""
+    (folder / "asks.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "asks.py"], cwd=folder, env=player.environment, timeout=DEADLINE_S,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    log = folder / "worker.log"
+    assert done.returncode == 0, done.stderr + (log.read_text() if log.exists() else "")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_page_on_the_client(player: Player) -> None:
+    assert player.play(HOW_TO / "python-client.md") == 2
+
+
+def test_the_page_on_functions(player: Player, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    assert player.write_files(HOW_TO / "python-functions.md") == ["app/jobs.py"]
+    with worker(player, folder, "app.jobs"):
+        assert player.play(HOW_TO / "python-functions.md") == 1
+
+
+DJANGO = """
+import json, os
+os.environ["DJANGO_SETTINGS_MODULE"] = "shop.settings"
+from orders import jobs, models
+from django.db import connection
+from django.test import Client
+
+with connection.schema_editor() as editor:
+    editor.create_model(models.Order)
+client = Client(HTTP_HOST="localhost")
+created = client.post("/orders", {"customer": "Ann"})
+print(json.dumps([created.status_code, created.json()]))
+order = models.Order.objects.get()
+print(json.dumps(jobs.confirm.handle(order.job_id).wait(timeout=20)))
+shown = client.get("/orders/1")
+order.refresh_from_db()
+print(json.dumps([shown.status_code, shown.json(), order.state]))
+order.state = "new"
+print(json.dumps(jobs.confirm(order.pk)))
+"""
+
+
+def test_the_page_on_django(player: Player, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    assert len(player.write_files(HOW_TO / "django.md")) == 5
+    with worker(player, folder, "orders.jobs"):
+        assert run(player, folder, DJANGO) == [
+            [202, {"order": 1}],
+            "order 1 of Ann is confirmed",
+            [200, {"result": "order 1 of Ann is confirmed"}, "confirmed"],
+            "order 1 of Ann is confirmed",
+        ]
+
+
+FASTAPI = """
+import asyncio, json
+from app.main import app
+
+async def ask(method, path, query=""):
+    said = []
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+    async def send(message):
+        said.append(message)
+    await app({
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": path,
+        "raw_path": path.encode(), "query_string": query.encode(), "headers": [], "scheme": "http",
+        "server": ("localhost", 80), "client": ("localhost", 1), "root_path": "",
+    }, receive, send)
+    found = [said[0]["status"], json.loads(b"".join(it.get("body", b"") for it in said[1:]))]
+    print(json.dumps(found))
+    return found[1]
+
+async def main():
+    async with app.router.lifespan_context(app):
+        for source in ("cat.jpg", "cat.txt"):
+            job_id = (await ask("POST", "/thumbnails", f"source={source}&width=64"))["job_id"]
+            await ask("GET", f"/thumbnails/{job_id}", "wait=20")
+        await ask("GET", "/thumbnails/4711")
+        later = app.state.thumbnail.using(first_run="2099-01-01")
+        await ask("GET", f"/thumbnails/{(await later.aenqueue('cat.jpg')).job_id}")
+
+asyncio.run(main())
+"""
+
+
+def test_the_page_on_fastapi(player: Player, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    assert player.write_files(HOW_TO / "fastapi.md") == ["app/jobs.py", "app/main.py"]
+    with worker(player, folder, "app.jobs"):
+        assert run(player, folder, FASTAPI) == [
+            [202, {"job_id": 1}],
+            [200, {"source": "cat.jpg", "width": 64}],
+            [202, {"job_id": 2}],
+            [422, {"detail": "exit status 100\ncat.txt is no picture"}],
+            [404, {"detail": "no such thumbnail"}],
+            [409, {"detail": "not ready yet"}],
+        ]

@@ -1,0 +1,204 @@
+"""A function's arguments as a job's data, and what it returns as a result: checked where they are given.
+
+Plain types (numbers, texts, lists, dicts, unions of them) are checked here, which costs a run nothing. For
+any other annotation (dates, dataclasses, models, enums) pydantic is loaded, which knows their form in JSON.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
+
+from bedrock_worker.current import Job
+
+RESULT = "result"
+"""The member of the data under which stands what a function with arguments of its own returned."""
+
+MOCK = "mockRequest"
+"""The mark of a mocked job, which its data keeps to the end."""
+
+_OPEN = (inspect.Parameter.empty, inspect.Signature.empty, Any, object)
+_JSON_TYPES: dict[Any, tuple[type, ...]] = {
+    bool: (bool,), str: (str,), int: (int,), float: (int, float), list: (list,), dict: (dict,),
+}  # fmt: skip
+
+
+class WrongArguments(ValueError):
+    """Arguments do not fit a function, or what it returned is not what it says; the message says which."""
+
+
+class Arguments:
+    """What one function takes and returns."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Look at the function; annotations that cannot be read here count as left out."""
+        self._function = function
+        self._signature = inspect.signature(function)
+
+    @property
+    def takes_job(self) -> bool:
+        """Tell whether it is called with the job: its one parameter is a ``Job``, or named ``job``."""
+        parameters = list(self._signature.parameters.values())
+        if len(parameters) != 1 or parameters[0].kind not in (
+            inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        ):  # fmt: skip
+            return False
+        kind = self._kind(parameters[0].annotation)
+        return kind is Job or (kind in _OPEN and parameters[0].name == "job")
+
+    def has(self, name: str) -> bool:
+        """Tell whether a parameter has this name."""
+        return name in self._signature.parameters
+
+    def check_kinds(self) -> None:
+        """Raise WrongArguments where it has parameters that cannot be given by name."""
+        for name, parameter in self._signature.parameters.items():
+            if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
+                words = f"expected parameters that can be given by name, {name} cannot"
+                raise WrongArguments(f"{words}; or one for the job, like job: Job")
+
+    def to_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments by name, as JSON has them; raises WrongArguments."""
+        if self.takes_job:
+            if args:
+                raise WrongArguments("expected the job's data by name: enqueue(width=800)")
+            return {name: _json_of(value, Any, name) for name, value in kwargs.items()}
+        return {name: _json_of(value, kind, name) for name, kind, value in self._bound(args, kwargs)}
+
+    def of_data(self, data: Mapping[str, Any], *, repeats: bool) -> dict[str, Any]:
+        """Return the arguments that a job's data holds, as the annotations have them; raises WrongArguments.
+
+        The mark of mocked jobs, and the last result of a job that ``repeats``, are no arguments.
+        """
+        own = self._signature.parameters
+        dropped = {MOCK, RESULT} if repeats else {MOCK}
+        given = {name: value for name, value in data.items() if name in own or name not in dropped}
+        return {name: _value_of(value, kind, name) for name, kind, value in self._bound((), given)}
+
+    def result_to_json(self, value: Any) -> Any:
+        """Return what it returned, as JSON has it; raises WrongArguments."""
+        return _json_of(value, self._kind(self._signature.return_annotation), "its result")
+
+    def result_of_json(self, value: Any) -> Any:
+        """Return a result as the annotation has it; raises WrongArguments."""
+        return _value_of(value, self._kind(self._signature.return_annotation), "its result")
+
+    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+        """Return name, annotation and value of each argument."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise WrongArguments(f"{error}, of {self._function.__qualname__}{self._signature}") from None
+        found = []
+        for name, value in bound.arguments.items():
+            parameter = self._signature.parameters[name]
+            kind = self._kind(parameter.annotation)
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                found += [(each, kind, part) for each, part in value.items()]
+            else:
+                found.append((name, kind, value))
+        return found
+
+    def _kind(self, annotation: Any) -> Any:
+        """Return an annotation as the type it stands for; nothing where it cannot be read."""
+        if not isinstance(annotation, str):
+            return annotation
+        try:
+            return eval(annotation, getattr(self._function, "__globals__", {}))  # noqa: S307  as Python does
+        except Exception:
+            return Any
+
+
+def fits(value: Any, kind: Any) -> bool | None:
+    """Tell whether a value is of a plain type; None where the type is another, so that nobody knows here."""
+    if kind in _OPEN:
+        return True
+    if kind in (None, NoneType):
+        return value is None
+    if is_typeddict(kind):  # its members are not looked into: pydantic knows it from Python 3.12 on
+        return (
+            isinstance(value, dict) and kind.__required_keys__ <= value.keys() <= kind.__annotations__.keys()
+        )
+    if isinstance(kind, type) and kind in _JSON_TYPES:
+        return isinstance(value, _JSON_TYPES[kind]) and (kind is bool or not isinstance(value, bool))
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return value in parts if all(isinstance(part, (str, int)) for part in parts) else None
+    if origin in (Union, UnionType):
+        known = [fits(value, part) for part in parts]
+        return True if True in known else None if None in known else False
+    if origin is list:
+        return _all_fit(value, parts[0]) if isinstance(value, list) else False
+    if origin is dict and parts[0] is str:
+        return _all_fit(value.values(), parts[1]) if isinstance(value, dict) else False
+    return None
+
+
+def _all_fit(values: Any, kind: Any) -> bool | None:
+    for value in values:
+        if not (found := fits(value, kind)):
+            return found
+    return True
+
+
+def _json_of(value: Any, kind: Any, name: str) -> Any:
+    """Return a value as JSON has it."""
+    found = fits(value, kind)
+    if found is None:
+        adapter = _adapter(kind)
+        try:
+            return adapter.dump_python(adapter.validate_python(value, strict=True), mode="json")
+        except ValueError as error:
+            raise WrongArguments(f"{name}: {_words(error)}") from None
+    if not found:
+        raise WrongArguments(f"{name}: expected {_name_of(kind)}, got {value!r:.100}")
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise WrongArguments(f"{name}: expected what JSON can say: {error}") from None
+    return value
+
+
+def _value_of(value: Any, kind: Any, name: str) -> Any:
+    """Return a value of JSON as the type has it."""
+    found = fits(value, kind)
+    if found is None:
+        try:
+            return _adapter(kind).validate_python(value)
+        except ValueError as error:
+            raise WrongArguments(f"{name}: {_words(error)}") from None
+    if not found:
+        raise WrongArguments(f"{name}: expected {_name_of(kind)}, got {value!r:.100}")
+    return value
+
+
+def _adapter(kind: Any) -> Any:
+    """Return pydantic's reader and writer of a type; raises WrongArguments for one that it does not know."""
+    from pydantic import TypeAdapter  # here, as it takes most of the time that a small run needs
+    from pydantic.errors import PydanticUserError
+
+    try:
+        return TypeAdapter(kind)
+    except PydanticUserError:
+        raise WrongArguments(f"{_name_of(kind)} has no form in JSON that pydantic knows") from None
+
+
+def _words(error: ValueError) -> str:
+    """Return what pydantic found first, in its words."""
+    errors = getattr(error, "errors", None)
+    if errors is None:
+        return str(error)
+    first = errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else str(first["msg"])
+
+
+def _name_of(kind: Any) -> str:
+    if kind in (None, NoneType):
+        return "None"
+    return (
+        kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind).replace("typing.", "")
+    )
