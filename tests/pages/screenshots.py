@@ -21,8 +21,10 @@ SIZE = (1280, 800)
 
 PICTURES = {
     "overview": ("ui/", "light"),
+    "queues": ("ui/queues", "light"),
     "jobs": ("ui/jobs", "light"),
     "job": ("ui/jobs/{failed}", "light"),
+    "runs": ("ui/runs", "light"),
     "run": ("ui/runs/{run}", "dark"),
     "schedules": ("ui/schedules", "light"),
     "schedule": ("ui/schedules/{schedule}", "light"),
