@@ -18,7 +18,9 @@ from bedrockjobs.pages import (
     live,
     login,
     overview,
+    queues,
     run,
+    runs,
     schedule,
     schedules,
     upcoming,
@@ -30,7 +32,7 @@ from bedrockjobs.service import VERSION, Service
 PATH_CHARS_SHOWN = 200
 """Length up to which a page that does not exist is named: what was typed may be a kilobyte."""
 
-_MODULES = (overview, jobs, job, schedules, schedule, run, workers, failures, events, upcoming)
+_MODULES = (overview, queues, jobs, job, schedules, schedule, runs, run, workers, failures, events, upcoming)
 
 
 def routes(service: Service, settings: Settings) -> list[web.RouteDef]:

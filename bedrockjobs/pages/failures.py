@@ -23,6 +23,9 @@ RUNS_SHOWN = 100
 ERROR_CHARS_SHOWN = 2_000
 """Length of an error up to which it is shown; its run has the whole of it."""
 
+BAD = ("fail", "frozen", "timeout")
+"""Statuses of runs that somebody should look at."""
+
 _FILTERS = ("name", "before", "runsBefore")
 
 
@@ -86,10 +89,10 @@ async def _jobs(site: Site, asked: ListJobs) -> Failed:
 
 async def _runs(site: Site, pattern: str | None, before: int | None) -> Failed:
     """Return a page of failed runs below a number."""
-    found = await site.service.views.find.failed_runs(before=before, pattern=pattern, limit=RUNS_SHOWN)
+    found = await site.service.views.find.runs(before=before, statuses=BAD, pattern=pattern, limit=RUNS_SHOWN)
     rows = [
-        (status, name, Failure(run_id, ended, _text(error), worker, started))
-        for run_id, name, status, started, ended, worker, error in found.rows
+        (run.status, run.name, Failure(run.run_id, run.ended, _text(run.error), run.worker, run.started))
+        for run in found.runs
     ]
     note = ""
     if not found.ended and len(rows) < RUNS_SHOWN:

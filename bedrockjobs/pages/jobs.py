@@ -5,27 +5,21 @@ The address holds the whole state. A page looks through jobs for a bounded time 
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from aiohttp import web
-from pydantic import TypeAdapter, ValidationError
 
 from bedrockjobs.base.config import NAME_CHARS_MAX, PRIORITIES
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.jsontext import dump
-from bedrockjobs.base.wire import Timestamp, stamp_ms, stamped
+from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.commands import ListJobs
+from bedrockjobs.pages.asked import iso, text_in, time_in
 from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor
 from bedrockjobs.views.find import Moment
 
-_STAMP: TypeAdapter[str | datetime] = TypeAdapter(Timestamp)
-
 ROWS = 50
 """Jobs on a page: more than a screen, and quick to draw."""
-
-TEXT_CHARS_MAX = 200
-"""Characters of a text that is sought in data."""
 
 NAMES_OFFERED = 20
 """Names that complete what was typed so far."""
@@ -65,8 +59,8 @@ class Asked(NamedTuple):
             "name": self.name,
             "text": self.text,
             "time": self.moment if timed else None,
-            "from": self.since and _iso(self.since),
-            "to": self.until and _iso(self.until),
+            "from": iso(self.since),
+            "to": iso(self.until),
         }
 
 
@@ -95,10 +89,11 @@ async def names(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def matching(site: Site, request: web.Request) -> web.StreamResponse:
-    """Answer the jobs that match, for an action on all of them: their jobIDs, and whether these are all."""
+    """Answer the jobs that match, for an action on all: jobIDs, the first names, whether these are all."""
     asked = _asked(request)._replace(before=None)
     found = await site.service.views.find.jobs(**asked.search(), limit=MATCHING_MAX, within_s=MATCHING_S)
-    return _json({"ids": [row.job_id for row in found.jobs], "all": found.ended})
+    shown = [row.name for row in found.jobs[:NAMES_OFFERED]]
+    return _json({"ids": [row.job_id for row in found.jobs], "names": shown, "all": found.ended})
 
 
 PAGES: Pages = (("/ui/jobs", jobs), ("/ui/jobs/names", names), ("/ui/jobs/matching", matching))
@@ -106,9 +101,6 @@ PAGES: Pages = (("/ui/jobs", jobs), ("/ui/jobs/names", names), ("/ui/jobs/matchi
 
 def _asked(request: web.Request) -> Asked:
     given = {key: value for key, value in request.query.items() if value}
-    text = given.get("text")
-    if text is not None and len(text) > TEXT_CHARS_MAX:
-        raise BadArguments("Malformed text", f"text: expected at most {TEXT_CHARS_MAX} characters")
     moment = given.get("time", "created")
     if moment not in MOMENTS:
         raise BadArguments("Malformed time", f"time: expected one of {', '.join(MOMENTS)}")
@@ -116,26 +108,12 @@ def _asked(request: web.Request) -> Asked:
     return Asked(
         checked.state,
         checked.name,
-        text,
+        text_in(given),
         moment,
-        _time(given, "from"),
-        _time(given, "to"),
+        time_in(given, "from"),
+        time_in(given, "to"),
         cursor(request, "before", "a jobID"),
     )
-
-
-def _time(given: dict[str, str], key: str) -> str | None:
-    """Return the stamp of a time in an address, which is UTC unless it says otherwise."""
-    if key not in given:
-        return None
-    try:
-        return stamped(_STAMP.validate_python(given[key]))
-    except ValidationError:
-        raise BadArguments(f"Malformed {key}", f"{key}: expected a date like 2026-11-21T03:29:56Z") from None
-
-
-def _iso(stamp: str) -> str:
-    return f"{stamp.replace(' ', 'T')}Z"
 
 
 def _json(value: Any) -> web.Response:

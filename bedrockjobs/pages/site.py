@@ -41,7 +41,9 @@ STATIC_KEPT_S = 31_536_000
 
 NAVIGATION = (
     ("ui/", "Overview", "o"),
+    ("ui/queues", "Queues", "q"),
     ("ui/jobs", "Jobs", "j"),
+    ("ui/runs", "Runs", "r"),
     ("ui/schedules", "Schedules", "s"),
     ("ui/upcoming", "Upcoming", "u"),
     ("ui/workers", "Workers", "w"),

@@ -69,6 +69,9 @@ SHAPES = {
 }
 """The shape and the tone of each state, so that colour is never the only sign of it."""
 
+CALLED = {"frozen": "lost", "PAUSED": "waiting for children", "fired": "ran"}
+"""What a person reads for some words of the wire."""
+
 DURATIONS = frozenset(
     wire_name(name) for name, field in JobOptions.model_fields.items() if field.annotation == Duration | None
 )
@@ -153,6 +156,11 @@ def shape(state: str) -> tuple[str, str]:
     return SHAPES.get(state, ("ring", "plain"))
 
 
+def called(state: str) -> str:
+    """Return what a state is called on a page."""
+    return CALLED.get(state, state)
+
+
 def tree(text: str) -> Any:
     """Return a JSON text as values to be shown, numbers as Spelled; None where it is too long or none."""
     if len(text) > JSON_SHOWN_CHARS:
@@ -184,7 +192,7 @@ def breakable(name: str) -> Markup:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "iso": iso, "moments": moments, "span": span, "number": number, "counted": counted, "shape": shape,
-    "tree": tree, "kind": kind, "quoted": quoted, "breakable": breakable,
+    "called": called, "tree": tree, "kind": kind, "quoted": quoted, "breakable": breakable,
 }  # fmt: skip
 GLOBALS: dict[str, Any] = {
     "hold_pattern": HOLD_PATTERN,

@@ -32,15 +32,15 @@ WITH stretch AS MATERIALIZED (
 )
 {found_jobs};
 
--- name: find_failed_runs
--- Runs that failed, were lost or took too long.
+-- name: find_runs
+-- Through all runs.
 WITH stretch AS MATERIALIZED (
     SELECT runID FROM runs WHERE runID < :before ORDER BY runID DESC LIMIT :stretch
 )
 {found_runs};
 
--- name: find_failed_runs_of_name
--- The same of one name.
+-- name: find_runs_of_name
+-- Through the runs of one name.
 WITH stretch AS MATERIALIZED (
     SELECT runID FROM runs WHERE name = :pattern AND runID < :before ORDER BY runID DESC LIMIT :stretch
 )

@@ -99,6 +99,15 @@ LIMIT :limit;
 SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed
     GROUP BY name LIMIT :limit;
 
+-- name: newest_jobs
+-- The newest jobs, and whether each waits for its first run.
+SELECT name, created, CASE WHEN state = 'QUEUED' AND attempt = 0 AND repeat = '' THEN 1 ELSE 0 END
+    FROM jobs ORDER BY jobID DESC LIMIT :limit;
+
+-- name: newest_runs
+-- The newest runs: for when each was meant, when it began, and when it ended.
+SELECT name, attempt, scheduledFor, started, ended FROM runs ORDER BY runID DESC LIMIT :limit;
+
 -- name: set_aside
 -- How many jobs have failed, how many wait for their children, how many repeat, and the newest event.
 SELECT

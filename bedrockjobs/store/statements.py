@@ -23,8 +23,13 @@ JOB_FOUND = (
     " AND (:text IS NULL OR instr(data, :text) > 0)"
     " AND (:since IS NULL OR {moment} >= :since) AND (:until IS NULL OR {moment} < :until)"
 )
-FAILED_RUN = "runID, name, status, started, ended, worker, error"
-RUN_FOUND = "status IN ('fail', 'frozen', 'timeout') AND (:pattern IS NULL OR name GLOB :pattern)"
+RUN_LISTED = "runID, jobID, name, attempt, status, started, ended, worker, exitCode, error, output"
+RUN_FOUND = (
+    "(:statuses IS NULL OR instr(:statuses, status) > 0) AND (:pattern IS NULL OR name GLOB :pattern)"
+    " AND (:worker IS NULL OR worker GLOB :worker)"
+    " AND (:text IS NULL OR instr(output, :text) > 0 OR instr(error, :text) > 0)"
+    " AND (:since IS NULL OR started >= :since) AND (:until IS NULL OR started < :until)"
+)
 EVENT_FOUND = "(:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)"
 EVENT = 'seq, at, kind, name, jobID, runID, "by", detail'
 RUN_FILTERS = "(:status IS NULL OR status = :status) AND (:worker IS NULL OR worker = :worker)"
@@ -54,7 +59,7 @@ def _found(table: str, key: str, columns: str, wanted: str) -> str:
 
 MARKS = {
     "found_jobs": _found("jobs", "jobID", COLUMNS, JOB_FOUND),
-    "found_runs": _found("runs", "runID", FAILED_RUN, RUN_FOUND),
+    "found_runs": _found("runs", "runID", RUN_LISTED, RUN_FOUND),
     "found_events": _found("events", "seq", EVENT, EVENT_FOUND),
     "alike": ALIKE,
     "prefix": PREFIX,

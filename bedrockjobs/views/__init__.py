@@ -40,6 +40,7 @@ from bedrockjobs.store.chunks import lines_of
 from bedrockjobs.views import render
 from bedrockjobs.views.explain import Explainer
 from bedrockjobs.views.find import Finder
+from bedrockjobs.views.folding import Folder
 from bedrockjobs.views.overview import Standings
 from bedrockjobs.views.queues import Queues
 from bedrockjobs.views.validate import words_of
@@ -108,6 +109,8 @@ class Views:
         """How a person finds jobs."""
         self.queues = Queues(reader, presence, clock)
         """What is queued, and what holds it back."""
+        self.folder = Folder(reader, self.queues, clock)
+        """How names are doing, folded by their slashes."""
         self.standings = Standings(reader, self.queues, self.find, clock)
         """How things stand."""
         self.explainer = Explainer(reader, self.queues)

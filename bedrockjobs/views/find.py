@@ -7,8 +7,10 @@ over, and says how far it got. It knows no page and no protocol.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any, Literal, NamedTuple
 
+from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.job.rows import Job, job_from
@@ -51,9 +53,33 @@ class Found(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The same of runs and events: rows, the newest first."""
+    """The same of rows, the newest first."""
 
     rows: list[tuple[Any, ...]]
+    reached: int
+    ended: bool
+
+
+class RunFound(NamedTuple):
+    """A run in a list; ``output`` is a JSON array of its last lines."""
+
+    run_id: int
+    job_id: int
+    name: str
+    attempt: int
+    status: str
+    started: str
+    ended: str
+    worker: str
+    exit_code: int | None
+    error: str
+    output: str
+
+
+class RunsFound(NamedTuple):
+    """The same of runs."""
+
+    runs: list[RunFound]
     reached: int
     ended: bool
 
@@ -110,14 +136,35 @@ class Finder:
         found = await self._search(statement, given, _JOB_ID, limit, within_s)
         return Found([job_from(row) for row in found.rows], found.reached, found.ended)
 
-    async def failed_runs(self, *, before: int | None = None, pattern: str | None = None, limit: int) -> Rows:
-        """Return runs below ``before`` that failed, were lost or took too long.
+    async def runs(
+        self,
+        *,
+        before: int | None = None,
+        statuses: Collection[str] = (),
+        pattern: str | None = None,
+        worker: str | None = None,
+        text: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        limit: int,
+    ) -> RunsFound:
+        """Return runs below ``before`` with one of some statuses, whose name and worker match GLOBs.
 
-        Of each runID, name, status, started, ended, worker and error.
+        ``text`` stands in their error or in the last lines of their output; they began at ``since`` or later
+        and before ``until``.
         """
         one = pattern is not None and literal_prefix(pattern) == pattern
-        given = {"before": JOB_ID_MAX if before is None else before, "pattern": pattern}
-        return await self._search("find_failed_runs_of_name" if one else "find_failed_runs", given, 0, limit)
+        given = {
+            "before": JOB_ID_MAX if before is None else before,
+            "statuses": " ".join(statuses) or None,
+            "pattern": pattern,
+            "worker": worker,
+            "text": text and jsontext.dump(text)[1:-1],
+            "since": since,
+            "until": until,
+        }
+        found = await self._search("find_runs_of_name" if one else "find_runs", given, 0, limit)
+        return RunsFound([RunFound._make(row) for row in found.rows], found.reached, found.ended)
 
     async def events(
         self, *, before: int | None = None, kind: str | None = None, pattern: str | None = None, limit: int

@@ -145,6 +145,8 @@ QUEUES_INTENDED = {
     "schedules_on_all_hosts": {"jobs": BY_NAME},
     "running_by_name": {"runs": "runsOpen", "jobs": ""},
     "failed_by_name": {"jobs": "jobsAside"},
+    "newest_jobs": {"jobs": ""},
+    "newest_runs": {"runs": ""},
     "set_aside": {"jobs": "jobsAside|jobsRepeating", "events": ""},
     "names_of_jobs": {"jobs": ANY_STATE},
     "job": {"jobs": BY_ID},
@@ -160,6 +162,8 @@ QUEUES_SCAN = {
     "queue_lanes": "SCAN jobs USING INDEX jobsByPriority",  # its first entry
     "lanes_held": "SCAN jobs USING INDEX jobsHolding",
     "running_by_name": "SCAN (runs USING INDEX runsOpen|jobs)",
+    "newest_jobs": "SCAN jobs",
+    "newest_runs": "SCAN runs",
     "set_aside": "SCAN jobs USING INDEX jobsRepeating",
     "pauses_held": "SCAN pauses",
     "drained_workers": "SCAN drains",

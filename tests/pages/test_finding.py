@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.pages.failures import BAD
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.store.statements import VIEWS
@@ -157,9 +158,10 @@ async def test_pages_find_all_runs_that_failed(
     found: list[int] = []
     before, ended = None, False
     while not ended:
-        rows, before, ended = await finder.failed_runs(**case, before=before, limit=9)
-        assert len(rows) <= 9
-        found += [row[0] for row in rows]
+        page = await finder.runs(**case, statuses=BAD, before=before, limit=9)
+        before, ended = page.reached, page.ended
+        assert len(page.runs) <= 9
+        found += [run.run_id for run in page.runs]
     assert found == [run for (run,) in wanted]
 
 
@@ -184,8 +186,8 @@ async def test_events_of_a_job_are_the_newest(database: sqlite3.Connection, find
         ("find_aside", "jobsAside (state=? AND rowid<?)"),
         ("find_named", "jobsAnyState (name=? AND rowid<?)"),
         ("find_few", "jobsAnyState (name>? AND name<?)"),
-        ("find_failed_runs", "SEARCH runs USING INTEGER PRIMARY KEY (rowid<?)"),
-        ("find_failed_runs_of_name", "runsByName (name=? AND runID<?)"),
+        ("find_runs", "SEARCH runs USING INTEGER PRIMARY KEY (rowid<?)"),
+        ("find_runs_of_name", "runsByName (name=? AND runID<?)"),
         ("schedules_ahead", "jobsRepeating (name>? AND name<?)"),
         ("schedules_that_failed", "jobsRepeating"),
         ("schedules_that_failed", "runsByJob (jobID=?)"),

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def act(page: Page, label: str, *, question: str) -> None:
     await page.get_by_role("button", name=label, exact=True).click()
-    await expect(page.locator("#confirm-which")).to_have_text(question)
+    await expect(page.locator("#confirm-which")).to_have_text(
+        re.compile(re.escape(question).replace("NAMED", r"\w+"))
+    )
     await page.locator("#confirm-yes").click()
 
 
@@ -27,9 +29,9 @@ async def test_a_waiting_job_says_why(site: Site, page: Page) -> None:
     await site.open(page, f"ui/jobs/{job}")
     text = await page.locator("#job").inner_text()
     assert "paused: mail/* is paused by ann since " in text
-    assert "nextRun: it is due at 1 Jan 2040, 05:30:00 2040-01-01 00:00:00 UTC" in text
+    assert "nextRun: it is due at 1 Jan 2040, 05:30:00" in text
     since = page.locator("#job p").first.locator("time").first
-    assert re.fullmatch(r"[-\d]{10} [:\d]{8} UTC", await since.locator(".utc").inner_text())
+    assert re.search(r"\n[-\d]{10} [:\d]{8} UTC$", await since.get_attribute("title") or "")
     assert await since.locator(".local").inner_text()
     assert "retries" in text
     await check(page)
@@ -186,7 +188,7 @@ async def test_lines_are_copied(site: Site, page: Page) -> None:
 async def test_retry(site: Site, page: Page) -> None:
     job = await site.fail("a")
     await site.open(page, f"ui/jobs/{job}")
-    await act(page, "Retry", question=f"Queue job {job} again?")
+    await act(page, "Retry", question=f"Queue job {job} (NAMED) again?")
     await expect(page.locator("#job .badge").first).to_contain_text("QUEUED")
     await expect(page.locator("#news")).to_have_text(f"Retried: job {job}.")
 
@@ -195,12 +197,12 @@ async def test_run_now_reschedule_and_priority(site: Site, page: Page) -> None:
     job = await site.create("a", firstRun="2040-01-01 00:00:00")
     await site.open(page, f"ui/jobs/{job}")
     await page.get_by_label("Priority").select_option("850")
-    await act(page, "Set priority", question=f"Change the priority of job {job}?")
+    await act(page, "Set priority", question=f"Change the priority of job {job} (NAMED)?")
     await expect(page.locator(".facts")).to_contain_text("850")
     await page.get_by_label("Next run").fill("2031-05-06T12:38:09")
-    await act(page, "Reschedule", question=f"Set the next run of job {job}?")
+    await act(page, "Reschedule", question=f"Set the next run of job {job} (NAMED)?")
     await expect(page.locator(".facts")).to_contain_text("2031-05-06 07:08:09 UTC")
-    await act(page, "Run now", question=f"Run job {job} now?")
+    await act(page, "Run now", question=f"Run job {job} (NAMED) now?")
     await expect(page.locator("#news")).to_have_text(f"Due now: job {job}.")
     assert (await site.take("a"))["jobID"] == job
 
@@ -212,7 +214,7 @@ async def test_stop(site: Site, page: Page, label: str, word: str, signal: str) 
     job = await site.create("a")
     run = (await site.take("a", heartbeat=True))["runID"]
     await site.open(page, f"ui/jobs/{job}")
-    await act(page, label, question=f"Stop the run of job {job} with {word}?")
+    await act(page, label, question=f"Stop the run of job {job} (NAMED) with {word}?")
     await expect(page.locator("#news")).to_have_text(f"Told to stop: job {job}.")
     answer = await site.ask("Heartbeat", worker="w1", runIDs=[run])
     assert answer["stop"] == [{"runID": run, "signal": signal}]
@@ -224,14 +226,14 @@ async def test_cancel(site: Site, page: Page) -> None:
     child = await site.create("child", parentJobID=parent)
     await site.ask("FinishJob", jobID=parent)
     await site.open(page, f"ui/jobs/{child}")
-    await act(page, "Cancel", question=f"Cancel job {child}?")
+    await act(page, "Cancel", question=f"Cancel job {child} (NAMED)?")
     await expect(page.locator("#job .badge").first).to_contain_text("CANCELLED")
 
 
 async def test_delete_leads_back_to_the_list(site: Site, page: Page) -> None:
     job = await site.create("a")
     await site.open(page, f"ui/jobs/{job}")
-    await act(page, "Delete", question=f"Delete job {job}? This cannot be undone.")
+    await act(page, "Delete", question=f"Delete job {job} (NAMED)? This cannot be undone.")
     await page.wait_for_url("**/ui/jobs")
     assert await site.state(job) == "gone"
 

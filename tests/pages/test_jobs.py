@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -19,11 +20,13 @@ async def listed(page: Page) -> list[int]:
     return [int(text) for text in await page.locator("#jobs tbody th").all_inner_texts()]
 
 
-async def act(page: Page, label: str, *, question: str) -> None:
-    """Press a button, and say yes to what it asks."""
+async def act(page: Page, label: str, *, question: str, rows: list[str] | None = None) -> None:
+    """Press a button, and say yes to what it asks, with the names of what it asks about."""
     await page.get_by_role("button", name=label, exact=True).click()
     asked = page.locator("#confirm-which")
-    await expect(asked).to_have_text(question)
+    await expect(asked).to_have_text(re.compile(f"^{re.escape(question).replace('NAMED', '[a-z]+')}$"))
+    if rows is not None:
+        assert await page.locator("#confirm-list li").all_inner_texts() == rows
     await page.locator("#confirm-yes").click()
 
 
@@ -186,7 +189,7 @@ async def test_retry(site: Site, page: Page) -> None:
     other = await site.fail("c")
     await site.open(page, "ui/jobs?state=FAILED")
     await select(page, *failed)
-    await act(page, "Retry", question=f"Queue 2 jobs ({failed[1]}, {failed[0]}) again?")
+    await act(page, "Retry", question="Queue 2 jobs again?", rows=[f"{failed[1]} b", f"{failed[0]} a"])
     await expect(page.locator("#news")).to_contain_text("Retried: 2 jobs")
     assert [await site.state(job) for job in (*failed, other)] == ["QUEUED", "QUEUED", "FAILED"]
     await page.locator(f"#job-{failed[0]}").wait_for(state="detached")
@@ -207,7 +210,7 @@ async def test_delete(site: Site, page: Page) -> None:
     job = await site.create("a")
     await site.open(page, "ui/jobs")
     await select(page, job)
-    await act(page, "Delete", question=f"Delete job {job}? This cannot be undone.")
+    await act(page, "Delete", question=f"Delete job {job} (NAMED)? This cannot be undone.")
     await expect(page.locator("#news")).to_have_text(f"Deleted: job {job}.")
     assert await site.state(job) == "gone"
 
@@ -217,7 +220,7 @@ async def test_run_now(site: Site, page: Page) -> None:
     await site.open(page, "ui/jobs")
     await expect(page.locator(f"#job-{job}")).to_contain_text("later")
     await select(page, job)
-    await act(page, "Run now", question=f"Run job {job} now?")
+    await act(page, "Run now", question=f"Run job {job} (NAMED) now?")
     await expect(page.locator("#news")).to_have_text(f"Due now: job {job}.")
     assert (await site.take("a"))["jobID"] == job
 
@@ -227,7 +230,7 @@ async def test_reschedule_takes_local_time(site: Site, page: Page) -> None:
     await site.open(page, "ui/jobs")
     await select(page, job)
     await page.get_by_label("Next run").fill("2031-05-06T12:38:09")
-    await act(page, "Reschedule", question=f"Set the next run of job {job}?")
+    await act(page, "Reschedule", question=f"Set the next run of job {job} (NAMED)?")
     await expect(page.locator("#news")).to_have_text(f"Rescheduled: job {job}.")
     answer = await site.ask("QueryJob", jobID=job)
     assert datetime.fromisoformat(answer["nextRun"]).replace(tzinfo=UTC) == datetime(
@@ -240,7 +243,7 @@ async def test_priority(site: Site, page: Page) -> None:
     await site.open(page, "ui/jobs")
     await select(page, job)
     await page.get_by_label("Priority").select_option("1000")
-    await act(page, "Set priority", question=f"Change the priority of job {job}?")
+    await act(page, "Set priority", question=f"Change the priority of job {job} (NAMED)?")
     await expect(page.locator(f"#job-{job} .amount").first).to_have_text("1000")
 
 
@@ -254,8 +257,8 @@ async def test_cancel(site: Site, page: Page) -> None:
     await act(
         page,
         "Cancel",
-        question=f"Cancel job {child}? Queued children are cancelled, runs with heartbeats are stopped;"
-        " others stay as they are.",
+        question=f"Cancel job {child} (NAMED)? Queued children are cancelled, runs with heartbeats are"
+        " stopped; others stay as they are.",
     )
     await expect(page.locator("#news")).to_have_text(f"Asked to cancel: job {child}.")
     assert await site.state(child) == "CANCELLED"
@@ -266,9 +269,11 @@ async def test_a_refusal_is_told_and_the_rest_is_done(site: Site, page: Page) ->
     await site.take("a")
     site.expected = {409}
     await site.open(page, "ui/jobs")
-    await page.get_by_label("all on this page").check()
+    await page.get_by_label("Select all on this page").check()
     assert await page.locator("#selected").inner_text() == "2 selected"
-    await act(page, "Delete", question=f"Delete 2 jobs ({queued}, {running})? This cannot be undone.")
+    await act(
+        page, "Delete", question="Delete 2 jobs? This cannot be undone.", rows=[f"{queued} b", f"{running} a"]
+    )
     news = page.locator("#news.bad")
     await expect(news).to_contain_text("1 of 2 done.")
     await expect(news).to_contain_text(f"job {running}: ")
@@ -276,12 +281,15 @@ async def test_a_refusal_is_told_and_the_rest_is_done(site: Site, page: Page) ->
     await check(page)
 
 
-async def test_nothing_selected_is_said(site: Site, page: Page) -> None:
-    await site.create("a")
+async def test_actions_come_with_a_selection(site: Site, page: Page) -> None:
+    job = await site.create("a")
     await site.open(page, "ui/jobs")
-    await page.get_by_role("button", name="Retry", exact=True).click()
-    await expect(page.locator("#news")).to_have_text("Nothing is selected.")
-    assert not await page.locator("#confirm").is_visible()
+    bar = page.get_by_role("group", name="Actions on the selected jobs")
+    await expect(bar).to_be_hidden()
+    await select(page, job)
+    await expect(bar).to_be_visible()
+    await page.locator(f"#select-{job}").uncheck()
+    await expect(bar).to_be_hidden()
 
 
 async def test_all_that_match_are_limited_to_the_filter(site: Site, page: Page) -> None:
@@ -289,9 +297,12 @@ async def test_all_that_match_are_limited_to_the_filter(site: Site, page: Page) 
     await site.ask("CreateJobs", jobs=[{"name": "mail"} for _ in range(count)])
     other = await site.create("report")
     await site.open(page, "ui/jobs?name=mail")
+    await page.locator("#jobs tbody input").first.check()
     await page.get_by_label("all that match").check()
     await page.get_by_role("button", name="Delete", exact=True).click()
-    await expect(page.locator("#confirm-which")).to_contain_text(f"Delete {count} jobs (60, 59, 58, 57, 56, ")
+    await expect(page.locator("#confirm-which")).to_contain_text(f"Delete {count} jobs?")
+    rows = await page.locator("#confirm-list li").all_inner_texts()
+    assert (rows[0], rows[-1]) == ("60 mail", f"and {count - 10} more")
     await page.locator("#confirm-yes").click()
     await expect(page.locator("#news")).to_contain_text(f"Deleted: {count} jobs")
     answer = await site.ask("ListJobs")
@@ -305,12 +316,12 @@ async def test_more_that_match_than_one_action_takes(
     monkeypatch.setattr(jobs, "MATCHING_MAX", 2)
     await asyncio.gather(*(site.create("a") for _ in range(3)))
     await site.open(page, "ui/jobs")
+    await page.locator("#jobs tbody input").first.check()
     await page.get_by_label("all that match").check()
     await act(
         page,
         "Delete",
-        question="Delete 2 jobs (3, 2)? This cannot be undone."
-        " There may be more that match: act again for them.",
+        question="Delete 2 jobs? This cannot be undone. There may be more that match: act again for them.",
     )
     await expect(page.locator("#news")).to_contain_text("Deleted: 2 jobs")
     await expect(page.locator("#jobs tbody tr")).to_have_count(1)

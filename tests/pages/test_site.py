@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from playwright.async_api import Page
+from playwright.async_api import BrowserContext, Page, expect
 
 from bedrockjobs import pages
 from bedrockjobs.pages import live, vendor
@@ -171,12 +171,22 @@ async def test_the_theme_is_chosen_and_kept(site: Site, page: Page) -> None:
     assert await page.locator("#theme").inner_text() == "Theme: dark"
 
 
-async def test_times_are_local_with_utc_beside(site: Site, page: Page) -> None:
+async def test_times_tell_how_long_ago_or_the_moment_here_or_in_utc(site: Site, page: Page) -> None:
     job = await site.create("a", firstRun="2031-05-06 07:08:09")
     await site.open(page, f"ui/jobs/{job}")
-    time = page.locator('time[datetime="2031-05-06T07:08:09Z"]').first
-    assert "6 May 2031, 12:38:09" in await time.locator(".local").inner_text()
-    assert await time.locator(".utc").inner_text() == "2031-05-06 07:08:09 UTC"
+    time = page.locator('.facts time[datetime="2031-05-06T07:08:09Z"]')
+    await expect(time).to_have_text(re.compile(r"^6 May 2031, 12:38:09 \(in "), use_inner_text=True)
+    assert await time.get_attribute("title") == "6 May 2031, 12:38:09\n2031-05-06 07:08:09 UTC"
+    await site.open(page, "ui/jobs")
+    row = page.locator('td time[datetime="2031-05-06T07:08:09Z"]')
+    await expect(row).to_have_text(re.compile(r"^in [\d,]+ days"), use_inner_text=True)
+    clock = page.get_by_role("button", name="Times: relative")
+    await clock.click()
+    await expect(row).to_have_text("6 May 2031, 12:38:09", use_inner_text=True)
+    await page.keyboard.press("u")
+    await expect(row).to_have_text("2031-05-06 07:08:09 UTC", use_inner_text=True)
+    await page.reload()
+    await expect(row).to_have_text("2031-05-06 07:08:09 UTC", use_inner_text=True)
 
 
 async def test_the_stream_rests_while_the_page_is_hidden(site: Site, page: Page) -> None:
@@ -189,6 +199,16 @@ async def test_the_stream_rests_while_the_page_is_hidden(site: Site, page: Page)
     await page.evaluate(hide % "false")
     await page.locator('#link[data-state="open"]').wait_for()
     await page.locator("#tiles .figure", has_text="1").first.wait_for()
+
+
+async def test_a_page_whose_server_is_gone_says_so_as_a_whole(site: Site, context: BrowserContext) -> None:
+    page = await context.new_page()  # whose console may complain
+    job = await site.create("a")
+    await site.open(page, f"ui/jobs/{job}")
+    await site.server.stop()
+    told = page.locator("#gone")
+    await expect(told).to_contain_text("The server does not answer since ")
+    await expect(page.get_by_role("button", name="Delete", exact=True)).to_be_disabled()
 
 
 async def test_pages_do_not_wake_themselves(site: Site, page: Page) -> None:

@@ -10,7 +10,7 @@ from tests.pages.looking import Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-WIDTHS = (1280, 390)
+WIDTHS = (1400, 390)
 LONG = "W" * NAME_CHARS_MAX
 ERROR = "E" * 2_000
 
@@ -47,7 +47,8 @@ async def fill(site: Site) -> list[str]:
     told = {"host": "h" * NAME_CHARS_MAX, "version": "v" * 100, "names": [LONG], "slots": 4, "pid": 1}
     await site.ask("Heartbeat", **worker, runIDs=[run], **told)
     return [
-        "ui/", "ui/?range=7d", "ui/jobs", f"ui/jobs?name={LONG}", f"ui/jobs/{schedule}", f"ui/jobs/{failed}",
+        "ui/", "ui/?range=7d", "ui/queues", "ui/queues?name=*", "ui/runs",
+        "ui/jobs", f"ui/jobs?name={LONG}", f"ui/jobs/{schedule}", f"ui/jobs/{failed}",
         f"ui/jobs/{running}", "ui/schedules", f"ui/schedules/{schedule}", f"ui/schedules/{failing}",
         "ui/upcoming", f"ui/runs/{taken['runID']}", f"ui/runs/{taken['runID']}?find={'o' * 200}",
         f"ui/runs/{run}", "ui/workers", "ui/failures", "ui/events", f"ui/events?name={LONG}",

@@ -53,6 +53,12 @@ JOBS = each("jobID", *range(1, 200, 3))
 FILTERS: Axis = [
     {"status": status, "worker": worker} for status in (None, "fail", "running") for worker in (None, "w1")
 ]
+RUN_FOUND: Axis = [
+    {"statuses": statuses, "worker": worker, "text": text, "since": since, "until": until}
+    for statuses in (None, "fail frozen timeout", "running")
+    for worker, text in ((None, None), ("w*", None), (None, "e"))
+    for since, until in ((None, None), ("2026-01-05 10:30:00", "2026-01-05 11:00:00"))
+]
 LANES = [
     "", "argv", "every", "for w1", "lock db", "lock disk x", "mock", "now", "now lock disk x", "argv lock db"
 ]  # fmt: skip
@@ -89,8 +95,8 @@ GIVEN: dict[str, list[Axis]] = {
     "find_aside": [*SEARCH, PATTERN],
     "find_named": [*SEARCH, NAME],
     "find_few": [*SEARCH, PATTERN, STRETCH],
-    "find_failed_runs": [BEFORE, PATTERN, each("stretch", 10, 1_000)],
-    "find_failed_runs_of_name": [BEFORE, NAME, each("stretch", 2, 1_000)],
+    "find_runs": [BEFORE, PATTERN, RUN_FOUND, each("stretch", 10, 1_000)],
+    "find_runs_of_name": [BEFORE, NAME, RUN_FOUND, each("stretch", 2, 1_000)],
     "find_events": [BEFORE, PATTERN, KINDS, each("stretch", 10, 1_000)],
     "schedules_ahead": [NOW, STRETCH, each("pattern", None, "cron/*")],
     "schedules_that_failed": [each("most", 10_000)],
@@ -127,6 +133,8 @@ GIVEN: dict[str, list[Axis]] = {
     "schedules_on_all_hosts": [],
     "running_by_name": [NOW, each("most", 10_000), each("oldest", 50, 10_000)],
     "failed_by_name": [each("most", 10_000)],
+    "newest_jobs": [],
+    "newest_runs": [],
     "set_aside": [MOST],
     "names_of_jobs": [STRETCH, PATTERN, each("after", "", "mail/a")],
     "job": [each("jobID", *range(200))],

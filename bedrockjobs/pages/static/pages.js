@@ -1,30 +1,55 @@
-// What pages do in a browser: local times, actions with a confirmation, keys, one stream that refreshes parts.
+// What pages do in a browser: times, actions with a confirmation, keys, one stream that refreshes parts.
 (() => {
   "use strict";
   const root = document.documentElement.dataset.root;
   const $ = (selector, from = document) => from.querySelector(selector);
   const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
 
-  // --- times: local, with UTC beside ---------------------------------------------------------------------
+  // --- times: how long ago in lists, with the moment on hover; a switch shows moments, local or UTC -------
 
   const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
   const near = new Intl.RelativeTimeFormat(undefined, { numeric: "always", style: "short" });
   const units = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
+  const clock = $(".foot time[datetime]");
+  const ahead = clock ? new Date(clock.dateTime) - Date.now() : 0;
+  const ways = ["relative", "local", "UTC"];
+  let way = kept("times");
+  if (!ways.includes(way)) way = "relative";
+
+  function kept(name) {
+    try { return localStorage.getItem(name); } catch { return null; }
+  }
+
+  function keep(name, value) {
+    try { localStorage.setItem(name, value); } catch { /* it lasts as long as the page */ }
+  }
 
   function relative(moment) {
-    const seconds = Math.round((moment - Date.now()) / 1000);
+    const seconds = Math.round((moment - Date.now() - ahead) / 1000);
     const [size, unit] = units.find(([size]) => Math.abs(seconds) >= size) || [1, "second"];
     return near.format(Math.trunc(seconds / size), unit);
   }
 
   function tellTimes(from = document) {
-    for (const time of $$("time[datetime]", from)) {
+    for (const time of $$("time[data-kind]", from)) {
       const moment = new Date(time.dateTime);
       const local = $(".local", time);
       if (!local || Number.isNaN(moment.getTime())) continue;
-      const text = day.format(moment) + ("relative" in time.dataset ? ` (${relative(moment)})` : "");
+      const utc = $(".utc", time).textContent;
+      const exact = way === "UTC" ? utc : day.format(moment);
+      let text = exact;
+      if (time.dataset.kind === "relative" && way === "relative") text = relative(moment);
+      if (time.dataset.kind === "full") text = `${exact} (${relative(moment)})`;
       if (local.textContent !== text) local.textContent = text;
+      const title = `${day.format(moment)}\n${utc}`;
+      if (time.title !== title) time.title = title;
     }
+  }
+
+  function times(next) {
+    if (next) keep("times", (way = ways[(ways.indexOf(way) + 1) % ways.length]));
+    $("#clock").textContent = `Times: ${way}`;
+    tellTimes();
   }
 
   // A form's times are UTC in the address, and without scripts; here they are typed in local time.
@@ -57,11 +82,39 @@
     link.textContent = told[state];
   }
 
+  // A page whose server is gone says so as a whole: what it shows is old, and nothing can be done with it.
+  let lost = null;
+
+  function gone(is) {
+    if (is === (lost !== null)) return;
+    lost = is ? new Date() : null;
+    document.documentElement.classList.toggle("server-gone", is);
+    const place = $("#gone");
+    place.hidden = !is;
+    place.textContent = is
+      ? `The server does not answer since ${day.format(lost)}. What stands below is as of then; the page goes on by itself.` : "";
+    for (const button of $$("main button")) button.disabled = is;
+  }
+
+  async function ask() {
+    try {
+      const answer = await fetch(`${root}/livez`, { cache: "no-store" });
+      if (!answer.ok) gone(true);
+      else if (lost === null && stream === null) {
+        const page = await fetch(location.href, { cache: "no-store" });
+        if (page.redirected || page.status === 401) location.reload();
+      }
+    } catch {
+      if (!document.hidden) gone(true);
+    }
+  }
+
   function listen() {
     if (stream || document.hidden || !window.EventSource) return;
     stream = new EventSource(`${root}/ui/live`);
     stream.addEventListener("open", () => {
       tell("open");
+      gone(false);
       if (due) refresh();
       due = false;
     });
@@ -72,6 +125,7 @@
         stream = null;
         setTimeout(listen, 5000);
       }
+      ask();
     });
     stream.addEventListener("changed", refresh);
   }
@@ -86,18 +140,25 @@
   // --- actions -------------------------------------------------------------------------------------------
 
   const named = { jobID: "job", runID: "run", worker: "worker", name: "" };
-  const SHOWN = 5;
+  const SHOWN = 10;
 
-  function which(key, ids) {
+  function which(key, ids, called = "") {
     const what = named[key] ?? key;
-    if (ids.length === 1) return `${what} ${ids[0]}`.trim();
-    const more = ids.length > SHOWN ? `, … (${ids.length - SHOWN} more)` : "";
-    return `${ids.length} ${what}s (${ids.slice(0, SHOWN).join(", ")}${more})`;
+    if (ids.length === 1) return `${what} ${ids[0]}${called ? ` (${called})` : ""}`.trim();
+    return `${ids.length} ${what}s`;
   }
 
-  function confirmed(question, label) {
+  // What is acted on, by number and name: a person shall see that it is what was meant.
+  function listed(ids, names) {
+    if (ids.length < 2) return [];
+    const rows = ids.slice(0, SHOWN).map((id, at) => (names[at] ? `${id} ${names[at]}` : id));
+    return ids.length > SHOWN ? [...rows, `and ${ids.length - SHOWN} more`] : rows;
+  }
+
+  function confirmed(question, rows, label) {
     const dialog = $("#confirm");
     $("#confirm-which").textContent = question;
+    $("#confirm-list").replaceChildren(...rows.map((row) => Object.assign(document.createElement("li"), { textContent: row })));
     $("#confirm-yes").textContent = label;
     dialog.returnValue = "";
     dialog.showModal();
@@ -136,23 +197,30 @@
   }
 
   async function act(form) {
-    const { command, say, done, selection, as } = form.dataset;
+    const { command, say, done, selection, as, called } = form.dataset;
     const given = fields(form);
     let ids = [given.jobID ?? given.runID ?? given.worker ?? given.name ?? ""];
     let more = "";
-    if (selection) ids = $$(`input[name="${CSS.escape(selection)}"]:checked`).map((box) => box.value);
+    let names = [];
+    if (selection) {
+      const boxes = $$(`input[name="${CSS.escape(selection)}"]:checked`);
+      ids = boxes.map((box) => box.value);
+      names = boxes.map((box) => box.dataset.name || "");
+    }
     const matching = selection && $("input[data-matching]:checked");
     if (matching) {
       const answer = await fetch(matching.dataset.matching);
       if (!answer.ok) return news(`What matches could not be read: HTTP ${answer.status}.`, true);
       const found = await answer.json();
       ids = found.ids.map(String);
+      names = found.names;
       if (!found.all) more = " There may be more that match: act again for them.";
     }
     const key = selection ? as : ["jobID", "runID", "worker", "name"].find((name) => name in given) || "name";
     if (selection && !ids.length) return news("Nothing is selected.", true);
     const button = $("button[type=submit]", form);
-    if (!(await confirmed(say.replace("{n}", () => which(key, ids)) + more, button.textContent))) return button.focus();
+    const question = say.replace("{n}", () => which(key, ids, called || names[0]));
+    if (!(await confirmed(question + more, listed(ids, names), button.textContent))) return button.focus();
     const failed = [];
     button.disabled = true;
     for (const [index, id] of ids.entries()) {
@@ -183,6 +251,10 @@
       const chosen = boxes.filter((box) => box.checked).length;
       const text = chosen ? `${chosen} selected` : "none selected";
       if (place.textContent !== text) place.textContent = text;
+      for (const bar of $$(`[data-bulk="${CSS.escape(place.dataset.count)}"]`)) {
+        const matching = $("input[data-matching]", bar);
+        bar.hidden = !chosen && !(matching && matching.checked);
+      }
       for (const all of $$(`input[data-all="${CSS.escape(place.dataset.count)}"]`)) {
         all.checked = boxes.length > 0 && chosen === boxes.length;
         all.indeterminate = chosen > 0 && chosen < boxes.length;
@@ -199,7 +271,7 @@
     const chosen = next ? themes[(themes.indexOf(now) + 1) % themes.length] : now;
     if (chosen === "system") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = chosen;
-    try { localStorage.setItem("theme", chosen); } catch { /* it lasts as long as the page */ }
+    keep("theme", chosen);
     $("#theme").textContent = `Theme: ${chosen}`;
     document.dispatchEvent(new CustomEvent("theme"));
   }
@@ -227,6 +299,7 @@
     p: () => { const first = $("a[rel=first]"); if (first) first.click(); },
     r: refresh,
     t: () => theme(true),
+    u: () => times(true),
     g: () => { going = Date.now(); },
   };
 
@@ -242,6 +315,17 @@
     const key = Object.hasOwn(keys, event.key) ? keys[event.key] : null;
     if (key) { event.preventDefault(); key(); }
   });
+
+  // --- cards: on a narrow screen each cell of a row says what it is ---------------------------------------
+
+  function label() {
+    for (const table of $$("table.cards")) {
+      const heads = $$("thead th", table).map((head) => head.textContent);
+      for (const row of $$("tbody tr", table)) {
+        [...row.cells].forEach((cell, at) => { if (cell.colSpan === 1 && heads[at]) cell.dataset.label = heads[at]; });
+      }
+    }
+  }
 
   // --- all together --------------------------------------------------------------------------------------
 
@@ -267,15 +351,17 @@
       news("Selected: copy it with the browser's own key.");
     }
   });
-  document.addEventListener("htmx:after:swap", () => { tellTimes(); count(); });
+  document.addEventListener("htmx:after:swap", () => { tellTimes(); label(); count(); });
   document.addEventListener("visibilitychange", () => (document.hidden ? rest() : listen()));
   addEventListener("pagehide", rest);
   addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
   $("#theme").addEventListener("click", () => theme(true));
+  $("#clock").addEventListener("click", () => times(true));
   $("#keys").addEventListener("click", keys["?"]);
   theme(false);
   localTimes();
-  tellTimes();
+  times(false);
+  label();
   count();
   listen();
   setInterval(tellTimes, 10000);

@@ -1,0 +1,79 @@
+"""The runs: did it run, and how did it go? By name, status, worker, time and what they printed last.
+
+The address holds the whole state. A page looks through runs for a bounded time and says how far it got.
+"""
+
+from __future__ import annotations
+
+import json
+
+from aiohttp import web
+
+from bedrockjobs.base.errors import BadArguments
+from bedrockjobs.commands import ListRuns
+from bedrockjobs.pages.asked import iso, text_in, time_in
+from bedrockjobs.pages.failures import BAD
+from bedrockjobs.pages.run import plain
+from bedrockjobs.pages.site import Pages, Site, cursor
+
+ROWS = 50
+"""Runs on a page: more than a screen."""
+
+SAID_CHARS = 200
+"""Length of the last words of a run that its row shows; its page has the rest."""
+
+STATUSES = ("running", "success", "fail", "timeout", "frozen", "terminated", "killed", "returned", "snoozed")
+"""The statuses of a run, in the order in which a person is offered them."""
+
+ANY_FAILURE = "failed"
+"""What stands in an address for all statuses that somebody should look at."""
+
+
+async def runs(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show a page of runs, the newest first."""
+    given = {key: value for key, value in request.query.items() if value}
+    status = given.get("status", "")
+    if status not in ("", ANY_FAILURE, *STATUSES):
+        raise BadArguments(
+            "Malformed status", f"status: expected {ANY_FAILURE} or one of {', '.join(STATUSES)}"
+        )
+    checked = ListRuns.read({key: given[key] for key in ("name", "worker") if key in given})
+    before = cursor(request, "before", "a runID")
+    since, until = time_in(given, "from"), time_in(given, "to")
+    text = text_in(given)
+    found = await site.service.views.find.runs(
+        before=before,
+        statuses=BAD if status == ANY_FAILURE else (status,) if status else (),
+        pattern=checked.name,
+        worker=checked.worker,
+        text=text,
+        since=since,
+        until=until,
+        limit=ROWS,
+    )
+    asked = {
+        "status": status, "name": checked.name, "worker": checked.worker, "text": text,
+        "from": iso(since), "to": iso(until),
+    }  # fmt: skip
+    return await site.show(
+        request,
+        "runs.html",
+        title="Runs",
+        asked=asked,
+        statuses=STATUSES,
+        any_failure=ANY_FAILURE,
+        begins=before is None,
+        found=found,
+        short=len(found.runs) < ROWS,
+        said={run.run_id: said(run.error, run.output) for run in found.runs},
+    )
+
+
+PAGES: Pages = (("/ui/runs", runs),)
+
+
+def said(error: str, output: str) -> str:
+    """Return the last words of a run: its error, or the last line that it printed which is not empty."""
+    lines = [plain(line).strip() for line in json.loads(output)]
+    told = error.strip().partition("\n")[0] or next((line for line in reversed(lines) if line), "")
+    return told if len(told) <= SAID_CHARS else f"{told[:SAID_CHARS]}…"

@@ -1,0 +1,223 @@
+"""How the names of jobs are doing, folded by their slashes: what waits, what comes in and goes out, how fast.
+
+One look at the queue (``bedrockjobs.views.queues``) and two short reads of the newest jobs and runs, however
+many there are. A fold is all names with the same beginning up to the next slash; one with a single name is
+that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.wire import moment_of
+from bedrockjobs.job.lanes import OPEN_LANE
+from bedrockjobs.job.readiness import Need, need_of
+from bedrockjobs.store.base import Reader
+from bedrockjobs.views.problems import age_s, pause_words
+from bedrockjobs.views.queues import Group, Look, Queues, Totals
+
+NAMES_BELOW_MAX = 1_000
+"""Names below a fold, or that match a pattern, that are looked at; behind them there may be more."""
+
+MEASURED_MAX = 1_000
+"""The newest runs, and the newest jobs, by which speed is measured: a few milliseconds."""
+
+MEASURED_S = 300.0
+"""Time back to which rates are measured; less where the newest runs and jobs do not reach as far."""
+
+
+class Spread(NamedTuple):
+    """Of some spans of time: the half and 19 of 20 are no longer than these seconds."""
+
+    p50: float
+    p95: float
+
+
+@dataclass(slots=True)
+class Fold:
+    """One row: a name, or all names that begin with ``label``, which then ends with a slash."""
+
+    label: str
+    names: int = 1
+    totals: Totals = field(default_factory=Totals)
+    running: int = 0
+    failed: int = 0
+    more: bool = False
+    """Whether there are names or jobs that were not counted."""
+    age: int = 0
+    """Seconds for which the oldest ready job waits."""
+    workers: tuple[str, ...] = ()
+    """The live workers that take any of its names."""
+    paused_by: str = ""
+    """The pattern that pauses all of its names."""
+    why_paused: str = ""
+    incoming: float | None = None
+    """Jobs that came a minute; None where nothing was seen of it."""
+    outgoing: float | None = None
+    """Runs that ended a minute."""
+    wait: Spread | None = None
+    took: Spread | None = None
+
+    @property
+    def folded(self) -> bool:
+        """Tell whether it stands for several names."""
+        return self.names > 1 or self.more
+
+    @property
+    def piled(self) -> int:
+        """Return how many jobs could run if nothing but workers were missing."""
+        return self.totals.ready + self.totals.blocked + self.totals.paused
+
+
+class Folds(NamedTuple):
+    """The rows, those with the most jobs first; and whether there are names that were not looked at."""
+
+    rows: list[Fold]
+    more: bool
+
+
+class _Measured(NamedTuple):
+    """What the newest jobs and runs tell of one fold."""
+
+    came: list[datetime]
+    ended: list[datetime]
+    waits: list[float]
+    took: list[float]
+
+
+class Folder:
+    """Folds the names of one server."""
+
+    def __init__(self, reader: Reader, queues: Queues, clock: Clock) -> None:
+        """Read from ``reader``, and what is queued from ``queues``."""
+        self._reader = reader
+        self._queues = queues
+        self._clock = clock
+
+    async def all(self) -> Folds:
+        """Return how all names are doing, folded at their first slash."""
+        look = await self._queues.look()
+        running, failed = await self._queues.running(), await self._queues.failed()
+        names = {group.name for group in look.groups} | running.keys() | failed.keys()
+        labels = {name: _label(name, "") for name in names}
+        return await self._folds(look, labels, "", running, failed)
+
+    async def some(self, pattern: str, under: str) -> Folds:
+        """Return how the names are doing that match a GLOB, folded at the next slash behind ``under``.
+
+        Without ``under`` nothing is folded. Raises TimedOut.
+        """
+        names = await self._queues.names(pattern, "", NAMES_BELOW_MAX)
+        look = await self._queues.look_at(names)
+        running, failed = await self._queues.running(), await self._queues.failed()
+        labels = {name: _label(name, under) if under else name for name in names}
+        folds = await self._folds(look, labels, under, running, failed)
+        return folds._replace(more=folds.more or len(names) == NAMES_BELOW_MAX)
+
+    async def _folds(
+        self, look: Look, labels: dict[str, str], under: str, running: dict[str, int], failed: dict[str, int]
+    ) -> Folds:
+        members: dict[str, list[str]] = {}
+        for name, label in labels.items():
+            members.setdefault(label, []).append(name)
+        rests = {_label(group.name, under) for group in look.groups if group.rest}
+        shown = {
+            name: label if len(members[label]) > 1 or label in rests else name
+            for name, label in labels.items()
+        }
+        groups: dict[str, list[Group]] = {}
+        for group in look.groups:
+            groups.setdefault(shown[group.name], []).append(group)
+        found: dict[str, Fold] = {}
+        for name, label in shown.items():
+            fold = found.setdefault(label, Fold(label, names=0))
+            fold.names += 1
+            fold.running += running.get(name, 0)
+            fold.failed += failed.get(name, 0)
+        for label, fold in found.items():
+            await self._queues.add_up(look, groups.get(label, []), fold.totals)
+            fold.more = label in rests or bool(fold.totals.more)
+            fold.age = age_s(fold.totals.oldest, look.held.now)
+            _hold(fold, look, groups.get(label, []), [name for name, own in shown.items() if own == label])
+        await self._measure(found, shown, under)
+        rows = sorted(found.values(), key=lambda fold: (-fold.piled, -fold.failed, fold.label))
+        return Folds(rows, look.more)
+
+    async def _measure(self, found: dict[str, Fold], shown: dict[str, str], under: str) -> None:
+        """Put to each fold how much comes and goes, and how long it takes."""
+        now = self._clock.now()
+        jobs = (await self._reader.view("newest_jobs", {}, MEASURED_MAX, scans=True)).rows
+        runs = (await self._reader.view("newest_runs", {}, MEASURED_MAX, scans=True)).rows
+        seen: dict[str, _Measured] = {}
+
+        def of(name: str) -> _Measured | None:
+            label = shown.get(name) or _label(name, under)
+            return seen.setdefault(label, _Measured([], [], [], [])) if label in found else None
+
+        for name, created, is_new in jobs:
+            if is_new and (measured := of(name)):
+                measured.came.append(moment_of(created))
+        for name, attempt, due, started, ended in runs:
+            measured = of(name)
+            if measured is None:
+                continue
+            meant, began = moment_of(due), moment_of(started)
+            measured.waits.append(max((began - meant).total_seconds(), 0))
+            if attempt == 1:
+                measured.came.append(meant)
+            if ended:
+                measured.ended.append(moment_of(ended))
+                measured.took.append(max((measured.ended[-1] - began).total_seconds(), 0))
+        back = [_reach(now, [row[1] for row in jobs]), _reach(now, [row[3] for row in runs])]
+        for label, measured in seen.items():
+            fold = found[label]
+            fold.incoming = _a_minute(now, measured.came, min(back))
+            fold.outgoing = _a_minute(now, measured.ended, back[1])
+            fold.wait, fold.took = spread(measured.waits), spread(measured.took)
+
+
+def _label(name: str, under: str) -> str:
+    """Return the fold of a name: up to the next slash behind ``under``, or the name."""
+    head, slash, _ = name[len(under) :].partition("/")
+    return f"{under}{head}{slash}"
+
+
+def _hold(fold: Fold, look: Look, groups: Iterable[Group], names: Sequence[str]) -> None:
+    """Put to a fold who takes its names, and what pauses all of them."""
+    held = look.held
+    workers = {
+        taker
+        for name, need in {(group.name, need_of(group.lane)) for group in groups}
+        | {(name, Need()) for name in names}
+        for taker in held.takers.of(name, need)
+    }
+    fold.workers = tuple(sorted(workers))
+    pauses = {held.pause_of(Group(OPEN_LANE, name, "")) for name in names}
+    pause = next(iter(pauses)) if len(pauses) == 1 else None
+    if pause is not None:
+        fold.paused_by = pause.pattern
+        fold.why_paused = pause_words(pause) + (f": {pause.reason}" if pause.reason else "")
+
+
+def spread(spans: list[float]) -> Spread | None:
+    """Return the spread of some seconds; None of none."""
+    if not spans:
+        return None
+    ranked = sorted(spans)
+    return Spread(ranked[(len(ranked) - 1) // 2], ranked[(len(ranked) * 95 + 99) // 100 - 1])
+
+
+def _reach(now: datetime, stamps: list[str]) -> float:
+    """Return how far back some stamps tell of everything, in seconds."""
+    if len(stamps) < MEASURED_MAX:
+        return MEASURED_S
+    return min(max((now - moment_of(min(stamps))).total_seconds(), 1), MEASURED_S)
+
+
+def _a_minute(now: datetime, moments: list[datetime], back_s: float) -> float:
+    """Return how many of some moments there are a minute."""
+    return sum((now - moment).total_seconds() <= back_s for moment in moments) * 60 / back_s

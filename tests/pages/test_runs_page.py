@@ -1,0 +1,92 @@
+"""The page of runs: found by name, status, worker, time and last words, and run again."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page, expect
+
+from bedrockjobs.pages import runs
+from bedrockjobs.pages.runs import SAID_CHARS, said
+from tests.pages.looking import Site, check
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def fill(site: Site) -> None:
+    """Let one run fail, one end well, and one go on."""
+    job = await site.create("mail/a", data={"to": "ann"})
+    run = (await site.take("mail/a", heartbeat=True))["runID"]
+    await site.ask("AppendOutput", runID=run, seq=1, lines=["dialling", 'no "route" to host', ""])
+    await site.ask("FailJob", jobID=job, runID=run, error="", exitCode=3)
+    job = await site.create("report/day")
+    run = (await site.take("report/*", worker="eu-1"))["runID"]
+    await site.ask("FinishJob", jobID=job, runID=run)
+    await site.create("mail/b")
+    await site.take("mail/b")
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["mail/b", "report/day", "mail/a"]),
+        ("?status=failed", ["mail/a"]),
+        ("?status=running", ["mail/b"]),
+        ("?worker=eu-*", ["report/day"]),
+        ("?name=mail/*", ["mail/b", "mail/a"]),
+        ("?name=report/day", ["report/day"]),
+        ("?text=no+%22route%22", ["mail/a"]),
+        ("?from=2099-01-01T00:00:00Z", []),
+        ("?to=2020-01-01T00:00:00Z", []),
+    ],
+)
+async def test_runs_are_found(site: Site, page: Page, query: str, names: list[str]) -> None:
+    await fill(site)
+    await site.open(page, f"ui/runs{query}")
+    assert await page.locator("#runs td.name").all_inner_texts() == names
+
+
+async def test_a_run_is_run_again(site: Site, page: Page) -> None:
+    await fill(site)
+    await site.open(page, "ui/runs?status=failed")
+    row = page.locator("#runs tbody tr")
+    await expect(row.locator(".said-last")).to_have_text('no "route" to host')
+    await expect(row.locator(".badge")).to_contain_text("fail exit 3")
+    bar = page.locator("[data-bulk]")
+    await expect(bar).to_be_hidden()
+    await check(page)
+    await row.get_by_role("checkbox").check()
+    await expect(bar).to_be_visible()
+    await bar.get_by_role("button", name="Run again").click()
+    await expect(page.locator("#confirm-which")).to_have_text("Run run 1 (mail/a) again?")
+    await page.locator("#confirm-yes").click()
+    await expect(page.locator("#news")).to_contain_text("Run again: run 1")
+    jobs = (await site.ask("ListJobs", name="mail/a"))["jobs"]
+    assert [(job["state"], job["data"]) for job in jobs if job["state"] == "QUEUED"] == [
+        ("QUEUED", {"to": "ann"})
+    ]
+
+
+async def test_pages_follow_each_other(site: Site, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "ROWS", 2)
+    await fill(site)
+    await site.open(page, "ui/runs")
+    assert await page.locator("#runs td.name").count() == 2
+    await page.locator("a[rel=next]").click()
+    await expect(page.locator("#runs td.name")).to_have_text(["mail/a"])
+    await page.locator("a[rel=first]").click()
+    await expect(page.locator("#runs td.name")).to_have_count(2)
+
+
+async def test_what_cannot_be_asked_is_refused_and_an_empty_page_teaches(site: Site, page: Page) -> None:
+    site.expected = {400}
+    await page.goto(f"{site.root}/ui/runs?status=tired")
+    await expect(page.locator(".problem")).to_contain_text("status: expected failed or one of running,")
+    await site.open(page, "ui/runs")
+    await expect(page.locator("#runs tbody code")).to_contain_text("bedrock-worker")
+
+
+async def test_last_words_are_short() -> None:
+    assert said("first\nsecond", "[]") == "first"
+    assert said("", '["a", "\\u001b[31mred\\u001b[0m", "  "]') == "red"
+    assert said("", "[]") == ""
+    assert len(said("x" * 999, "[]")) == SAID_CHARS + 1
