@@ -1,12 +1,17 @@
-"""Make the pictures of the pages in ``docs/screenshots``: ``python -m tests.pages.screenshots``."""
+"""Make the pictures of the pages in ``docs/screenshots``: ``python -m tests.pages.screenshots [FOLDER]``.
+
+A server with a test clock lives through a month first. With a FOLDER each page is drawn wide and narrow,
+light and dark, as long as it is, to be looked at.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 from pathlib import Path
 
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
 from bedrockjobs.base.clock import StandingClock
 from bedrockjobs.base.settings import Settings
@@ -17,9 +22,9 @@ from tests.pages.month import START, Month
 from tests.pages.picture import small
 
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
-SIZE = (1280, 800)
+WIDE, NARROW = (1400, 900), (390, 844)
 
-PICTURES = {
+PAGES = {
     "overview": ("ui/", "light"),
     "queues": ("ui/queues", "light"),
     "jobs": ("ui/jobs", "light"),
@@ -36,41 +41,53 @@ PICTURES = {
 """Each picture: its page and its theme."""
 
 
-async def draw(site: Site, page: Page, numbers: dict[str, int]) -> None:
-    """Make each picture."""
+async def live(server: Server) -> dict[str, int]:
+    """Let a month pass; return the numbers that addresses of pages need."""
+    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+        month = Month(client)
+        await month.live()
+    return {"failed": month.failed_job, "run": month.failed_run, "schedule": month.schedule}
+
+
+async def open_page(browser: Browser, site: Site, size: tuple[int, int]) -> Page:
+    """Return a page of a size, with a person's own zone, at the server's time."""
+    viewport = {"width": size[0], "height": size[1]}
+    page = await browser.new_page(viewport=viewport, locale="en-GB", timezone_id="Europe/Berlin")  # type: ignore[arg-type]
     await page.clock.set_fixed_time(site.server.clock.now())
-    for name, (path, theme) in PICTURES.items():
-        await page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
-        await site.open(page, path.format(**numbers))
-        picture = await small(page, await page.screenshot())
-        (FOLDER / f"{name}.png").write_bytes(picture)
-        print(f"{name}: {len(picture):,} bytes")
+    return page
 
 
-async def main() -> None:
-    """Start a server and a browser, live through a month, and draw."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(port=0, database=f"{folder}/jobs.db", test_clock=True, durability="relaxed")
+async def draw(site: Site, browser: Browser, folder: Path | None) -> None:
+    """Make each picture: one of each page for the documentation, or four of it."""
+    numbers = await live(site.server)
+    for size, mark in ((WIDE, "wide"), (NARROW, "narrow")):
+        if folder is None and size is NARROW:
+            continue
+        page = await open_page(browser, site, size)
+        for name, (path, chosen) in PAGES.items():
+            await site.open(page, path.format(**numbers))
+            for theme in ("light", "dark") if folder else (chosen,):
+                await page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+                file = folder / f"{name}-{mark}-{theme}.png" if folder else FOLDER / f"{name}.png"
+                file.write_bytes(await small(page, await page.screenshot(full_page=folder is not None)))
+                print(f"{file.name}: {file.stat().st_size:,} bytes", flush=True)
+
+
+async def main(folder: Path | None) -> None:
+    """Start a server and a browser, and draw."""
+    (folder or FOLDER).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as database:
+        settings = Settings(port=0, database=f"{database}/jobs.db", test_clock=True, durability="relaxed")
         server = Server(settings, StandingClock(START))
         await server.start()
         try:
-            async with AsyncClient(f"127.0.0.1:{server.port}") as client:
-                month = Month(client)
-                await month.live()
-            numbers = {"failed": month.failed_job, "run": month.failed_run, "schedule": month.schedule}
             async with async_playwright() as playwright:
                 browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
-                page = await browser.new_page(
-                    viewport={"width": SIZE[0], "height": SIZE[1]},
-                    locale="en-GB",
-                    timezone_id="Europe/Berlin",
-                )
-                await draw(Site(server), page, numbers)
+                await draw(Site(server), browser, folder)
                 await browser.close()
         finally:
             await server.stop()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(Path(sys.argv[1]) if len(sys.argv) > 1 else None))
