@@ -6,6 +6,8 @@ import re
 
 import click
 
+from bedrockjobs.cli.complete import job_names
+from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.output import Record, printable, text_of, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.commands import ExplainJob
@@ -32,11 +34,12 @@ _STAMP = re.compile(
 
 
 @click.command()
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="ID|NAME", shell_complete=job_names)
 @talks
 @pass_session
 def explain(session: Session, job_id: str) -> None:
     """Say why a job does not run: what it waits for, the most decisive first."""
+    job_id = job_id_of(session, job_id)
     reply = session.record(built(ExplainJob, {"jobID": job_id}))
     if session.form != "table":
         write_one(reply, session.form)

@@ -15,6 +15,7 @@ from bedrockjobs.base.config import JOBS_PER_GET_MAX, PRIORITIES, WAIT_MS_DEFAUL
 from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.cli.complete import job_names
+from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.options import SectionedCommand, chosen_options, job_options
 from bedrockjobs.cli.output import Record, write_many, write_one
 from bedrockjobs.cli.pages import Listing, limit_option, paged
@@ -29,7 +30,7 @@ from bedrockjobs.cli.session import (
     records_in,
     talks,
 )
-from bedrockjobs.cli.values import Duration, Modifier, TextOrFile
+from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile
 from bedrockjobs.commands import CreateJob, GetJob, GetJobs, ListJobs, QueryJob, UpdateJob
 from bedrockjobs.commands.server import State
 
@@ -43,6 +44,8 @@ EARLY_ANSWER = 0.5
 
 DATA_HELP = "JSON object; @file and - (stdin) are read."
 
+TIME_HELP = "UTC, ISO 8601 with a zone, or a time from now: 5m."
+
 PRIORITY = click.Choice([str(priority) for priority in sorted(PRIORITIES)])
 
 
@@ -54,7 +57,7 @@ def job() -> None:
 @job.command(cls=SectionedCommand)
 @click.argument("name", shell_complete=job_names)
 @click.option("--data", type=TextOrFile(), help=f"What the job needs: a {DATA_HELP}")
-@click.option("--first-run", metavar="TIME", help="When it may run first: UTC, or ISO 8601 with a zone.")
+@click.option("--first-run", type=Moment(), metavar="TIME", help=f"When it may run first: {TIME_HELP}")
 @click.option("--repeat", help="How it repeats: 'FINISHED, +1 HOUR', 'CRON 0 9 * * 1-5', ...")
 @click.option("--retry-after", type=Modifier(), help="Give it out again if nobody ended it in this time: 5m.")
 @click.option("--priority", type=PRIORITY, help="Higher goes first; 500 if left out.")
@@ -75,7 +78,7 @@ def create(session: Session, /, name: str, **given: Any) -> None:
         {
             "name": name,
             "data": given["data"],
-            "firstRun": given["first_run"],
+            "firstRun": session.moment(given["first_run"]),
             "repeat": given["repeat"],
             "retryAfter": given["retry_after"],
             "jobPriority": given["priority"],
@@ -159,20 +162,20 @@ def list_jobs(session: Session, /, limit: int, **asked: str | None) -> None:
 
 
 @job.command()
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="ID|NAME", shell_complete=job_names)
 @talks
 @pass_session
 def show(session: Session, /, job_id: str) -> None:
     """Show a job, with its state and data."""
-    write_one(session.record(built(QueryJob, {"jobID": job_id})), session.form)
+    write_one(session.record(built(QueryJob, {"jobID": job_id_of(session, job_id)})), session.form)
 
 
 @job.command(cls=SectionedCommand)
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="ID|NAME", shell_complete=job_names)
 @click.option("--data", type=TextOrFile(), help=f"New data: a {DATA_HELP}")
 @click.option("--repeat", help="New repeat; the next run follows from it.")
 @click.option("--priority", type=PRIORITY, help="New priority.")
-@click.option("--next-run", metavar="TIME", help="New time of the next run: UTC, or ISO 8601 with a zone.")
+@click.option("--next-run", type=Moment(), metavar="TIME", help=f"New time of the next run: {TIME_HELP}")
 @click.option("--clear-repeat", is_flag=True, help="End the repetition after the next run.")
 @click.option("--progress", type=TextOrFile(), help=f"How far the present run is: a {DATA_HELP}")
 @click.option("--run", metavar="RUNID", help="Refuse if this is no longer the job's current run.")
@@ -185,12 +188,14 @@ def update(session: Session, /, job_id: str, **given: Any) -> None:
         "data": given["data"],
         "repeat": given["repeat"],
         "jobPriority": given["priority"],
-        "nextRun": given["next_run"],
+        "nextRun": session.moment(given["next_run"]),
         "shouldClearRepeat": given["clear_repeat"] or None,
         "progress": given["progress"],
         **chosen_options(given),
     }
     if not any(value is not None for value in changes.values()):
         raise click.UsageError("nothing to change: give at least one option; --help lists them")
+    built(UpdateJob, {"jobID": 0, **changes})  # what is wrong with it is told before the server is asked
+    job_id = job_id_of(session, job_id)
     session.ask(built(UpdateJob, {"jobID": job_id, **changes, "runID": given["run"]}))
     write_one({"jobID": int(job_id), "outcome": "updated"}, session.form, f"Updated job {job_id}.")

@@ -10,16 +10,18 @@ from typing import Any
 import click
 
 from bedrockjobs.base.errors import NotFound
-from bedrockjobs.cli.job import DATA_HELP, PRIORITY
+from bedrockjobs.cli.complete import job_names
+from bedrockjobs.cli.job import DATA_HELP, PRIORITY, TIME_HELP
+from bedrockjobs.cli.named_job import is_number, job_id_of
 from bedrockjobs.cli.output import Record, write_many, write_one
-from bedrockjobs.cli.session import Failure, Refusal, Session, built, pass_session, talks
-from bedrockjobs.cli.values import Duration, TextOrFile
+from bedrockjobs.cli.session import NOT_FOUND, REFUSED, Failure, Refusal, Session, built, pass_session, talks
+from bedrockjobs.cli.values import Duration, Moment, TextOrFile
 from bedrockjobs.commands import CancelJob, Command, DeleteJob, FailJob, FinishJob, RetryJob
 
 NO_PARENT = "without a parent"
 """Words of the server's 404 for the cancelling of a job that is nobody's child."""
 
-_id_argument = click.argument("job_id", metavar="ID")
+_id_argument = click.argument("job_id", metavar="ID|NAME", shell_complete=job_names)
 _run_option = click.option(
     "--run", metavar="RUNID", help="Refuse if this is no longer the job's current run."
 )
@@ -49,6 +51,7 @@ def _outcome(job_id: str, outcome: str) -> Record:
 @pass_session
 def finish(session: Session, job_id: str, data: str | None, exit_code: str | None, run: str | None) -> None:
     """End a run well: the job repeats, waits for its children, or is over."""
+    job_id = job_id_of(session, job_id)
     given = {"jobID": job_id, "data": data, "exitCode": exit_code, "runID": run}
     _end(session, built(FinishJob, given), job_id, "finished")
 
@@ -56,7 +59,7 @@ def finish(session: Session, job_id: str, data: str | None, exit_code: str | Non
 @click.command()
 @_id_argument
 @click.option("--delay", type=Duration(whole=True), help="How long to wait: 90s, 5m; nothing if left out.")
-@click.option("--next-run", metavar="TIME", help="When to run again: UTC, or ISO 8601 with a zone.")
+@click.option("--next-run", type=Moment(), metavar="TIME", help=f"When to run again: {TIME_HELP}")
 @_data_option
 @click.option("--name", help="New name.")
 @click.option("--priority", type=PRIORITY, help="New priority.")
@@ -71,12 +74,13 @@ def finish(session: Session, job_id: str, data: str | None, exit_code: str | Non
 @pass_session
 def retry(session: Session, /, job_id: str, delay: float | None, run: str | None, **given: Any) -> None:
     """Queue a running job again."""
+    job_id = job_id_of(session, job_id)
     command = built(
         RetryJob,
         {
             "jobID": job_id,
             "delay": None if delay is None else int(delay),
-            "nextRun": given["next_run"],
+            "nextRun": session.moment(given["next_run"]),
             "data": given["data"],
             "name": given["name"],
             "jobPriority": given["priority"],
@@ -101,6 +105,7 @@ def retry(session: Session, /, job_id: str, delay: float | None, run: str | None
 @pass_session
 def fail(session: Session, /, job_id: str, error: str | None, run: str | None, **given: Any) -> None:
     """End a run badly: the job stays as FAILED."""
+    job_id = job_id_of(session, job_id)
     command = built(
         FailJob,
         {
@@ -126,6 +131,7 @@ def cancel(session: Session, job_id: str, deletes: bool) -> None:
     A run is stopped by SIGTERM, and by SIGKILL after the job's grace; the job is over when it has ended.
     A queued job without a parent cannot be cancelled: `job delete` is meant, or --delete.
     """
+    job_id = job_id_of(session, job_id)
     try:
         run_id = session.record(built(CancelJob, {"jobID": job_id})).get("runID")
         if run_id is None:
@@ -143,7 +149,7 @@ def cancel(session: Session, job_id: str, deletes: bool) -> None:
 
 
 @click.command()
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("job_ids", metavar="ID|NAME...", nargs=-1, required=True, shell_complete=job_names)
 @talks
 @pass_session
 def delete(session: Session, job_ids: tuple[str, ...]) -> None:
@@ -151,21 +157,25 @@ def delete(session: Session, job_ids: tuple[str, ...]) -> None:
 
     Each is removed for itself; the exit status is that of the first that was refused.
     """
-    commands = [built(DeleteJob, {"jobID": job_id}) for job_id in job_ids]
+    for job_id in filter(is_number, job_ids):
+        built(DeleteJob, {"jobID": job_id})  # nothing is removed where one of them cannot be a jobID
     deleted: list[Record] = []
-    first: Refusal | None = None
+    first: Failure | None = None
     try:
-        for job_id, command in zip(job_ids, commands, strict=True):
+        for given in job_ids:
             try:
-                session.ask(command)
-            except Refusal as refusal:
-                Failure(f"Job {job_id}: {refusal.message}").show()
-                first = first or refusal
+                job_id = job_id_of(session, given)
+                session.ask(built(DeleteJob, {"jobID": job_id}))
+            except Failure as failure:
+                if not (isinstance(failure, Refusal) or failure.exit_code in (NOT_FOUND, REFUSED)):
+                    raise
+                Failure(f"Job {given}: {failure.message}").show()
+                first = first or failure
             else:
                 deleted.append(_outcome(job_id, "deleted"))
     finally:  # what was removed is told even where the server went away in between
         if len(job_ids) == 1 and deleted:
-            write_one(deleted[0], session.form, f"Deleted job {job_ids[0]}.")
+            write_one(deleted[0], session.form, f"Deleted job {deleted[0]['jobID']}.")
         elif len(job_ids) > 1:
             write_many(deleted, session.form)
     if first is not None:

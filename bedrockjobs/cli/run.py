@@ -13,6 +13,7 @@ from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.cli.complete import job_names, run_ids, worker_names
 from bedrockjobs.cli.details import run_row
 from bedrockjobs.cli.follow import Pace
+from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import (
     Record,
@@ -49,7 +50,7 @@ _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
 
 @run.command("list")
 @click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only of jobs whose name matches.")
-@click.option("--job", "job_id", metavar="ID", help="Only of this job.")
+@click.option("--job", "job_id", metavar="ID|NAME", help="Only of this job.")
 @click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only with this status.")
 @click.option("--worker", metavar="NAME", shell_complete=worker_names, help="Only by this worker.")
 @limit_option("runs")
@@ -58,6 +59,7 @@ _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
 @pass_session
 def list_runs(session: Session, /, job_id: str | None, limit: int, **asked: str | None) -> None:
     """List runs, the newest first."""
+    job_id = None if job_id is None else job_id_of(session, job_id)
     found = paged(session, RUNS, {"jobID": job_id, **asked}, limit)
     if session.form == "table":
         found = [run_row(record) for record in found]

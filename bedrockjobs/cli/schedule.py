@@ -136,6 +136,8 @@ def add(session: Session, /, name: str, expression: str, zone: str | None, **giv
 
     Without --cmd, --argv or --url a worker must know what NAME stands for.
     """
+    if "*" in name:
+        raise click.UsageError(f"NAME: {name!r} has a *, which stands for other names in patterns")
     repeat = repeat_of(expression, zone)
     command = built(
         CreateJob,

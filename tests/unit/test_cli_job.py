@@ -155,7 +155,7 @@ def test_exit_statuses(error: Exception, status: int, fake: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["show", "7x"], "jobID: expected digits"),
+        (["show", "+7"], "jobID: expected digits"),
         (["create", ""], "name is required"),
         (["create", "foo", "--data", "{"], "data: expected a JSON object"),
         (["create", "foo", "--data", "[1]"], "data: expected a JSON object: not a JSON object"),
@@ -171,14 +171,14 @@ def test_exit_statuses(error: Exception, status: int, fake: FakeServer) -> None:
         ),
         (["create", "foo", "--argv", "a 'b"], "--argv': expected words quoted as for a shell"),
         (["create", "foo", "--catchup", "maybe"], "'maybe' is not one of 'once', 'skip', 'all'"),
-        (["explain", "x"], "jobID: expected digits"),
+        (["explain", "+"], "jobID: expected digits"),
         (["retry", "7", "--delay", "1.5s"], "expected whole seconds"),
         (["retry", "7", "--delay", "-5"], "expected a duration like 90s"),
         (["get", "foo", "--count", "0"], "1<=x<=1000"),
         (["get", "--wait", "foo"], "expected a duration like 90s"),
         (["list", "--state", "LOST"], "'LOST' is not one of"),
         (["delete"], "Missing argument"),
-        (["delete", "7", "x"], "jobID: expected digits"),
+        (["delete", "7", "+8"], "jobID: expected digits"),
     ],
 )
 def test_wrong_usage_is_told_before_anything_is_sent(
