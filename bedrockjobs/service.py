@@ -86,7 +86,12 @@ class Service:
         self.access = access
         self.messenger = Messenger(
             self,
-            Ways(smtp=settings.smtp, mail_from=settings.mail_from, url=settings.public_url),
+            Ways(
+                smtp=settings.smtp,
+                mail_from=settings.mail_from,
+                url=settings.public_url,
+                commands=settings.notify_commands,
+            ),
             clock,
             name=settings.resolved_server_name(),
             url=settings.public_url.rstrip("/"),

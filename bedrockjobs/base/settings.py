@@ -203,6 +203,11 @@ class Settings(BaseSettings):
         " or smtp+starttls://...; ${BEDROCKJOBS_NOTIFY_...} in it stands for a variable.",
     )
     mail_from: str = Field("", description="The address that mail comes from.")
+    notify_commands: str = Field(
+        "",
+        description="Folder with programs that rules may name (`to: command:NAME`); none if empty. The server"
+        " runs them as itself, so nobody else should be able to write there.",
+    )
 
     connections_max: int = Field(20_000, ge=1, description="Open connections; one more is refused with 503.")
     connections_per_address_max: int = Field(

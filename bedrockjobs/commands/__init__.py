@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bedrockjobs.commands.base import Reply as Reply
     from bedrockjobs.commands.control import *
     from bedrockjobs.commands.create import *
+    from bedrockjobs.commands.deliveries import *
     from bedrockjobs.commands.jobs import *
     from bedrockjobs.commands.limits import *
     from bedrockjobs.commands.options import *

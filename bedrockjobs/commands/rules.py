@@ -1,7 +1,7 @@
 """The commands about who is told of what happens: rules, and how the delivery of their messages stands.
 
-A rule goes through the events (see Events) and sends those that it is about to one place. The server does it;
-ClaimMessage and ReportDelivery are how it notes what it does, so that each is sent at least once.
+A rule goes through the events (see Events) and sends those that it is about to one place. The server does it,
+see ``bedrockjobs.commands.deliveries``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
-from bedrockjobs.base import jsontext, shapes
+from bedrockjobs.base import shapes
 from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.name_limits import QUEUED_LIMIT_MAX
 from bedrockjobs.base.shapes import Shape
@@ -39,16 +39,16 @@ CONDITIONS = frozenset({"late", "no worker", "backlog", "disk low"})
 OVER_DEFAULT, OLDER_S_DEFAULT = 1_000, 300
 """Ready jobs that are no backlog yet; seconds that a ready job may wait: a free worker takes it at once."""
 
-CONDITIONS_MAX = 100
-"""Names of one kind for which a rule notes what is wrong; more are told when these are over."""
-
 TO_CHARS_MAX = 2_048
 """Length of an address: as long as most programs let one be."""
 
 VARIABLE = r"\$\{BEDROCKJOBS_NOTIFY_[A-Z0-9_]{1,60}\}"
 """How a variable of the server is named that holds a secret; its value is never stored or shown."""
 
-_ADDRESS = re.compile(rf"https?://[!-~]+|mailto:[^@\s,]+@[^@\s,]+(,[^@\s,]+@[^@\s,]+)*|{VARIABLE}")
+COMMAND = r"command:[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+"""How a rule names a program of the server's folder of them: no path leads out of it."""
+
+_ADDRESS = re.compile(rf"https?://[!-~]+|mailto:[^@\s,]+@[^@\s,]+(,[^@\s,]+@[^@\s,]+)*|{COMMAND}|{VARIABLE}")
 _QUIET = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)(?: (\S{1,60}))?", re.ASCII)
 
 NO_RULE = Refusal(404, "No such rule", "No rule has this name.")
@@ -73,7 +73,9 @@ def _to(value: Any) -> str:
     text = value.strip() if isinstance(value, str) else ""
     if _ADDRESS.fullmatch(text):
         return text
-    raise refused("Malformed to", "https://…, mailto:somebody@example.com or ${BEDROCKJOBS_NOTIFY_…}")
+    raise refused(
+        "Malformed to", "https://…, mailto:somebody@example.com, command:NAME or ${BEDROCKJOBS_NOTIFY_…}"
+    )
 
 
 def _quiet(value: Any) -> str:
@@ -91,24 +93,9 @@ def _quiet(value: Any) -> str:
     return str(value)
 
 
-def _conditions(value: Any) -> dict[str, dict[str, str]]:
-    """Return what is wrong by kind and name."""
-    try:
-        found = jsontext.parse(value) if isinstance(value, str) else value
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not found.keys() <= CONDITIONS:
-        raise refused("Malformed conditions", f"an object by kind: {', '.join(sorted(CONDITIONS))}")
-    for names in found.values():
-        words = names.values() if isinstance(names, dict) else [None]
-        if len(words) > CONDITIONS_MAX or not all(isinstance(each, str) for each in words):
-            raise refused("Malformed conditions", f"words for at most {CONDITIONS_MAX} names of each kind")
-    return found
-
-
 def _to_shape() -> dict[str, Any]:
     return shapes.text_of(
-        rf"https?://[!-~]+|mailto:[a-z]{{1,20}}@[a-z]{{1,20}}|{VARIABLE}", maxLength=TO_CHARS_MAX
+        rf"https?://[!-~]+|mailto:[a-z]{{1,20}}@[a-z]{{1,20}}|{COMMAND}|{VARIABLE}", maxLength=TO_CHARS_MAX
     )
 
 
@@ -202,7 +189,8 @@ class RuleSpec(Parameters):
     ] = Field(default=[], description="GLOB patterns of the names that it is about; all if left out.")
     to: Annotated[str, Field(max_length=TO_CHARS_MAX), BeforeValidator(_to), Shape(_to_shape)] = Field(
         description="Where messages go: an address of http or https that they are posted to, mailto: and"
-        " addresses of mail, or ${BEDROCKJOBS_NOTIFY_...}, a variable of the server that holds one of these."
+        " addresses of mail, command: and a program of the server's `notifyCommands`, or"
+        " ${BEDROCKJOBS_NOTIFY_...}, a variable of the server that holds one of these, or one of Apprise's."
     )
     secret: Annotated[str, Field(pattern=f"^({VARIABLE})?$")] = Field(
         default="",
@@ -328,77 +316,3 @@ class MuteRule(Command[Empty]):
     name: RuleName = Field(description="Name of the rule.")
     until: Timestamp | None = Field(default=None, description="When it sends again; left out: at once.")
     by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
-
-
-class ClaimMessage(Command[Empty]):
-    """Begin to send the next message of a rule: no other server does so for a minute. Servers ask this."""
-
-    group = "messages"
-    role = "admin"
-    example = Example({"name": "nightly", "sender": "cron-1", "upTo": 812})
-    refusals = [NO_RULE, Refusal(405, "Message is claimed", "Another server sends it, or it was sent.")]
-
-    name: RuleName = Field(description="Name of the rule.")
-    sender: str = Field(max_length=NAME_CHARS_MAX, description="The server that begins.")
-    up_to: Whole = Field(description="The last event of the message.")
-    alone: Boolean = Field(
-        default=False, description="No other server is there: who claimed it before has ended."
-    )
-
-
-class ReportDelivery(Command[Empty]):
-    """Note what became of a message that was claimed. Servers say this."""
-
-    group = "messages"
-    role = "admin"
-    example = Example({"name": "nightly", "sender": "cron-1", "upTo": 812, "events": 1})
-    refusals = [NO_RULE, Refusal(405, "Message is claimed", "Another server has claimed it meanwhile.")]
-
-    name: RuleName = Field(description="Name of the rule.")
-    sender: str = Field(max_length=NAME_CHARS_MAX, description="The server that claimed it.")
-    up_to: Whole = Field(description="The last event of the message.")
-    events: Whole = Field(description="How many events it tells of.")
-    error: str | None = Field(default=None, description="Why it was not sent; left out where it arrived.")
-    muted: Boolean = Field(default=False, description="It was not sent, as the rule is muted.")
-
-
-class ReportConditions(Command[Empty]):
-    """Note what is wrong for now of what a rule asks for; what began or is over is told. Servers say this."""
-
-    group = "messages"
-    role = "admin"
-    example = Example({"name": "nightly", "conditions": {"late": {"mail/a": "it has waited for 6 min"}}})
-    refusals = [NO_RULE, Refusal(402, "Malformed conditions", "They are no words by kind and name.")]
-
-    name: RuleName = Field(description="Name of the rule.")
-    conditions: Annotated[
-        dict[str, dict[str, str]],
-        BeforeValidator(_conditions),
-        Shape(lambda: {"type": "object", "maxProperties": 0}),
-    ] = Field(description="All that is wrong, by kind and name, in words.")
-
-
-class MessageReply(Reply):
-    """A message as it is, or would be, sent."""
-
-    to: str
-    subject: str
-    text: str
-    sent: bool = Field(description="Whether it was sent; it arrived then.")
-
-
-class TestRule(Command[MessageReply]):
-    """Show what a rule would send of the newest event that it is about, and send it where asked to."""
-
-    __test__ = False  # for pytest, which takes it for a class of tests
-    group = "messages"
-    where = "presence"
-    role = "admin"
-    example = Example(
-        {"name": "nightly"},
-        {"to": "mailto:ops@example.com", "subject": "backup/nightly failed", "text": "...", "sent": False},
-    )
-    refusals = [NO_RULE, Refusal(405, "Message was not sent", "The place it goes to did not take it.")]
-
-    name: RuleName = Field(description="Name of the rule.")
-    send: Boolean = Field(default=False, description="Send it, marked as a test.")

@@ -1,4 +1,6 @@
-"""How a message gets there: posted to an address, or as mail. Secrets come from variables of the server.
+"""How a message gets there: posted, as mail, by a program of the operator's own, or by Apprise.
+
+Secrets come from variables of the server, or from files that such variables name.
 
 Each way raises NotSent with a sentence where the message did not arrive, or where nobody knows.
 """
@@ -9,9 +11,14 @@ import asyncio
 import hmac
 import os
 import re
+import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from email.message import EmailMessage
 from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryFile
 from urllib.parse import unquote, urlsplit
 
 import aiosmtplib
@@ -23,7 +30,18 @@ from bedrockjobs.notify.message import Message
 SEND_S = 30.0
 """Time for one try, half of what is claimed for it: a receiver that is slower is tried again later."""
 
+SECRET_BYTES_MAX = 65_536
+"""Size of a file with a secret: addresses and keys are far shorter."""
+
+WORDS_BYTES_MAX = 2_000
+"""What is read of the words of a program that failed: they are shown in one line."""
+
+HANDED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
+"""Variables that a program gets of the server, beside those for messages: no other secrets."""
+
 _VARIABLE = re.compile(r"\$\{(BEDROCKJOBS_NOTIFY_[A-Z0-9_]+)\}")
+_FOR_MESSAGES = "BEDROCKJOBS_NOTIFY_"
+_PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class NotSent(Exception):
@@ -34,10 +52,16 @@ def resolved(text: str, environment: Mapping[str, str]) -> str:
     """Return a text with the values of its variables; raises NotSent for one that is not set."""
 
     def value(found: re.Match[str]) -> str:
+        name, file = found[1], environment.get(f"{found[1]}_FILE")
+        if name in environment:
+            return environment[name]
+        if file is None:
+            raise NotSent(f"neither {name} nor {name}_FILE is set where the server runs")
         try:
-            return environment[found[1]]
-        except KeyError:
-            raise NotSent(f"{found[1]} is not set where the server runs") from None
+            with Path(file).open(encoding="utf-8") as opened:
+                return opened.read(SECRET_BYTES_MAX).strip()
+        except (OSError, ValueError) as error:
+            raise NotSent(f"the file of {name}_FILE cannot be read: {type(error).__name__}") from None
 
     return _VARIABLE.sub(value, text)
 
@@ -46,9 +70,19 @@ class Ways:
     """The ways of one server."""
 
     def __init__(
-        self, *, smtp: str, mail_from: str, url: str, environment: Mapping[str, str] | None = None
+        self,
+        *,
+        smtp: str,
+        mail_from: str,
+        url: str,
+        commands: str = "",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Send mail by the server at ``smtp``, from ``mail_from``; ``url`` says where messages come from."""
+        """Send mail by the server at ``smtp``, from ``mail_from``; ``url`` says where messages come from.
+
+        The programs that a rule may name are in the folder ``commands``.
+        """
+        self._commands = commands
         self._smtp = smtp
         self._mail_from = mail_from
         self._url = url
@@ -59,31 +93,20 @@ class Ways:
         place = resolved(to, self._environment)
         try:
             async with asyncio.timeout(SEND_S):
-                if place.startswith("mailto:"):
+                if place.startswith("mailto:") and not place.startswith("mailto://"):
                     await self._mail(message, place.removeprefix("mailto:"))
+                elif place.startswith("command:"):
+                    await self._run(message, place.removeprefix("command:"))
                 elif place.startswith(("http://", "https://")):
                     await self._post(message, place, resolved(secret, self._environment), sent_at)
                 else:
-                    raise NotSent("to: expected https://… or mailto:… in the variable")
+                    await self._apprise(message, place)
         except TimeoutError:
             raise NotSent(f"no answer within {SEND_S:.0f} s") from None
 
     async def _post(self, message: Message, place: str, key: str, sent_at: int) -> None:
         """Post a message as a CloudEvent; a 2xx says that it arrived."""
-        kinds = {event["kind"] for event in message.data["events"]}
-        kind = kinds.pop().replace(" ", "-") if len(kinds) == 1 else "several"
-        body = jsontext.dump(
-            {
-                "specversion": "1.0",
-                "id": message.key,
-                "source": self._url or "bedrockjobs",
-                "type": f"bedrockjobs.{kind}",
-                "time": f"{message.at[:10]}T{message.at[11:]}Z",
-                "subject": message.subject,
-                "datacontenttype": "application/json",
-                "data": {**message.data, "text": message.text},
-            }
-        ).encode()
+        body = self._cloud_event(message)
         headers = {
             "Content-Type": "application/cloudevents+json; charset=utf-8",
             "Idempotency-Key": message.key,
@@ -103,6 +126,68 @@ class Ways:
             raise NotSent(
                 type(error).__name__
             ) from None  # its words may hold the address, which may be secret
+
+    def _cloud_event(self, message: Message) -> bytes:
+        kinds = {event["kind"] for event in message.data["events"]}
+        kind = kinds.pop().replace(" ", "-") if len(kinds) == 1 else "several"
+        return jsontext.dump(
+            {
+                "specversion": "1.0",
+                "id": message.key,
+                "source": self._url or "bedrockjobs",
+                "type": f"bedrockjobs.{kind}",
+                "time": f"{message.at[:10]}T{message.at[11:]}Z",
+                "subject": message.subject,
+                "datacontenttype": "application/json",
+                "data": {**message.data, "text": message.text},
+            }
+        ).encode()
+
+    async def _run(self, message: Message, name: str) -> None:
+        """Run a program with the CloudEvent on stdin; the exit status 0 says that it arrived."""
+        if not self._commands:
+            raise NotSent("notifyCommands: no folder of programs is set where the server runs")
+        if not _PROGRAM.fullmatch(name):
+            raise NotSent("command: expected the name of a program in the folder of notifyCommands")
+        environment = {
+            key: value
+            for key, value in self._environment.items()
+            if key in HANDED_ON or key.startswith(_FOR_MESSAGES)
+        }
+        with TemporaryFile() as words:  # what it leaves behind may hold a pipe open
+            try:
+                program = await asyncio.create_subprocess_exec(
+                    Path(self._commands) / name,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=words,
+                    env={**environment, "BEDROCKJOBS_SUBJECT": " ".join(message.subject.split())},
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                raise NotSent(f"{name} could not be run: {type(error).__name__}") from None
+            try:
+                await program.communicate(self._cloud_event(message))
+            finally:
+                if program.returncode is None:
+                    with suppress(ProcessLookupError):
+                        os.killpg(program.pid, signal.SIGKILL)
+            if program.returncode:
+                words.seek(0)
+                said = " ".join(words.read(WORDS_BYTES_MAX).decode(errors="replace").split())
+                raise NotSent(f"{name} ended with {program.returncode}: {said}")
+
+    async def _apprise(self, message: Message, place: str) -> None:
+        """Hand a message to Apprise, which knows many services by their addresses."""
+        try:
+            apprise = import_module("apprise")
+        except ImportError:
+            raise NotSent("to: an address of Apprise needs the extra bedrockjobs[notify]") from None
+        known = apprise.Apprise()
+        if not known.add(place):  # its words would hold the address, which is secret
+            raise NotSent("to: expected https://…, mailto:… or an address of Apprise in the variable")
+        if not await known.async_notify(title=message.subject, body=message.text):
+            raise NotSent("Apprise could not send it")
 
     async def _mail(self, message: Message, people: str) -> None:
         """Send a message as mail; it arrived when the mail server has taken it for everybody."""

@@ -30,6 +30,7 @@ NOT_QUANTITIES = {
     "proxy_role",
     "tls_key",
     "heartbeat_url",
+    "notify_commands",
     "tls_client_ca",
     "database",
     "database_direct",

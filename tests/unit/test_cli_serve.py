@@ -55,7 +55,7 @@ def test_every_setting_is_an_option_with_its_variable_and_its_words(
         "tls_cert": "cert.pem", "tls_key": "key.pem", "tls_client_ca": "ca.pem",
         "public_url": "https://q.example.com", "smtp": "smtp://localhost:25", "mail_from": "a@example.com",
         "trusted_proxies": "10.0.0.2", "proxy_user_header": "X-User", "proxy_role": "operate",
-        "heartbeat_url": "https://watch.example.com/4f6e",
+        "heartbeat_url": "https://watch.example.com/4f6e", "notify_commands": "/etc/bedrockjobs/notify",
     }  # fmt: skip
     if isinstance(default, bool):
         other = not default
