@@ -7,7 +7,10 @@ The cookie holds a secret of which the SHA-256 is kept, beside the token that it
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 from urllib.parse import parse_qsl, quote, unquote
 
 from aiohttp import web
@@ -26,6 +29,8 @@ FORM_BYTES_MAX = 4_096
 
 TO_CHARS_MAX = 2_000
 """Length of that address; a longer one is forgotten."""
+
+T = TypeVar("T")
 
 
 def routes(site: Site) -> list[web.RouteDef]:
@@ -74,11 +79,7 @@ class _Login:
             return await self._site.show(
                 request, "login.html", title="Log in", status=status_of(error), to=to, problem=words
             )
-        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        session = self._access.log_in(caller, lambda outcome: _tell(done, outcome))
-        outcome = await done
-        if isinstance(outcome, CommandError):
-            raise outcome
+        session = await _on_disk(partial(self._access.log_in, caller))
         response = self._to(request, to)
         response.set_cookie(
             SESSION_COOKIE, session, max_age=LOGIN_S, path=self._path, httponly=True, samesite="Strict",
@@ -91,11 +92,7 @@ class _Login:
         session = request.cookies.get(SESSION_COOKIE, "")
         with suppress(Unauthenticated):
             self._access.by_login(session, caller_of(request, self._access).address)
-            done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-            self._access.log_out(session, lambda outcome: _tell(done, outcome))
-            outcome = await done
-            if isinstance(outcome, CommandError):
-                raise outcome
+            await _on_disk(partial(self._access.log_out, session))
         response = self._to(request, LOGIN_PATH)
         response.del_cookie(SESSION_COOKIE, path=self._path)
         return response
@@ -122,10 +119,20 @@ class _Login:
         return web.Response(status=303, headers=headers)
 
 
-def _tell(done: asyncio.Future[Outcome], outcome: Outcome) -> bool:
-    if not done.done():
-        done.set_result(outcome)
-    return True
+async def _on_disk(write: Callable[[Callable[[Outcome], bool]], T]) -> T:
+    """Return what was written once it is on disk; raises CommandError where it is not."""
+    done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def tell(outcome: Outcome) -> bool:
+        if not done.done():
+            done.set_result(outcome)
+        return True
+
+    written = write(tell)
+    outcome = await done
+    if isinstance(outcome, CommandError):
+        raise outcome
+    return written
 
 
 def _wanted(path: str) -> str:

@@ -85,7 +85,7 @@ class Gate:
     def _caller(self, request: web.Request) -> Caller:
         given, address = request.headers.get("Authorization", ""), self.address(request)
         session = request.cookies.get(SESSION_COOKIE, "")
-        if session and not given and self._access.on:
+        if session and self._access.on and not _is_token(given):
             return self._access.by_login(session, address)
         user = self._proxies.user(request.headers, address_of(request.transport))
         return self._of(given, address, request.transport, user)
@@ -98,7 +98,7 @@ class Gate:
         self, given: str, address: str, transport: asyncio.BaseTransport | None, user: str = ""
     ) -> Caller:
         """Return who it is, by a header, a certificate, or by being the ``user`` of a proxy."""
-        with_token = self._access.on and given[:7].lower() == "bearer "  # a proxy may pass on its own kind
+        with_token = self._access.on and _is_token(given)
         if self._proxies.names_users and not with_token and self._proxies.trusts(address_of(transport)):
             if not user:
                 raise Unauthenticated(detail="the proxy says of nobody that they have logged in")
@@ -138,6 +138,11 @@ def address_of(transport: asyncio.BaseTransport | None) -> str:
 def certificate_of(transport: asyncio.BaseTransport | None) -> str:
     """Return the name in the certificate that a peer has shown; empty where it showed none."""
     return (transport.get_extra_info(CERTIFICATE_NAME) or "") if transport is not None else ""
+
+
+def _is_token(given: str) -> bool:
+    """Tell whether ``Authorization`` has a token: a proxy with passwords of its own may pass these on."""
+    return given[:7].lower() == "bearer "
 
 
 def _is_large(request: web.Request) -> bool:

@@ -53,6 +53,17 @@ async def test_a_browser_is_led_to_the_login_and_back(live: Live) -> None:
     ).code == 403
 
 
+async def test_a_password_of_a_proxy_is_no_token(live: Live) -> None:
+    """A proxy passes on what it asked for itself; the session counts, and a token before it."""
+    root = await admin_of(live)
+    cookie = await logged_in(live, root.token)
+    answers = [
+        (await Bearer(live).get("/ListJobs", Cookie=cookie, Authorization=given)).code
+        for given in ("Basic YWRhOngK", "Bearer bj_wrong")
+    ]
+    assert answers == [200, 401]
+
+
 async def test_a_wrong_token_and_one_that_may_not_look_are_refused(live: Live) -> None:
     root = await admin_of(live)
     worker = await root.token_for("w", "work")
