@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,12 +113,12 @@ def test_systemd_reads_what_is_written(user: bool, tmp_path: Path) -> None:
     for name, text in units(BIN, user=user).items():
         (tmp_path / name).write_text(text.replace("$COMMAND", "/bin/true"))
     names = [str(tmp_path / name) for name in NAMES]
-    (tmp_path / "run").mkdir()
-    runtime = {"XDG_RUNTIME_DIR": str(tmp_path / "run"), "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [analyze, "verify", "--man=no", *(["--user"] if user else []), *names],
-        env={**os.environ, **runtime}, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as short:  # the paths of sockets in it have a limit
+        runtime = {"XDG_RUNTIME_DIR": short, "HOME": str(tmp_path)}
+        done = subprocess.run(
+            [analyze, "verify", "--man=no", *(["--user"] if user else []), *names],
+            env={**os.environ, **runtime}, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+        )  # fmt: skip
     ours = [line for line in done.stderr.splitlines() if str(tmp_path) in line or "bedrock" in line]
     assert (done.returncode, ours) == (0, []), done.stderr
 

@@ -75,21 +75,21 @@ def test_add_checks_the_expression_and_the_name(fake: FakeServer) -> None:
     fake.will("ListJobs", {"jobs": []})
     fake.will("CreateJob", {"jobID": 7})
     result = run(
-        "schedule", "add", "back*up", "0 9 * * *", "--zone", "Europe/Berlin", "--data", "{}", "--priority",
+        "schedule", "add", "back[up", "0 9 * * *", "--zone", "Europe/Berlin", "--data", "{}", "--priority",
         "750", "--argv", "restic backup /srv", "--catchup", "all", "--jitter", "5m",
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     assert fake.wired == [
         ("ValidateSchedule", {"repeat": REPEAT}),
-        ("ListJobs", {"name": "back[*]up", "limit": 1}),
+        ("ListJobs", {"name": "back[[]up", "limit": 1}),
         (
             "CreateJob",
-            {"name": "back*up", "repeat": REPEAT, "data": {}, "jobPriority": 750, "unique": True,
+            {"name": "back[up", "repeat": REPEAT, "data": {}, "jobPriority": 750, "unique": True,
              "overwrite": False, "argv": ["restic", "backup", "/srv"], "catchup": "all", "jitter": 300},
         ),
     ]  # fmt: skip
     assert result.stdout.splitlines() == [
-        "Added schedule back*up (job 7): at 09:00",
+        "Added schedule back[up (job 7): at 09:00",
         "Next tick: 2026-11-22 08:00 UTC",
     ]
     assert result.stderr == "Warning: mind the gap\n"

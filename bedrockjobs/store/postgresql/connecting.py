@@ -30,7 +30,7 @@ def connect(url: str, schema: str, terms: Terms) -> tuple[PatientConnection, boo
 
     What takes long is done in a thread where the caller may give its turn away.
     """
-    return done_beside(lambda: _connect(url, schema, terms))
+    return done_beside(lambda: _connect(url, schema, terms), lambda made: made[0].close())
 
 
 def _connect(url: str, schema: str, terms: Terms) -> tuple[PatientConnection, bool]:
@@ -53,7 +53,11 @@ def _connect(url: str, schema: str, terms: Terms) -> tuple[PatientConnection, bo
                 raise
             pooled = True
         else:
-            pooled = not connection.execute(PLANS).fetchone()[0]  # type: ignore[index]
+            try:
+                pooled = not connection.execute(PLANS).fetchone()[0]  # type: ignore[index]
+            except psycopg.Error:
+                connection.close()
+                raise
             if pooled:
                 connection.close()
     if pooled:

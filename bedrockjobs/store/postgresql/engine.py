@@ -227,7 +227,7 @@ class PostgreSQLEngine:
             if self.session.alive:
                 old = after_seconds(self._now(), -SESSION_KEPT_S)
                 self.session.run([(SQL["close_session"], (self.id, old))])
-        self.session.close()
+        self.session.end()
 
     # --- time --------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import asyncio
 import select
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
@@ -88,32 +88,33 @@ def _give_turn_until_ready(socket: int, wanted: Wait, limit_s: float | None) -> 
     return found[0]
 
 
-def done_beside(work: Callable[[], T]) -> T:
+def done_beside(work: Callable[[], T], drop: Callable[[T], object]) -> T:
     """Do work that keeps its thread in one of its own, and give the turn away until it is done.
 
-    Returns its result, or raises what it raises. Where no turn can be given away, it is done here.
+    Returns its result, or raises what it raises. Where no turn can be given away, it is done here. A result
+    that nobody waits for any more, as the loop has ended, is given to ``drop``.
     """
     if not may_give_turn():
         return work()
     loop = asyncio.get_running_loop()
-    results: list[T] = []
-    errors: list[BaseException] = []
+    done: Future[T] = Future()
 
     def until(go_on: Callable[[], object]) -> None:
         def do() -> None:
             try:
-                results.append(work())
+                done.set_result(work())
             except BaseException as error:
-                errors.append(error)
-            with suppress(RuntimeError):  # the loop has ended meanwhile
+                done.set_exception(error)
+            try:
                 loop.call_soon_threadsafe(go_on)
+            except RuntimeError:  # the loop has ended meanwhile
+                if done.exception() is None:
+                    drop(done.result())
 
         threading.Thread(target=do, name="connect", daemon=True).start()
 
     give_turn(until)
-    if errors:
-        raise errors[0]
-    return results[0]
+    return done.result()
 
 
 def pause(seconds: float) -> None:

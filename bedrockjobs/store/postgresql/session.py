@@ -88,6 +88,7 @@ class Session:
         self._schema = schema
         self._terms = terms or Terms()
         self._busy = False
+        self._ended = False
         self.round_trips = 0
         """How often something was sent and waited for."""
         self.guards: list[Guard] = []
@@ -111,6 +112,9 @@ class Session:
             raise BadURL(str(error).strip()) from error
         except psycopg.Error as error:
             raise fault_of(error) or error from error
+        if self._ended:  # while another thread was connecting
+            self._connection.close()
+            raise StoreAway("the session has ended")
         self._pipeline = Pipeline(self._connection, prepares=not self.pooled)
         self._connection.add_notice_handler(self._noticed)
         self.parameters = self._terms.parameters(self._schema) if self.pooled else {}
@@ -120,6 +124,11 @@ class Session:
         """Close the connection; an open transaction is rolled back."""
         if self.alive:
             self._connection.close()
+
+    def end(self) -> None:
+        """Close the connection for good, also one that is being made."""
+        self._ended = True
+        self.close()
 
     def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.severity_nonlocalized == "WARNING" and notice.sqlstate in _UNCONFIRMED:
