@@ -186,7 +186,8 @@ CREATE TABLE tokens (
     created  TEXT    NOT NULL,
     expires  TEXT    NOT NULL DEFAULT '',       -- '': never
     lastUsed TEXT    NOT NULL DEFAULT '',       -- to the minute
-    revoked  TEXT    NOT NULL DEFAULT ''        -- when it was; '': it was not
+    revoked  TEXT    NOT NULL DEFAULT '',       -- when it was; '': it was not
+    addresses TEXT   NOT NULL DEFAULT '[]'      -- it was used from, the newest last, a JSON array
 ) STRICT, WITHOUT ROWID;
 
 -- Who is logged in to the pages.

@@ -56,7 +56,19 @@ class Scope:
 class Grant:
     """What one token allows, as long as it is ``valid``."""
 
-    __slots__ = ("digest", "ends", "expires", "name", "no_data", "noted", "role", "roles", "scope", "valid")
+    __slots__ = (
+        "addresses",
+        "digest",
+        "ends",
+        "expires",
+        "name",
+        "no_data",
+        "noted",
+        "role",
+        "roles",
+        "scope",
+        "valid",
+    )
 
     def __init__(
         self,
@@ -82,6 +94,8 @@ class Grant:
         """Whether it still counts; one that does not never does again."""
         self.noted = float("-inf")
         """When it was noted last that it is used, in monotonic seconds."""
+        self.addresses: set[str] = set()
+        """Where it was used from since the server began, as far as it is remembered."""
         self.ends: set[Callable[[], object]] = set()
         """What is called when it counts no more."""
 

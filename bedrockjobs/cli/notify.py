@@ -28,6 +28,7 @@ def notify() -> None:
     "--on", "kinds", multiple=True, required=True, metavar="KIND", help="Kind of event: failed, ..."
 )
 @click.option("--names", multiple=True, metavar="PATTERN", help="Names that it is about; all if left out.")
+@click.option("--tags", metavar="WORD,...", help="Only events of jobs that have one of these tags.")
 @click.option(
     "--to",
     required=True,
@@ -56,6 +57,7 @@ def add(
     name: str,
     kinds: tuple[str, ...],
     names: tuple[str, ...],
+    tags: str | None,
     to: str,
     secret: str,
     over: int,
@@ -66,8 +68,8 @@ def add(
 ) -> None:
     """Tell somebody of what happens from now on; a rule of this name is replaced."""
     given: dict[str, object] = {
-        "name": name, "on": list(kinds), "names": list(names) or None, "to": to, "secret": secret,
-        "groupFor": group, "quiet": quiet, "over": over, "older": older, "by": by,
+        "name": name, "on": list(kinds), "names": list(names) or None, "tags": tags, "to": to,
+        "secret": secret, "groupFor": group, "quiet": quiet, "over": over, "older": older, "by": by,
     }  # fmt: skip
     session.record(built(PutRule, given))
 

@@ -73,6 +73,9 @@ class TokenReply(Reply):
     expires: str = Field(description="When it ends; empty: never.")
     last_used: str = Field(description="To the minute; empty: never.")
     revoked: str = Field(description="When it was revoked; empty: it was not.")
+    addresses: list[str] = Field(
+        description="Where it was used from, the newest last; 32 at most. Another one is an event."
+    )
 
 
 class NewTokenReply(TokenReply):
@@ -90,8 +93,14 @@ class TokensReply(Reply):
 _TOKEN = {
     "name": "deploy", "roles": ["operate"], "names": ["report/*"], "noData": False, "by": "ada",
     "created": "2026-11-21 03:29:56", "expires": "", "lastUsed": "2026-11-21 09:14:00", "revoked": "",
+    "addresses": ["10.0.0.7"],
 }  # fmt: skip
-_NEW = {**_TOKEN, "lastUsed": "", "token": "bj_Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmFkC8e1wg"}
+_NEW = {
+    **_TOKEN,
+    "lastUsed": "",
+    "addresses": [],
+    "token": "bj_Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmFkC8e1wg",
+}
 
 
 class CreateToken(Command[NewTokenReply]):

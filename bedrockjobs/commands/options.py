@@ -60,6 +60,20 @@ def _tags(value: Any) -> list[str]:
     return found
 
 
+def _tags_shape() -> dict[str, Any]:
+    items = {"type": "string", "maxLength": TAG_CHARS_MAX}
+    words = shapes.text_of(r"(?:\s{0,9}[^,\s\[][^,]{0,90}|\s{0,99})(?:,[^,]{0,99}){0,19}")
+    return {"anyOf": [{"type": "array", "maxItems": TAGS_MAX, "items": items}, words]}
+
+
+Tags = Annotated[
+    list[str] | None,
+    Field(max_length=TAGS_MAX),
+    BeforeValidator(lambda value: None if value is None else _tags(value)),
+    Shape(_tags_shape),
+]
+
+
 def _argv(value: Any) -> list[str]:
     if isinstance(value, str) and not value.strip().startswith("["):
         raise PydanticCustomError("expected", 'a JSON array of strings: ["program", "argument"]')
@@ -255,23 +269,7 @@ class JobOptions(Parameters):
     output_lines: Whole | None = Field(
         default=None, ge=0, le=OUTPUT_TAIL_MAX, description="Last lines of output kept with a run; 10."
     )
-    tags: Annotated[
-        list[str] | None,
-        Field(max_length=TAGS_MAX, description="Words to find it by."),
-        BeforeValidator(lambda value: None if value is None else _tags(value)),
-        Shape(
-            lambda: {
-                "anyOf": [
-                    {
-                        "type": "array",
-                        "maxItems": TAGS_MAX,
-                        "items": {"type": "string", "maxLength": TAG_CHARS_MAX},
-                    },
-                    shapes.text_of(r"(?:\s{0,9}[^,\s\[][^,]{0,90}|\s{0,99})(?:,[^,]{0,99}){0,19}"),
-                ]
-            }
-        ),
-    ] = None
+    tags: Tags = Field(default=None, description="Words to find it by.")
 
     note: str | None = Field(
         default=None, max_length=NOTE_CHARS_MAX, description="Why the job exists, for people who find it."

@@ -19,7 +19,7 @@ from bedrockjobs.base.name_limits import QUEUED_LIMIT_MAX
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import Boolean, Timestamp, Whole, json_list, listed, refused
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Parameters, Refusal, Reply
-from bedrockjobs.commands.options import Duration
+from bedrockjobs.commands.options import Duration, Tags
 from bedrockjobs.commands.refusals import BUSY
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.schedules import SyncReply
@@ -122,6 +122,7 @@ class RuleReply(Reply):
     source: str = Field(description="Whose it is, where it came from a file; empty: made by hand.")
     on: list[str]
     names: list[str]
+    tags: list[str] = []
     to: str
     secret: str
     group_for: int = Field(description="Seconds between two messages; 0: each is sent at once.")
@@ -155,7 +156,7 @@ class RulesReply(Reply):
 
 
 _RULE = {
-    "name": "nightly", "source": "", "on": ["failed", "recovered"], "names": ["backup/*"],
+    "name": "nightly", "source": "", "on": ["failed", "recovered"], "names": ["backup/*"], "tags": [],
     "to": "mailto:ops@example.com", "secret": "",
     "groupFor": 300, "quiet": "", "by": "ada", "created": "2026-11-21 03:29:56", "cursor": 812,
     "upTo": 0, "sender": "", "senderUntil": "", "tries": 0, "since": "", "nextTry": "",
@@ -187,6 +188,10 @@ class RuleSpec(Parameters):
     names: Annotated[
         list[str], Field(max_length=RULE_PATTERNS_MAX), BeforeValidator(_names), Shape(shapes.patterns)
     ] = Field(default=[], description="GLOB patterns of the names that it is about; all if left out.")
+    tags: Tags = Field(
+        default=None,
+        description="Only events of jobs that have one of these tags; of what lasts, such as late, all.",
+    )
     to: Annotated[str, Field(max_length=TO_CHARS_MAX), BeforeValidator(_to), Shape(_to_shape)] = Field(
         description="Where messages go: an address of http or https that they are posted to, mailto: and"
         " addresses of mail, command: and a program of the server's `notifyCommands`, or"

@@ -38,6 +38,9 @@ WRONG_TOLD_EVERY_S = 60.0
 USED_NOTED_EVERY_S = 60.0
 """Time between two notes that a token is used, which are a write each."""
 
+ADDRESSES_PER_GRANT_MAX = 1_000
+"""Addresses of a token that a server remembers, so as not to note each use; beyond, all are known anew."""
+
 NEVER_USED = Grant("", "", digest="0" * 64)
 """What a wrong token is compared with, so that it takes as long as a right one."""
 
@@ -177,7 +180,7 @@ class Access:
         grant = self._by_digest.get(digest, NEVER_USED)
         if not (compare_digest(grant.digest, digest) and self._counts(grant)):
             raise self._refusal(address, whole=is_whole(token))
-        self._note_used(grant)
+        self._note_used(grant, address)
         return Caller(grant, address)
 
     def _by_run_token(self, token: str, address: str) -> Caller:
@@ -201,7 +204,7 @@ class Access:
         grant = self._by_name.get(name)
         if grant is None or not self._counts(grant):
             raise Unauthenticated(detail=f"there is no token {name[:100]}, whose name the certificate has")
-        self._note_used(grant)
+        self._note_used(grant, address)
         return Caller(grant, address)
 
     def by_login(self, session: str, address: str) -> Caller:
@@ -210,7 +213,7 @@ class Access:
         grant = self._logins.get(digest, NEVER_USED)
         if not (compare_digest(grant.digest, digest) and self._counts(grant)):
             raise Unauthenticated(detail="the session is over: log in again")
-        self._note_used(grant)
+        self._note_used(grant, address)
         return Caller(grant, address)
 
     def still(self, caller: Caller) -> bool:
@@ -255,12 +258,16 @@ class Access:
 
     # --- what is noted -----------------------------------------------------------------------------------
 
-    def _note_used(self, grant: Grant) -> None:
+    def _note_used(self, grant: Grant, address: str) -> None:
         now = self._clock.monotonic()
-        if now - grant.noted >= USED_NOTED_EVERY_S:
+        if now - grant.noted >= USED_NOTED_EVERY_S or address not in grant.addresses:
             grant.noted = now
+            if len(grant.addresses) >= ADDRESSES_PER_GRANT_MAX:
+                grant.addresses.clear()
+            grant.addresses.add(address)
             minute = f"{stamp_ms(self._clock.now())[:16]}:00"
-            self.write(partial(acts.note_used, name=grant.name, minute=minute), _nobody_waits)
+            note = partial(acts.note_used, name=grant.name, minute=minute, address=_place(address))
+            self.write(note, _nobody_waits)
 
     def _refusal(self, address: str, *, whole: bool) -> Unauthenticated | TooManyWrong:
         """Count a wrong token; return what its sender is told."""

@@ -187,6 +187,8 @@ class TokenRow(NamedTuple):
     expires: str
     last_used: str
     revoked: str
+    addresses: str
+    """A JSON array of those it was used from, the newest last."""
 
 
 class LoginRow(NamedTuple):

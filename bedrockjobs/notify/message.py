@@ -23,7 +23,7 @@ _WORDS = {
     "timeout": "took too long",
     "lost": "was lost with its worker",
     "expired": "was not started in time",
-    "missed": "was not heard of in time",
+    "missed": "did not run in time",
     "damaged": "was damaged in the file",
     "worker left": "(worker) is gone",
     "server left": "(server) is gone",
@@ -35,6 +35,7 @@ _WORDS = {
     "backlog over": "has no backlog any more",
     "disk low": "has little room on its disk",
     "disk low over": "has room on its disk again",
+    "new address": "(token) was used from a new address",
     "message lost": "(rule) could not send its messages for a day",
 }
 """What a person reads of an event, behind its name."""
@@ -106,8 +107,10 @@ def _head(event: Mapping[str, Any]) -> str:
 def _paragraph(told: Told, url: str) -> str:
     event, run = told
     lines = [f"{_head(event)} at {event['at'][:19]} UTC"]
-    if event["detail"]:
-        lines.append(f"  {event['detail']}")
+    detail = event["detail"].splitlines()
+    if run is not None and _output(run):
+        detail = detail[:1]  # a worker puts the last lines of output behind it
+    lines += [f"  {line}" for line in detail]
     if run is not None:
         how = [f"run {run['runID']}", f"attempt {run['attempt']}", f"on {run['worker']}"]
         how.append(f"begun {run['started'][:19]} UTC")

@@ -21,6 +21,7 @@ from bedrockjobs.commands import (
     Events,
     ListRules,
     MessageReply,
+    QueryJob,
     QueryRun,
     ReportConditions,
     ReportDelivery,
@@ -32,7 +33,7 @@ from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.job.rules import OVER
 from bedrockjobs.notify.conditions import asks_for_conditions, conditions
 from bedrockjobs.notify.message import EVENTS_SHOWN, Message, Told, message_of
-from bedrockjobs.notify.rule import is_about, is_muted, wait_s
+from bedrockjobs.notify.rule import condition_of, is_about, is_muted, wait_s
 from bedrockjobs.notify.ways import NotSent, Ways
 from bedrockjobs.views.queues import Look
 
@@ -237,13 +238,30 @@ class Messenger:
         found: list[dict[str, Any]] = []
         while len(found) < EVENTS_PER_MESSAGE:
             read = await self._events(after)
-            found += [
+            about = [
                 event for event in read if is_about(rule, event) and event["seq"] <= (up_to or event["seq"])
             ]
+            found += await self._tagged(rule, about) if rule.tags else about
             after = read[-1]["seq"] if read else after
             if len(read) < EVENTS_READ or (up_to and after >= up_to):
                 break
         return Batch(found[:EVENTS_PER_MESSAGE], after)
+
+    async def _tagged(self, rule: RuleReply, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the events whose jobs have a tag of the rule, and those of what lasts, which has none."""
+        tags: dict[int, set[str]] = {}
+        for job_id in {event["jobID"] for event in events} - {0}:
+            try:
+                answer = await self._server.call(QueryJob(job_id=job_id))
+            except NotFound:  # it is gone meanwhile
+                continue
+            tags[job_id] = set(jsontext.parse(answer.body).get("tags", ()))
+        wanted = set(rule.tags)
+        return [
+            event
+            for event in events
+            if condition_of(event["kind"]) or wanted & tags.get(event["jobID"], set())
+        ]
 
     async def _events(self, after: int) -> list[dict[str, Any]]:
         answer = await self._server.call(Events(after=after, limit=EVENTS_READ))
@@ -279,6 +297,7 @@ class Messenger:
         }  # fmt: skip
         known = await self._events(max(rule.cursor - EVENTS_READ, 0))
         newest = [event for event in known if is_about(rule, event)]
+        newest = await self._tagged(rule, newest[-EVENTS_SHOWN:]) if rule.tags else newest
         told = await self._told(newest[-1:] or [made_up])
         message: Message = message_of(rule.name, told, self._url, test=True)
         if send:

@@ -16,12 +16,18 @@ from bedrockjobs.job.rules import OVER, noted_for
 
 def is_about(rule: RuleReply, event: Mapping[str, Any]) -> bool:
     """Tell whether a rule is about an event."""
-    condition = event["kind"].removesuffix(OVER)
-    if condition in CONDITIONS:
+    condition = condition_of(event["kind"])
+    if condition:
         return condition in rule.on and event["by"] == noted_for(rule.name)
     if event["kind"] not in rule.on:
         return False
     return not rule.names or any(glob(event["name"], pattern) for pattern in rule.names)
+
+
+def condition_of(kind: str) -> str:
+    """Return which condition a kind of event is about, that began or is over; empty for other kinds."""
+    condition = kind.removesuffix(OVER)
+    return condition if condition in CONDITIONS else ""
 
 
 def is_muted(rule: RuleReply, now: datetime) -> bool:

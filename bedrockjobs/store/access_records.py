@@ -51,9 +51,9 @@ class AccessRecords:
         self._execute(self._sql["delete_token"], (name,))
         self.access_changed()
 
-    def use_token(self, name: str, now: str) -> None:
-        """Note when a token was used; whoever lists tokens reads it, nobody else needs it."""
-        self._execute(self._sql["use_token"], (now, name, now))
+    def use_token(self, name: str, now: str, addresses: str) -> None:
+        """Note when a token was used and from where; whoever lists tokens reads it, nobody else needs it."""
+        self._execute(self._sql["use_token"], (now, addresses, name, now, addresses))
         self._tokens = None
 
     def logins(self) -> tuple[LoginRow, ...]:

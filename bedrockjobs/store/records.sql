@@ -206,20 +206,24 @@ DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?;
 
 -- name: all_tokens
 -- Who may do what, whether it still counts or not.
-SELECT name, digest, role, names, noData, by, created, expires, lastUsed, revoked FROM tokens ORDER BY name;
+SELECT name, digest, role, names, noData, by, created, expires, lastUsed, revoked, addresses FROM tokens
+    ORDER BY name;
 
 -- name: put_token
 -- Write a token.
-INSERT INTO tokens (name, digest, role, names, noData, by, created, expires, lastUsed, revoked)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO tokens (name, digest, role, names, noData, by, created, expires, lastUsed, revoked,
+        addresses)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (name) DO UPDATE SET digest = excluded.digest, role = excluded.role, names = excluded.names,
         noData = excluded.noData, by = excluded.by, created = excluded.created, expires = excluded.expires,
         revoked = excluded.revoked, lastUsed = CASE WHEN tokens.created = excluded.created
-            AND tokens.lastUsed > excluded.lastUsed THEN tokens.lastUsed ELSE excluded.lastUsed END;
+            AND tokens.lastUsed > excluded.lastUsed THEN tokens.lastUsed ELSE excluded.lastUsed END,
+        addresses = CASE WHEN tokens.created = excluded.created
+            THEN tokens.addresses ELSE excluded.addresses END;
 
 -- name: use_token
--- Note when a token was used.
-UPDATE tokens SET lastUsed = ? WHERE name = ? AND lastUsed < ?;
+-- Note when a token was used, and from where.
+UPDATE tokens SET lastUsed = ?, addresses = ? WHERE name = ? AND (lastUsed < ? OR addresses <> ?);
 
 -- name: delete_token
 -- Forget a token.

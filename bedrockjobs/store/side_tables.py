@@ -164,8 +164,8 @@ class Records(Protocol):
         """Forget a token."""
         ...
 
-    def use_token(self, name: str, now: str) -> None:
-        """Note when a token was used."""
+    def use_token(self, name: str, now: str, addresses: str) -> None:
+        """Note when a token was used, and all addresses it was used from."""
         ...
 
     def logins(self) -> tuple[LoginRow, ...]:

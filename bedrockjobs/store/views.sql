@@ -83,8 +83,8 @@ SELECT minute, created, taken, finished, failed, retried, lost, waits, waitMs FR
 
 -- name: tokens
 -- Who may do what, by name.
-SELECT name, digest, role, names, noData, "by", created, expires, lastUsed, revoked FROM tokens WHERE name > :after
-    ORDER BY name LIMIT :limit;
+SELECT name, digest, role, names, noData, "by", created, expires, lastUsed, revoked, addresses FROM tokens
+    WHERE name > :after ORDER BY name LIMIT :limit;
 
 -- name: logins
 -- Who is logged in to the pages.

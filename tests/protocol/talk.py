@@ -54,9 +54,10 @@ class Talk:
         self.writer = writer
 
     @classmethod
-    async def open(cls, port: int, host: str = "127.0.0.1") -> Self:
-        """Connect."""
-        return cls(*await asyncio.open_connection(host, port, limit=64 * 1024 * 1024))
+    async def open(cls, port: int, host: str = "127.0.0.1", source: str | None = None) -> Self:
+        """Connect, from ``source`` where it matters."""
+        local = None if source is None else (source, 0)
+        return cls(*await asyncio.open_connection(host, port, limit=64 * 1024 * 1024, local_addr=local))
 
     async def __aenter__(self) -> Self:
         """Use the connection."""

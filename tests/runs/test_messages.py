@@ -101,6 +101,16 @@ async def test_a_failure_and_its_recovery_are_told(site: Site, receiver: Receive
     assert (await rule_of(site, sent=2))["tries"] == 0
 
 
+async def test_a_rule_may_be_about_jobs_with_a_tag(site: Site, receiver: Receiver) -> None:
+    await site.ok("PutRule", name="r", on="failed", tags="night,money", to=receiver.url)
+    for name, tags in (("a", ""), ("b", "day"), ("c", "day,money")):
+        await site.create(name, tags=tags)
+        await site.fail(await site.take(name), error="no disk")
+    assert kinds(await receiver.next()) == [("failed", "c")]
+    assert receiver.waiting == 0
+    assert (await rule_of(site))["tags"] == ["night", "money"]
+
+
 async def test_what_was_not_taken_is_tried_again_and_is_the_same_message(
     site: Site, receiver: Receiver
 ) -> None:

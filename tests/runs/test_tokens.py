@@ -158,6 +158,34 @@ async def test_only_the_hash_is_kept_and_the_use_is_noted(live: Live) -> None:
     assert digest_of(root.token) not in listed.body
 
 
+async def test_a_token_that_is_used_from_another_address_is_told(live: Live) -> None:
+    root = await admin_of(live)
+    worker = await root.token_for("w", "work")
+
+    async def used_from(address: str) -> None:
+        async with await Talk.open(live.port, source=address) as talk:
+            assert (await talk.ask("Authenticate", token=worker.token)).code == 200
+
+    async def addresses() -> list[str]:
+        (found,) = [one for one in (await root.ok("ListTokens"))["tokens"] if one["name"] == "w"]
+        return list(found["addresses"])
+
+    await used_from("127.0.0.1")
+    await used_from("127.0.0.2")
+    (event,) = (await root.ok("Events", kind="new address", connection="wait", timeout=10_000))["events"]
+    assert (event["name"], event["detail"]) == ("w", "127.0.0.2: the token was not used from there before")
+    assert await addresses() == ["127.0.0.1", "127.0.0.2"], "the first one is no news"
+    await used_from("127.0.0.2")
+    for number in range(access.TOKEN_ADDRESSES_MAX):
+        await used_from(f"127.0.1.{number}")
+    async with asyncio.timeout(10):
+        while (await addresses())[-1] != f"127.0.1.{number}":
+            await asyncio.sleep(0)
+    assert len(await addresses()) == access.TOKEN_ADDRESSES_MAX
+    told = (await root.ok("Events", kind="new address"))["events"]
+    assert len(told) == 1 + access.TOKEN_ADDRESSES_MAX
+
+
 async def test_revoking_ends_waits_at_once(live: Live) -> None:
     root = await admin_of(live)
     worker = await root.token_for("w", "read,work")

@@ -22,7 +22,7 @@ from bedrockjobs.base.overlap import COMMON_MAX, TooManyPatterns, common, common
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.token_text import TOKEN_CHARS_MAX, digest_of, is_whole, new_token
 from bedrockjobs.engine import access as module
-from bedrockjobs.engine.access import ADDRESSES_MAX, PROXIED_MAX, Access, is_local
+from bedrockjobs.engine.access import ADDRESSES_MAX, ADDRESSES_PER_GRANT_MAX, PROXIED_MAX, Access, is_local
 from bedrockjobs.job.rows import TokenRow
 from tests.conftest import START
 
@@ -33,7 +33,7 @@ NAMES = ["".join(name) for size in range(6) for name in itertools.product("ab/",
 
 def row(name: str, token: str, role: str = "admin", names: str = "[]") -> TokenRow:
     """Return a token that counts."""
-    return TokenRow(name, digest_of(token), role, names, 0, "", "2026-01-01 00:00:00", "", "", "")
+    return TokenRow(name, digest_of(token), role, names, 0, "", "2026-01-01 00:00:00", "", "", "", "[]")
 
 
 FUZZED = Access(ManualClock(START), Settings(), reachable=False)
@@ -179,6 +179,17 @@ def test_people_behind_a_proxy_are_remembered_up_to_a_limit(access: Access) -> N
     for number in range(PROXIED_MAX + 5):
         assert access.by_proxy(f"u{number}", "127.0.0.1").name == f"u{number}"
     assert len(access._proxied) <= PROXIED_MAX
+
+
+def test_addresses_of_a_token_are_noted_once_and_remembered_up_to_a_limit(access: Access) -> None:
+    noted: list[object] = []
+    access.write = lambda act, done: noted.append(act)
+    assert ADDRESSES_PER_GRANT_MAX == 1_000
+    for number in range(ADDRESSES_PER_GRANT_MAX + 5):
+        for _ in range(2):
+            caller = access.by_token(RIGHT, f"10.0.{number >> 8}.{number & 255}")
+    assert len(noted) == ADDRESSES_PER_GRANT_MAX + 5
+    assert len(caller.grant.addresses) <= ADDRESSES_PER_GRANT_MAX
 
 
 def test_a_grant_that_did_not_change_stays_the_same(access: Access) -> None:

@@ -84,7 +84,7 @@ async def logged(process, words):
 async def test_runs_a_job_and_ends(server):
     await server.add("Foo", '{"n":1.0}')
     script = 'cat > "$BEDROCK_RESULT"; echo heard'
-    async with program(server, "--max-jobs", "1", "--", "sh", "-c", script) as process:
+    async with program(server, "--max-jobs", "1", "--echo", "--", "sh", "-c", script) as process:
         assert "job=1 run=101 out: heard" in await logged(process, " out: ")
         assert await exit_status(process) == 0
     assert '"data":{"n":1.0}' in server.reports[0].raw("data")

@@ -283,7 +283,8 @@ async def test_output_is_logged_line_by_line(once, caplog):
     caplog.set_level("INFO", "bedrock_worker")
     await once(
         r"printf 'plain\ttab\n\377bad \033[31mred\rover\n'; head -c 9000 /dev/zero | tr '\0' y;"
-        r" printf '\nno end' >&2"
+        r" printf '\nno end' >&2",
+        echo=True,
     )
     heard = [record.getMessage() for record in caplog.records if " out: " in record.getMessage()]
     assert heard == [
@@ -292,6 +293,12 @@ async def test_output_is_logged_line_by_line(once, caplog):
         f"job=1 run=101 out: {'y' * 4096} [cut]",
     ]
     assert "job=1 run=101 err: no end" in [record.getMessage() for record in caplog.records]
+
+
+async def test_output_is_logged_where_it_is_wanted_only(once, caplog):
+    caplog.set_level("INFO", "bedrock_worker")
+    await once("echo heard; echo seen >&2")
+    assert not [line for line in caplog.messages if " out: " in line or " err: " in line]
 
 
 async def _report_of_own(server, working, argv, **more):

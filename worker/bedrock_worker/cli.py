@@ -206,6 +206,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
     help="Where reports are kept that no server takes; if left out, below $STATE_DIRECTORY of the service"
     " or $XDG_STATE_HOME of the user.",
 )  # fmt: skip
+@_option("--echo", is_flag=True, help="Log what commands print too; the server has it anyway.")
 @_option("--get-mocked-jobs", "mocked", is_flag=True, help="Take mocked jobs too.")
 @click.version_option(package_name="bedrockjobs")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")

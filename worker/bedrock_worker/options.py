@@ -72,6 +72,8 @@ class Options:
     jobs_max: int | None = None
     """How many jobs to take before ending."""
     mocked: bool = False
+    echo: bool = False
+    """Whether to log what commands print."""
     allow_cmd: tuple[str, ...] = ()
     """Name patterns of the jobs that may bring ``argv``."""
     allow_shell: tuple[str, ...] = ()

@@ -24,6 +24,9 @@ TOKENS_MAX = 1_000
 TOKEN_ROWS_MAX = 2_000
 """Tokens that are remembered, those included that were revoked: the oldest of those are forgotten."""
 
+TOKEN_ADDRESSES_MAX = 32
+"""Addresses of a token that are remembered: more machines have seldom the same. The oldest are forgotten."""
+
 LOGIN_S = 12 * 3_600
 """Time after which somebody has to log in to the pages again: a working day."""
 
@@ -68,7 +71,7 @@ def create_token(context: Context, command: CreateToken) -> Answer:
     secret = new_token()
     token = TokenRow(
         command.name, digest_of(secret), ",".join(command.roles), jsontext.dump(list(command.names)),
-        int(command.no_data), command.by, context.now, stamped(command.expires), "", "",
+        int(command.no_data), command.by, context.now, stamped(command.expires), "", "", "[]",
     )  # fmt: skip
     records.delete_logins(command.name)
     return _written(context, token, "token created", command.by, secret)
@@ -140,6 +143,7 @@ def shown_token(token: TokenRow) -> dict[str, object]:
         "expires": token.expires,
         "lastUsed": token.last_used,
         "revoked": token.revoked,
+        "addresses": jsontext.parse(token.addresses),
     }
 
 
@@ -162,9 +166,17 @@ def log_out(context: Context, digest: str) -> None:
     context.emit(told(context))
 
 
-def note_used(context: Context, name: str, minute: str) -> None:
-    """Note when a token was used."""
-    context.unit.records.use_token(name, minute)
+def note_used(context: Context, name: str, minute: str, address: str) -> None:
+    """Note when a token was used and from where; tell where it was not used from before."""
+    for token in context.unit.records.tokens():
+        if token.name == name:
+            known: list[str] = jsontext.parse(token.addresses)
+            if address not in known:
+                if known:
+                    detail = f"{address}: the token was not used from there before"
+                    context.note("new address", name=name, by=name, detail=detail)
+                known = [*known, address][-TOKEN_ADDRESSES_MAX:]
+            context.unit.records.use_token(name, minute, jsontext.dump(known))
 
 
 def note_wrong(context: Context, count: int, address: str) -> None:

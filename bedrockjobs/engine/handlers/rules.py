@@ -76,7 +76,8 @@ def sync_rules(context: Context, command: SyncRules) -> Answer:
 
 def _text(spec: RuleSpec, source: str) -> str:
     return jsontext.dump({
-        "source": source, "on": spec.on, "names": spec.names, "to": spec.to, "secret": spec.secret,
+        "source": source, "on": spec.on, "names": spec.names, "tags": spec.tags or [],
+        "to": spec.to, "secret": spec.secret,
         "groupFor": spec.group_for, "quiet": spec.quiet, "over": spec.over, "older": spec.older,
     })  # fmt: skip
 

@@ -41,7 +41,7 @@ _BEHIND = " ) AS some_rows"
 WORD_SHOWN_MAX = 50
 """Characters of a word that is no statement's first that are told again: a refusal stays short."""
 
-_BEGINNING = re.compile(r"(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*+(\w*)", re.DOTALL)
+_BEGINNING = re.compile(r"(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*(\w*)", re.DOTALL)
 """What stands before the first word, and that word; possessive, for else very many comments take for ever."""
 
 _SELECTS = {"select", "with", "values", "table"}

@@ -10,7 +10,8 @@ CREATE TABLE tokens (
     created  text   COLLATE "C" NOT NULL,
     expires  text   COLLATE "C" NOT NULL DEFAULT '',
     lastUsed text   COLLATE "C" NOT NULL DEFAULT '',
-    revoked  text   COLLATE "C" NOT NULL DEFAULT ''
+    revoked  text   COLLATE "C" NOT NULL DEFAULT '',
+    addresses text  COLLATE "C" NOT NULL DEFAULT '[]'
 );
 
 CREATE TABLE logins (

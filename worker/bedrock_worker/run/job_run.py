@@ -256,7 +256,8 @@ class JobRun:
         line = self._mask(line)
         if self._hear_too(stream, line):
             shown = printable(line)
-            LOG.info("job=%d run=%s %s: %s", self.job.job_id, self.job.run_id, stream, shown)
+            if self._options.echo:
+                LOG.info("job=%d run=%s %s: %s", self.job.job_id, self.job.run_id, stream, shown)
             self._tail.append(shown[:TAIL_LINE_CHARS])
 
 
