@@ -47,9 +47,8 @@ def rule_added(rule: Mapping[str, Any]) -> list[str]:
 def rule_changed(rule: Mapping[str, Any], there: Record) -> list[str]:
     """Return a line for each value of a rule that would change."""
     wanted = _wanted_rule(rule)
-    return _changes(
-        wanted, {key: jsontext.dump(jsontext.parse(there[key])) for key in wanted if key in there}
-    )
+    present = {key: jsontext.dump(jsontext.parse(there[key])) for key in wanted if key in there}
+    return _changes({key: wanted[key] for key in wanted if key in rule or key in present}, present)
 
 
 def _wanted(definition: Definition) -> dict[str, str]:
