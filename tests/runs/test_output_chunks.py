@@ -9,7 +9,14 @@ import pytest
 
 from bedrockjobs.base.config import LIST_MAX, OUTPUT_BYTES_DEFAULT
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, OUTPUT_PACKED_BYTES_MIN
+from bedrockjobs.store.chunks import (
+    OUTPUT_CHUNK_BYTES,
+    OUTPUT_PACKED_BYTES_MIN,
+    PrintedLine,
+    chunk_of,
+    joined,
+    lines_of,
+)
 from tests.runs.conftest import Open
 from tests.runs.rig import Site
 
@@ -150,3 +157,23 @@ async def test_what_was_not_packed_when_a_server_ended_is_read_and_packed_later(
     await packed(site)
     assert (await chunks(site))[0]["codec"] == "bz2"
     assert await everything(site) == list(enumerate(lines, start=1))
+
+
+def test_a_log_takes_a_quarter_of_its_size() -> None:
+    """So that 100 MB take 25: lines whose numbers differ, as bad to pack as those of most programs."""
+    dice = random.Random(1)
+    lines = [
+        PrintedLine(
+            "2026-11-21 03:29:56.000",
+            "out",
+            f"2026-11-21 03:{dice.randrange(60):02}:{dice.randrange(60):02},{dice.randrange(1000):03} INFO"
+            f" {dice.choice(WORDS)} /srv/{dice.randrange(10**6)}.jpg size={dice.randrange(10**7)}"
+            f" took={dice.random() * 100:.1f}ms",
+        )
+        for _ in range(1_700)
+    ]
+    whole = chunk_of(1, 1, 0, lines)
+    packed = joined([whole])
+    assert whole.size >= 0.9 * OUTPUT_CHUNK_BYTES
+    assert 4 * len(packed.content) <= whole.size
+    assert lines_of(packed.codec, packed.content) == lines
