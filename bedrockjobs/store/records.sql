@@ -59,15 +59,17 @@ SELECT runID, jobID, worker, lease, stop FROM runs WHERE status = 'running' ORDE
 
 -- name: trim_successes
 -- Forget all but the last successes of a name, among its newest runs.
-DELETE FROM runs WHERE runID IN (SELECT runID FROM (
-    SELECT runID, status, kept FROM runs WHERE name = ?1 ORDER BY runID DESC LIMIT ?3
-) AS newest WHERE status = 'success' AND kept = '' ORDER BY runID DESC LIMIT 1000000000 OFFSET ?2);
+DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ?1 AND status = 'success' AND kept = ''
+    AND runID > coalesce((SELECT newest.runID FROM runs AS newest WHERE newest.name = ?1
+        ORDER BY newest.runID DESC LIMIT 1 OFFSET ?3), 0)
+    ORDER BY runID DESC LIMIT 1000000000 OFFSET ?2);
 
 -- name: trim_failures
 -- Forget all but the last other ends of a name, among its newest runs.
-DELETE FROM runs WHERE runID IN (SELECT runID FROM (
-    SELECT runID, status, kept FROM runs WHERE name = ?1 ORDER BY runID DESC LIMIT ?3
-) AS newest WHERE status NOT IN ('success', 'running') ORDER BY runID DESC LIMIT 1000000000 OFFSET ?2);
+DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ?1 AND status NOT IN ('success', 'running')
+    AND runID > coalesce((SELECT newest.runID FROM runs AS newest WHERE newest.name = ?1
+        ORDER BY newest.runID DESC LIMIT 1 OFFSET ?3), 0)
+    ORDER BY runID DESC LIMIT 1000000000 OFFSET ?2);
 
 -- name: given_to_run
 -- What a run was given.

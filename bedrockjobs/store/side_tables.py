@@ -24,8 +24,10 @@ from bedrockjobs.store.chunks import Chunk
 class Records(Protocol):
     """The tables beside jobs, as the open unit sees them; no operation decides anything."""
 
-    keep_finished_s: float
-    """Time that a job which ended well is kept as a run; 0: none is, but for those that ask for it."""
+    @property
+    def keep_finished_s(self) -> float:
+        """Return how long a job that ended well is kept as a run; 0: not at all, unless it asks for that."""
+        ...
 
     def open_run(self, run: RunRow, given: RunGiven) -> None:
         """Add a run in progress, with what it was given."""
