@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 
 from bedrockjobs.base.config import JSON_DEPTH_MAX
 from bedrockjobs.base.errors import CommandError
-from bedrockjobs.base.wire import command_error, wire_name
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands.create import JobSpec
 from bedrockjobs.commands.options import JobOptions
-from bedrockjobs.definition_text import FORMATS, SCHEDULES, Format, parsed
-from bedrockjobs.rule_definitions import NOTIFY, rules_of
+from bedrockjobs.definition_faults import BadDefinitions, Entry, Faults
+from bedrockjobs.definition_text import FORMATS, NOTIFY, SCHEDULES, Format, parsed
+from bedrockjobs.imports.place import Place
+from bedrockjobs.rule_definitions import rules_of
 from bedrockjobs.schedule import cron, repeat
 
 __all__ = [
@@ -36,6 +37,9 @@ VALUES_MAX = 1_000_000
 WHERE_SHOWN_MAX = 100
 """Characters of a value's place that a message shows."""
 
+NEVER = "CRON @never"
+"""A repeat without a tick: stands for one that cannot be read, while the rest of a definition is."""
+
 _UNCOMMENTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]+")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TOP = ("source", "prune", "schedules", NOTIFY)
@@ -43,10 +47,6 @@ _OWN = ("schedule", "zone", "paused")
 _TAKEN = ("name", "repeat", "data", "job_priority", "priority", *JobOptions.model_fields)
 KEYS = {spelling: field for field in (*_OWN, *_TAKEN) for spelling in (field, wire_name(field))}
 """What a definition may hold: each spelling, with the field it stands for."""
-
-
-class BadDefinitions(ValueError):
-    """A file cannot be read; the message names the file, the definition and the key."""
 
 
 @dataclass(frozen=True)
@@ -79,147 +79,172 @@ def format_of(file: str) -> Format | None:
 
 
 def read(text: str, form: Format, file: str) -> Definitions:
-    """Read a file of definitions; ``file`` is what messages call it. Raises BadDefinitions."""
+    """Read a file of definitions; ``file`` is what messages call it.
+
+    Raises BadDefinitions with all that is wrong, by line: the text itself, or else what it says.
+    """
+    faults = Faults(file)
     try:
-        document, lines = parsed(text, form)
+        document, places = parsed(text, form)
     except ValueError as error:
         raise BadDefinitions(f"{file}: {error}") from None
-    _check_values(document, file)
+    _check_values(document, faults)
+    faults.check()
     if isinstance(document, list):
-        document = {"schedules": document}
+        document = {SCHEDULES: document}
     if document is None:
         document = {}
     if not isinstance(document, dict):
         raise BadDefinitions(f"{file}: expected a list of schedules, or an object with schedules")
     for key in document:
         if key not in _TOP:
-            raise BadDefinitions(f"{file}: unknown key {key!r}, expected one of {', '.join(_TOP)}")
+            faults.add(f"unknown key {key!r}, expected one of {', '.join(_TOP)}")
     source = document.get("source", "")
     if not isinstance(source, str):
-        raise BadDefinitions(f"{file}: source: expected a text")
+        faults.add("source: expected a text")
     prune = document.get("prune", True)
     if not isinstance(prune, bool):
-        raise BadDefinitions(f"{file}: prune: expected true or false")
-    try:
-        rules = rules_of(document[NOTIFY], file) if NOTIFY in document else None
-    except ValueError as error:
-        raise BadDefinitions(str(error)) from None
-    entries = list(_entries(document.get(SCHEDULES, [] if NOTIFY in document else None), file, lines))
-    found = [definition_of(given, where) for given, where in entries]
-    _check_names(found, [where for _, where in entries])
+        faults.add("prune: expected true or false")
+    rules = rules_of(document[NOTIFY], places[NOTIFY], faults) if NOTIFY in document else None
+    given = document.get(SCHEDULES, [] if NOTIFY in document else None)
+    found = _schedules_of(given, places[SCHEDULES], faults)
+    faults.check()
     return Definitions(source, found, prune, rules)
 
 
-def _check_values(document: Any, file: str) -> None:
-    """Refuse what JSON cannot say: dates, keys that are no text, what nests too deep or without end."""
+def _check_values(document: Any, faults: Faults) -> None:
+    """Note what JSON cannot say: dates, keys that are no text, what nests too deep or without end."""
     pending: list[tuple[Any, str, int]] = [(document, "", 0)]
     count = 0
     while pending:
         value, where, depth = pending.pop()
         count += 1
         where = where[:WHERE_SHOWN_MAX]  # cut here, so that a long key is not copied for all that is below it
-        at = f"{file}: {where}: " if where else f"{file}: "
+        at = f"{where}: " if where else ""
         if depth > JSON_DEPTH_MAX:
-            raise BadDefinitions(f"{at}nested deeper than {JSON_DEPTH_MAX} levels")
+            faults.add(f"{at}nested deeper than {JSON_DEPTH_MAX} levels")
+            return
         if count > VALUES_MAX:
-            raise BadDefinitions(f"{file}: more than {VALUES_MAX} values")
+            faults.add(f"more than {VALUES_MAX} values")
+            return
         if isinstance(value, dict):
             for key, item in value.items():
                 if not isinstance(key, str):
-                    raise BadDefinitions(f"{at}the key {key!r}: expected a text; put it in quotes")
+                    faults.add(f"{at}the key {key!r}: expected a text; put it in quotes")
                 pending.append((item, f"{where}.{key}".lstrip("."), depth + 1))
         elif isinstance(value, list):
             pending += [(item, f"{where}[{number}]", depth + 1) for number, item in enumerate(value, 1)]
         elif value is not None and not isinstance(value, (str, int, float)):
-            raise BadDefinitions(f"{at}expected a text, a number, true or false; put a date in quotes")
+            faults.add(f"{at}expected a text, a number, true or false; put a date in quotes")
 
 
-def _entries(schedules: Any, file: str, lines: list[int]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield each entry with the words for where it stands; a table's keys are names."""
+def _schedules_of(schedules: Any, places: list[Place], faults: Faults) -> list[Definition]:
+    """Read the schedules of a file; a table's keys are names."""
     if schedules is None:
-        raise BadDefinitions(f"{file}: schedules is missing: expected a list, also an empty one")
+        faults.add("schedules is missing: expected a list, also an empty one")
+        return []
     if isinstance(schedules, dict):
         pairs: Iterable[tuple[str | None, Any]] = schedules.items()
     elif isinstance(schedules, list):
         pairs = ((None, entry) for entry in schedules)
     else:
-        raise BadDefinitions(f"{file}: schedules: expected a list, or a table by name")
-    told = len(lines) == len(schedules)
-    for number, (name, entry) in enumerate(pairs, 1):
-        where = f"{file}: line {lines[number - 1]}" if told else file
-        if not isinstance(entry, dict):
-            raise BadDefinitions(f"{where}: schedule {name or number}: expected its keys and values")
-        if name is not None:
-            if "name" in entry:
-                raise BadDefinitions(f"{where}: schedule {name}: name: it stands before it already")
-            entry = {"name": name, **entry}
-        label = entry.get("name")
-        yield entry, f"{where}: schedule {label if isinstance(label, str) and label else number}"
+        faults.add("schedules: expected a list, or a table by name")
+        return []
+    told = len(places) == len(schedules)
+    found: list[Definition] = []
+    first: dict[str, int] = {}
+    for number, (name, given) in enumerate(pairs, 1):
+        place = places[number - 1] if told else None
+        label = given.get("name") if isinstance(given, dict) and name is None else name
+        entry = Entry(faults, f"schedule {label if isinstance(label, str) and label else number}", place)
+        definition = _named(entry, name, given)
+        if isinstance(label, str) and label in first:
+            before = first[label]
+            entry.wrong("two have this name" + (f", the first one at line {before}" if before else ""))
+        elif isinstance(label, str):
+            first[label] = entry.line
+        if definition is not None:
+            found.append(definition)
+    return found
+
+
+def _named(entry: Entry, name: str | None, given: Any) -> Definition | None:
+    """Read what stands in a list, or below a name in a table."""
+    if not isinstance(given, dict):
+        entry.wrong("expected its keys and values")
+        return None
+    if name is not None and "name" in given:
+        entry.wrong("name: it stands before it already", "name")
+    return _definition(entry, given if name is None else {**given, "name": name})
 
 
 def definition_of(given: Mapping[str, Any], where: str) -> Definition:
-    """Read one definition; ``where`` begins each message. Raises BadDefinitions."""
+    """Read one definition; ``where`` begins each message. Raises BadDefinitions with all that is wrong."""
+    faults = Faults("")
+    definition = _definition(Entry(faults, where), given)
+    faults.check()
+    assert definition is not None
+    return definition
+
+
+def _definition(entry: Entry, given: Mapping[str, Any]) -> Definition | None:
+    """Read one definition; notes what is wrong with it, and returns None where it has no name or values."""
     fields: dict[str, Any] = {}
+    spelled: dict[str, str] = {}
     for key, value in given.items():
         field = KEYS.get(key)
         if field is None:
-            near = get_close_matches(key, KEYS, 1)
-            hint = f", expected {near[0]}" if near else ""
-            raise BadDefinitions(f"{where}: unknown key {key!r}{hint}")
-        if field in fields:
-            raise BadDefinitions(f"{where}: {key}: it is given twice, in two spellings")
-        fields[field] = value
+            entry.unknown(key, KEYS)
+        elif field in fields:
+            entry.wrong(f"{key}: it is given twice, in two spellings", key)
+        else:
+            fields[field] = value
+            spelled[wire_name(field)] = key
     paused = fields.pop("paused", False)
     if not isinstance(paused, bool):
-        raise BadDefinitions(f"{where}: paused: expected true or false")
-    fields["repeat"] = _repeat(fields, where)
+        entry.wrong("paused: expected true or false", "paused")
+    fields["repeat"] = _repeat(fields, entry)
     wire = {wire_name(field): value for field, value in fields.items() if value is not None}
     try:
         spec = JobSpec.model_validate(wire)
         spec.wanted_priority  # noqa: B018  # raises for a priority that is none of ours
-        commands = [field for field in ("cmd", "argv", "url") if getattr(spec, field) is not None]
-    except ValidationError as error:
-        refused = command_error(error)
-        raise BadDefinitions(f"{where}: {refused.detail or refused.reason}") from None
-    except CommandError as refused:
-        raise BadDefinitions(f"{where}: {refused.detail or refused.reason}") from None
-    if len(commands) > 1:
-        raise BadDefinitions(
-            f"{where}: {commands[1]}: expected one of cmd, argv and url, not also {commands[0]}"
-        )
+    except (ValidationError, CommandError) as error:
+        entry.refused(error, spelled)
+        return None
+    commands = [field for field in ("cmd", "argv", "url") if getattr(spec, field) is not None]
+    for second in commands[1:]:
+        entry.wrong(f"{second}: expected one of cmd, argv and url, not also {commands[0]}", second)
     return Definition(spec.name, wire, paused)
 
 
-def _repeat(fields: dict[str, Any], where: str) -> str:
-    """Take ``schedule``, ``zone`` and ``repeat`` out of the fields and return a repeat that was read once."""
+def _repeat(fields: dict[str, Any], entry: Entry) -> str:
+    """Take ``schedule``, ``zone`` and ``repeat`` out of the fields and return a repeat that was read once.
+
+    Where it is wrong, that is noted, and one that never fires returned: what else is wrong is found too.
+    """
     schedule, zone, given = (fields.pop(key, None) for key in ("schedule", "zone", "repeat"))
+    wrong = len(entry.faults)
     for key, value in (("schedule", schedule), ("zone", zone), ("repeat", given)):
         if value is not None and not isinstance(value, str):
-            raise BadDefinitions(f"{where}: {key}: expected a text; put it in quotes")
+            entry.wrong(f"{key}: expected a text; put it in quotes", key)
     if (schedule is None) == (given is None):
-        raise BadDefinitions(f"{where}: expected either schedule or repeat")
-    if given is not None and not repeat.is_cron(given):
-        raise BadDefinitions(f"{where}: repeat: expected CRON and an expression, such as CRON 0 9 * * 1-5")
+        entry.wrong("expected either schedule or repeat")
+    if isinstance(given, str) and not repeat.is_cron(given):
+        entry.wrong("repeat: expected CRON and an expression, such as CRON 0 9 * * 1-5", "repeat")
+    if len(entry.faults) > wrong:
+        return NEVER
     key, text = ("repeat", given) if schedule is None else ("schedule", schedule)
     try:
         found, expression = cron.split_zone(text)
         if zone is not None:
             if "=" in text.removesuffix(expression):
-                raise BadDefinitions(f"{where}: zone: {key} names one already")
+                entry.wrong(f"zone: {key} names one already", "zone")
             found, _ = cron.split_zone(f"TZ={zone} {expression}")
         cron.parse(expression)
     except cron.BadSchedule as error:
-        raise BadDefinitions(f"{where}: {key}: {error}") from None
+        entry.wrong(f"{key}: {error}", key)
+        return NEVER
     return f"CRON {expression}" if found == "UTC" else f"CRON TZ={found} {expression}"
-
-
-def _check_names(found: list[Definition], places: list[str]) -> None:
-    seen: dict[str, str] = {}
-    for definition, place in zip(found, places, strict=True):
-        if definition.name in seen:
-            first = seen[definition.name].removesuffix(f": schedule {definition.name}")
-            raise BadDefinitions(f"{place}: two have this name, the first one at {first}")
-        seen[definition.name] = place
 
 
 # --- writing ---------------------------------------------------------------------------------------------

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 
 from bedrockjobs.base.errors import CommandError
-from bedrockjobs.base.wire import command_error, wire_name
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands.rules import RuleSpec
-
-NOTIFY = "notify"
-"""The key of the list of rules in a file."""
+from bedrockjobs.definition_faults import Entry, Faults
+from bedrockjobs.imports.place import Place
 
 KEYS = {
     "group": "groupFor",
@@ -22,36 +20,46 @@ KEYS = {
 """What a rule may hold: each spelling, with the parameter that it stands for."""
 
 
-def rules_of(given: Any, file: str) -> list[dict[str, Any]]:
-    """Read the rules of a file; raises ValueError with the file, the rule and the key."""
-    if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
-        raise ValueError(f"{file}: {NOTIFY}: expected a list of rules")
+def rules_of(given: Any, places: list[Place], faults: Faults) -> list[dict[str, Any]]:
+    """Read the rules of a file; what is wrong with them is noted with its line, the rule and the key."""
+    if not isinstance(given, list):
+        faults.add("notify: expected a list of rules")
+        return []
+    told = len(places) == len(given)
     found: list[dict[str, Any]] = []
-    for number, entry in enumerate(given, 1):
-        label = entry.get("name")
-        rule = _rule_of(entry, f"{file}: rule {label if isinstance(label, str) and label else number}")
-        if any(rule["name"] == other["name"] for other in found):
-            raise ValueError(f"{file}: rule {rule['name']}: two have this name")
-        found.append(rule)
+    seen: dict[str, int] = {}
+    for number, rule in enumerate(given, 1):
+        label = rule.get("name") if isinstance(rule, dict) else None
+        entry = Entry(
+            faults, f"rule {label if isinstance(label, str) and label else number}",
+            places[number - 1] if told else None,
+        )  # fmt: skip
+        if not isinstance(rule, dict):
+            entry.wrong("expected its keys and values")
+            continue
+        found.append(_rule_of(rule, entry))
+        if isinstance(label, str):
+            if label in seen:
+                line = seen[label]
+                entry.wrong("two have this name" + (f", the first one at line {line}" if line else ""))
+            seen.setdefault(label, entry.line)
     return found
 
 
-def _rule_of(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _rule_of(given: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
     wire: dict[str, Any] = {}
-    for key, value in entry.items():
+    spelled: dict[str, str] = {}
+    for key, value in given.items():
         name = KEYS.get(key)
         if name is None:
-            near = get_close_matches(key, KEYS, 1)
-            raise ValueError(f"{where}: unknown key {key!r}{f', expected {near[0]}' if near else ''}")
-        if name in wire:
-            raise ValueError(f"{where}: {key}: it is given twice, in two spellings")
-        if value is not None:
+            entry.unknown(key, KEYS)
+        elif name in wire:
+            entry.wrong(f"{key}: it is given twice, in two spellings", key)
+        elif value is not None:
             wire[name] = value
+            spelled[name] = key
     try:
         RuleSpec.model_validate(wire)
-    except ValidationError as error:
-        refused = command_error(error)
-        raise ValueError(f"{where}: {refused.detail or refused.reason}") from None
-    except CommandError as refused:
-        raise ValueError(f"{where}: {refused.detail or refused.reason}") from None
+    except (ValidationError, CommandError) as error:
+        entry.refused(error, spelled)
     return wire

@@ -347,6 +347,12 @@ def command_error(error: ValidationError) -> CommandError:
     return _refusal(error.errors(include_url=False, include_input=False)[0])
 
 
+def command_errors(error: ValidationError) -> list[tuple[str, CommandError]]:
+    """Return all that a validation refuses: the parameter (wire name), and the fault in Bedrock's words."""
+    found = error.errors(include_url=False, include_input=False)
+    return [(str(each["loc"][0]) if each["loc"] else "", _refusal(each)) for each in found]
+
+
 def invalid_command(error: ValidationError, kind: type[BaseModel]) -> InvalidCommand:
     """Return a validation failure of arguments given in Python: all that is wrong, by their names there."""
     names = {wire_name(name): name for name in kind.model_fields}

@@ -1,35 +1,119 @@
-"""``bedrockjobs apply``: make the server's schedules what a file says, after showing the difference."""
+"""``bedrockjobs apply``: make a server what files say, schedules and rules, after showing the difference."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.cli.difference import attributes_changed
+from bedrockjobs.cli.difference import attributes_added, attributes_changed, rule_added, rule_changed
 from bedrockjobs.cli.options import by_option
-from bedrockjobs.cli.output import Record, printable, styled, write_one
+from bedrockjobs.cli.output import Record, printable, styled, text_of, write_many, write_one
 from bedrockjobs.cli.pages import literal
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.values import read_source
-from bedrockjobs.commands import ListJobs, PauseJobs, SyncRules, SyncSchedules
-from bedrockjobs.definitions import FORMATS, BadDefinitions, Definition, Format, format_of, read
+from bedrockjobs.commands import ListJobs, ListRules, PauseJobs, SyncRules, SyncSchedules
+from bedrockjobs.definitions import (
+    FORMATS,
+    BadDefinitions,
+    Definition,
+    Definitions,
+    Format,
+    format_of,
+    read,
+)
 
 CHANGES = (("added", "+", "green"), ("changed", "~", "yellow"), ("removed", "-", "red"))
 """Parts of a difference: the key of the answer, its sign and its colour."""
+
+KEYS = (*(key for key, _, _ in CHANGES), "unchanged")
 
 DATA_CHANGES = "data: as the definition has it from now on"
 """What changes where no attribute shows it: runs may have given the job other data than its definition."""
 
 PAUSE_REASON = "added paused"
 
+RULES_ASKED = 1_000
+"""Rules that are looked at for what changes of them: a server has fewer."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to become of a source."""
+
+    source: str
+    schedules: list[Definition]
+    rules: list[dict[str, Any]] | None = None
+    """None where the files say nothing of rules."""
+    prune: bool = True
+    by: str = ""
+
+    def schedules_command(self, *, dry_run: bool) -> dict[str, Any]:
+        """Return the parameters of SyncSchedules."""
+        wanted = [definition.given for definition in self.schedules]
+        more = {} if self.prune else {"prune": False}
+        return {
+            "source": self.source,
+            "schedules": wanted,
+            "by": self.by or None,
+            "dryRun": dry_run or None,
+            **more,
+        }
+
+    def rules_command(self, *, dry_run: bool) -> dict[str, Any]:
+        """Return the parameters of SyncRules."""
+        more = {} if self.prune else {"prune": False}
+        return {
+            "source": self.source,
+            "rules": self.rules,
+            "by": self.by or None,
+            "dryRun": dry_run or None,
+            **more,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would change of a source, as the server says."""
+
+    wanted: Wanted
+    schedules: Record
+    rules: Record | None = field(default=None)
+
+    def names(self, key: str) -> list[str]:
+        """Return the names of schedules with this change."""
+        return list(jsontext.parse(self.schedules[key]))
+
+    def rule_names(self, key: str) -> list[str]:
+        """Return the names of rules with this change."""
+        return list(jsontext.parse(self.rules[key])) if self.rules is not None else []
+
+    @property
+    def changes(self) -> bool:
+        """Tell whether anything would change."""
+        return any(self.names(key) or self.rule_names(key) for key, _, _ in CHANGES)
+
+    def record(self) -> Record:
+        """Return it as one record: of the schedules, with that of the rules inside."""
+        return self.schedules if self.rules is None else {**self.schedules, "rules": self.rules}
+
+    def counted(self, unchanged: bool = True) -> str:
+        """Return the counts of each change in words."""
+        keys = KEYS if unchanged else KEYS[:-1]
+        words = ", ".join(f"{len(self.names(key))} {key}" for key in keys)
+        if self.rules is None:
+            return words
+        return f"{words}; rules: " + ", ".join(f"{len(self.rule_names(key))} {key}" for key in keys)
+
 
 @click.command()
-@click.argument("file", metavar="FILE")
-@click.option("--source", metavar="NAME", help="Whose schedules these are; the file's `source`, or its name.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--source", metavar="NAME", help="Whose schedules these are; a file's `source`, or its name.")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="What FILE is; its suffix tells.")
 @click.option("--no-prune", is_flag=True, help="Leave what FILE does not have; it may say so itself.")
 @click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
@@ -40,7 +124,7 @@ PAUSE_REASON = "added paused"
 def apply(
     session: Session,
     /,
-    file: str,
+    files: tuple[str, ...],
     source: str | None,
     form: Format | None,
     no_prune: bool,
@@ -50,110 +134,103 @@ def apply(
 ) -> None:
     """Make a source's schedules what FILE says, and its rules of who is told.
 
-    FILE holds a list of schedules, and one of rules under `notify`, in TOML, YAML or JSON; - is stdin. Those
-    it adds, changes or leaves out are shown first; then they are added, changed and removed, schedules in one
-    commit and rules in another. Those of other sources and those that were made by hand are left alone; so
-    are all rules where FILE has no `notify`.
+    FILE holds a list of schedules, and one of rules under `notify`, in TOML, YAML or JSON; - is stdin. All
+    that it adds, changes or leaves out is shown first; then schedules are changed in one commit and rules in
+    another. Those of other sources and those that were made by hand are left alone; so are all rules where
+    FILE has no `notify`.
+
+    What is wrong with the files is told at once, each error with its line. Files of the same source are taken
+    together.
     """
+    wanted = _wanted(files, form, source, by, prune=not no_prune)
+    carry_out(session, wanted, dry_run=dry_run, yes=yes)
+
+
+def _wanted(
+    files: Sequence[str], form: Format | None, source: str | None, by: str, *, prune: bool
+) -> list[Wanted]:
+    """Read all files, by source; raises click.UsageError with all that is wrong with them."""
+    problems: list[str] = []
+    found: dict[str, Wanted] = {}
+    for file in files:
+        try:
+            definitions = _read(file, form)
+        except BadDefinitions as error:
+            problems += error.problems
+            continue
+        owner = source or definitions.source or ("" if file == "-" else Path(file).name)
+        if not owner:
+            raise click.UsageError("--source: stdin has no name: say whose schedules these are")
+        one = Wanted(owner, definitions.schedules, definitions.rules, prune and definitions.prune, by)
+        if owner in found:
+            one, names = _together(found[owner], one)
+            problems += [
+                f"{file}: {name}: an earlier file of the source {owner} has it too" for name in names
+            ]
+        found[owner] = one
+    if problems:
+        raise click.UsageError(_all_of(problems))
+    return list(found.values())
+
+
+def _read(file: str, form: Format | None) -> Definitions:
     chosen = form or format_of(file)
     if chosen is None:
         raise click.UsageError(f"--format: {file!r} does not end with .toml, .yaml or .json: say what it is")
-    name = "stdin" if file == "-" else file
     try:
-        definitions = read(read_source(file), chosen, name)
-    except BadDefinitions as error:
-        raise click.UsageError(printable(str(error))) from None
+        text = read_source(file)
     except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    owner = source or definitions.source or ("" if file == "-" else Path(file).name)
-    if not owner:
-        raise click.UsageError("--source: stdin has no name: say whose schedules these are")
-    prune = definitions.prune and not no_prune
-    synchronize(session, owner, definitions.schedules, by=by, prune=prune, dry_run=dry_run, yes=yes)
-    if definitions.rules is not None:
-        synchronize_rules(session, owner, definitions.rules, by=by, prune=prune, dry_run=dry_run, yes=yes)
+        raise BadDefinitions(str(error)) from None
+    return read(text, chosen, "stdin" if file == "-" else file)
 
 
-def synchronize(
-    session: Session,
-    source: str,
-    schedules: list[Definition],
-    *,
-    by: str,
-    prune: bool = True,
-    dry_run: bool = False,
-    yes: bool = False,
-) -> None:
-    """Show what would change, ask unless ``yes``, and change it; without ``prune`` nothing is removed.
+def _together(first: Wanted, second: Wanted) -> tuple[Wanted, list[str]]:
+    """Return what two files of one source want, and what stands in both."""
+    names = {definition.name for definition in first.schedules}
+    rules = {rule["name"] for rule in first.rules or []}
+    twice = [f"schedule {each.name}" for each in second.schedules if each.name in names]
+    twice += [f"rule {rule['name']}" for rule in second.rules or [] if rule["name"] in rules]
+    both = replace(
+        first,
+        schedules=[*first.schedules, *second.schedules],
+        rules=[*(first.rules or []), *(second.rules or [])]
+        if first.rules is not None or second.rules is not None
+        else None,
+        prune=first.prune and second.prune,
+    )
+    return both, twice
+
+
+def _all_of(problems: list[str]) -> str:
+    if len(problems) == 1:
+        return printable(problems[0])
+    lines = "\n".join(f"  {printable(problem)}" for problem in problems)
+    return f"{len(problems)} problems; nothing was changed:\n{lines}"
+
+
+def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False, yes: bool = False) -> None:
+    """Show all that would change, ask unless ``yes``, and change it; without ``prune`` nothing is removed.
 
     Raises click.UsageError where somebody has to be asked and nobody can be.
     """
-    wanted = [definition.given for definition in schedules]
-    given: dict[str, Any] = {"source": source, "schedules": wanted, "by": by or None}
-    if not prune:
-        given["prune"] = False
-    difference = session.record(built(SyncSchedules, {**given, "dryRun": True}))
+    plans = [_planned(session, wanted) for wanted in sources]
     if dry_run:
-        _show(session, difference, schedules)
+        _show(session, plans)
         return
-    names = {key: jsontext.parse(difference[key]) for key, _, _ in CHANGES}
-    if not any(names.values()):
-        write_one(
-            difference, session.form, f"Nothing to change: {_counted(difference, 'unchanged')} unchanged."
-        )
-        return
-    if not yes:
-        _show_lines(session, difference, schedules, err=session.form != "table")
-        if not interactive():
-            raise click.UsageError("nobody is there to be asked: give --yes, or --dry-run to look only")
-        click.confirm(f"Make this the schedules of {printable(source)}?", abort=True, err=True)
-    for definition in schedules:
-        if definition.paused and definition.name in names["added"]:
-            pause = {"name": literal(definition.name), "reason": PAUSE_REASON, "by": by or None}
-            session.ask(built(PauseJobs, pause))
-    reply = session.record(built(SyncSchedules, given))
-    did = ", ".join(f"{len(jsontext.parse(reply[key]))} {key}" for key in (*names, "unchanged"))
-    write_one(reply, session.form, f"Schedules of {source}: {did}.")
-
-
-def synchronize_rules(
-    session: Session,
-    source: str,
-    rules: list[dict[str, Any]],
-    *,
-    by: str,
-    prune: bool,
-    dry_run: bool,
-    yes: bool,
-) -> None:
-    """Do the same with rules of who is told."""
-    given: dict[str, Any] = {"source": source, "rules": rules, "by": by or None, "prune": prune}
-    difference = session.record(built(SyncRules, {**given, "dryRun": True}))
-    names = {key: jsontext.parse(difference[key]) for key, _, _ in CHANGES}
-    if dry_run or any(names.values()):
-        _show_rules(session, names, err=session.form != "table" or not dry_run)
-    if dry_run or not any(names.values()):
-        write_one(difference, session.form, f"Rules of {source}: {_rules_counted(difference)}.")
+    changed = [plan for plan in plans if plan.changes]
+    if not changed:
+        same = ", ".join(_same(plan) for plan in plans)
+        _write(session, plans, [f"Nothing to change: {same} unchanged."])
         return
     if not yes:
+        for plan in changed:
+            _show_lines(session, plan, err=session.form != "table", titled=len(plans) > 1)
         if not interactive():
             raise click.UsageError("nobody is there to be asked: give --yes, or --dry-run to look only")
-        click.confirm(f"Make this the rules of {printable(source)}?", abort=True, err=True)
-    reply = session.record(built(SyncRules, given))
-    write_one(reply, session.form, f"Rules of {source}: {_rules_counted(reply)}.")
-
-
-def _rules_counted(reply: Record) -> str:
-    keys = (*(key for key, _, _ in CHANGES), "unchanged")
-    return ", ".join(f"{len(jsontext.parse(reply[key]))} {key}" for key in keys)
-
-
-def _show_rules(session: Session, names: dict[str, list[str]], *, err: bool) -> None:
-    if session.form not in ("table", "name"):
-        return
-    for key, sign, colour in CHANGES:
-        for name in names[key]:
-            click.echo(styled(f"{sign} rule {printable(name)}", err=err, fg=colour), err=err)
+        owners = ", ".join(plan.wanted.source for plan in changed)
+        click.confirm(f"Make this the {_what(changed)} of {printable(owners)}?", abort=True, err=True)
+    done = [_done(session, plan) if plan.changes else plan for plan in plans]
+    _write(session, done, [f"Schedules of {plan.wanted.source}: {plan.counted()}." for plan in done])
 
 
 def interactive() -> bool:
@@ -161,36 +238,108 @@ def interactive() -> bool:
     return sys.stdin.isatty()
 
 
-def _counted(reply: Record, key: str) -> str:
-    count = len(jsontext.parse(reply[key]))
-    return f"{count} schedule" if count == 1 else f"{count} schedules"
+def _planned(session: Session, wanted: Wanted) -> Plan:
+    schedules = session.record(built(SyncSchedules, wanted.schedules_command(dry_run=True)))
+    if wanted.rules is None:
+        return Plan(wanted, schedules)
+    return Plan(wanted, schedules, session.record(built(SyncRules, wanted.rules_command(dry_run=True))))
 
 
-def _show(session: Session, difference: Record, schedules: list[Definition]) -> None:
+def _done(session: Session, plan: Plan) -> Plan:
+    """Make it so, and return what was changed."""
+    wanted, added = plan.wanted, plan.names("added")
+    for definition in wanted.schedules:
+        if definition.paused and definition.name in added:
+            pause = {"name": literal(definition.name), "reason": PAUSE_REASON, "by": wanted.by or None}
+            session.ask(built(PauseJobs, pause))
+    schedules = session.record(built(SyncSchedules, wanted.schedules_command(dry_run=False)))
+    rules = None
+    if wanted.rules is not None:
+        rules = session.record(built(SyncRules, wanted.rules_command(dry_run=False)))
+    return Plan(wanted, schedules, rules)
+
+
+# --- what is shown -----------------------------------------------------------------------------------------
+
+
+def _write(session: Session, plans: list[Plan], sentences: Iterable[str]) -> None:
+    """Write what was done: a sentence each, or one document."""
     if session.form == "table":
-        _show_lines(session, difference, schedules, err=False)
+        for sentence in sentences:
+            click.echo(printable(sentence))
     elif session.form == "name":
-        for key, _, _ in CHANGES:
-            for name in jsontext.parse(difference[key]):
-                click.echo(printable(name))
+        _show_names(plans)
+    elif len(plans) == 1:
+        write_one(plans[0].record(), session.form)
     else:
-        write_one(difference, session.form)
+        write_many([{"source": plan.wanted.source, **plan.record()} for plan in plans], session.form)
 
 
-def _attributes(session: Session, definition: Definition) -> list[str]:
-    """Return what would change of a schedule; a job that is gone meanwhile has nothing to compare with."""
+def _show(session: Session, plans: list[Plan]) -> None:
+    if session.form != "table":
+        _write(session, plans, ())
+        return
+    for plan in plans:
+        _show_lines(session, plan, err=False, titled=len(plans) > 1)
+
+
+def _show_names(plans: list[Plan]) -> None:
+    for plan in plans:
+        for key, _, _ in CHANGES:
+            for name in (*plan.names(key), *plan.rule_names(key)):
+                click.echo(printable(name))
+
+
+def _what(plans: list[Plan]) -> str:
+    return "schedules" if all(plan.rules is None for plan in plans) else "schedules and rules"
+
+
+def _same(plan: Plan) -> str:
+    words = _number(len(plan.names("unchanged")), "schedule")
+    return (
+        words if plan.rules is None else f"{words} and {_number(len(plan.rule_names('unchanged')), 'rule')}"
+    )
+
+
+def _number(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _show_lines(session: Session, plan: Plan, *, err: bool, titled: bool) -> None:
+    """Write a line for each schedule and rule that would change, and below it all that changes of it."""
+    if titled:
+        click.echo(styled(f"{printable(plan.wanted.source)}:", err=err, bold=True), err=err)
+    defined = {definition.name: definition for definition in plan.wanted.schedules}
+    rules = {rule["name"]: rule for rule in plan.wanted.rules or []}
+    there = _rules_there(session) if plan.rule_names("changed") else {}
+    for key, sign, colour in CHANGES:
+        for name in plan.names(key):
+            more = [] if key == "removed" else _attributes(session, defined[name], new=key == "added")
+            _lines(f"{sign} {printable(name)}", colour, more, err=err)
+    for key, sign, colour in CHANGES:
+        for name in plan.rule_names(key):
+            more = rule_added(rules[name]) if key == "added" else []
+            if key == "changed" and name in there:
+                more = rule_changed(rules[name], there[name])
+            _lines(f"{sign} rule {printable(name)}", colour, more, err=err)
+    click.echo(f"{_same(plan)} unchanged.", err=err)
+
+
+def _lines(head: str, colour: str, more: list[str], *, err: bool) -> None:
+    click.echo(styled(head, err=err, fg=colour), err=err)
+    for line in more:
+        click.echo(f"    {line}", err=err)
+
+
+def _attributes(session: Session, definition: Definition, *, new: bool) -> list[str]:
+    """Return what there is or would change of a schedule; one that is gone has nothing to compare with."""
+    if new:
+        return [*attributes_added(definition), *(["paused"] if definition.paused else [])]
     named = built(ListJobs, {"name": literal(definition.name), "limit": 1})
     there = records_in(session.record(named)["jobs"])
     return attributes_changed(definition, there[0]) or [DATA_CHANGES] if there else []
 
 
-def _show_lines(session: Session, difference: Record, schedules: list[Definition], *, err: bool) -> None:
-    """Write a line for each schedule that would change, and below it what of it."""
-    defined = {definition.name: definition for definition in schedules}
-    for key, sign, colour in CHANGES:
-        for name in jsontext.parse(difference[key]):
-            click.echo(styled(f"{sign} {printable(name)}", err=err, fg=colour), err=err)
-            if key == "changed":
-                for line in _attributes(session, defined[name]):
-                    click.echo(f"    {line}", err=err)
-    click.echo(f"{_counted(difference, 'unchanged')} unchanged.", err=err)
+def _rules_there(session: Session) -> dict[str, Record]:
+    reply = session.record(built(ListRules, {"limit": RULES_ASKED}))
+    return {text_of(rule, "name"): rule for rule in records_in(reply["rules"])}

@@ -17,7 +17,7 @@ import click
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.wire import Timestamp, moment_of, stamp, stamped
-from bedrockjobs.cli.apply import synchronize
+from bedrockjobs.cli.apply import Wanted, carry_out
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, printable, write_many
 from bedrockjobs.cli.session import FAILED, Failure, Session, built, pass_session, talks
@@ -310,7 +310,7 @@ def _apply(session: Session, found: list[Found], wanted: _Wanted, *, prune: bool
     schedules: list[Definition] = [
         definition_of(entry_of(entry), entry.place) for entry in found if entry.expression
     ]
-    synchronize(session, wanted.source, schedules, by=wanted.by, prune=prune, yes=wanted.yes)
+    carry_out(session, [Wanted(wanted.source, schedules, None, prune, wanted.by)], yes=wanted.yes)
     if not prune:
         click.echo("Nothing was removed: some schedules of the file were left out.", err=True)
     for entry in found:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 from bedrockjobs.base.jsontext import check_depth
 from bedrockjobs.imports.found import shortened
+from bedrockjobs.imports.place import Place
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 
@@ -45,17 +46,18 @@ def members(text: str) -> Iterator[Item]:
         raise reader.wrong("Extra data")
 
 
-def document(text: str, inner: str) -> tuple[Any, list[int]]:
-    """Return the value of a JSON text, and the lines of the items in it; raises ValueError.
+def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Place]]]:
+    """Return the value of a JSON text, and the places of the entries in its lists; raises ValueError.
 
-    They are those of a list, or of what an object has as its member ``inner``.
+    They are those of what an object has as one of its members ``lists``, by its key; of a list itself they
+    have the first of these keys.
     """
     check_depth(text)
     reader = _Reader(text)
-    value, lines = reader.whole(inner)
+    value, places = reader.whole(lists)
     if not reader.ended:
         raise reader.wrong("Extra data")
-    return value, lines
+    return value, places
 
 
 def values(text: str) -> Iterator[Item]:
@@ -93,9 +95,13 @@ class _Reader:
             return True
         return False
 
-    def value(self) -> Any:
+    def _count(self) -> None:
+        """Count the lines up to here."""
         self.line += self._text.count("\n", self._counted, self._at)
         self._counted = self._at
+
+    def value(self) -> Any:
+        self._count()
         try:
             value, end = _DECODER.raw_decode(self._text, self._at)
         except _NoValue as error:
@@ -103,7 +109,8 @@ class _Reader:
         self._pass(end)
         return value
 
-    def items(self, closing: str, *, keys: bool, inner: str = "") -> Iterator[Item]:
+    def items(self, closing: str, *, keys: bool, read: Callable[[str], Any] | None = None) -> Iterator[Item]:
+        """Yield what there is up to ``closing``; ``read`` reads the value of a key."""
         if self.took(closing):
             return
         while True:
@@ -114,29 +121,62 @@ class _Reader:
                 key = self.value()
                 if not self.took(":"):
                     raise self.wrong("Expecting ':' delimiter")
+            else:
+                self._count()
             line = self.line
-            value = self.whole("") if inner and key == inner else self.value()
-            yield Item(key, value, line if keys else self.line)
+            value = self.value() if read is None else read(key)
+            yield Item(key, value, line)
             if self.took(closing):
                 return
             if not self.took(","):
                 raise self.wrong("Expecting ',' delimiter")
 
-    def whole(self, inner: str) -> tuple[Any, list[int]]:
-        """Read a value that is the text's, or its member ``inner``, with the lines of its items."""
+    def whole(self, lists: Collection[str]) -> tuple[Any, dict[str, list[Place]]]:
+        """Read a value with the places of the entries in its lists."""
+        places: dict[str, list[Place]] = {key: [] for key in lists}
+
+        def member(key: str) -> Any:
+            return self._entries(places[key]) if key in places else self.value()
+
+        if self._text.startswith("[", self._at):
+            return self._entries(places[next(iter(lists))]), places
+        if not self._text.startswith("{", self._at):
+            return self.value(), places
+        return self._object(member)[0], places
+
+    def _entries(self, places: list[Place]) -> Any:
+        """Read a list or a table of entries and note the place of each."""
+
+        def entry(_: str) -> Any:
+            if not self._text.startswith("{", self._at):
+                self._count()
+                places.append(Place(self.line, {}))
+                return self.value()
+            value, place = self._object()
+            places.append(place)
+            return value
+
         if self.took("["):
-            items = list(self.items("]", keys=False))
-            return [item.value for item in items], [item.line for item in items]
-        if not self.took("{"):
-            return self.value(), []
-        items = list(self.items("}", keys=True, inner=inner))
-        within = [item for item in items if inner and item.key == inner]
-        lines = within[0].value[1] if within else [item.line for item in items]
-        pairs = [(item.key, item.value[0] if inner and item.key == inner else item.value) for item in items]
-        try:
-            return _members(pairs), lines
-        except _NoValue as error:
-            raise ValueError(f"line {self.line}: {error}") from None
+            return [item.value for item in self.items("]", keys=False, read=entry)]
+        if not self._text.startswith("{", self._at):
+            return self.value()
+        value, table = self._object(entry)
+        places[:] = [Place(line, place.keys) for line, place in zip(table.keys.values(), places, strict=True)]
+        return value
+
+    def _object(self, read: Callable[[str], Any] | None = None) -> tuple[dict[str, Any], Place]:
+        """Read an object, with the lines of its keys."""
+        self._count()
+        line = self.line
+        self.took("{")
+        value: dict[str, Any] = {}
+        place = Place(line, {})
+        for item in self.items("}", keys=True, read=read):
+            if item.key in value:
+                raise ValueError(f"line {item.line}: {_twice(item.key)}")
+            value[item.key] = item.value
+            place.keys[item.key] = item.line
+        return value, place
 
     def _pass(self, at: int) -> None:
         self._at = _BLANK.match(self._text, at).end()  # type: ignore[union-attr]
@@ -150,9 +190,13 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise _NoValue(f"the key {shortened(key)} is given twice")
+            raise _NoValue(_twice(key))
         found[key] = value
     return found
+
+
+def _twice(key: str) -> str:
+    return f"the key {shortened(key)} is given twice"
 
 
 def _constant(name: str) -> Any:

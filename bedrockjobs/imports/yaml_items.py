@@ -7,6 +7,7 @@ depth, many values, and aliases that stand for far more than the text holds, mer
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 from typing import Any
 
 from ruamel.yaml import YAML, composer, nodes, scanner
@@ -14,6 +15,7 @@ from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.events import AliasEvent
 
 from bedrockjobs.base.config import JSON_DEPTH_MAX, YAML_NODES_MAX, YAML_VALUES_PER_CHAR_MAX
+from bedrockjobs.imports.place import Place
 
 KEY_CHARS_MAX = 1_024
 """Length of a key without a question mark, as YAML has it."""
@@ -22,12 +24,13 @@ NOT_IN_JSON = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("binary", "omap
 """Tags that somebody may write, and that the reader would make something of."""
 
 
-def document(text: str, inner: str) -> tuple[Any, list[int]]:
-    """Return the value of a YAML text, and the lines of the items in it; raises ValueError.
+def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Place]]]:
+    """Return the value of a YAML text, and the places of the entries in its lists; raises ValueError.
 
-    They are those of a list or a table, or of what an object has as its member ``inner``.
+    They are those of what an object has as one of its members ``lists``, by its key; of a list itself they
+    have the first of these keys.
     """
-    lines: list[int] = []
+    places: dict[str, list[Place]] = {key: [] for key in lists}
 
     class Composer(_Composer):
         """Notes where the items begin."""
@@ -35,13 +38,11 @@ def document(text: str, inner: str) -> tuple[Any, list[int]]:
         values_max = YAML_VALUES_PER_CHAR_MAX * len(text)
 
         def get_single_node(self) -> Any:
-            root = top = super().get_single_node()
-            if isinstance(root, nodes.MappingNode):
-                top = next((value for key, value in root.value if key.value == inner), None)
-            if isinstance(top, nodes.SequenceNode):
-                lines.extend(item.start_mark.line + 1 for item in top.value)
-            elif isinstance(top, nodes.MappingNode):
-                lines.extend(key.start_mark.line + 1 for key, _ in top.value)
+            root = super().get_single_node()
+            if isinstance(root, nodes.SequenceNode):
+                places[next(iter(lists))] = _places(root)
+            elif isinstance(root, nodes.MappingNode):
+                places.update((key.value, _places(value)) for key, value in root.value if key.value in lists)
             return root
 
     yaml = YAML(typ="safe", pure=True)
@@ -49,7 +50,7 @@ def document(text: str, inner: str) -> tuple[Any, list[int]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML allows it: the last one counts
-            return yaml.load(text), lines
+            return yaml.load(text), places
     except MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         alias = "alias" in f"{error.context} {error.problem}"
@@ -57,6 +58,22 @@ def document(text: str, inner: str) -> tuple[Any, list[int]]:
         raise ValueError(f"{line}{error.problem}{hint}") from None
     except YAMLError as error:
         raise ValueError(str(error)) from None
+
+
+def _places(node: Any) -> list[Place]:
+    """Return the places of what a list or a table holds."""
+    if isinstance(node, nodes.SequenceNode):
+        return [Place(item.start_mark.line + 1, _lines(item)) for item in node.value]
+    if isinstance(node, nodes.MappingNode):
+        return [Place(key.start_mark.line + 1, _lines(value)) for key, value in node.value]
+    return []
+
+
+def _lines(node: Any) -> dict[str, int]:
+    """Return the line of each key that an entry writes itself."""
+    if not isinstance(node, nodes.MappingNode):
+        return {}
+    return {key.value: key.start_mark.line + 1 for key, _ in node.value if isinstance(key.value, str)}
 
 
 class _Scanner(scanner.Scanner):

@@ -20,6 +20,7 @@ from bedrockjobs.definitions import definition_of
 
 DIFFERENCE = {"added": ["a"], "changed": ["b"], "removed": ["old"], "unchanged": ["c", "d"]}
 JOBS = {"jobs": [{"jobID": 7, "name": "b", "repeat": "CRON @hourly", "priority": 500, "retries": 2}]}
+ADDED = "    repeat: CRON 5m\n    cmd: make\n    paused\n"
 CHANGED = "    repeat: CRON @hourly -> CRON @daily\n    retries: 2 -> left out\n"
 NOTHING = {"added": [], "changed": [], "removed": [], "unchanged": ["a"]}
 SENT = [{"name": "a", "repeat": "CRON 5m", "cmd": "make"}, {"name": "b", "repeat": "CRON @daily"}]
@@ -47,7 +48,7 @@ def test_apply_shows_the_difference_and_then_makes_it(server: FakeServer, folder
 @pytest.mark.parametrize(
     ("form", "shown"),
     [
-        ("table", f"+ a\n~ b\n{CHANGED}- old\n2 schedules unchanged.\n"),
+        ("table", f"+ a\n{ADDED}~ b\n{CHANGED}- old\n2 schedules unchanged.\n"),
         ("name", "a\nb\nold\n"),
         ("jsonl", json.dumps(DIFFERENCE, separators=(",", ":")) + "\n"),
     ],
@@ -68,7 +69,7 @@ def test_without_a_terminal_nobody_is_asked(server: FakeServer, folder: Path) ->
     result = run("apply", "jobs.toml")
     assert result.exit_code == 2
     assert "give --yes" in result.stderr
-    assert result.stdout == "+ a\n~ b\n- old\n2 schedules unchanged.\n"
+    assert result.stdout == f"+ a\n{ADDED}~ b\n- old\n2 schedules unchanged.\n"
     assert [name for name, _ in server.wired] == ["SyncSchedules", "ListJobs"]
 
 
@@ -142,7 +143,8 @@ def test_what_changes_unseen_is_the_data(server: FakeServer, folder: Path) -> No
         ({"data": {"a": 1}}, {}, ['data: {} -> {"a":1}']),
         ({}, {"data": '{"a":1}', "lastRun": '"2026"'}, []),
         ({"argv": ["a"]}, {"cmd": '"b\\u001b"'}, ['argv: left out -> ["a"]', "cmd: b\\u001b -> left out"]),
-        ({"cmd": "x" * 61}, {}, [f"cmd: left out -> {'x' * 60}..."]),
+        ({"cmd": "x" * 61}, {}, [f"cmd: left out -> {'x' * 61}"]),
+        ({"cmd": "x" * 90}, {"cmd": '"y"'}, ["cmd: y", f"     -> {'x' * 90}"]),
         ({"url": "https://a.example"}, {"url": '{"url":"https://a.example"}'}, []),
     ],
 )

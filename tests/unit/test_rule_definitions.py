@@ -39,17 +39,17 @@ def test_a_file_that_says_nothing_of_rules_leaves_them_alone() -> None:
     ("text", "words"),
     [
         ("notify: 3", "f: notify: expected a list of rules"),
-        ("notify: [3]", "f: notify: expected a list of rules"),
-        ("notify: [{name: a, on: failed}]", "f: rule a: to"),
-        ("notify: [{on: failed, to: 'mailto:a@b'}]", "f: rule 1: name"),
-        ("notify: [{name: a, on: failed, to: nowhere}]", "f: rule a: to: expected https://"),
-        ("notify: [{name: a, on: failed, too: x}]", "f: rule a: unknown key 'too', expected to"),
+        ("notify: [3]", "f: line 1: rule 1: expected its keys and values"),
+        ("notify: [{name: a, on: failed}]", "f: line 1: rule a: to"),
+        ("notify: [{on: failed, to: 'mailto:a@b'}]", "f: line 1: rule 1: name"),
+        ("notify: [{name: a, on: failed, to: nowhere}]", "f: line 1: rule a: to: expected https://"),
+        ("notify: [{name: a, on: failed, too: x}]", "f: line 1: rule a: unknown key 'too', expected to"),
         ("notify: [{name: a, on: failed, to: 'mailto:a@b', group: 1, groupFor: 2}]", "given twice"),
         (
             "notify: [{name: a, on: failed, to: 'mailto:a@b'}, {name: a, on: lost, to: 'mailto:a@b'}]",
-            "f: rule a: two have this name",
+            "f: line 1: rule a: two have this name",
         ),
-        ("notify: [{name: a, on: failed, to: 'mailto:a@b', quiet: 25:00-07:00}]", "f: rule a: quiet"),
+        ("notify: [{name: a, on: failed, to: 'mailto:a@b', quiet: 25:00-07:00}]", "f: line 1: rule a: quiet"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_rule(text: str, words: str) -> None:
