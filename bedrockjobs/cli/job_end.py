@@ -23,6 +23,9 @@ from bedrockjobs.cli.stopping import stop_told
 from bedrockjobs.cli.values import Duration, Moment, TextOrFile
 from bedrockjobs.commands import CancelJob, Command, DeleteJob, FailJob, FinishJob, RetryJob
 
+ENDED_BADLY = "FAILED"
+"""The state of jobs that are queued again where many are chosen and no state is given."""
+
 NO_PARENT = "without a parent"
 """Words of the server's 404 for the cancelling of a job that is nobody's child."""
 
@@ -91,7 +94,7 @@ def retry(
     if choice is not None:
         if run is not None:
             raise click.UsageError("--run has a meaning with an ID or a name only")
-        choice = choice._replace(state=choice.state or "FAILED")
+        choice = choice._replace(state=choice.state or ENDED_BADLY)
     changes = {
         "delay": None if delay is None else int(delay),
         "nextRun": session.moment(given["next_run"]),
@@ -99,7 +102,7 @@ def retry(
         "name": given["rename"],
         "jobPriority": given["priority"],
         "ignoreRepeat": given["ignore_repeat"] or None,
-        "revive": given["revive"] or (choice is not None and choice.state == "FAILED") or None,
+        "revive": given["revive"] or (choice is not None and choice.state == ENDED_BADLY) or None,
         "returned": given["returned"] or None,
         "snoozed": given["snoozed"] or None,
         "runID": run,
