@@ -38,3 +38,12 @@ def test_what_is_refused_is_told_and_the_rest_is_done(bedrockjobs: Program) -> N
     did = bedrockjobs("job", "delete", "--name", "busy/*", "-y")
     assert did.returncode == 4
     assert did.stdout.startswith("Deleted 2 of 3 jobs; 1 refused: 405 Can't delete a RUNNING job")
+
+
+def test_a_queue_that_is_paused_says_so(bedrockjobs: Program) -> None:
+    made(bedrockjobs, "piles/up")
+    bedrockjobs("queue", "pause", "piles/*", "--reason", "no disk", "--by", "ann")
+    assert "ann: no disk (piles/*)" in bedrockjobs("queue", "list", "piles/*").stdout
+    assert [each["paused"] for each in asked(bedrockjobs, "queue", "list", "piles/*")] == [1]
+    assert bedrockjobs("queue", "resume", "piles/*").stdout == "Resumed piles/*.\n"
+    assert "no disk" not in bedrockjobs("queue", "list", "piles/*").stdout
