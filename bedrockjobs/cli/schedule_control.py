@@ -1,4 +1,4 @@
-"""``schedule pause|resume|trigger`` and ``queue pause|resume``: what a person decides about what runs when."""
+"""``schedule pause|resume|trigger``, ``queue pause|resume``: what a person decides about what runs when."""
 
 from __future__ import annotations
 
