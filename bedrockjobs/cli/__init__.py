@@ -27,6 +27,7 @@ from bedrockjobs.cli import (
     notify,
     ping,
     query,
+    queue,
     restore,
     run,
     schedule,
@@ -102,12 +103,15 @@ def main(ctx: click.Context) -> None:
 for _command in (*ending.COMMANDS, explain.explain):
     job.job.add_command(_command)
 
+for _command in holding.OF_QUEUES:
+    queue.queue.add_command(_command)
+
 for _command in (details.show, *holding.COMMANDS, ping.ping_url):
     schedule.schedule.add_command(_command)
 
 for _command in (
-    serve.serve, job.job, schedule.schedule, run.run, worker.worker, limit.limit, server.server, top.top,
-    events.events, notify.notify, token.token, audit.audit,
+    serve.serve, job.job, schedule.schedule, run.run, queue.queue, worker.worker, limit.limit, server.server,
+    top.top, events.events, notify.notify, token.token, audit.audit,
     apply.apply, import_.import_, query.query, call.call, ping.ping, query.status,
     database.backup, database.migrate, restore.restore, move.move, doctor.doctor, config.config,
     service.service,

@@ -14,6 +14,8 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import JOBS_PER_GET_MAX, PRIORITIES, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.errors import NotFound
+from bedrockjobs.cli.bulk import for_each
+from bedrockjobs.cli.choosing import choice_of, choosing, chosen
 from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.options import SectionedCommand, chosen_options, job_options
@@ -171,7 +173,7 @@ def show(session: Session, /, job_id: str) -> None:
 
 
 @job.command(cls=SectionedCommand)
-@click.argument("job_id", metavar="ID|NAME", shell_complete=job_names)
+@click.argument("job_id", metavar="[ID|NAME]", required=False, shell_complete=job_names)
 @click.option("--data", type=TextOrFile(), help=f"New data: a {DATA_HELP}")
 @click.option("--repeat", help="New repeat; the next run follows from it.")
 @click.option("--priority", type=PRIORITY, help="New priority.")
@@ -179,11 +181,17 @@ def show(session: Session, /, job_id: str) -> None:
 @click.option("--clear-repeat", is_flag=True, help="End the repetition after the next run.")
 @click.option("--progress", type=TextOrFile(), help=f"How far the present run is: a {DATA_HELP}")
 @click.option("--run", metavar="RUNID", help="Refuse if this is no longer the job's current run.")
+@choosing
 @job_options
 @talks
 @pass_session
-def update(session: Session, /, job_id: str, **given: Any) -> None:
-    """Change a job, in whatever state it is."""
+def update(session: Session, /, job_id: str | None, **given: Any) -> None:
+    """Change a job, in whatever state it is.
+
+    Many at once: `job update --name 'mail/*' --state QUEUED --priority 1000`; how many there are and their
+    names are told before a question.
+    """
+    choice = choice_of(given, job_id)
     changes = {
         "data": given["data"],
         "repeat": given["repeat"],
@@ -196,6 +204,16 @@ def update(session: Session, /, job_id: str, **given: Any) -> None:
     if not any(value is not None for value in changes.values()):
         raise click.UsageError("nothing to change: give at least one option; --help lists them")
     built(UpdateJob, {"jobID": 0, **changes})  # what is wrong with it is told before the server is asked
-    job_id = job_id_of(session, job_id)
-    session.ask(built(UpdateJob, {"jobID": job_id, **changes, "runID": given["run"]}))
-    write_one({"jobID": int(job_id), "outcome": "updated"}, session.form, f"Updated job {job_id}.")
+    if choice is None:
+        job_id = job_id_of(session, job_id or "")
+        session.ask(built(UpdateJob, {"jobID": job_id, **changes, "runID": given["run"]}))
+        write_one({"jobID": int(job_id), "outcome": "updated"}, session.form, f"Updated job {job_id}.")
+        return
+    if given["run"] is not None:
+        raise click.UsageError("--run has a meaning with an ID or a name only")
+
+    def change(each: str) -> str:
+        session.ask(built(UpdateJob, {"jobID": each, **changes}))
+        return "updated"
+
+    for_each(session, "update", chosen(session, choice), change, dry_run=given["dry_run"], yes=given["yes"])

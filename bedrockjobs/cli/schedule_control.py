@@ -1,25 +1,29 @@
-"""``bedrockjobs schedule pause|resume|trigger``: what a person decides about what runs when."""
+"""``schedule pause|resume|trigger``, ``queue pause|resume``: what a person decides about what runs when."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.wire import stamped
-from bedrockjobs.cli.complete import schedule_names
+from bedrockjobs.cli.complete import Completer, job_names, schedule_names
 from bedrockjobs.cli.options import by_option, until_option
 from bedrockjobs.cli.output import Record, printable, write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.time_text import local_text
 from bedrockjobs.commands import ListJobs, PauseJobs, ResumeJobs, TriggerJob
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 EVERYTHING = "*"
 
-_pattern_argument = click.argument(
-    "pattern", metavar="[NAME|GLOB]", required=False, shell_complete=schedule_names
-)
+
+def _pattern_argument(names: Completer) -> Callable[[F], F]:
+    return click.argument("pattern", metavar="[NAME|GLOB]", required=False, shell_complete=names)
 
 
 def _pattern(pattern: str | None, everything: bool) -> str:
@@ -33,69 +37,79 @@ def _pattern(pattern: str | None, everything: bool) -> str:
     return pattern
 
 
-@click.command()
-@_pattern_argument
-@click.option("--all", "everything", is_flag=True, help="Pause everything.")
-@click.option("--reason", default="", help="Why, for others to read.")
-@until_option
-@by_option
-@talks
-@pass_session
-def pause(
-    session: Session,
-    /,
-    pattern: str | None,
-    everything: bool,
-    reason: str,
-    until: str | timedelta | None,
-    by: str,
-) -> None:
-    """Let no job of this name be taken: schedules and others whose name matches.
+def _pausing(group: str, names: Completer) -> click.Command:
+    """Return ``pause`` for a group of commands; ``names`` completes its argument."""
 
-    Runs in progress go on. Pausing the same pattern again changes its reason and its end.
-    """
-    name = _pattern(pattern, everything)
-    end = session.moment(until)
-    command = built(PauseJobs, {"name": name, "reason": reason or None, "until": end, "by": by or None})
-    session.ask(command)
-    assert isinstance(command, PauseJobs)
-    what = "everything" if name == EVERYTHING else name
-    ends = stamped(command.until)
-    how = f" until {local_text(ends)}" if ends else f"; `{resume_command(name)}` ends it"
-    write_one(
-        {"name": name, "outcome": "paused", "until": command.until}, session.form, f"Paused {what}{how}."
-    )
-    matching = built(ListJobs, {"name": name, "limit": 1})
-    if name != EVERYTHING and not records_in(session.record(matching)["jobs"]):
-        click.echo("No job has such a name at the moment.", err=True)
+    @click.command("pause")
+    @_pattern_argument(names)
+    @click.option("--all", "everything", is_flag=True, help="Pause everything.")
+    @click.option("--reason", default="", help="Why, for others to read.")
+    @until_option
+    @by_option
+    @talks
+    @pass_session
+    def pause(
+        session: Session,
+        /,
+        pattern: str | None,
+        everything: bool,
+        reason: str,
+        until: str | timedelta | None,
+        by: str,
+    ) -> None:
+        """Let no job of this name be taken: schedules and others whose name matches.
+
+        Runs in progress go on. Pausing the same pattern again changes its reason and its end.
+        """
+        name = _pattern(pattern, everything)
+        end = session.moment(until)
+        command = built(PauseJobs, {"name": name, "reason": reason or None, "until": end, "by": by or None})
+        session.ask(command)
+        assert isinstance(command, PauseJobs)
+        what = "everything" if name == EVERYTHING else name
+        ends = stamped(command.until)
+        how = f" until {local_text(ends)}" if ends else f"; `{resume_command(name, group)}` ends it"
+        write_one(
+            {"name": name, "outcome": "paused", "until": command.until}, session.form, f"Paused {what}{how}."
+        )
+        matching = built(ListJobs, {"name": name, "limit": 1})
+        if name != EVERYTHING and not records_in(session.record(matching)["jobs"]):
+            click.echo("No job has such a name at the moment.", err=True)
+
+    return pause
 
 
-def resume_command(pattern: str) -> str:
+def resume_command(pattern: str, group: str = "schedule") -> str:
     """Return what to type to take back the pause of a pattern."""
     # Whoever made the pause chose its pattern: it must not bring a command of its own into somebody's shell.
     quoted = "'" + pattern.replace("'", "'\"'\"'") + "'"
-    return "bedrockjobs schedule resume " + ("--all" if pattern == EVERYTHING else quoted)
+    return f"bedrockjobs {group} resume " + ("--all" if pattern == EVERYTHING else quoted)
 
 
-@click.command()
-@_pattern_argument
-@click.option("--all", "everything", is_flag=True, help="Resume everything, whatever pattern paused it.")
-@by_option
-@talks
-@pass_session
-def resume(session: Session, /, pattern: str | None, everything: bool, by: str) -> None:
-    """Take back a pause, by the pattern it was made with.
+def _resuming(names: Completer) -> click.Command:
+    """Return ``resume`` for a group of commands."""
 
-    Ticks that passed meanwhile are skipped.
-    """
-    name = _pattern(pattern, everything)
-    reply = session.record(built(ResumeJobs, {"name": name, "by": by or None}))
-    resumed = jsontext.parse(reply["resumed"])
-    records: list[Record] = [{"name": each, "outcome": "resumed"} for each in resumed]
-    if session.form == "table":
-        click.echo(printable(f"Resumed {', '.join(resumed)}.") if resumed else "Nothing was paused.")
-    else:
-        write_many(records, session.form)
+    @click.command("resume")
+    @_pattern_argument(names)
+    @click.option("--all", "everything", is_flag=True, help="Resume everything, whatever pattern paused it.")
+    @by_option
+    @talks
+    @pass_session
+    def resume(session: Session, /, pattern: str | None, everything: bool, by: str) -> None:
+        """Take back a pause, by the pattern it was made with.
+
+        Ticks of schedules that passed meanwhile are skipped.
+        """
+        name = _pattern(pattern, everything)
+        reply = session.record(built(ResumeJobs, {"name": name, "by": by or None}))
+        resumed = jsontext.parse(reply["resumed"])
+        records: list[Record] = [{"name": each, "outcome": "resumed"} for each in resumed]
+        if session.form == "table":
+            click.echo(printable(f"Resumed {', '.join(resumed)}.") if resumed else "Nothing was paused.")
+        else:
+            write_many(records, session.form)
+
+    return resume
 
 
 @click.command()
@@ -118,4 +132,5 @@ def trigger(session: Session, /, name: str | None, job_id: str | None, by: str) 
     write_one(reply, session.form, said)
 
 
-COMMANDS = (pause, resume, trigger)
+COMMANDS = (_pausing("schedule", schedule_names), _resuming(schedule_names), trigger)
+OF_QUEUES = (_pausing("queue", job_names), _resuming(job_names))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -109,11 +109,15 @@ class Session:
         """Return a moment that was given as one or as a time from now: by the server's clock, not by ours."""
         if not isinstance(given, timedelta):
             return given
-        now = moment_of(text_of(self.record(Status()), "now"))
+        now = self.now()
         try:
             return stamp(now + given)
         except OverflowError:
             raise click.UsageError(f"the server's clock shows {stamp(now)}: years end at 9999") from None
+
+    def now(self) -> datetime:
+        """Return the moment that the server's clock shows."""
+        return moment_of(text_of(self.record(Status()), "now"))
 
     def _connected(self) -> Client:
         if self._client is None:

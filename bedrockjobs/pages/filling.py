@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from bedrockjobs.base import duration
-from bedrockjobs.base.config import DURATION_S_MAX
+from bedrockjobs.base.config import DURATION_S_MAX, PRIORITY_DEFAULT
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.wire import command_errors, moment_of, stamp_ms
 from bedrockjobs.commands import CreateJob, UpdateJob
@@ -130,14 +130,14 @@ def filled(members: Mapping[str, str]) -> dict[str, str]:
     other = {
         key: json.loads(members[key]) for key in sorted(OPTIONS & members.keys()) if key not in OPTION_FIELDS
     }
-    zone, expression = _split(job["repeat"])
+    zone, expression = _split(job.get("repeat", ""))
     return {
         "name": job["name"],
-        "data": laid_out(members["data"]),
-        "jobPriority": str(job["priority"]),
-        "retryAfter": job["retryAfter"],
-        "repeat": job["repeat"],
-        "nextRun": job["nextRun"],
+        "data": laid_out(members.get("data", "{}")),
+        "jobPriority": str(job.get("priority", PRIORITY_DEFAULT)),
+        "retryAfter": job.get("retryAfter", ""),
+        "repeat": job.get("repeat", ""),
+        "nextRun": job.get("nextRun", ""),
         "zone": zone,
         "expression": expression,
         "cmd": job.get("cmd", ""),

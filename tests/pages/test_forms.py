@@ -265,3 +265,13 @@ async def test_a_form_that_is_too_large_is_not_read(site: Site) -> None:
         session.post(f"{site.root}/ui/check", data=large) as answer,
     ):
         assert answer.status == 400
+
+
+async def test_a_job_that_is_over_and_kept_is_copied(site: Site, page: Page) -> None:
+    job = await site.create("a", keep="1d", data={"n": 1}, jobPriority=750)
+    await site.ask("FinishJob", jobID=job, runID=(await site.take("a"))["runID"])
+    assert (await site.ask("QueryJob", jobID=job))["state"] == "FINISHED"
+    await site.open(page, f"ui/jobs/new?like={job}")
+    await sent(page)
+    await page.wait_for_url(f"**/ui/jobs/{job + 1}")
+    assert (await site.ask("QueryJob", jobID=job + 1))["data"] == {"n": 1}

@@ -77,7 +77,7 @@ JOB = '{"created":"2026-11-21 03:29:56","data":{"value":1.0},"jobID":7,"name":"f
         ),
         (["retry", "7", "--delay", "5m"], "RetryJob", {"jobID": 7, "delay": 300}),
         (
-            ["retry", "7", "--next-run", "2026-11-21 05:00", "--name", "bar", "--priority", "250",
+            ["retry", "7", "--next-run", "2026-11-21 05:00", "--rename", "bar", "--priority", "250",
              "--ignore-repeat", "--revive", "--data", "{}", "--run", "9"],
             "RetryJob",
             {"jobID": 7, "nextRun": "2026-11-21 05:00:00", "name": "bar", "jobPriority": 250,
@@ -177,7 +177,13 @@ def test_exit_statuses(error: Exception, status: int, fake: FakeServer) -> None:
         (["get", "foo", "--count", "0"], "1<=x<=1000"),
         (["get", "--wait", "foo"], "expected a duration like 90s"),
         (["list", "--state", "LOST"], "'LOST' is not one of"),
-        (["delete"], "Missing argument"),
+        (["delete"], "give an ID or a name, or choose jobs"),
+        (["delete", "7", "--name", "*"], "not both"),
+        (["retry", "7", "--dry-run"], "--dry-run has a meaning with --name"),
+        (["retry", "--state", "FAILED", "--run", "3"], "--run has a meaning with an ID"),
+        (["retry", "--name", "*", "--delay", "x"], "expected a duration"),
+        (["update", "--name", "*"], "nothing to change"),
+        (["cancel", "--since", "someday"], "expected yesterday, today, a time ago like 2h"),
         (["delete", "7", "+8"], "jobID: expected digits"),
     ],
 )
@@ -208,16 +214,6 @@ def test_stdin_that_is_not_utf8_is_told(fake: FakeServer) -> None:
 # --- cancel and delete ----------------------------------------------------------------------------------
 
 NO_CHILD = NotFound("Cannot cancel a job without a parent")
-
-
-def test_cancel_says_that_a_run_is_stopped(fake: FakeServer) -> None:
-    fake.will("CancelJob", {"runID": 3}, {"runID": 3})
-    result = run("job", "cancel", "7")
-    assert (result.exit_code, result.stdout) == (
-        0, "Stopping run 3; job 7 is cancelled when it has ended.\n"
-    )  # fmt: skip
-    result = run("job", "cancel", "7", "-o", "json")
-    assert json.loads(result.stdout) == {"jobID": 7, "outcome": "stopping"}
 
 
 def test_cancel_says_that_delete_is_meant(fake: FakeServer) -> None:
