@@ -105,12 +105,15 @@ CREATE TABLE runs (
     stop         TEXT    NOT NULL DEFAULT '',   -- TERM or KILL: what its worker is told
     data         TEXT    NOT NULL DEFAULT '',   -- the job's data as the run was given it; '': not known
     options      TEXT    NOT NULL DEFAULT '{}', -- the job's options then, a JSON object
-    priority     INTEGER NOT NULL DEFAULT 500   -- the job's then
+    priority     INTEGER NOT NULL DEFAULT 500,  -- the job's then
+    kept         TEXT    NOT NULL DEFAULT '',   -- stays until then, see keepFinished; '': one of the last of its name
+    created      TEXT    NOT NULL DEFAULT ''    -- when its job was made, where kept is not ''
 ) STRICT;
 
 CREATE INDEX runsByName ON runs (name, runID);
 CREATE INDEX runsByJob ON runs (jobID, runID);
 CREATE INDEX runsOpen ON runs (runID) WHERE status = 'running';
+CREATE INDEX runsKept ON runs (kept) WHERE kept <> '';
 
 -- What a run printed, for a day: neighbouring lines in one row. Where lines were left out, their numbers are missing.
 CREATE TABLE output (

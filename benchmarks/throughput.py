@@ -169,6 +169,36 @@ def grouping(bench: Bench) -> str:
     return text + "\n\n" + "\n".join(verdicts)
 
 
+def kept(bench: Bench) -> str:
+    """What it costs to keep each finished job, on connections that give no worker's name."""
+    rows = []
+    for protocol in ("raw", "http"):
+        with bench.serve() as plain, bench.serve("--keep-finished", "1d") as keeping:
+            without, with_it = [], []
+            for _ in range(bench.rounds):
+                without.append(bench.load(plain, "lifecycle", protocol, BAR_CONNECTIONS))
+                with_it.append(bench.load(keeping, "lifecycle", protocol, BAR_CONNECTIONS))
+        gone, stays = middle(without), middle(with_it)
+        rows.append(
+            (
+                protocol,
+                f"{gone.rate:,.0f}",
+                f"{stays.rate:,.0f}",
+                f"**{stays.rate / gone.rate:.2f}**",
+                f"{gone.cpu_us:.0f} / {stays.cpu_us:.0f}",
+            )
+        )
+        print(f"  {protocol}: {gone.rate:,.0f}/s, {stays.rate:,.0f}/s where finished jobs are kept")
+    head = (
+        "protocol",
+        "lifecycles/s",
+        "with `--keep-finished 1d`",
+        "ratio",
+        "server CPU µs a request, without / with",
+    )
+    return f"### Finished jobs kept, {BAR_CONNECTIONS} connections\n\n" + table(head, rows)
+
+
 def savings(bench: Bench) -> str:
     """The requests that save round trips."""
     count = 16
@@ -231,7 +261,7 @@ def main() -> None:
     bench, before = Bench(options), machine.moment()
     write_machine(machine.describe(options.directory))
     parts = []
-    for part in (partial(basics, counts=counts), grouping, savings, peers):
+    for part in (partial(basics, counts=counts), grouping, savings, kept, peers):
         parts.append(part(bench))
         print(f"\n{parts[-1]}\n")
     text = f"{before}; medians of {bench.rounds} runs of {options.seconds:g} s each."

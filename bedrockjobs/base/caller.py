@@ -19,6 +19,12 @@ ROLES = ("read", "produce", "work", "operate", "admin")
 _HELD = {"operate": ROLES[:4], "admin": ROLES}
 """The roles that a role holds beside itself."""
 
+COMPARED_MAX = 100
+"""Requests for names for which a token remembers what it sees of them: workers ask for the same again."""
+
+COMPARED_CHARS_MAX = 1_000
+"""Length of such a request; of longer ones it is found anew, so that nobody fills the memory with them."""
+
 NOBODYS_NAME = "~" * 256
 """A pattern that no name matches: it is longer than any."""
 
@@ -31,11 +37,12 @@ def roles_held(role: str) -> frozenset[str]:
 class Scope:
     """The names that a token may see: those that match one of some patterns."""
 
-    __slots__ = ("patterns",)
+    __slots__ = ("_within", "patterns")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         """See the names that match one of ``patterns``."""
         self.patterns = tuple(patterns)
+        self._within: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def sees(self, name: str) -> bool:
         """Tell whether a name is one of them."""
@@ -47,7 +54,15 @@ class Scope:
 
     def within(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """Return patterns for those among them that match one of some patterns; raises TooManyPatterns."""
-        return common_of_all(wanted, self.patterns)
+        given = tuple(wanted)
+        found = self._within.get(given)
+        if found is None:
+            found = common_of_all(given, self.patterns)
+            if len(self._within) >= COMPARED_MAX:
+                self._within.clear()
+            if sum(map(len, (*given, *found))) <= COMPARED_CHARS_MAX:
+                self._within[given] = found
+        return found
 
     def __str__(self) -> str:
         return ", ".join(self.patterns)

@@ -236,6 +236,10 @@ HISTORY_MAX = 10_000
 HISTORY_DEFAULT = 100
 """Successful runs, and other runs, kept for each name."""
 
+NAMES_RUNS_MAX = 25_000
+"""Newest runs of a name that are looked through for those beyond its history: there may be twice HISTORY_MAX
+and a tenth, beside any number that are kept for a time. 25 ms."""
+
 OUTPUT_TAIL_MAX = 1_000
 """Last lines of output that a job may ask to be kept with a run."""
 

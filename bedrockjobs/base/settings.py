@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from bedrockjobs.base.config import DEFAULT_PORT, OUTPUT_BYTES_DEFAULT
+from bedrockjobs.base.config import DEFAULT_PORT, DURATION_S_MAX, OUTPUT_BYTES_DEFAULT
 
 Durability = Literal["full", "replicated", "relaxed"]
 Isolation = Literal["units", "serial"]
@@ -32,6 +32,11 @@ OF_A_FILE = {
     "standby": "servers on PostgreSQL work beside each other, and none waits for another to end",
 }
 """Settings that mean nothing where the database is no file, and why."""
+
+
+def is_duration(field: str) -> bool:
+    """Tell whether a setting is a time in seconds, which may be written as a duration."""
+    return field.endswith("_s") or field == "keep_finished"
 
 
 def _hidden(found: re.Match[str]) -> str:
@@ -280,6 +285,14 @@ class Settings(BaseSettings):
         ge=0,
         description="Size of a file kept beside the database; on a full disk it is removed, so that runs can"
         " still be ended. It has room for what the write-ahead log holds.",
+    )
+    keep_finished: float = Field(
+        0.0,
+        ge=0,
+        le=DURATION_S_MAX,
+        description="Time that a job which ended well, and does not repeat, is kept as a run, with its data"
+        " and result, also where no worker gave its name; 0: only as keepSuccess says. A job's own `keep`"
+        " goes before.",
     )
     output_bytes: int = Field(
         OUTPUT_BYTES_DEFAULT,

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from bedrockjobs.base.duration import duration_text
-from bedrockjobs.base.settings import Settings, without_passwords
+from bedrockjobs.base.settings import Settings, is_duration, without_passwords
 from bedrockjobs.cli.output import write_many
 from bedrockjobs.cli.serve import SETTINGS, config_option
 from bedrockjobs.cli.session import Session, answers, pass_session
@@ -46,7 +46,7 @@ def _show(session: Session, /, config: Path | None, origin: bool, **given: Any) 
             value = "***" if value else ""
         elif isinstance(value, str):
             value = without_passwords(value)
-        elif field.endswith("_s") and session.form == "table":
+        elif is_duration(field) and session.form == "table":
             value = duration_text(value)
         record = {"setting": field, "value": value}
         records.append(record | {"origin": found.origins[field]} if origin else record)
@@ -101,4 +101,4 @@ def example_text() -> str:
 
 def _toml(field: str, value: Any) -> str:
     # JSON's texts, numbers and booleans are also TOML's.
-    return json.dumps(duration_text(value) if field.endswith("_s") else value)
+    return json.dumps(duration_text(value) if is_duration(field) else value)

@@ -15,7 +15,7 @@ import click
 from pydantic.fields import FieldInfo
 
 from bedrockjobs.base.duration import WORDS, duration_text
-from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.settings import Settings, is_duration
 from bedrockjobs.base.settings_file import VARIABLE
 from bedrockjobs.cli.options import MAIN_SECTION, SectionedCommand, SectionedOption
 from bedrockjobs.cli.settings_sources import option_name, settings_from, variable_name
@@ -55,7 +55,7 @@ class Setting(SectionedOption):
             attributes = {"type": click.Choice(get_args(annotation))}
         elif annotation is bool:
             attributes = {}
-        elif field.endswith("_s"):
+        elif is_duration(field):
             attributes["metavar"], default = "DURATION", duration_text(info.default)
         elif annotation in (int, float):
             attributes["metavar"] = "BYTES" if "bytes" in field else "NUMBER"

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pydantic_settings import PydanticBaseSettingsSource
 
 from bedrockjobs.base.duration import WORDS, seconds_of
-from bedrockjobs.base.settings import Settings, without_passwords
+from bedrockjobs.base.settings import Settings, is_duration, without_passwords
 from bedrockjobs.base.settings_file import VARIABLE, Entry, SettingsFileError, read_table, usual_file
 from bedrockjobs.cli.output import printable
 
@@ -181,7 +181,7 @@ def _fault_of(key: str, value: Any) -> str:
         near = get_close_matches(key.replace("-", "_"), Settings.model_fields, 1)
         return f"there is no such setting{f', is it {near[0]}?' if near else ''}"
     kinds: set[type]
-    if key.endswith("_s"):
+    if is_duration(key):
         kinds, words = {int, float, str}, WORDS
     elif info.annotation is bool:
         kinds, words = {bool}, "true or false"
@@ -192,13 +192,13 @@ def _fault_of(key: str, value: Any) -> str:
     else:
         kinds, words = {str}, "text in quotes"
     good = type(value) in kinds and not (isinstance(value, float) and not math.isfinite(value))
-    if good and key.endswith("_s") and isinstance(value, str):
+    if good and is_duration(key) and isinstance(value, str):
         good = seconds_of(value) is not None
     return "" if good else f"expected {words}, got {_shown(value)}"
 
 
 def _seconds(field: str, value: Any) -> Any:
-    seconds = seconds_of(value) if field.endswith("_s") and isinstance(value, str) else None
+    seconds = seconds_of(value) if is_duration(field) and isinstance(value, str) else None
     return value if seconds is None else seconds
 
 

@@ -172,6 +172,8 @@ class JobFacts(Reply):
     error: str | None = None
     exit_code: int | None = None
     expires: str | None = None
+    finished: str | None = None
+    result: dict[str, Any] | None = None
     source: str | None = None
 
 
@@ -251,7 +253,7 @@ class GetJobs(TakeSpec, Command[JobsReply]):
 
 
 class QueryJob(Command[JobReply]):
-    """Show a job, with its state."""
+    """Show a job, with its state; one that is kept after its end (`keep`) with `finished` and `result`."""
 
     reads = True
     tagged = True

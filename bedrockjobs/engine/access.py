@@ -216,6 +216,13 @@ class Access:
         self._note_used(grant, address)
         return Caller(grant, address)
 
+    def goes_on(self, caller: Caller) -> bool:
+        """Tell whether a token of somebody counts still, and note its use; False for those without one."""
+        if not caller.grant.digest or caller.run is not None or not self._counts(caller.grant):
+            return False
+        self._note_used(caller.grant, caller.address)
+        return True
+
     def still(self, caller: Caller) -> bool:
         """Tell whether somebody who was known before may go on."""
         grant = caller.grant

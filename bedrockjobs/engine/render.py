@@ -6,7 +6,8 @@ from hashlib import sha256
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.jsontext import quoted
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.lifecycle import KEPT
+from bedrockjobs.job.rows import Job, RunGiven, RunRow
 
 
 def render(row: Job, more: dict[str, str] | None = None) -> str:
@@ -72,4 +73,21 @@ def render_with_state(row: Job) -> str:
             more["exitCode"] = str(memory.exit_code)
     if row.expires:
         more["expires"] = f'"{row.expires}"'
+    return render(row, more)
+
+
+def render_kept(run: RunRow, given: RunGiven) -> str:
+    """Return a job that has ended, and that is kept as a run, as QueryJob shows it."""
+    row = Job(
+        run.created, run.job_id, KEPT, run.name, run.scheduled_for, run.started, data=given.data or "{}",
+        priority=given.priority, options_json=given.options_json,
+    )  # fmt: skip
+    more = {
+        **shown_options(row), "state": f'"{KEPT}"', "attempt": str(run.attempt), "runID": str(run.run_id),
+        "finished": f'"{run.ended}"',
+    }  # fmt: skip
+    if run.result:
+        more["result"] = run.result
+    if run.exit_code is not None:
+        more["exitCode"] = str(run.exit_code)
     return render(row, more)

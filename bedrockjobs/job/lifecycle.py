@@ -20,6 +20,9 @@ GONE = "(deleted)"
 WORKING = frozenset({"RUNNING", "RUNQUEUED"})
 """Somebody has the job in hand; RUNQUEUED is given out again unless it ends before its retryAfter."""
 
+KEPT: State = "FINISHED"
+"""What a job is shown as that ended well, is gone, and is kept as a run."""
+
 PENDING = frozenset({"QUEUED", "RUNNING", "RUNQUEUED", "PAUSED"})
 """A child in one of these keeps its parent waiting."""
 

@@ -116,6 +116,10 @@ class RunRow(NamedTuple):
     result: str
     progress: str
     output: str
+    kept: str = ""
+    """Until when it stays whatever else is kept; empty: it is one of the last of its name."""
+    created: str = ""
+    """When its job was made, of a run with ``kept``."""
 
 
 class RunGiven(NamedTuple):

@@ -126,7 +126,7 @@ def _timeline(
         found.append(Moment(shown["created"], "QUEUED", "created", 0))
     for run in runs:
         cause = "" if run["cause"] == "schedule" else f", {run['cause']}"
-        words = f"taken by {run['worker']} (attempt {run['attempt']}{cause})"
+        words = f"taken by {run['worker'] or 'a client without a name'} (attempt {run['attempt']}{cause})"
         found.append(Moment(run["started"], "running", words, run["runID"]))
         if run["ended"]:
             error = f": {run['error']}" if run["error"] else ""

@@ -107,12 +107,21 @@ class Gate:
             return self._access.by_certificate(name, address)
         return self._access.by_header(given, address)
 
-    def of_headers(
-        self, headers: Iterable[tuple[bytes, bytes]], transport: asyncio.BaseTransport | None
-    ) -> Caller:
-        """Return who sends a plain request, by its head as it came; raises as ``check`` does."""
-        given = next((value for name, value in headers if name.lower() == b"authorization"), b"")
-        return self._of(given.decode("latin-1"), address_of(transport), transport)
+    def of_plain(self, authorization: bytes, transport: asyncio.BaseTransport | None) -> Caller:
+        """Return who sends a plain request with an ``Authorization``; raises as ``check`` does."""
+        return self._of(authorization.decode("latin-1"), address_of(transport), transport)
+
+    def goes_on(self, caller: Caller) -> bool:
+        """Tell whether a token that was shown on this connection before counts still."""
+        return self._access.goes_on(caller)
+
+
+def authorization_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the value of ``Authorization`` among headers as they came; empty where it is not there."""
+    for name, value in headers:
+        if len(name) == 13 and name.lower() == b"authorization":
+            return value
+    return b""
 
 
 def caller_of(request: web.Request, access: Access) -> Caller:

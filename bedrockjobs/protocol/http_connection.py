@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
+from hmac import compare_digest
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -17,12 +18,14 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
+from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.errors import BadRequest, CommandError, ServerFault, TooManyWrong
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import Outcome, Submission
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.fast_path import FastPath, HandedOver
+from bedrockjobs.protocol.gate import authorization_of
 from bedrockjobs.protocol.http_answers import problem
 
 log = logging.getLogger(__name__)
@@ -38,6 +41,7 @@ class HTTPConnection(RequestHandler):
         "_fast_path",
         "_handed_over",
         "_in_turn",
+        "_shown",
         "_submission",
         "_under_way",
         "_unsent",
@@ -56,6 +60,8 @@ class HTTPConnection(RequestHandler):
         self._under_way: Any = None
         """The plain request that is under way, as it was in the queue."""
         self._in_turn = False
+        self._shown: tuple[bytes, Caller | None] = b"", None
+        """The ``Authorization`` of the plain request before, and whose it is."""
         self._submission: Submission | None = None
         """By what its command can be let go."""
         self._closes = False
@@ -238,7 +244,7 @@ class HTTPConnection(RequestHandler):
         service = self._connections.service
         try:
             if (service.access.asks or kind.signed) and not kind.open:
-                caller = self._fast_path.gate.of_headers(message.raw_headers, self.transport)
+                caller = self._caller_of(authorization_of(message.raw_headers))
             command = self._fast_path.read(kind, payload)
             if command.connection is not None and command.connection.lower() == "forget":
                 self._go_the_usual_way(HandedOver(command))
@@ -252,6 +258,15 @@ class HTTPConnection(RequestHandler):
         except Exception:
             log.exception("a plain HTTP request failed")
             self._answered(command, ServerFault())
+
+    def _caller_of(self, authorization: bytes) -> Caller:
+        """Return who sends a plain request; most show what they have shown before."""
+        gate = self._fast_path.gate
+        before, caller = self._shown
+        if caller is None or not compare_digest(before, authorization) or not gate.goes_on(caller):
+            caller = gate.of_plain(authorization, self.transport)
+            self._shown = authorization, caller
+        return caller
 
     def _answered(self, command: Command[Any] | None, outcome: Outcome) -> bool:
         """Answer; return False where the client cannot get it."""

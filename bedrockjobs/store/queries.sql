@@ -39,7 +39,7 @@ DELETE FROM jobs WHERE jobID = ?;
 -- name: delete_plain_job
 -- Remove a running job whose end needs nothing else: no run is to be closed, and nothing was asked for.
 DELETE FROM jobs WHERE jobID = ? AND state = 'RUNNING' AND repeat = '' AND parentJobID = 0 AND lane = ''
-    AND runID = 0 AND memory = '{}';
+    AND runID = 0 AND options = '{}' AND memory = '{}';
 
 -- name: head_of_name
 -- The first queued job of one name in the order of takes, due or not: one seek.

@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, Protocol
 
 from bedrockjobs.base.config import (
-    EVENTS_KEPT_MAX,
-    KEYS_KEPT_S,
+    NAMES_RUNS_MAX,
     OUTPUT_BYTES_DEFAULT,
-    OUTPUT_KEPT_S,
-    RUNS_KEPT_MAX,
-    STATS_KEPT_S,
     TICK_ROWS_MAX,
 )
 from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.run_token import new_key
-from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
 from bedrockjobs.job.limits import Limit, limits_from, text_of_limits
 from bedrockjobs.job.rows import EventRow, PauseRow, RuleRow, RunGiven, RunRow, TickRow
-from bedrockjobs.store.access_records import AccessRecords
 from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, Chunk, lines_of
+from bedrockjobs.store.cleaned_records import CleanedRecords
 from bedrockjobs.store.statements import RECORDS
 
 LAST_CHARACTER = "\U0010ffff"
@@ -37,18 +31,11 @@ TRIM_EVERY = 10
 COUNTED_MAX = 10_000
 """Names and schedules whose history is counted in memory; beyond, all are counted anew."""
 
-
-CLEANED_MAX = 10_000
-"""Rows of one kind that one look for old ones deletes: its transaction must be short."""
-
 LOOSE_MAX = 2_000
 """Chunks that are packed together at the most: a run that prints a line at a time has as many."""
 
 SEQ_MAX = 2**62
 """Beyond the number of any line."""
-
-LOOKED_AT_MAX = 1_000
-"""Runs with output, and ledgers, that one look goes through."""
 
 
 class Connection(Protocol):
@@ -63,7 +50,7 @@ class Connection(Protocol):
         ...
 
 
-class TableRecords(AccessRecords):
+class TableRecords(CleanedRecords):
     """What the server keeps beside the jobs, in the tables of the schema."""
 
     def __init__(self, connection: Connection, statements: Mapping[str, str] = RECORDS) -> None:
@@ -71,11 +58,11 @@ class TableRecords(AccessRecords):
         self._execute = connection.execute
         self.output_bytes = OUTPUT_BYTES_DEFAULT
         """Output kept of one run."""
+        self.keep_finished_s = 0.0
+        """Time that a job which ended well is kept; 0: the quick way to end a job need not ask."""
         self._sql = statements
         self._ended: dict[tuple[str, bool], int] = {}
         self._entered: dict[int, int] = {}
-        self._cleaned = (0, 0)
-        """The ledger and the run with output that ``drop_old`` looked at last; 0: it begins anew."""
         self._pauses: tuple[PauseRow, ...] | None = None
         self._drains: frozenset[str] | None = None
         self._limits: tuple[Limit, ...] | None = None
@@ -107,6 +94,22 @@ class TableRecords(AccessRecords):
             ),
         )  # fmt: skip
 
+    def add_ended_run(self, run: RunRow, given: RunGiven) -> None:
+        """Add a run that has ended, and that is kept for a time, with what it was given."""
+        self._execute(
+            self._sql["insert_ended_run"],
+            (
+                run.run_id, run.job_id, run.name, run.attempt, run.cause, run.scheduled_for, run.started,
+                run.worker, run.lease, *given, run.status, run.ended, run.exit_code, run.result, run.kept,
+                run.created,
+            ),
+        )  # fmt: skip
+
+    def kept_of_job(self, job_id: int) -> RunRow | None:
+        """Return the last run of a job if it is kept for a time, or None."""
+        found = self._execute(self._sql["kept_of_job"], (job_id,)).fetchone()
+        return self.run(found[0]) if found and found[1] else None
+
     def given_to(self, run_id: int) -> RunGiven:
         """Return what a run was given; raises LookupError where there is no such run."""
         found = self._execute(self._sql["given_to_run"], (run_id,)).fetchone()
@@ -122,6 +125,8 @@ class TableRecords(AccessRecords):
     def end_run(self, run: RunRow, *, keep_success: int, keep_fail: int) -> None:
         """Write the end of a run, and forget the oldest of its name beyond what is to be kept."""
         self._write_end(run)
+        if run.kept:
+            return
         good = run.status == "success"
         keep = keep_success if good else keep_fail
         most = keep + keep // TRIM_EVERY
@@ -136,11 +141,15 @@ class TableRecords(AccessRecords):
     def _write_end(self, run: RunRow) -> None:
         self._execute(
             self._sql["end_run"],
-            (run.status, run.ended, run.exit_code, run.error, run.result, run.output, run.run_id),
-        )
+            (
+                run.status, run.ended, run.exit_code, run.error, run.result, run.output, run.kept,
+                run.created, run.run_id,
+            ),
+        )  # fmt: skip
 
     def _trim(self, name: str, keep: int, *, good: bool) -> None:
-        self._execute(self._sql["trim_successes" if good else "trim_failures"], (name, keep))
+        statement = self._sql["trim_successes" if good else "trim_failures"]
+        self._execute(statement, (name, keep, NAMES_RUNS_MAX))
 
     def stop_run(self, run_id: int, stop: str) -> None:
         """Note what a run's worker is to be told."""
@@ -325,8 +334,6 @@ class TableRecords(AccessRecords):
         """Tell what happened at a stamp."""
         self._execute(self._sql["add_event"], (at, *event))
 
-    # --- what is too old ---------------------------------------------------------------------------------
-
     # --- rules -------------------------------------------------------------------------------------------
 
     def rules(self) -> tuple[RuleRow, ...]:
@@ -344,38 +351,3 @@ class TableRecords(AccessRecords):
     def last_event(self) -> int:
         """Return the number of the newest event, 0 without any."""
         return int(self._execute(self._sql["last_event"], ()).fetchone()[0])
-
-    def drop_old(self, moment: datetime) -> bool:
-        """Forget some of what is too old at a moment; return whether there is more of it."""
-        now = stamp_ms(moment)
-        self._execute(self._sql["trim_keys"], (after_seconds(now, -KEYS_KEPT_S), CLEANED_MAX))
-        self._execute(self._sql["trim_runs"], (RUNS_KEPT_MAX, CLEANED_MAX))
-        self._execute(self._sql["trim_events"], (EVENTS_KEPT_MAX,))
-        self._execute(self._sql["trim_minutes"], (after_seconds(stamp(moment), -STATS_KEPT_S),))
-        self.drop_old_access(moment)
-        self._cleaned = (self._drop_ledgers(self._cleaned[0]), self._drop_output(self._cleaned[1], now))
-        return any(self._cleaned)
-
-    def _drop_output(self, after: int, now: str) -> int:
-        """Forget the output of runs that ended long ago; return the run to go on after, 0 at the end."""
-        ended_before = after_seconds(now, -OUTPUT_KEPT_S)
-        for _ in range(LOOKED_AT_MAX):
-            found = self._execute(self._sql["next_run_with_output"], (after,)).fetchone()
-            if found is None:
-                return 0
-            after = found[0]
-            run = self.run(after)
-            if run is None or (run.ended and run.ended <= ended_before):
-                self._execute(self._sql["delete_output"], (after,))
-        return after
-
-    def _drop_ledgers(self, after: int) -> int:
-        """Forget the ledgers of jobs that are gone; return the jobID to go on after, 0 at the end."""
-        for _ in range(LOOKED_AT_MAX):
-            found = self._execute(self._sql["next_ledger"], (after,)).fetchone()
-            if found is None:
-                return 0
-            after = found[0]
-            if not found[1]:
-                self.delete_ticks(after)
-        return after

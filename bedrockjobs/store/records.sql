@@ -6,14 +6,32 @@
 INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease, data, options,
     priority) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: insert_ended_run
+-- Keep a job that has ended as a run.
+INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, lease, data, options, priority,
+    status, ended, exitCode, result, kept, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
 -- name: run_by_id
 -- One run.
 SELECT runID, jobID, name, attempt, cause, scheduledFor, started, lease, ended, worker, host, pid, stop, status,
-    exitCode, error, result, progress, output FROM runs WHERE runID = ?;
+    exitCode, error, result, progress, output, kept, created FROM runs WHERE runID = ?;
+
+-- name: kept_of_job
+-- The last run of a job, and until when it is kept.
+SELECT runID, kept FROM runs WHERE jobID = ? ORDER BY runID DESC LIMIT 1;
+
+-- name: trim_kept
+-- Forget runs that were kept long enough.
+DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE kept <> '' AND kept <= ? ORDER BY kept LIMIT ?);
+
+-- name: next_kept
+-- When the first of them will have been kept long enough.
+SELECT min(kept) FROM runs WHERE kept <> '';
 
 -- name: end_run
 -- Close a run.
-UPDATE runs SET status = ?, ended = ?, exitCode = ?, error = ?, result = ?, output = ? WHERE runID = ?;
+UPDATE runs SET status = ?, ended = ?, exitCode = ?, error = ?, result = ?, output = ?, kept = ?, created = ?
+    WHERE runID = ?;
 
 -- name: stop_run
 -- Note what a run's worker is to be told.
@@ -40,14 +58,18 @@ DELETE FROM runs WHERE runID = ?;
 SELECT runID, jobID, worker, lease, stop FROM runs WHERE status = 'running' ORDER BY runID;
 
 -- name: trim_successes
--- Forget all but the last successes of a name.
-DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ? AND status = 'success'
-    ORDER BY runID DESC LIMIT 1000000000 OFFSET ?);
+-- Forget all but the last successes of a name, among its newest runs.
+DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ?1 AND status = 'success' AND kept = ''
+    AND runID > coalesce((SELECT newest.runID FROM runs AS newest WHERE newest.name = ?1
+        ORDER BY newest.runID DESC LIMIT 1 OFFSET ?3), 0)
+    ORDER BY runID DESC LIMIT 1000000000 OFFSET ?2);
 
 -- name: trim_failures
--- Forget all but the last other ends of a name.
-DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ? AND status NOT IN ('success', 'running')
-    ORDER BY runID DESC LIMIT 1000000000 OFFSET ?);
+-- Forget all but the last other ends of a name, among its newest runs.
+DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ?1 AND status NOT IN ('success', 'running')
+    AND runID > coalesce((SELECT newest.runID FROM runs AS newest WHERE newest.name = ?1
+        ORDER BY newest.runID DESC LIMIT 1 OFFSET ?3), 0)
+    ORDER BY runID DESC LIMIT 1000000000 OFFSET ?2);
 
 -- name: given_to_run
 -- What a run was given.
@@ -95,10 +117,14 @@ SELECT runID FROM output WHERE runID > ? ORDER BY runID LIMIT 1;
 -- Forget a run's output.
 DELETE FROM output WHERE runID = ?;
 
+-- name: old_runs
+-- The oldest runs beyond a number of them, from one on; as runIDs count up, that is seen from the newest.
+SELECT max(runID) FROM (SELECT runID FROM runs WHERE runID > ?1 AND runID <= (SELECT max(runID) FROM runs) - ?2
+    ORDER BY runID LIMIT ?3) AS old;
+
 -- name: trim_runs
--- Forget the oldest runs beyond a number of them; as runIDs count up, that is seen from the newest.
-DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE runID <= (SELECT max(runID) FROM runs) - ?
-    AND status <> 'running' ORDER BY runID LIMIT ?);
+-- Forget the runs between two that are not kept for a time.
+DELETE FROM runs WHERE runID > ? AND runID <= ? AND status <> 'running' AND kept = '';
 
 -- name: next_ledger
 -- The next job with a ledger, and whether there is such a job.

@@ -24,8 +24,21 @@ from bedrockjobs.store.chunks import Chunk
 class Records(Protocol):
     """The tables beside jobs, as the open unit sees them; no operation decides anything."""
 
+    @property
+    def keep_finished_s(self) -> float:
+        """Return how long a job that ended well is kept as a run; 0: not at all, unless it asks for that."""
+        ...
+
     def open_run(self, run: RunRow, given: RunGiven) -> None:
         """Add a run in progress, with what it was given."""
+        ...
+
+    def add_ended_run(self, run: RunRow, given: RunGiven) -> None:
+        """Add a run that has ended, and that is kept for a time, with what it was given."""
+        ...
+
+    def kept_of_job(self, job_id: int) -> RunRow | None:
+        """Return the last run of a job if it is kept for a time, or None."""
         ...
 
     def given_to(self, run_id: int) -> RunGiven:

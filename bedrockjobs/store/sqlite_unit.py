@@ -83,6 +83,7 @@ class SQLiteUnit:
         self.identifiers = Identifiers(self._execute, lambda job_id: self._found(job_id) is not None)
         self.records = TableRecords(connection)
         self.records.output_bytes = settings.output_bytes
+        self.records.keep_finished_s = settings.keep_finished
         """The tables beside jobs."""
         self.ready = ReadyQueue(connection, self._found, self.records, settings)
         """The queued jobs."""
@@ -226,7 +227,7 @@ class SQLiteUnit:
 
     def delete_plain(self, job_id: int) -> bool:
         """Remove a RUNNING job if that is all its end takes; return whether it was."""
-        if self._facts.any_family is not False and self._facts.families():
+        if self.records.keep_finished_s or (self._facts.any_family is not False and self._facts.families()):
             return False
         found = self._execute(SQL["delete_plain_job"], (job_id,)).rowcount == 1
         if found:

@@ -20,6 +20,7 @@ CONSTANTS = {
 
 UNITS = re.compile(r".*_(max|s|bytes|ms)$")
 NOT_QUANTITIES = {
+    "keep_finished",
     "host",
     "port",
     "unix_role",

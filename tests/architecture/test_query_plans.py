@@ -67,6 +67,10 @@ OF_OUTPUT = "sqlite_autoindex_output_1"
 
 RECORDS_INTENDED = {
     "run_by_id": ("runs", BY_ID),
+    "kept_of_job": ("runs", "runsByJob"),
+    "trim_kept": ("runs", "runsKept"),
+    "next_kept": ("runs", "runsKept"),
+    "old_runs": ("runs", BY_ID),
     "end_run": ("runs", BY_ID),
     "stop_run": ("runs", BY_ID),
     "progress_of_run": ("runs", BY_ID),
@@ -107,6 +111,7 @@ RECORDS_INTENDED = {
 
 RECORDS_NO_SEEK = {
     "insert_run",
+    "insert_ended_run",
     "put_run_key",
     "put_limits",
     "append_chunk",

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bedrockjobs.base.caller import Grant, Scope, roles_held
+from bedrockjobs.base.caller import COMPARED_CHARS_MAX, COMPARED_MAX, Grant, Scope, roles_held
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError, TooMany, Unauthenticated
 from bedrockjobs.base.glob import glob
@@ -65,6 +65,16 @@ def test_what_patterns_have_in_common_matches_what_both_match(one: str, other: s
         assert any(glob(name, pattern) for pattern in found) == (glob(name, one) and glob(name, other)), name
     if lies_within(one, [other]):
         assert all(glob(name, other) for name in NAMES if glob(name, one))
+
+
+def test_what_a_token_sees_of_a_request_is_remembered_up_to_a_limit() -> None:
+    scope = Scope(["mail/*"])
+    for number in range(COMPARED_MAX + 5):
+        assert scope.within([f"mail/{number}*"]) == (f"mail/{number}*",)
+    assert scope.within(["mail/1*"]) == scope.within(["mail/1*"]) == ("mail/1*",)
+    scope.within(["mail/" + "x" * COMPARED_CHARS_MAX])
+    assert 0 < len(scope._within) <= COMPARED_MAX
+    assert max(len(wanted) for request in scope._within for wanted in request) < COMPARED_CHARS_MAX
 
 
 def test_patterns_that_cannot_be_compared_are_told() -> None:

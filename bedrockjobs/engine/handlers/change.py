@@ -33,7 +33,7 @@ from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.take import with_due_before
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate
 from bedrockjobs.engine.handlers.trigger import with_next_tick
-from bedrockjobs.engine.render import entity_tag, render_with_state
+from bedrockjobs.engine.render import entity_tag, render_kept, render_with_state
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.lanes import OPEN_LANE
 from bedrockjobs.job.placement import placed, placed_if_waiting
@@ -44,8 +44,18 @@ from bedrockjobs.store.base import Plan
 
 @handles(QueryJob, plan=lambda command: Plan(jobs=(command.job_id,)))
 def query_job(context: Context, command: QueryJob) -> Answer:
-    """Show a job with its state."""
+    """Show a job with its state; one that is gone where it is kept as a run."""
+    job = context.unit.job(command.job_id)
+    run = None if job is not None else context.unit.records.kept_of_job(command.job_id)
+    if job is None and run is not None and _is_seen(context, run):
+        return Answer(render_kept(run, context.unit.records.given_to(run.run_id)))
     return Answer(render_with_state(existing(context, command.job_id)))
+
+
+def _is_seen(context: Context, run: RunRow) -> bool:
+    """Tell whether who asks sees a run of which only the job's number was given."""
+    scope = None if context.caller is None else context.caller.scope
+    return scope is None or scope.sees(run.name)
 
 
 def _check_tag(row: Job, wanted: str | None) -> None:

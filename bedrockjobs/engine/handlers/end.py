@@ -84,6 +84,7 @@ def _finish(
         if context.unit.has_pending_children(job_id):
             _pause(context, _ended(job, data, exit_code, pauses=True), event)
             return
+    runs.keep_plain(context, job, exit_code, data or "")
     if job.memory.failed:
         context.note("recovered", name=job.name, job_id=job.job_id, run_id=job.run_id)
     ended = _ended(job, data, exit_code)

@@ -86,6 +86,7 @@ def close(
         elif run.stop:
             status = BY_STOP[run.stop]
     options = job.options
+    kept = _kept_until(context, job) if status == "success" else ""
     run = run._replace(
         status=status,
         ended=context.now_ms,
@@ -93,6 +94,8 @@ def close(
         exit_code=exit_code,
         result=result,
         output=records.last_lines(run.run_id, given(options.output_lines, OUTPUT_TAIL_DEFAULT)),
+        kept=kept,
+        created=job.created if kept else "",
     )
     records.end_run(
         run,
@@ -107,6 +110,27 @@ def close(
         )
     )  # fmt: skip
     return status
+
+
+def keep_plain(context: Context, job: Job, exit_code: int | None, result: str) -> None:
+    """Keep a job that ended well, and has no run as no worker gave its name, where that is wanted."""
+    until = "" if job.run_id or job.mocked else _kept_until(context, job)
+    if until:
+        context.unit.records.add_ended_run(
+            RunRow(
+                context.unit.new_run_id(), job.job_id, job.name, job.attempt, job.memory.cause or "schedule",
+                job.next_run, job.last_run, 0, context.now_ms, "", "", 0, "", "success", exit_code, "",
+                result, "", "[]", until, job.created,
+            ),
+            RunGiven(job.data, job.options_json, job.priority),
+        )  # fmt: skip
+
+
+def _kept_until(context: Context, job: Job) -> str:
+    """Return until when the run of a job that ends well is kept for sure; empty: no time was asked for."""
+    default = 0.0 if job.repeat else context.unit.records.keep_finished_s
+    seconds = default if job.options.keep is None else job.options.keep
+    return after_seconds(context.now_ms, seconds) if seconds else ""
 
 
 def undo(context: Context, job: Job) -> None:

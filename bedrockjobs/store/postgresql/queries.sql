@@ -145,9 +145,9 @@ INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, wor
 -- name: end_runs
 -- Close runs.
 UPDATE runs SET status = new.status, ended = new.ended, exitCode = new.exitCode, error = new.error,
-    result = new.result, output = new.output
-    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[])
-        AS new (runID, status, ended, exitCode, error, result, output)
+    result = new.result, output = new.output, kept = new.kept, created = new.created
+    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
+        $9::text[]) AS new (runID, status, ended, exitCode, error, result, output, kept, created)
     WHERE runs.runID = new.runID;
 
 -- name: add_events

@@ -88,6 +88,17 @@ class PostgreSQLRecords(TableRecords):
         """Add a run in progress, with what it was given."""
         self._opened.append((run, given))
 
+    def add_ended_run(self, run: RunRow, given: RunGiven) -> None:
+        """Add a run that has ended, and that is kept for a time, with what it was given."""
+        self._opened.append((run, given))
+        self._closed.append(run)
+
+    def kept_of_job(self, job_id: int) -> RunRow | None:
+        """Return the last run of a job if it is kept for a time, or None."""
+        if self._opened:
+            self._transaction.collect()
+        return super().kept_of_job(job_id)
+
     def given_to(self, run_id: int) -> RunGiven:
         """Return what a run was given; raises LookupError where there is no such run."""
         if self._opened:
@@ -152,7 +163,10 @@ class PostgreSQLRecords(TableRecords):
                 "end_runs",
                 columns(
                     [
-                        (run.run_id, run.status, run.ended, run.exit_code, run.error, run.result, run.output)
+                        (
+                            run.run_id, run.status, run.ended, run.exit_code, run.error, run.result,
+                            run.output, run.kept, run.created,
+                        )
                         for run in closed
                     ]
                 ),

@@ -114,12 +114,15 @@ CREATE TABLE runs (
     beat         text   COLLATE "C" NOT NULL DEFAULT '', -- of PostgreSQL alone: the last heartbeat; in no index
     data         text   COLLATE "C" NOT NULL DEFAULT '',
     options      text   COLLATE "C" NOT NULL DEFAULT '{}',
-    priority     bigint NOT NULL DEFAULT 500
+    priority     bigint NOT NULL DEFAULT 500,
+    kept         text   COLLATE "C" NOT NULL DEFAULT '',
+    created      text   COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 80);
 
 CREATE INDEX runsByName ON runs (name, runID);
 CREATE INDEX runsByJob ON runs (jobID, runID);
 CREATE INDEX runsOpen ON runs (runID) WHERE status = 'running';
+CREATE INDEX runsKept ON runs (kept) WHERE kept <> '';
 
 CREATE TABLE output (
     runID    bigint NOT NULL,

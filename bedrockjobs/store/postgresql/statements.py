@@ -76,8 +76,8 @@ MARKS = {
         " AND expires || retryAfter || lastRun || repeat = ''"
     ),
     "plain_end": (
-        "state = 'RUNNING' AND lane = '' AND memory = '{}' AND repeat = '' AND parentJobID = 0 AND runID = 0"
-        " AND NOT parental"
+        "state = 'RUNNING' AND lane = '' AND options = '{}' AND memory = '{}' AND repeat = ''"
+        " AND parentJobID = 0 AND runID = 0 AND NOT parental"
     ),
     "row": f"{statements.COLUMNS}, parental",
     "open": (

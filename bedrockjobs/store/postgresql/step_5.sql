@@ -47,7 +47,10 @@ CREATE TABLE rules (
 -- converted, which takes seconds.
 ALTER TABLE runs ADD COLUMN data text COLLATE "C" NOT NULL DEFAULT '',
     ADD COLUMN options text COLLATE "C" NOT NULL DEFAULT '{}',
-    ADD COLUMN priority bigint NOT NULL DEFAULT 500;
+    ADD COLUMN priority bigint NOT NULL DEFAULT 500,
+    ADD COLUMN kept text COLLATE "C" NOT NULL DEFAULT '',
+    ADD COLUMN created text COLLATE "C" NOT NULL DEFAULT '';
+CREATE INDEX runsKept ON runs (kept) WHERE kept <> '';
 ALTER TABLE output RENAME TO old_output;
 ALTER INDEX output_pkey RENAME TO old_output_pkey;
 CREATE TABLE output (

@@ -240,7 +240,9 @@ class PostgreSQLUnit:
     def claim(self, job: Job) -> None:
         """Write lastRun, attempt and runID of a plain job that becomes RUNNING."""
         self.save(job)
-        if not (job.run_id or job.lane or job.parent_job_id or job.job_id in self._rows.parental):
+        if not (job.run_id or job.lane or job.parent_job_id or job.job_id in self._rows.parental) and (
+            job.options_json == "{}" and not self.records.keep_finished_s
+        ):
             if len(self._plain) >= PLAIN_KEPT_MAX:
                 self._plain.clear()
             self._plain.add(job.job_id)
@@ -258,7 +260,8 @@ class PostgreSQLUnit:
             job is not None
             and job.state == "RUNNING"
             and not (job.repeat or job.parent_job_id or job.lane or job.run_id)
-            and job.memory_json == "{}"
+            and job.options_json == job.memory_json == "{}"
+            and not self.records.keep_finished_s
             and job_id not in self._rows.parental
         )
         if plain:
