@@ -90,12 +90,18 @@ def choice_of(given: dict[str, Any], one: object) -> Choice | None:
 
 def chosen(session: Session, choice: Choice) -> list[Chosen]:
     """Return the jobs that are chosen, by jobID; they are looked through page by page."""
-    since = since_stamp(choice.since, session.now()) if choice.since is not None else ""
+    fits = fitting(session, choice) or (lambda _: True)
     return [
-        Chosen(text_of(job, "jobID"), text_of(job, "name"))
-        for job in _listed(session, choice)
-        if _fits(job, choice, since)
+        Chosen(text_of(job, "jobID"), text_of(job, "name")) for job in _listed(session, choice) if fits(job)
     ]
+
+
+def fitting(session: Session, choice: Choice) -> Callable[[Record], bool] | None:
+    """Return what tells whether a job is chosen; None where its name and state, as asked for, say all."""
+    if choice.since is None and not choice.tags and choice.text is None:
+        return None
+    since = since_stamp(choice.since, session.now()) if choice.since is not None else ""
+    return lambda job: _fits(job, choice, since)
 
 
 def _listed(session: Session, choice: Choice) -> Iterator[Record]:

@@ -52,8 +52,8 @@ def test_list_passes_its_filters(fake: FakeServer) -> None:
         ("ListRuns", {"name": "b*", "jobID": 7, "status": "fail", "worker": "w1", "before": 9, "limit": 1})
     ]
     assert result.stdout.splitlines()[1].split() == [
-        "3", "fail", "backup", "7", "schedule", "2026-11-21", "08:00:01", "1m30s", "w1", "2", "no",
-        "luck",
+        "3", "fail", "backup", "7", "1", "schedule", "2026-11-21", "08:00:01", "(2d", "ago)", "1m30s", "w1",
+        "2", "no", "luck",
     ]  # fmt: skip
     assert result.stderr == "There may be more: --before 3\n"
     assert run("run", "list", "-o", "name").stdout == "3\n"
@@ -224,8 +224,8 @@ def test_events_shows_the_last(arguments: list[str], asked: dict[str, Any], fake
     lines = run("events", *arguments).stdout.splitlines()
     assert [given for name, given in fake.wired if name == "Events"] == [{**asked, "limit": 1000}]
     assert [line.split() for line in lines[1:]] == [
-        ["8", "2026-11-21", "08:00:08", "paused", "foo", "ann", "disks"],
-        ["9", "2026-11-21", "08:00:09", "paused", "foo", "7", "ann", "x\\u001b"],
+        ["8", "2026-11-21", "08:00:08", "(2d", "ago)", "paused", "foo", "ann", "disks"],
+        ["9", "2026-11-21", "08:00:09", "(2d", "ago)", "paused", "foo", "7", "ann", "x\\u001b"],
     ]
 
 
