@@ -33,7 +33,7 @@ from bedrockjobs.cli.session import (
     talks,
 )
 from bedrockjobs.cli.since import since_option
-from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile
+from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile, Word
 from bedrockjobs.commands import CreateJob, GetJob, GetJobs, ListJobs, QueryJob, UpdateJob
 from bedrockjobs.commands.server import State
 
@@ -154,7 +154,7 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
 @click.option(
     "--name", metavar="GLOB", shell_complete=job_names, help="Only jobs whose name matches: 'Foo*'."
 )
-@click.option("--state", type=click.Choice(get_args(State), case_sensitive=False), help="Only this state.")
+@click.option("--state", type=Word(get_args(State), case_sensitive=False), help="Only this state.")
 @since_option("Only jobs that last ran, or were made, since")
 @click.option("--tag", "tags", multiple=True, metavar="WORD", help="Only with this tag; several: with all.")
 @click.option("--text", metavar="TEXT", help="Only with this in name, data or error.")

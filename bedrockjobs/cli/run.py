@@ -28,6 +28,7 @@ from bedrockjobs.cli.output import (
 from bedrockjobs.cli.pages import Listing, limit_option, paged
 from bedrockjobs.cli.session import FAILED, Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.since import Given, since_option, since_stamp
+from bedrockjobs.cli.values import Word
 from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
 from bedrockjobs.commands.runs import RunStatus, StopRun
 
@@ -52,7 +53,7 @@ _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
 @run.command("list")
 @click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only of jobs whose name matches.")
 @click.option("--job", "job_id", metavar="ID|NAME", help="Only of this job.")
-@click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only with this status.")
+@click.option("--status", type=Word(get_args(RunStatus)), help="Only with this status; frozen is lost.")
 @click.option("--worker", metavar="NAME", shell_complete=worker_names, help="Only by this worker.")
 @since_option("Only runs that began since")
 @limit_option("runs")
