@@ -78,6 +78,7 @@ RECORDS_INTENDED = {
     "run_key": ("meta", "PRIMARY KEY"),
     "limits": ("meta", "PRIMARY KEY"),
     "count_queued": ("jobs", "jobsAnyState"),
+    "count_running": ("runs", "runsOpen"),
     "trim_successes": ("runs", "runsByName"),
     "trim_failures": ("runs", "runsByName"),
     "given_to_run": ("runs", BY_ID),
