@@ -107,7 +107,6 @@ def fill(path: Path, count: int) -> None:
         jobs(count),
     )
     db.executemany(
-        "INSERT INTO runs"
         "INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, ended, worker, status,"
         " error) VALUES (?, ?, ?, 1, 'schedule', ?, ?, '2026-01-02 03:05:00', ?, ?, ?)",
         runs(count),

@@ -42,7 +42,7 @@ _STYLE = """
 *{box-sizing:border-box}body{margin:0;font:16px/1.5 system-ui,sans-serif;color:var(--ink);
 background:var(--paper)}
 a{color:var(--link)}code,pre{font:14px/1.45 ui-monospace,monospace}
-pre{margin:0;overflow-x:auto;flex:1;padding:.5rem}
+pre{margin:0;white-space:pre-wrap;overflow-wrap:anywhere;flex:1;min-width:0;padding:.5rem}
 header,main{padding:1rem 2rem;max-width:64rem}nav{padding:1rem 2rem;border-block:1px solid var(--line);
 position:sticky;top:0;background:var(--paper)}nav label{font-weight:600}
 input{font:inherit;color:inherit;background:var(--fill);border:1px solid var(--soft);border-radius:.3rem;
@@ -54,7 +54,7 @@ td:first-child{white-space:nowrap}td:nth-child(2){color:var(--soft);min-width:9r
 textarea{display:block;width:100%;
 font:14px/1.45 ui-monospace,monospace;color:inherit;
 background:var(--fill);border:1px solid var(--soft);border-radius:.3rem;padding:.5rem}
-.try pre{white-space:pre-wrap;overflow-wrap:anywhere;max-height:24rem;overflow-y:auto;background:var(--fill)}
+.try pre{max-height:24rem;overflow-y:auto;background:var(--fill)}
 .line{display:flex;align-items:start;background:var(--fill);border:1px solid var(--line);
 border-radius:.3rem;margin:.4rem 0}
 button{font:inherit;font-size:.85rem;color:inherit;background:var(--paper);border:1px solid var(--soft);

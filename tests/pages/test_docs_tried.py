@@ -42,7 +42,7 @@ async def test_commands_are_read_and_tried_and_one_comes_back(site: Site, page: 
     await expect(section.locator(".try pre")).to_contain_text("name is required")
     await page.get_by_label("Search").fill("queryjob")
     await tried(page, "QueryJob", '{"jobID": 1}')
-    await expect(page.locator("#QueryJob .try pre")).to_contain_text('"data":{"n":1.50}')
+    await expect(page.locator("#QueryJob .try pre")).to_contain_text('"data":{"n": 1.50}')
     await page.get_by_role("link", name="Back to the pages").click()
     await page.wait_for_url("**/ui/")
 

@@ -204,7 +204,7 @@ async def test_how_far_a_family_is_stands_above_it_with_those_that_failed(site: 
     await expect(page.locator("#family-words")).to_contain_text("4 done")
 
 
-def test_a_family_is_counted_up_to_a_bound() -> None:
+async def test_a_family_is_counted_up_to_a_bound() -> None:
     assert CHILDREN_COUNTED == 10_000
     found = told({"FINISHED": 9_000, "CANCELLED": 1_000}, [])
     assert (found.more, found.words) == (True, "10,000+ children: 9,000 done, 1,000 cancelled")
