@@ -15,6 +15,7 @@ from bedrockjobs.pages import (
     failures,
     job,
     jobs,
+    kept,
     live,
     login,
     overview,
@@ -32,7 +33,21 @@ from bedrockjobs.service import VERSION, Service
 PATH_CHARS_SHOWN = 200
 """Length up to which a page that does not exist is named: what was typed may be a kilobyte."""
 
-_MODULES = (overview, queues, jobs, job, schedules, schedule, runs, run, workers, failures, events, upcoming)
+_MODULES = (
+    overview,
+    queues,
+    jobs,
+    job,
+    schedules,
+    schedule,
+    runs,
+    run,
+    workers,
+    failures,
+    events,
+    upcoming,
+    kept,
+)
 
 
 def routes(service: Service, settings: Settings) -> list[web.RouteDef]:

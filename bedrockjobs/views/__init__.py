@@ -123,6 +123,11 @@ class Views:
         self._settings = settings
 
     @property
+    def output_bytes_kept(self) -> int:
+        """Return how many bytes of output are kept of a run whose name has no limit of its own."""
+        return self._settings.output_bytes
+
+    @property
     def ended(self) -> bool:
         """Tell whether the server drains, so that nothing is waited for."""
         return self._notifier.ended
