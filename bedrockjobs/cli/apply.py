@@ -102,13 +102,13 @@ class Plan:
         """Return it as one record: of the schedules, with that of the rules inside."""
         return self.schedules if self.rules is None else {**self.schedules, "rules": self.rules}
 
-    def counted(self, unchanged: bool = True) -> str:
-        """Return the counts of each change in words."""
-        keys = KEYS if unchanged else KEYS[:-1]
-        words = ", ".join(f"{len(self.names(key))} {key}" for key in keys)
-        if self.rules is None:
-            return words
-        return f"{words}; rules: " + ", ".join(f"{len(self.rule_names(key))} {key}" for key in keys)
+    def sentences(self) -> list[str]:
+        """Return what was changed in words, of schedules and of rules."""
+        found = [("Schedules", self.names)] + ([("Rules", self.rule_names)] if self.rules is not None else [])
+        return [
+            f"{what} of {self.wanted.source}: {', '.join(f'{len(names(key))} {key}' for key in KEYS)}."
+            for what, names in found
+        ]
 
 
 @click.command()
@@ -230,7 +230,7 @@ def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False,
         owners = ", ".join(plan.wanted.source for plan in changed)
         click.confirm(f"Make this the {_what(changed)} of {printable(owners)}?", abort=True, err=True)
     done = [_done(session, plan) if plan.changes else plan for plan in plans]
-    _write(session, done, [f"Schedules of {plan.wanted.source}: {plan.counted()}." for plan in done])
+    _write(session, done, [sentence for plan in done for sentence in plan.sentences()])
 
 
 def interactive() -> bool:

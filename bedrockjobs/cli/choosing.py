@@ -15,6 +15,7 @@ from bedrockjobs.cli.options import SectionedOption
 from bedrockjobs.cli.output import Record, text_of
 from bedrockjobs.cli.session import Session, built, records_in
 from bedrockjobs.cli.since import Given, since_option, since_stamp
+from bedrockjobs.cli.values import Word
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.commands.server import State
 
@@ -57,7 +58,7 @@ def choosing(command: F) -> F:
             "Jobs that last ran, or were made, since", "only_since", section=SECTION, cls=SectionedOption
         ),
         many(
-            "--state", "only_state", type=click.Choice(get_args(State), case_sensitive=False),
+            "--state", "only_state", type=Word(get_args(State), case_sensitive=False),
             help="Jobs in this state.",
         ),
         many(
@@ -90,12 +91,18 @@ def choice_of(given: dict[str, Any], one: object) -> Choice | None:
 
 def chosen(session: Session, choice: Choice) -> list[Chosen]:
     """Return the jobs that are chosen, by jobID; they are looked through page by page."""
-    since = since_stamp(choice.since, session.now()) if choice.since is not None else ""
+    fits = fitting(session, choice) or (lambda _: True)
     return [
-        Chosen(text_of(job, "jobID"), text_of(job, "name"))
-        for job in _listed(session, choice)
-        if _fits(job, choice, since)
+        Chosen(text_of(job, "jobID"), text_of(job, "name")) for job in _listed(session, choice) if fits(job)
     ]
+
+
+def fitting(session: Session, choice: Choice) -> Callable[[Record], bool] | None:
+    """Return what tells whether a job is chosen; None where its name and state, as asked for, say all."""
+    if choice.since is None and not choice.tags and choice.text is None:
+        return None
+    since = since_stamp(choice.since, session.now()) if choice.since is not None else ""
+    return lambda job: _fits(job, choice, since)
 
 
 def _listed(session: Session, choice: Choice) -> Iterator[Record]:

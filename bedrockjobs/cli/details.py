@@ -8,15 +8,12 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.complete import schedule_names
 from bedrockjobs.cli.options import option_text
-from bedrockjobs.cli.output import Record, as_json, text_of, write_many, write_one, write_title
+from bedrockjobs.cli.output import Record, as_json, away, text_of, write_many, write_one, write_title
 from bedrockjobs.cli.schedule import found_by_name, split_repeat
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.time_text import local_text, took_text
 from bedrockjobs.commands import ListRuns, ListTicks, QueryJob, ValidateSchedule
 from bedrockjobs.commands.options import OPTIONS
-
-WHOLE_SECONDS = len("2026-11-21 08:00:00")
-"""Characters of a moment without parts of a second."""
 
 LAST_RUNS = 5
 """Runs that are shown, and rows of the ledger."""
@@ -68,8 +65,8 @@ def _facts(schedule: Record, job: Record) -> Record:
         "job": f"{text_of(schedule, 'jobID')}, {text_of(schedule, 'state')}",
         "schedule": f"{expression} {zone}".strip(),
         "in words": text_of(schedule, "words"),
-        "next run": local_text(text_of(schedule, "nextRun")),
-        "last run": local_text(text_of(schedule, "lastRun")),
+        "runs next": _when(text_of(schedule, "nextRun")),
+        "ran last": _when(text_of(schedule, "lastRun")),
         "last status": text_of(schedule, "lastStatus"),
         "paused": text_of(schedule, "paused"),
         "source": text_of(schedule, "source"),
@@ -81,6 +78,11 @@ def _facts(schedule: Record, job: Record) -> Record:
     return shown
 
 
+def _when(stamp: str) -> str:
+    """Return a moment by both clocks, and how far away it is."""
+    return " ".join(filter(None, (local_text(stamp), away(stamp))))
+
+
 RUN_COLUMNS = ("runID", "status", "cause", "attempt", "started", "took", "worker", "exitCode", "error")
 
 
@@ -89,7 +91,6 @@ def run_row(run: Record) -> Record:
     started = text_of(run, "started")
     return {
         **run,
-        "started": started[:WHOLE_SECONDS],
         "took": took_text(started, text_of(run, "ended")),
         "error": text_of(run, "error").partition("\n")[0],
     }

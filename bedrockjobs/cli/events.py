@@ -15,6 +15,7 @@ from bedrockjobs.cli.follow import Pace
 from bedrockjobs.cli.output import Record, as_json, printable, text_of, write_many
 from bedrockjobs.cli.pages import limit_option
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.since import Given, since_option, since_stamp
 from bedrockjobs.commands import Events, Overview
 
 COLUMNS = ("seq", "at", "kind", "name", "jobID", "runID", "by", "detail")
@@ -31,13 +32,26 @@ KIND_WIDTH, NAME_WIDTH = 14, 24
 @click.option("--after", metavar="NUMBER", help="Only what has a higher number; -1: what comes from now on.")
 @click.option("--kind", help="Only of this kind: 'lost', 'failed', 'paused', 'worker left', ...")
 @click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only where the name matches.")
+@since_option("Only what happened since")
 @limit_option("events, the newest of them")
 @talks
 @pass_session
-def events(session: Session, /, follow: bool, after: str | None, limit: int, **asked: str | None) -> None:
+def events(
+    session: Session,
+    /,
+    follow: bool,
+    after: str | None,
+    since: Given | None,
+    limit: int,
+    **asked: str | None,
+) -> None:
     """Tell what happened: the last events, in the order in which they happened."""
     if follow and session.form == "json":
         raise click.UsageError("-f writes as it goes: -o jsonl is meant")
+    if since is not None:
+        if after is not None:
+            raise click.UsageError("give --since or --after, not both")
+        after = str(_before(session, since_stamp(since, session.now())))
     found, last = _last(session, {**asked, "after": after}, limit)
     if not follow:
         write_many(
@@ -72,6 +86,20 @@ def _last(session: Session, asked: dict[str, Any], limit: int) -> tuple[list[Rec
             last = text_of(page[-1], "seq")
         if len(page) < LIST_MAX:
             return list(kept), last
+
+
+def _before(session: Session, begin: str) -> int:
+    """Return the number of the last event before a stamp: found by halves, as events are known by number."""
+    low, high = 0, _newest(session)
+    while low < high:
+        middle = (low + high) // 2
+        given = {"after": middle, "limit": 1}
+        found = records_in(session.record(built(Events, given))["events"])
+        if found and text_of(found[0], "at") < begin:
+            low = int(text_of(found[0], "seq"))
+        else:
+            high = middle
+    return low
 
 
 def _newest(session: Session) -> int:

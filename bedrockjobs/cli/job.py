@@ -15,7 +15,7 @@ from bedrockjobs.base.config import JOBS_PER_GET_MAX, PRIORITIES, WAIT_MS_DEFAUL
 from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.cli.bulk import for_each
-from bedrockjobs.cli.choosing import choice_of, choosing, chosen
+from bedrockjobs.cli.choosing import Choice, choice_of, choosing, chosen, fitting
 from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.options import SectionedCommand, chosen_options, job_options
@@ -32,7 +32,8 @@ from bedrockjobs.cli.session import (
     records_in,
     talks,
 )
-from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile
+from bedrockjobs.cli.since import since_option
+from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile, Word
 from bedrockjobs.commands import CreateJob, GetJob, GetJobs, ListJobs, QueryJob, UpdateJob
 from bedrockjobs.commands.server import State
 
@@ -153,14 +154,20 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
 @click.option(
     "--name", metavar="GLOB", shell_complete=job_names, help="Only jobs whose name matches: 'Foo*'."
 )
-@click.option("--state", type=click.Choice(get_args(State), case_sensitive=False), help="Only this state.")
+@click.option("--state", type=Word(get_args(State), case_sensitive=False), help="Only this state.")
+@since_option("Only jobs that last ran, or were made, since")
+@click.option("--tag", "tags", multiple=True, metavar="WORD", help="Only with this tag; several: with all.")
+@click.option("--text", metavar="TEXT", help="Only with this in name, data or error.")
 @limit_option("jobs")
 @click.option("--after", metavar="ID", help="Only jobs with a higher jobID: the last of the page before.")
 @talks
 @pass_session
-def list_jobs(session: Session, /, limit: int, **asked: str | None) -> None:
+def list_jobs(session: Session, /, limit: int, after: str | None, **given: Any) -> None:
     """List jobs by jobID."""
-    write_many(paged(session, JOBS, asked, limit), session.form, LIST_COLUMNS, none="No jobs.")
+    choice = Choice(**given)
+    asked = {"name": choice.name, "state": choice.state, "after": after}
+    found = paged(session, JOBS, asked, limit, fits=fitting(session, choice))
+    write_many(found, session.form, LIST_COLUMNS, none="No jobs.")
 
 
 @job.command()

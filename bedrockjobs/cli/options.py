@@ -28,7 +28,7 @@ SECTIONS = {
         "retries", "backoff", "max_backoff", "on_lost", "lease", "lock", "expire_after", "on_child_failure",
     ),
     "Ticks of a schedule": ("catchup", "overlap", "max_late", "jitter", "hosts", "expect", "ping_grace"),
-    "What is kept": ("keep_success", "keep_fail", "output_lines", "tags", "traceparent"),
+    "What is kept": ("keep", "keep_success", "keep_fail", "output_lines", "tags", "traceparent"),
 }  # fmt: skip
 """Where the help lists an option of a job; one that is named nowhere comes with the command's own."""
 

@@ -9,19 +9,26 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, TextIO, get_args
 
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.wire import RawJSON
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.wire import RawJSON, moment_of
+from bedrockjobs.base.words import called
+from bedrockjobs.cli.time_text import FAR_YEAR, away_text, is_stamp, moment_text, zone_now
 
 Form = Literal["table", "json", "jsonl", "name"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 Record = Mapping[str, Any]
 """Values by wire name; a value that came from a server is ``RawJSON`` and keeps its spelling."""
+
+NOW = "now"
+"""The key of the moment that the others are compared with: how far away it is says nothing."""
 
 COLUMN_GAP = "  "
 
@@ -30,15 +37,19 @@ SHORT_CELLS = 24
 
 TIMES = frozenset(
     {"created", "nextRun", "lastRun", "started", "ended", "scheduledFor", "expires", "now", "at", "joined",
-     "heartbeat", "tick", "until"}
+     "heartbeat", "tick", "until", "lastUsed", "lastSent", "mutedUntil", "lastRefused", "revoked", "pulse",
+     "next run"}
 )  # fmt: skip
-"""Keys whose values are moments; a table's heading says that they are UTC."""
+"""Keys whose values are moments; a table shows them by this machine's clock, and how far away they are."""
+
+SAID = frozenset({"state", "status", "outcome"})
+"""Keys whose values a table shows in a person's words; JSON has those of the wire."""
 
 STATE_COLOURS = {
     "QUEUED": "cyan",
     "RUNNING": "green",
     "RUNQUEUED": "green",
-    "PAUSED": "yellow",
+    called("PAUSED"): "yellow",
     "FAILED": "red",
     "CANCELLED": "bright_black",
     "FINISHED": "bright_black",
@@ -46,7 +57,7 @@ STATE_COLOURS = {
     "success": "cyan",
     "fail": "red",
     "timeout": "red",
-    "frozen": "magenta",
+    called("frozen"): "magenta",
     "terminated": "yellow",
     "killed": "yellow",
     "returned": "blue",
@@ -129,9 +140,41 @@ def text_of(record: Record, key: str) -> str:
     return "" if value is None else value if isinstance(value, str) else as_json(value)
 
 
-def heading(key: str) -> str:
-    """Return the heading of a column."""
-    return f"{printable(key)} (UTC)" if key in TIMES else printable(key)
+def heading(key: str, *, stored: bool = False) -> str:
+    """Return the heading of a column; moments name their zone, UTC where they are shown as ``stored``."""
+    if key not in TIMES:
+        return printable(key)
+    return f"{printable(key)} ({'UTC' if stored else zone_now(_clock())})"
+
+
+_clock: Callable[[], datetime] = SystemClock().now
+
+
+def tell_time_by(clock: Callable[[], datetime]) -> None:
+    """Let tables say by this clock how far away moments are; by this machine's, if it is never called."""
+    global _clock
+    _clock = clock
+
+
+def _moment_cell(key: str, value: Any, *, whole: bool = False) -> str:
+    text = cell(value)
+    if not is_stamp(text):
+        return text
+    shown = moment_text(text, _clock(), whole=whole)
+    return shown.partition(" (")[0] if key == NOW else shown
+
+
+def away(text: str) -> str:
+    """Return how far away a stored stamp is, in brackets; empty where it is none, or never comes."""
+    if not is_stamp(text) or moment_of(text).year >= FAR_YEAR:
+        return ""
+    return f"({away_text((moment_of(text) - _clock()).total_seconds())})"
+
+
+def _cell_of(key: str, value: Any, *, stored: bool) -> str:
+    if key in SAID:
+        return called(cell(value))
+    return _moment_cell(key, value) if key in TIMES and not stored else cell(value)
 
 
 def write_one(record: Record, form: Form, sentence: str = "", *, identity: str = "jobID") -> None:
@@ -139,20 +182,23 @@ def write_one(record: Record, form: Form, sentence: str = "", *, identity: str =
     if form == "table" and sentence:
         click.echo(printable(sentence))
     elif form == "table":
-        _table([], [row for key, value in record.items() for row in _rows_of(heading(key), value)])
+        _table([], [row for key, value in record.items() for row in _rows_of(key, value)])
     elif form == "json":
         click.echo(_indented(record))
     else:
         write_many([record], form, identity=identity)
 
 
-def _rows_of(title: str, value: Any) -> list[list[str]]:
+def _rows_of(key: str, value: Any) -> list[list[str]]:
     """Return a value beside its heading: a text of several lines takes a row for each of them."""
+    title = heading(key)
+    if key in TIMES:
+        return [[title, _moment_cell(key, value, whole=True)]]
     if isinstance(value, RawJSON) and value.startswith('"'):
         value = jsontext.parse(value)
     if not isinstance(value, str) or isinstance(value, RawJSON):
         return [[title, cell(value)]]
-    first, *more = value.rstrip("\n").split("\n")
+    first, *more = (called(value) if key in SAID else value).rstrip("\n").split("\n")
     return [[title, printable(first)], *(["", printable(line)] for line in more)]
 
 
@@ -177,11 +223,13 @@ def write_many(
     none: str = "",
     *,
     identity: str = "jobID",
+    stored: bool = False,
 ) -> None:
     """Write a list of records.
 
     A table shows ``columns``, or all keys of the first record, and says ``none`` on stderr where the list is
-    empty. ``name`` writes the ``identity`` of each record, or its first value.
+    empty; moments are shown by this machine's clock unless as ``stored``. ``name`` writes the ``identity`` of
+    each record, or its first value.
     """
     if form == "json":
         inside = ",\n".join(_indented(record, "  ") for record in records)
@@ -197,17 +245,18 @@ def write_many(
             click.echo(none, err=True)
             return
         shown = list(columns or records[0])
-        _table(shown, [[cell(record.get(key)) for key in shown] for record in records])
+        rows = [[_cell_of(key, record.get(key), stored=stored) for key in shown] for record in records]
+        _table([heading(key, stored=stored) for key in shown], rows)
     elif none:
         click.echo(none, err=True)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table; without ``columns`` the first cell of each row is its heading."""
+    """Write a table below its headings; without ``columns`` the first cell of each row is its heading."""
     if sys.stdout.isatty():
         _drawn_table(columns, rows)
         return
-    lines = [[heading(key) for key in columns], *rows] if columns else list(rows)
+    lines = [list(columns), *rows] if columns else list(rows)
     for line in _aligned(lines):
         click.echo(line)
 
@@ -232,7 +281,7 @@ def _drawn_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.text import Text
 
     console = Console(file=sys.stdout)
-    titles = [heading(key) for key in columns] or ["", ""]
+    titles = list(columns) or ["", ""]
     table = Table(
         box=box.SIMPLE_HEAD if columns else None, show_header=bool(columns), show_edge=False,
         pad_edge=False, padding=(0, 1 if columns else 2, 0, 0),

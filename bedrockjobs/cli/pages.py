@@ -32,17 +32,35 @@ class Listing(NamedTuple):
     page_max: int
 
 
-def paged(session: Session, listing: Listing, asked: Mapping[str, Any], limit: int) -> list[Record]:
-    """Return up to ``limit`` records; says on stderr how to go on where there may be more."""
+def paged(
+    session: Session,
+    listing: Listing,
+    asked: Mapping[str, Any],
+    limit: int,
+    *,
+    fits: Callable[[Record], bool] | None = None,
+    until: Callable[[Record], bool] | None = None,
+) -> list[Record]:
+    """Return up to ``limit`` records; says on stderr how to go on where there may be more.
+
+    Those that do not ``fit`` are passed over; the first for which ``until`` is true ends the list.
+    """
     asked = dict(asked)
     found: list[Record] = []
     while len(found) < limit:
-        page = min(limit - len(found), listing.page_max)
+        page = listing.page_max if fits else min(limit - len(found), listing.page_max)
         reply = session.record(built(listing.kind, {**asked, "limit": page}))
         records = records_in(reply[listing.key])
-        found += records
-        if len(records) < page:
-            return found
+        for at, record in enumerate(records, 1):
+            if until is not None and until(record):
+                return found
+            if fits is None or fits(record):
+                found.append(record)
+            if len(found) == limit and at < len(records):
+                break
+        else:
+            if len(records) < page:
+                return found
         asked[listing.cursor] = records[-1][listing.last]
     click.echo(f"There may be more: --{listing.cursor} {found[-1][listing.last]}", err=True)
     return found

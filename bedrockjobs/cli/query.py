@@ -29,7 +29,7 @@ def query(session: Session, sql: str) -> None:
     columns = distinct(jsontext.parse(reply["headers"]))
     rows = [[RawJSON(value) for value in jsontext.elements(row)] for row in jsontext.elements(reply["rows"])]
     records: list[Record] = [dict(zip(columns, row, strict=True)) for row in rows]
-    write_many(records, session.form, columns)
+    write_many(records, session.form, columns, stored=True)
 
 
 def distinct(headers: Sequence[str]) -> list[str]:

@@ -27,13 +27,15 @@ from bedrockjobs.cli.output import (
 )
 from bedrockjobs.cli.pages import Listing, limit_option, paged
 from bedrockjobs.cli.session import FAILED, Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.since import Given, since_option, since_stamp
+from bedrockjobs.cli.values import Word
 from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
 from bedrockjobs.commands.runs import RunStatus, StopRun
 
 RUNS = Listing(ListRuns, "runs", "before", "runID", LIST_MAX)
 
 LIST_COLUMNS = (
-    "runID", "status", "name", "jobID", "cause", "started", "took", "worker", "exitCode", "error",
+    "runID", "status", "name", "jobID", "attempt", "cause", "started", "took", "worker", "exitCode", "error",
 )  # fmt: skip
 
 SUCCESS, RETURNED = "success", "returned"
@@ -51,16 +53,27 @@ _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
 @run.command("list")
 @click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only of jobs whose name matches.")
 @click.option("--job", "job_id", metavar="ID|NAME", help="Only of this job.")
-@click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only with this status.")
+@click.option("--status", type=Word(get_args(RunStatus)), help="Only with this status; frozen is lost.")
 @click.option("--worker", metavar="NAME", shell_complete=worker_names, help="Only by this worker.")
+@since_option("Only runs that began since")
 @limit_option("runs")
 @click.option("--before", metavar="RUNID", help="Only older ones: the last of the page before.")
 @talks
 @pass_session
-def list_runs(session: Session, /, job_id: str | None, limit: int, **asked: str | None) -> None:
-    """List runs, the newest first."""
+def list_runs(
+    session: Session, /, job_id: str | None, since: Given | None, limit: int, **asked: str | None
+) -> None:
+    """List runs, the newest first: what failed last night is `run list --status fail --since yesterday`.
+
+    `attempt` counts the tries of one tick, one trigger or one job; `took` is how long it ran.
+    """
     job_id = None if job_id is None else job_id_of(session, job_id)
-    found = paged(session, RUNS, {"jobID": job_id, **asked}, limit)
+    begin = None if since is None else since_stamp(since, session.now())
+
+    def too_old(run: Record) -> bool:
+        return begin is not None and text_of(run, "started") < begin
+
+    found = paged(session, RUNS, {"jobID": job_id, **asked}, limit, until=too_old)
     if session.form == "table":
         found = [run_row(record) for record in found]
     write_many(found, session.form, LIST_COLUMNS, none="No runs.", identity="runID")

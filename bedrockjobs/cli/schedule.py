@@ -253,7 +253,7 @@ def _row(record: Record) -> Record:
         "jobID": record["jobID"],
         "name": text_of(record, "name"),
         "schedule": f"{expression} {zone}".strip(),
-        "next run": local_text(text_of(record, "nextRun")),
+        "next run": text_of(record, "nextRun"),
         "last status": text_of(record, "lastStatus"),
         "paused": text_of(record, "paused"),
     }

@@ -15,10 +15,11 @@ import click
 from click.core import ParameterSource
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import DEFAULT_PORT
 from bedrockjobs.base.errors import CommandError, Forbidden
 from bedrockjobs.base.wire import RawJSON, moment_of, stamp
-from bedrockjobs.cli.output import FORMS, Form, Record, printable, raw_record, text_of
+from bedrockjobs.cli.output import FORMS, Form, Record, printable, raw_record, tell_time_by, text_of
 from bedrockjobs.commands import Command, Reply, Status
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Session:
     files: dict[str, Path] = field(default_factory=dict)
     """The files that were named of who we are and whom we trust, by their parameter of ``Client``."""
     _client: Client | None = field(default=None, repr=False)
+    _looked: datetime | None = field(default=None, repr=False)
 
     def ask(self, command: Command[Any]) -> Answer:
         """Send a command and return the answer; raises Refusal or, where no server answers, Failure."""
@@ -119,12 +121,22 @@ class Session:
         """Return the moment that the server's clock shows."""
         return moment_of(text_of(self.record(Status()), "now"))
 
+    def clock(self) -> datetime:
+        """Return the server's moment as far as it tells, else this machine's; it is asked once."""
+        if self._looked is None:
+            try:
+                self._looked = self.now()
+            except (click.ClickException, KeyError, ValueError):
+                self._looked = SystemClock().now()
+        return self._looked
+
     def _connected(self) -> Client:
         if self._client is None:
             try:
                 client = connect(self.server, self.tries, self.files)
             except ValueError as error:
                 raise click.UsageError(str(error)) from None
+            tell_time_by(self.clock)
             # The root context closes it at the end, also after an error.
             self._client = click.get_current_context().find_root().with_resource(client)
         return self._client

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 from bedrockjobs.base.duration import duration_text
@@ -9,6 +10,10 @@ from bedrockjobs.base.wire import moment_of
 
 FAR_YEAR = 9000
 """From this year on a moment stands for never: a schedule without a next tick keeps the last day there is."""
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?", re.ASCII)
 
 
 def local_text(stamp: str) -> str:
@@ -23,6 +28,40 @@ def local_text(stamp: str) -> str:
         return f"{_day_and_time(moment)} UTC"
     utc = _time(moment) if local.date() == moment.date() else _day_and_time(moment)
     return f"{_day_and_time(local)} {local:%Z} ({utc} UTC)"
+
+
+def is_stamp(text: str) -> bool:
+    """Tell whether a text is a moment as servers store them."""
+    return _STAMP.fullmatch(text) is not None
+
+
+def zone_now(now: datetime) -> str:
+    """Return the name of this machine's zone: ``CET``; in summer it may have another."""
+    return f"{now.astimezone():%Z}"
+
+
+def moment_text(text: str, now: datetime, *, whole: bool = False) -> str:
+    """Return a stored stamp in local time and how far away it is: ``09:00:05 (3m ago)``.
+
+    The day is left out where it is today's, unless the ``whole`` is wanted; the zone where it is that of now.
+    """
+    moment = moment_of(text)
+    if moment.year >= FAR_YEAR:
+        return "never"
+    local, today = moment.astimezone(), now.astimezone()
+    day = "" if local.date() == today.date() and not whole else f"{local:%Y-%m-%d} "
+    zone = f" {local:%Z}" if local.tzname() != today.tzname() else ""
+    return f"{day}{local:%H:%M:%S}{zone} ({away_text((moment - now).total_seconds())})"
+
+
+def away_text(seconds: float) -> str:
+    """Return how far away something is, in one unit: ``3m ago``, ``in 2d``, ``now``."""
+    far = abs(seconds)
+    if far < 1:
+        return "now"
+    size, unit = next((size, unit) for size, unit in _UNITS if far >= size)
+    words = f"{int(far // size)}{unit}"
+    return f"in {words}" if seconds > 0 else f"{words} ago"
 
 
 def _time(moment: datetime) -> str:
@@ -62,7 +101,7 @@ def rough_text(seconds: float) -> str:
     """Return a duration with its two largest units: ``2d5h``, ``1h30m``, ``12s``."""
     left = round(seconds)
     parts: list[str] = []
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")):
+    for size, unit in _UNITS:
         count, left = divmod(left, size)
         if count or parts:
             parts.append(f"{count}{unit}" if count else "")

@@ -13,6 +13,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.pages import (
     events,
     failures,
+    forms,
     job,
     jobs,
     kept,
@@ -36,6 +37,7 @@ PATH_CHARS_SHOWN = 200
 _MODULES = (
     overview,
     queues,
+    forms,
     jobs,
     job,
     schedules,
@@ -61,6 +63,7 @@ def routes(service: Service, settings: Settings) -> list[web.RouteDef]:
         web.get("/ui/static/{name:.+}", site.static),
         *live.routes(site),
         *login.routes(site),
+        *forms.routes(site),
         site.get("/ui/{unknown:.+}", _unknown),
     ]
 

@@ -3,7 +3,7 @@
 A ``console`` block holds lines that begin with ``$``, each followed by what it prints; ``>`` goes on with the
 line above. ``$ nc localhost 8888`` begins a conversation: requests and answers in turn. A ``python`` block is
 a program; the ``text`` block right after it is what it prints. A block below ``<!-- file: NAME -->`` is a
-file, there from the beginning. Times, process ids, lengths and spans of less
+file, there from the beginning. Times and how far away they are, process ids, lengths and spans of less
 than 10 s are alike.
 """
 
@@ -26,6 +26,7 @@ _FENCE = re.compile(
 )
 _FILE = re.compile(r"^<!-- file: (?P<name>\S+) -->\n```\w+\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _ALIKE = (
+    (re.compile(r"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d \((?:in \d+[smhd]|\d+[smhd] ago|now)\)"), "WHEN"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)? UTC\b"), "MOMENT"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{3})?"), "TIME"),
     (re.compile(r"\b(pid=|Content-Length: )[1-9]\d*"), r"\1N"),

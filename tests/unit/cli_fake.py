@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,13 @@ from click.testing import CliRunner, Result
 
 from bedrockjobs.cli import main, session
 from bedrockjobs.client import Answer
-from bedrockjobs.commands import Command
+from bedrockjobs.commands import Command, Status
 
 Answering = Answer | Exception | Callable[[Command[Any]], Answer]
+
+
+NOW = "2026-11-23 12:00:00"
+"""What the clock of the fake shows, where nothing is prepared."""
 
 
 class FakeServer:
@@ -50,8 +55,10 @@ class FakeServer:
 
     def exchange(self, command: Command[Any]) -> Answer:
         """Stand for ``Client.exchange``."""
-        self.asked.append(command)
         prepared = self._answers.get(type(command).__name__)
+        if isinstance(command, Status) and not prepared:
+            return Answer(200, "OK", {}, json.dumps({"now": NOW}).encode())  # a table asks what time it is
+        self.asked.append(command)
         answer: Answering = prepared.pop(0) if prepared else Answer(200, "OK")
         if isinstance(answer, Exception):
             raise answer
@@ -74,6 +81,8 @@ class FakeServer:
 def fake_server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     """Put a fake in the place of every client the command line makes."""
     fake = FakeServer()
+    monkeypatch.setenv("TZ", "UTC")  # tables show local times
+    time.tzset()
     monkeypatch.setattr(session, "connect", fake.connect)
     return fake
 

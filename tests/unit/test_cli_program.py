@@ -216,6 +216,6 @@ def test_status_is_a_line_for_each_thing(fake: FakeServer) -> None:
     fake.will("Status", {"version": "1.0", "started": "2026-11-21 03:00:00", "waiting": 3})
     assert run("status").stdout.splitlines() == [
         "version        1.0",
-        "started (UTC)  2026-11-21 03:00:00",
+        "started (UTC)  2026-11-21 03:00:00 (2d ago)",
         "waiting        3",
     ]

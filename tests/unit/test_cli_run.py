@@ -52,8 +52,8 @@ def test_list_passes_its_filters(fake: FakeServer) -> None:
         ("ListRuns", {"name": "b*", "jobID": 7, "status": "fail", "worker": "w1", "before": 9, "limit": 1})
     ]
     assert result.stdout.splitlines()[1].split() == [
-        "3", "fail", "backup", "7", "schedule", "2026-11-21", "08:00:01", "1m30s", "w1", "2", "no",
-        "luck",
+        "3", "fail", "backup", "7", "1", "schedule", "2026-11-21", "08:00:01", "(2d", "ago)", "1m30s", "w1",
+        "2", "no", "luck",
     ]  # fmt: skip
     assert result.stderr == "There may be more: --before 3\n"
     assert run("run", "list", "-o", "name").stdout == "3\n"
@@ -224,8 +224,8 @@ def test_events_shows_the_last(arguments: list[str], asked: dict[str, Any], fake
     lines = run("events", *arguments).stdout.splitlines()
     assert [given for name, given in fake.wired if name == "Events"] == [{**asked, "limit": 1000}]
     assert [line.split() for line in lines[1:]] == [
-        ["8", "2026-11-21", "08:00:08", "paused", "foo", "ann", "disks"],
-        ["9", "2026-11-21", "08:00:09", "paused", "foo", "7", "ann", "x\\u001b"],
+        ["8", "2026-11-21", "08:00:08", "(2d", "ago)", "paused", "foo", "ann", "disks"],
+        ["9", "2026-11-21", "08:00:09", "(2d", "ago)", "paused", "foo", "7", "ann", "x\\u001b"],
     ]
 
 
@@ -253,3 +253,13 @@ def test_events_from_now_on_begin_at_the_last_one(fake: FakeServer) -> None:
     fake.will("Events", interrupted)
     assert run("events", "-f", "--after", "-1", "-o", "jsonl").exit_code == 130
     assert fake.wired[-1][1]["after"] == 41
+
+
+def test_a_table_has_a_persons_words_and_json_those_of_the_wire(fake: FakeServer) -> None:
+    lost = {**RUN, "status": "frozen"}
+    for _ in range(2):
+        fake.will("ListRuns", {"runs": [lost]})
+    table = run("run", "list", "--status", "lost")
+    assert table.stdout.splitlines()[1].split()[:2] == ["3", "lost"]
+    assert fake.wired[-1][1]["status"] == "frozen"
+    assert json.loads(run("run", "list", "--status", "frozen", "-o", "json").stdout)[0]["status"] == "frozen"

@@ -258,7 +258,7 @@ def test_show_is_the_whole_of_a_schedule(fake: FakeServer) -> None:
     ]
     assert "runTimeout   1h30m" in lines
     assert lines[lines.index("Last runs") + 2].split() == [
-        "3", "success", "schedule", "1", "2026-11-21", "08:00:01", "1m30s", "w1", "0",
+        "3", "success", "schedule", "1", "2026-11-21", "08:00:01", "(2d", "ago)", "1m30s", "w1", "0",
     ]  # fmt: skip
     assert lines[-3:] == ["Next ticks", "2026-11-22 08:00 UTC", "2026-11-23 08:00 UTC"]
     page = json.loads(run("schedule", "show", "backup", "-o", "json").stdout)

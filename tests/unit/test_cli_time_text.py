@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
-from bedrockjobs.cli.time_text import countdown_text, local_text, rough_text, took_text
+from bedrockjobs.cli.time_text import (
+    countdown_text,
+    is_stamp,
+    local_text,
+    moment_text,
+    rough_text,
+    took_text,
+    zone_now,
+)
 
 
 @pytest.fixture
@@ -58,3 +67,28 @@ def test_how_long_something_took() -> None:
     assert took_text("2026-11-21 12:00:00", "2026-11-21 13:30:00.400") == "1h30m"
     assert took_text("2026-11-21 12:00:00", "") == ""
     assert rough_text(93_784) == "1d2h"
+
+
+@pytest.mark.parametrize(
+    ("stamp", "whole", "text"),
+    [
+        ("2026-11-23 11:57:00.250", False, "12:57:00 (2m ago)"),
+        ("2026-11-23 11:57:00", True, "2026-11-23 12:57:00 (3m ago)"),
+        ("2026-11-22 23:30:00", False, "00:30:00 (12h ago)"),
+        ("2026-11-22 22:30:00", False, "2026-11-22 23:30:00 (13h ago)"),
+        ("2026-11-25 12:00:00", False, "2026-11-25 13:00:00 (in 2d)"),
+        ("2026-11-23 12:00:00", False, "13:00:00 (now)"),
+        ("2026-07-01 08:00:00", False, "2026-07-01 10:00:00 CEST (145d ago)"),
+        ("9999-12-31 23:59:59", False, "never"),
+    ],
+)
+def test_a_moment_in_a_table(stamp: str, whole: bool, text: str, berlin: None) -> None:
+    """The day where it is not today's, the zone where it is not that of now."""
+    now = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    assert moment_text(stamp, now, whole=whole) == text
+    assert zone_now(now) == "CET"
+
+
+def test_what_is_no_stamp_is_none() -> None:
+    assert is_stamp("2026-11-23 11:57:00.250")
+    assert not any(map(is_stamp, ("", "2026-11-23", "soon", "2026-11-23T11:57:00Z")))

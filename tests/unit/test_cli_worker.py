@@ -35,7 +35,7 @@ def live(*run_ids: int, status: str = "draining", name: str = "w1") -> dict[str,
 def test_list(fake: FakeServer) -> None:
     fake.will("ListWorkers", live(1, 2, status="active"), live(1, 2), live(), {"workers": []})
     assert run("worker", "list").stdout.splitlines()[1].split() == [
-        "w1", "active", "2", "4", "h", "9", "a*", "b", "2026-11-21", "08:00:00", "1",
+        "w1", "active", "2", "4", "h", "9", "a*", "b", "2026-11-21", "08:00:00", "(2d", "ago)", "1",
     ]  # fmt: skip
     assert json.loads(run("worker", "list", "-o", "json").stdout) == live(1, 2)["workers"]
     assert run("worker", "list", "-o", "name").stdout == "w1\n"
