@@ -1,4 +1,4 @@
-"""How far limits by name pattern may go, each with its reason."""
+"""How far limits by name pattern and limits of what is kept may go, each with its reason."""
 
 from __future__ import annotations
 
@@ -22,3 +22,6 @@ EVENTS_KEPT_S_MIN = 86_400
 
 COUNTED_KEPT_MAX = 50_000
 """Rows of one kind and pattern that are counted to show how much is kept: a fifth of a second."""
+
+AUDIT_KEPT_S = 90 * 86_400
+"""How long it is kept what operators changed: until the end of a quarter is looked back at."""

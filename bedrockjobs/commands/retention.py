@@ -80,7 +80,7 @@ class KeptReply(Reply):
     most: int | None = Field(description="Number that is kept, of ticks by schedule; null: no such limit.")
     count: int = Field(description="How many there are; of output chunks.")
     used: int = Field(description="About how many bytes they take.")
-    more: bool = Field(description="Whether there are more than were counted.")
+    more: bool = Field(description="Whether there are more than could be counted in time.")
     oldest: str = Field(description="When the oldest of those began that were counted.")
     by: str
     since: str

@@ -10,11 +10,13 @@ from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
     JOB_ID_MAX,
     KEYS_KEPT_S,
+    OUTPUT_BYTES_DEFAULT,
     OUTPUT_KEPT_S,
     RUNS_KEPT_MAX,
     STATS_KEPT_S,
 )
 from bedrockjobs.base.name_limits import EVENTS_KEPT_S_MIN
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
 from bedrockjobs.job.retention import Retention, rule_for, rules_of, value_for
 from bedrockjobs.job.rows import RunRow
@@ -48,6 +50,12 @@ class _Walk:
 class CleanedRecords(AccessRecords):
     """The tables of which what is too old is forgotten."""
 
+    output_bytes = OUTPUT_BYTES_DEFAULT
+    """Output kept of one run, unless its name has a limit of its own."""
+    keep_finished_s = 0.0
+    """Time that a job which ended well is kept; 0: the quick way to end a job need not ask."""
+    keys_kept_s: float = KEYS_KEPT_S
+    """Time an idempotency key is remembered."""
     _trimmed = 0
     """The oldest runs up to this one are trimmed."""
     _cleaned = (0, 0)
@@ -57,6 +65,11 @@ class CleanedRecords(AccessRecords):
     """A walk through the runs of which names or the server have limits, where it is not at its end."""
     _events_after = 0
     """The event up to which it was looked for what is too old by name; 0: it begins anew."""
+
+    def obey(self, settings: Settings) -> None:
+        """Keep what an operator wants to be kept."""
+        self.output_bytes, self.keep_finished_s = settings.output_bytes, settings.keep_finished
+        self.keys_kept_s, self.audit_kept_s = settings.keep_keys_s, settings.keep_audit_s
 
     @abstractmethod
     def retention(self) -> tuple[Retention, ...]:
@@ -73,7 +86,7 @@ class CleanedRecords(AccessRecords):
     def drop_old(self, moment: datetime) -> bool:
         """Forget some of what is too old at a moment; return whether there is more of it."""
         now = stamp_ms(moment)
-        self._execute(self._sql["trim_keys"], (after_seconds(now, -KEYS_KEPT_S), CLEANED_MAX))
+        self._execute(self._sql["trim_keys"], (after_seconds(now, -self.keys_kept_s), CLEANED_MAX))
         more = self._drop_runs(now)
         self._execute(self._sql["trim_events"], (EVENTS_KEPT_MAX,))
         self._execute(self._sql["trim_minutes"], (after_seconds(stamp(moment), -STATS_KEPT_S),))

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from bedrockjobs.base.config import (
     NAMES_RUNS_MAX,
-    OUTPUT_BYTES_DEFAULT,
     TICK_ROWS_MAX,
 )
 from bedrockjobs.base.glob import glob, literal_prefix
@@ -64,10 +63,6 @@ class TableRecords(CleanedRecords):
     def __init__(self, connection: Connection, statements: Mapping[str, str] = RECORDS) -> None:
         """Use the writer's connection; ``statements`` are those of ``records.sql`` as it understands them."""
         self._execute = connection.execute
-        self.output_bytes = OUTPUT_BYTES_DEFAULT
-        """Output kept of one run."""
-        self.keep_finished_s = 0.0
-        """Time that a job which ended well is kept; 0: the quick way to end a job need not ask."""
         self._sql = statements
         self._ended: dict[tuple[str, bool], int] = {}
         self._entered: dict[int, int] = {}

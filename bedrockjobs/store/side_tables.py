@@ -30,6 +30,11 @@ class Records(Protocol):
         """Return how long a job that ended well is kept as a run; 0: not at all, unless it asks for that."""
         ...
 
+    @property
+    def keys_kept_s(self) -> float:
+        """Return how long an idempotency key is remembered."""
+        ...
+
     def open_run(self, run: RunRow, given: RunGiven) -> None:
         """Add a run in progress, with what it was given."""
         ...

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
-    KEYS_KEPT_S,
     NAME_CHARS_MAX,
     OUTPUT_KEPT_S,
     RUNS_KEPT_MAX,
     TICK_ROWS_MAX,
 )
+from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.base.name_limits import COUNTED_KEPT_MAX
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import ListRetention
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.job.retention import Retention, retention_from
-from bedrockjobs.store.access_records import AUDIT_KEPT_S
 from bedrockjobs.views import Views
 
 ALL = "*"
@@ -48,7 +49,9 @@ async def list_retention(views: Views, _: ListRetention) -> Answer:
     page = await views.rows("retention", {})
     rows = {row.pattern: row for row in (retention_from(page.rows[0][0]) if page.rows else ())}
     own = rows.pop(ALL, Retention(ALL, "", ""))
-    found = [await _kept(views, own, kind, limits) for kind, limits in _of_the_server(views, own).items()]
+    found = [
+        await _kept(views, own, kind, limits) for kind, limits in _of_the_server(views.settings, own).items()
+    ]
     for row in rows.values():
         for kind, limits in _of_pattern(row).items():
             if limits != _Limits():
@@ -56,15 +59,15 @@ async def list_retention(views: Views, _: ListRetention) -> Answer:
     return Answer(jsontext.dump({"kept": found}))
 
 
-def _of_the_server(views: Views, own: Retention) -> dict[str, _Limits]:
+def _of_the_server(settings: Settings, own: Retention) -> dict[str, _Limits]:
     set_by_hand = _of_pattern(own)
     default = {
         "runs": _Limits(most=RUNS_KEPT_MAX),
-        "output": _Limits(OUTPUT_KEPT_S, views.output_bytes_kept),
+        "output": _Limits(OUTPUT_KEPT_S, settings.output_bytes),
         "events": _Limits(most=EVENTS_KEPT_MAX),
         "ticks": _Limits(most=TICK_ROWS_MAX),
-        "audit": _Limits(AUDIT_KEPT_S),
-        "keys": _Limits(KEYS_KEPT_S),
+        "audit": _Limits(int(settings.keep_audit_s)),
+        "keys": _Limits(int(settings.keep_keys_s)),
     }
     return {
         kind: limits.over(*set_by_hand[kind][:2]) if kind in set_by_hand else limits
@@ -85,9 +88,11 @@ async def _kept(views: Views, row: Retention, kind: str, limits: _Limits) -> dic
     pattern = None if row.pattern == ALL else row.pattern
     prefix = literal_prefix(pattern or "")
     given = {"pattern": pattern, "low": prefix, "high": prefix + _HIGHEST, "most": COUNTED_KEPT_MAX}
-    page = await views.page(f"use_of_{kind}", given, 1, scans=True)
-    count, used, oldest = page.rows[0]
+    count, used, oldest, more = 0, 0, "", True
+    with suppress(TimedOut):
+        count, used, oldest = (await views.page(f"use_of_{kind}", given, 1, scans=True)).rows[0]
+        more = count >= COUNTED_KEPT_MAX
     return {
         "name": row.pattern, "kind": kind, **limits._asdict(), "count": count, "used": used,
-        "more": count >= COUNTED_KEPT_MAX, "oldest": oldest, "by": row.by, "since": row.since,
+        "more": more, "oldest": oldest, "by": row.by, "since": row.since,
     }  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.config import EVENTS_KEPT_MAX, RUNS_KEPT_MAX, TICK_ROWS_MAX
+from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.name_limits import (
     COUNTED_KEPT_MAX,
     EVENTS_KEPT_S_MIN,
@@ -17,6 +18,7 @@ from bedrockjobs.base.name_limits import (
 from bedrockjobs.engine.handlers import retention as handlers
 from bedrockjobs.job.retention import Retention, rule_for, rules_of, value_for
 from tests.runs.bearer import admin_of
+from tests.runs.conftest import Open
 from tests.runs.rig import Site
 
 DAY = 86_400
@@ -74,6 +76,19 @@ async def test_more_than_can_be_counted_is_said(site: Site, monkeypatch: pytest.
         await ran(site, "a")
     runs = (await kept(site))["*", "runs"]
     assert (runs["count"], runs["more"]) == (2, True)
+
+
+async def test_what_takes_too_long_to_count_is_listed_too(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = site.server.service.views
+
+    async def slow(*_: Any, **__: Any) -> Any:
+        raise TimedOut
+
+    monkeypatch.setattr(views, "page", slow)
+    row = (await kept(site))["*", "runs"]
+    assert (row["most"], row["count"], row["more"]) == (RUNS_KEPT_MAX, 0, True)
 
 
 async def test_runs_of_names_go_after_their_time_and_only_they(site: Site) -> None:
@@ -143,6 +158,19 @@ async def test_events_of_names_go_but_not_within_a_day(site: Site) -> None:
     assert {event["name"] for event in await site.events("paused")} == {"a", "b"}
     await clean(site, 3 * 3_600)
     assert [event["name"] for event in await site.events("paused")] == ["b"]
+
+
+async def test_keys_and_what_operators_changed_have_settings(open_site: Open) -> None:
+    site = await open_site(keep_keys_s=2 * DAY, keep_audit_s=DAY)
+    admin = await admin_of(site)
+    first = (await admin.ok("CreateJob", name="a", idempotencyKey="k"))["jobID"]
+    await clean(site, 1.5 * DAY)
+    assert (await admin.ok("CreateJob", name="a", idempotencyKey="k"))["jobID"] == first
+    assert (await admin.ok("ListAudit"))["entries"] == []
+    found = {row["kind"]: row["seconds"] for row in (await admin.ok("ListRetention"))["kept"]}
+    assert (found["keys"], found["audit"]) == (2 * DAY, DAY)
+    await clean(site, DAY)
+    assert (await admin.ok("CreateJob", name="a", idempotencyKey="k"))["jobID"] != first
 
 
 async def test_old_ticks_go_but_for_the_newest(site: Site) -> None:
