@@ -167,6 +167,9 @@ def combined(axes: Iterable[Axis]) -> list[dict[str, Any]]:
 KEY = """INSERT INTO meta (key, value) VALUES ('runKey', 'a') ON CONFLICT (key) DO UPDATE SET value = 'a'"""
 """Gives both the same key for tokens of runs, which each database makes for itself."""
 
+KEPT = """INSERT INTO meta (key, value) VALUES ('retention', '[]') ON CONFLICT (key) DO NOTHING"""
+"""Lets both say something of what is kept."""
+
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
@@ -174,7 +177,8 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Conne
     db = one_history.played(tmp_path_factory.mktemp("history") / "jobs.db")
     one_history.move(db)
     db.execute(KEY)
-    CLUSTER.do(f"SET search_path = {SCHEMA}; {KEY}")
+    db.execute(KEPT)
+    CLUSTER.do(f"SET search_path = {SCHEMA}; {KEY}; {KEPT}")
     yield db
     db.close()
 
