@@ -8,7 +8,16 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.complete import schedule_names
 from bedrockjobs.cli.options import option_text
-from bedrockjobs.cli.output import Record, as_json, away, text_of, write_many, write_one, write_title
+from bedrockjobs.cli.output import (
+    Record,
+    as_json,
+    away,
+    status_word,
+    text_of,
+    write_many,
+    write_one,
+    write_title,
+)
 from bedrockjobs.cli.schedule import found_by_name, split_repeat
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.time_text import local_text, took_text
@@ -93,6 +102,7 @@ def run_row(run: Record) -> Record:
         **run,
         "took": took_text(started, text_of(run, "ended")),
         "error": text_of(run, "error").partition("\n")[0],
+        "status": status_word(text_of(run, "status")),
     }
 
 

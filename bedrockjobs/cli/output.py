@@ -54,6 +54,7 @@ STATE_COLOURS = {
     "fail": "red",
     "timeout": "red",
     "frozen": "magenta",
+    "lost": "magenta",
     "terminated": "yellow",
     "killed": "yellow",
     "returned": "blue",
@@ -158,6 +159,11 @@ def _moment_cell(key: str, value: Any, *, whole: bool = False) -> str:
         return text
     shown = moment_text(text, _clock(), whole=whole)
     return shown.partition(" (")[0] if key == NOW else shown
+
+
+def status_word(status: str) -> str:
+    """Return the word that a table has for a run's status; JSON keeps the status itself."""
+    return "lost" if status == "frozen" else status
 
 
 def away(text: str) -> str:

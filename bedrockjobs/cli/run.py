@@ -13,6 +13,7 @@ from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.cli.complete import job_names, run_ids, worker_names
 from bedrockjobs.cli.details import run_row
 from bedrockjobs.cli.follow import Pace
+from bedrockjobs.cli.groups import STATUSES_ALSO, Group, WordChoice
 from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import (
@@ -41,7 +42,7 @@ SUCCESS, RETURNED = "success", "returned"
 """The statuses that a run in progress may end with and that are told."""
 
 
-@click.group()
+@click.group(cls=Group)
 def run() -> None:
     """List runs, follow their output, stop them, run them again."""
 
@@ -52,7 +53,7 @@ _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
 @run.command("list")
 @click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only of jobs whose name matches.")
 @click.option("--job", "job_id", metavar="ID|NAME", help="Only of this job.")
-@click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only with this status.")
+@click.option("--status", type=WordChoice(get_args(RunStatus), STATUSES_ALSO), help="Only with this status.")
 @click.option("--worker", metavar="NAME", shell_complete=worker_names, help="Only by this worker.")
 @since_option("Only runs that began since")
 @limit_option("runs")
