@@ -277,7 +277,7 @@ STATS_KEPT_S = 8 * 86_400
 """Time the counts of a minute are kept, for charts of a week."""
 
 TICK_ROWS_MAX = 1_000
-"""Rows of the tick ledger kept for each schedule."""
+"""Rows of the history of ticks kept for each schedule."""
 
 CATCHUP_MAX = 1_000
 """Missed ticks that `catchup: all` makes up for; older ones are skipped."""

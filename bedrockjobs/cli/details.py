@@ -12,7 +12,6 @@ from bedrockjobs.cli.output import (
     Record,
     as_json,
     away,
-    status_word,
     text_of,
     write_many,
     write_one,
@@ -102,7 +101,6 @@ def run_row(run: Record) -> Record:
         **run,
         "took": took_text(started, text_of(run, "ended")),
         "error": text_of(run, "error").partition("\n")[0],
-        "status": status_word(text_of(run, "status")),
     }
 
 

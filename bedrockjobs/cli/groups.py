@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from bedrockjobs.base.words import meant
+
 SUMMARY_CHARS = 1_000
 """Length at which the summary of a command would be cut: none is so long."""
 
@@ -47,20 +49,20 @@ class WordChoice(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the choice; a word like one of them is named where it is none."""
-        word = self.also.get(str(value).lower(), value)
+        word = self.also.get(str(value).lower(), meant(value) if isinstance(value, str) else value)
         try:
             return super().convert(word, param, ctx)
         except click.BadParameter as error:
-            meant = near(str(value), [*self.choices, *self.also])
-            meant = self.also.get(meant, meant)
-            if not meant:
+            guess = near(str(value), [*self.choices, *self.also])
+            guess = self.also.get(guess, guess)
+            if not guess:
                 raise
-            shown = meant if self.case_sensitive else meant.lower()
+            shown = guess if self.case_sensitive else guess.lower()
             self.fail(f"{error.message} Did you mean {shown!r}?", param, ctx)
 
 
 STATUSES_ALSO = {
-    "failed": "fail", "failure": "fail", "succeeded": "success", "ok": "success", "lost": "frozen",
+    "failed": "fail", "failure": "fail", "succeeded": "success", "ok": "success",
     "timed out": "timeout", "timedout": "timeout",
 }  # fmt: skip
 """Words for the statuses of runs that people try, and the status that is meant."""

@@ -1,4 +1,4 @@
-"""``bedrockjobs limit``: how many jobs of a name may be queued, and created a second."""
+"""``bedrockjobs limit``: how many jobs of a name may be queued, created a second, and run at once."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from bedrockjobs.cli.output import write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.commands import ListLimits, RemoveLimit, SetLimit
 
-COLUMNS = ("name", "queued", "perSecond", "refused", "lastRefused", "by")
+COLUMNS = ("name", "queued", "perSecond", "running", "runs", "refused", "lastRefused", "by")
 
 
 @click.group(cls=Group)
 def limit() -> None:
-    """Limit what may be created, by name: CreateJob is refused beyond, with 429."""
+    """Limit what may be created, which is refused beyond with 429, and how many jobs run at once, by name."""
 
 
 @limit.command("set")
 @click.argument("name", metavar="GLOB")
 @click.option("--queued", type=int, metavar="N", help="Jobs that may be queued; any number if left out.")
 @click.option("--per-second", type=int, metavar="N", help="Jobs that may be created a second.")
+@click.option("--running", type=int, metavar="N", help="Jobs that may run at once; the others wait.")
 @by_option
 @talks
 @pass_session
-def set_limit(session: Session, name: str, queued: int | None, per_second: int | None, by: str) -> None:
+def set_limit(
+    session: Session, name: str, queued: int | None, per_second: int | None, running: int | None, by: str
+) -> None:
     """Limit the names that match GLOB, which share it; replaces what was set for GLOB before."""
-    given = {"name": name, "queued": queued, "perSecond": per_second, "by": by or None}
+    given = {"name": name, "queued": queued, "perSecond": per_second, "running": running, "by": by or None}
     session.ask(built(SetLimit, given))
     write_one({"name": name, "outcome": "limited"}, session.form, f"Limited {name}.")
 

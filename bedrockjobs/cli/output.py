@@ -18,6 +18,7 @@ import click
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.wire import RawJSON, moment_of
+from bedrockjobs.base.words import called
 from bedrockjobs.cli.time_text import FAR_YEAR, away_text, is_stamp, moment_text, zone_now
 
 Form = Literal["table", "json", "jsonl", "name"]
@@ -41,11 +42,14 @@ TIMES = frozenset(
 )  # fmt: skip
 """Keys whose values are moments; a table shows them by this machine's clock, and how far away they are."""
 
+SAID = frozenset({"state", "status", "outcome"})
+"""Keys whose values a table shows in a person's words; JSON has those of the wire."""
+
 STATE_COLOURS = {
     "QUEUED": "cyan",
     "RUNNING": "green",
     "RUNQUEUED": "green",
-    "PAUSED": "yellow",
+    called("PAUSED"): "yellow",
     "FAILED": "red",
     "CANCELLED": "bright_black",
     "FINISHED": "bright_black",
@@ -53,8 +57,7 @@ STATE_COLOURS = {
     "success": "cyan",
     "fail": "red",
     "timeout": "red",
-    "frozen": "magenta",
-    "lost": "magenta",
+    called("frozen"): "magenta",
     "terminated": "yellow",
     "killed": "yellow",
     "returned": "blue",
@@ -161,11 +164,6 @@ def _moment_cell(key: str, value: Any, *, whole: bool = False) -> str:
     return shown.partition(" (")[0] if key == NOW else shown
 
 
-def status_word(status: str) -> str:
-    """Return the word that a table has for a run's status; JSON keeps the status itself."""
-    return "lost" if status == "frozen" else status
-
-
 def away(text: str) -> str:
     """Return how far away a stored stamp is, in brackets; empty where it is none, or never comes."""
     if not is_stamp(text) or moment_of(text).year >= FAR_YEAR:
@@ -174,6 +172,8 @@ def away(text: str) -> str:
 
 
 def _cell_of(key: str, value: Any, *, stored: bool) -> str:
+    if key in SAID:
+        return called(cell(value))
     return _moment_cell(key, value) if key in TIMES and not stored else cell(value)
 
 
@@ -198,7 +198,7 @@ def _rows_of(key: str, value: Any) -> list[list[str]]:
         value = jsontext.parse(value)
     if not isinstance(value, str) or isinstance(value, RawJSON):
         return [[title, cell(value)]]
-    first, *more = value.rstrip("\n").split("\n")
+    first, *more = (called(value) if key in SAID else value).rstrip("\n").split("\n")
     return [[title, printable(first)], *(["", printable(line)] for line in more)]
 
 

@@ -53,7 +53,11 @@ _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
 @run.command("list")
 @click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only of jobs whose name matches.")
 @click.option("--job", "job_id", metavar="ID|NAME", help="Only of this job.")
-@click.option("--status", type=WordChoice(get_args(RunStatus), STATUSES_ALSO), help="Only with this status.")
+@click.option(
+    "--status",
+    type=WordChoice(get_args(RunStatus), STATUSES_ALSO),
+    help="Only with this status; frozen is lost.",
+)
 @click.option("--worker", metavar="NAME", shell_complete=worker_names, help="Only by this worker.")
 @since_option("Only runs that began since")
 @limit_option("runs")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.wire import RawJSON
-from bedrockjobs.cli.output import STATE_COLOURS, Record, printable, status_word, text_of
+from bedrockjobs.base.words import called
+from bedrockjobs.cli.output import STATE_COLOURS, Record, printable, text_of
 from bedrockjobs.cli.session import records_in
 from bedrockjobs.cli.time_text import (
     away_text,
@@ -134,7 +135,7 @@ def _failure_rows(picture: Picture) -> list[list[str]]:
         ago = seconds_between(text_of(run, "ended"), picture.now)
         rows.append(
             [
-                text_of(run, "runID"), text_of(run, "name"), status_word(text_of(run, "status")),
+                text_of(run, "runID"), text_of(run, "name"), called(text_of(run, "status")),
                 "" if ago is None else away_text(-ago), text_of(run, "error").partition("\n")[0],
             ]
         )  # fmt: skip

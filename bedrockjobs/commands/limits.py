@@ -1,4 +1,4 @@
-"""The commands on limits: how many jobs of a name may be queued, and created a second."""
+"""The commands on limits: how many jobs of a name may be queued, created a second, and run at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from bedrockjobs.base import shapes
 from bedrockjobs.base.config import WORKER_CHARS_MAX
-from bedrockjobs.base.name_limits import LIMITS_MAX, PER_SECOND_MAX, QUEUED_LIMIT_MAX
+from bedrockjobs.base.name_limits import LIMITS_MAX, PER_SECOND_MAX, QUEUED_LIMIT_MAX, RUNNING_LIMIT_MAX
 from bedrockjobs.base.wire import Whole
 from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
 from bedrockjobs.commands.control import PausePattern
@@ -16,12 +16,19 @@ from bedrockjobs.commands.control import PausePattern
 
 def _some_limit(schema: dict[str, Any]) -> None:
     """Add the rule that one of the limits is above 0."""
-    above = {"queued": shapes.whole(1, QUEUED_LIMIT_MAX), "perSecond": shapes.whole(1, PER_SECOND_MAX)}
+    above = {
+        "queued": shapes.whole(1, QUEUED_LIMIT_MAX),
+        "perSecond": shapes.whole(1, PER_SECOND_MAX),
+        "running": shapes.whole(1, RUNNING_LIMIT_MAX),
+    }
     schema["anyOf"] = [{"required": [name], "properties": {name: value}} for name, value in above.items()]
 
 
 class SetLimit(Command[Empty]):
-    """Limit what may be created of the names that match a pattern; CreateJob is then refused with 429."""
+    """Limit what may be created and run of the names that match a pattern.
+
+    Beyond `queued` and `perSecond` CreateJob is refused with 429; beyond `running` jobs wait.
+    """
 
     model_config = ConfigDict(json_schema_extra=_some_limit)
 
@@ -30,7 +37,7 @@ class SetLimit(Command[Empty]):
     repeatable = True
     example = Example({"name": "mail/*", "queued": 10_000, "perSecond": 200})
     refusals = [
-        Refusal(402, "Missing limit", "Neither `queued` nor `perSecond` is above 0."),
+        Refusal(402, "Missing limit", "None of `queued`, `perSecond` and `running` is above 0."),
         Refusal(429, "Too many limits", f"{LIMITS_MAX} patterns have limits already."),
     ]
 
@@ -42,6 +49,10 @@ class SetLimit(Command[Empty]):
     per_second: Whole = Field(
         default=0, ge=0, le=PER_SECOND_MAX,
         description="Jobs that may be created a second, in one go as many; 0: any number.",
+    )  # fmt: skip
+    running: Whole = Field(
+        default=0, ge=0, le=RUNNING_LIMIT_MAX,
+        description="Runs that may be in progress at once, of workers that say their name; 0: any number.",
     )  # fmt: skip
     by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
@@ -64,6 +75,8 @@ class LimitReply(Reply):
     name: str
     queued: int = Field(description="0: any number.")
     per_second: int = Field(description="0: any number.")
+    running: int = Field(description="0: any number.")
+    runs: int = Field(description="Those in progress now; counted where `running` is a limit only.")
     refused: int = Field(description="Jobs that this server refused for it since it started.")
     last_refused: str = Field(description="When it last did; empty: never.")
     by: str
@@ -77,7 +90,7 @@ class LimitsReply(Reply):
 
 
 class ListLimits(Command[LimitsReply]):
-    """List the limits of what may be created, and how often they were reached."""
+    """List the limits of what may be created and run, and how often jobs were refused for them."""
 
     group = "server"
     reads = True
@@ -87,8 +100,9 @@ class ListLimits(Command[LimitsReply]):
         {
             "limits": [
                 {
-                    "name": "mail/*", "queued": 10_000, "perSecond": 200, "refused": 12,
-                    "lastRefused": "2026-11-21 03:29:56", "by": "ada", "since": "2026-11-20 10:00:00",
+                    "name": "mail/*", "queued": 10_000, "perSecond": 200, "running": 0, "runs": 0,
+                    "refused": 12, "lastRefused": "2026-11-21 03:29:56", "by": "ada",
+                    "since": "2026-11-20 10:00:00",
                 }
             ]
         },

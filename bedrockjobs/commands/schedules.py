@@ -121,7 +121,7 @@ class TickReply(Reply):
 
 
 class TicksReply(Reply):
-    """A page of the ledger, the newest first."""
+    """A page of the history, the newest first."""
 
     ticks: list[TickReply]
 

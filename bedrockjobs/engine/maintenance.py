@@ -330,7 +330,7 @@ class Maintenance:
                 continue
             self._not_before.pop(key, None)
             self._try(
-                context, key, partial(control.resume, context, [pause]), partial(self._postpone_end, pause)
+                context, key, partial(control.end_pause, context, pause), partial(self._postpone_end, pause)
             )
 
     def _postpone_end(self, pause: PauseRow, delay_s: float) -> None:

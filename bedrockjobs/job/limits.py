@@ -1,4 +1,4 @@
-"""Limits of what may be created, by name pattern, as they are kept: one text, a JSON array."""
+"""Limits by name pattern of what may be created and of what may run, as they are kept: a JSON array."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
+AT_LIMIT = "(limit)"
+"""Who has paused a name of which as many jobs run as may at once."""
+
 
 class Limit(NamedTuple):
-    """What may be created of the names that match a pattern; 0 is no limit."""
+    """What may be created and may run of the names that match a pattern; 0 is no limit."""
 
     pattern: str
     """GLOB."""
@@ -16,6 +19,8 @@ class Limit(NamedTuple):
     """Jobs that may be queued, those for later included."""
     per_second: int
     """Jobs that may be created a second, in one go as many."""
+    running: int
+    """Runs that may be in progress at once."""
     by: str
     since: str
 

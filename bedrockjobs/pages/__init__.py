@@ -13,6 +13,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.pages import (
     events,
     failures,
+    forms,
     job,
     jobs,
     live,
@@ -32,7 +33,21 @@ from bedrockjobs.service import VERSION, Service
 PATH_CHARS_SHOWN = 200
 """Length up to which a page that does not exist is named: what was typed may be a kilobyte."""
 
-_MODULES = (overview, queues, jobs, job, schedules, schedule, runs, run, workers, failures, events, upcoming)
+_MODULES = (
+    overview,
+    queues,
+    forms,
+    jobs,
+    job,
+    schedules,
+    schedule,
+    runs,
+    run,
+    workers,
+    failures,
+    events,
+    upcoming,
+)
 
 
 def routes(service: Service, settings: Settings) -> list[web.RouteDef]:
@@ -46,6 +61,7 @@ def routes(service: Service, settings: Settings) -> list[web.RouteDef]:
         web.get("/ui/static/{name:.+}", site.static),
         *live.routes(site),
         *login.routes(site),
+        *forms.routes(site),
         site.get("/ui/{unknown:.+}", _unknown),
     ]
 

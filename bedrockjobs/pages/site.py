@@ -53,7 +53,7 @@ NAVIGATION = (
 """The pages one can go to from everywhere: path, title, and the key after ``g`` that goes there."""
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
-_STATUS = {400: 400, 402: 400, 404: 404, 405: 409, 429: 429, 503: 503, 555: 504}
+_STATUS = {400: 400, 402: 400, 403: 403, 404: 404, 405: 409, 429: 429, 503: 503, 555: 504}
 
 Page = Callable[["Site", web.Request], Awaitable[web.StreamResponse]]
 """A page: it reads with the site and answers a request. A CommandError is shown as a page that says it."""

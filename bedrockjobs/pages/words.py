@@ -15,6 +15,7 @@ from markupsafe import Markup
 from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.wire import moment_of, wire_name
+from bedrockjobs.base.words import called
 from bedrockjobs.commands.options import Duration, JobOptions
 from bedrockjobs.job.hold import HOLD_PATTERN
 
@@ -68,9 +69,6 @@ SHAPES = {
     "well": ("disc", "good"),
 }
 """The shape and the tone of each state, so that colour is never the only sign of it."""
-
-CALLED = {"frozen": "lost", "PAUSED": "waiting for children", "fired": "ran"}
-"""What a person reads for some words of the wire."""
 
 DURATIONS = frozenset(
     wire_name(name) for name, field in JobOptions.model_fields.items() if field.annotation == Duration | None
@@ -154,11 +152,6 @@ def counted(count: tuple[int, bool]) -> str:
 def shape(state: str) -> tuple[str, str]:
     """Return the shape and the tone of a state."""
     return SHAPES.get(state, ("ring", "plain"))
-
-
-def called(state: str) -> str:
-    """Return what a state is called on a page."""
-    return CALLED.get(state, state)
 
 
 def tree(text: str) -> Any:

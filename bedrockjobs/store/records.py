@@ -300,6 +300,10 @@ class TableRecords(CleanedRecords):
         self._execute(self._sql["put_limits"], (text_of_limits(limits),))
         self._limits = None
 
+    def running(self, pattern: str) -> int:
+        """Return how many runs are in progress of jobs whose names match."""
+        return int(self._execute(self._sql["count_running"], (pattern,)).fetchone()[0])
+
     def count_queued(self, pattern: str, most: int) -> int:
         """Return how many jobs are queued whose names match, at the most ``most``."""
         first = literal_prefix(pattern)

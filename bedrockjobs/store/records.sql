@@ -180,6 +180,10 @@ SELECT value FROM meta WHERE key = 'limits';
 -- Limit what may be created.
 INSERT INTO meta (key, value) VALUES ('limits', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
+-- name: count_running
+-- How many runs of names that match are in progress.
+SELECT count(*) FROM runs WHERE status = 'running' AND name GLOB ?;
+
 -- name: count_queued
 -- How many jobs are queued of the names between two that match a pattern, counted up to a number.
 SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAnyState

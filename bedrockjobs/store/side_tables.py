@@ -141,6 +141,10 @@ class Records(Protocol):
         """Replace them."""
         ...
 
+    def running(self, pattern: str) -> int:
+        """Return how many runs are in progress of jobs whose names match."""
+        ...
+
     def count_queued(self, pattern: str, most: int) -> int:
         """Return how many jobs are queued whose names match, ``most`` if they are as many or more."""
         ...

@@ -14,6 +14,7 @@ from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands.overview import Trouble
 from bedrockjobs.job.hold import HOLD_PATTERN, RELEASE, hold_words
 from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
+from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.readiness import Need, need_of
 from bedrockjobs.job.rows import PauseRow, RuleRow
 from bedrockjobs.job.rules import delivery_of
@@ -92,6 +93,8 @@ def age_s(since: str, now: str) -> int:
 
 def pause_words(pause: PauseRow) -> str:
     """Return who paused what, since when, and until when."""
+    if pause.by == AT_LIMIT:
+        return f"{short(pause.pattern)} waits for the end of a run"
     words = f"{short(pause.pattern) if pause.pattern.strip(EVERYTHING) else 'everything'} is paused"
     words += f" by {pause.by}" if pause.by else ""
     words += f" since {pause.since[:19]}"
@@ -199,6 +202,8 @@ def _paused(look: Look) -> list[Trouble]:
     for pause in sorted(look.held.pauses.rows, key=_hold_first):
         due, later, more = waiting.get(pause.pattern, (0, 0, look.more))
         waits = _waiting(due, later, more=more or look.more)
+        if pause.by == AT_LIMIT:  # it does what it is for
+            continue
         if pause.pattern == HOLD_PATTERN:
             words = f"{hold_words(pause)}; {waits}; {RELEASE}"
             found.append(_problem("held", due + later, words, since=pause.since))

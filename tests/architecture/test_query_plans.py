@@ -122,6 +122,7 @@ RECORDS_NO_SEEK = {
     "add_event",
     "add_minute",
     "all_pauses",
+    "count_running",
     "open_runs",
     "all_drains",
     "put_rule",
@@ -245,7 +246,13 @@ def test_a_statement_beside_jobs_uses_its_index(database: sqlite3.Connection, na
 
 
 @pytest.mark.parametrize(
-    ("name", "index"), [("holding", "jobsHolding"), ("repeating", "jobsRepeating"), ("open_runs", "runsOpen")]
+    ("name", "index"),
+    [
+        ("holding", "jobsHolding"),
+        ("repeating", "jobsRepeating"),
+        ("open_runs", "runsOpen"),
+        ("count_running", "runsOpen"),
+    ],
 )
 def test_what_reads_all_reads_a_partial_index(database: sqlite3.Connection, name: str, index: str) -> None:
     steps = plan(database, {**STATEMENTS, **RECORDS}[name])

@@ -28,6 +28,8 @@ class Site:
         self.root = f"http://127.0.0.1:{server.port}"
         self.expected: set[int] = set()
         """HTTP statuses of refusals that a test wants to see, and the browser's console complains of."""
+        self.complaints: list[str] = []
+        """Beginnings of other complaints of the console that a test wants."""
 
     async def http(self, command: str, **parameters: Any) -> tuple[int, Any]:
         """Send a command; return the HTTP status and the answer."""

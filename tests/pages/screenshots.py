@@ -29,6 +29,7 @@ PAGES = {
     "queues": ("ui/queues", "light"),
     "jobs": ("ui/jobs", "light"),
     "job": ("ui/jobs/{failed}", "light"),
+    "form": ("ui/schedules/{schedule}/edit", "light"),
     "runs": ("ui/runs", "light"),
     "run": ("ui/runs/{run}", "dark"),
     "schedules": ("ui/schedules", "light"),

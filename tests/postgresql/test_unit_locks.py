@@ -52,6 +52,20 @@ def test_a_finish_that_comes_too_late_is_told(servers: Servers, beside: Beside) 
     assert second.result(DEADLINE_S) == "404 No job with this jobID"
 
 
+def test_two_servers_keep_to_a_limit_of_runs_at_once(servers: Servers, beside: Beside) -> None:
+    one, other, watcher = servers(3)
+    one.do(c.SetLimit, name="a", running=1)
+    for _ in range(2):
+        one.do(c.CreateJob, name="a")
+    one.opened(c.GetJob(name="a", worker="w"))
+    second = beside(lambda: other.do(c.GetJob, name="a", worker="v"))
+    until_blocked(watcher)
+    one.commit()
+    assert second.result(DEADLINE_S) == "404 No job found"
+    one.do(c.FinishJob, jobID=1)
+    assert other.do(c.GetJob, name="a", worker="v")["jobID"] == 2
+
+
 def test_a_unique_job_is_created_once(servers: Servers, beside: Beside) -> None:
     one, other, watcher = servers(3)
     one.opened(c.CreateJob(name="a", unique=True))

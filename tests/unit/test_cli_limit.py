@@ -9,14 +9,16 @@ from cli_fake import FakeServer, run, sent
 from bedrockjobs.base.errors import NotFound
 
 ONE = {
-    "name": "mail/*", "queued": 3, "perSecond": 0, "refused": 12, "lastRefused": "2026-11-21 03:29:56",
-    "by": "ann", "since": "2026-11-21 03:00:00",
+    "name": "mail/*", "queued": 3, "perSecond": 0, "running": 2, "runs": 1, "refused": 12,
+    "lastRefused": "2026-11-21 03:29:56", "by": "ann", "since": "2026-11-21 03:00:00",
 }  # fmt: skip
 
 
 def test_a_limit_is_set_and_removed(fake: FakeServer) -> None:
     assert run("limit", "set", "mail/*", "--queued", "3", "--by", "ann").stdout == "Limited mail/*.\n"
     assert sent(fake, "SetLimit") == [{"name": "mail/*", "queued": 3, "by": "ann"}]
+    run("limit", "set", "mail/*", "--running", "2", "--by", "ann")
+    assert sent(fake, "SetLimit")[-1] == {"name": "mail/*", "running": 2, "by": "ann"}
     assert run("limit", "remove", "mail/*", "--by", "ann").stdout == "mail/* has no limit any more.\n"
     assert sent(fake, "RemoveLimit") == [{"name": "mail/*", "by": "ann"}]
     fake.will("RemoveLimit", NotFound("No such limit"))

@@ -253,3 +253,13 @@ def test_events_from_now_on_begin_at_the_last_one(fake: FakeServer) -> None:
     fake.will("Events", interrupted)
     assert run("events", "-f", "--after", "-1", "-o", "jsonl").exit_code == 130
     assert fake.wired[-1][1]["after"] == 41
+
+
+def test_a_table_has_a_persons_words_and_json_those_of_the_wire(fake: FakeServer) -> None:
+    lost = {**RUN, "status": "frozen"}
+    for _ in range(2):
+        fake.will("ListRuns", {"runs": [lost]})
+    table = run("run", "list", "--status", "lost")
+    assert table.stdout.splitlines()[1].split()[:2] == ["3", "lost"]
+    assert fake.wired[-1][1]["status"] == "frozen"
+    assert json.loads(run("run", "list", "--status", "frozen", "-o", "json").stdout)[0]["status"] == "frozen"

@@ -23,7 +23,7 @@ from bedrockjobs.commands import (
     TriggerJob,
 )
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, OutputChanged
-from bedrockjobs.engine.handlers import runs, ticks
+from bedrockjobs.engine.handlers import running, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.end import existing
 from bedrockjobs.engine.handlers.failing import unless_broken
@@ -32,6 +32,7 @@ from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.trigger import pass_over, triggered
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.hold import hold_of, plain_pattern
+from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.rows import Job, PauseRow
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.chunks import PrintedLine, chunk_of
@@ -48,7 +49,8 @@ def pause_jobs(context: Context, command: PauseJobs) -> Answer:
     if command.until is not None and stamped(command.until) <= context.now_ms:
         raise BadArguments("Malformed until", "until: expected a moment that is still to come")
     until = stamped(command.until)
-    records.put_pause(PauseRow(name, command.by, command.reason, context.now, until))
+    by = "" if command.by == AT_LIMIT else command.by
+    records.put_pause(PauseRow(name, by, command.reason, context.now, until))
     context.unit.pauses_changed()
     context.note("paused", name=name, by=command.by, detail=command.reason)
     return Answer()
@@ -59,7 +61,7 @@ def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
     """Take back what was said of a pattern; answers the patterns that are paused no more."""
     name = plain_pattern(command.name)
     pauses = context.unit.records.pauses()
-    gone = [pause for pause in pauses if name in ("*", pause.pattern) and pause is not hold_of(pauses)]
+    gone = [pause for pause in pauses if _may_end(pause, name) and pause is not hold_of(pauses)]
     if not gone and name != "*":
         wider = context.unit.records.pause_of(name)
         scope = None if context.caller is None else context.caller.scope
@@ -68,6 +70,11 @@ def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
         raise NotFound("Not paused", f"name: the pattern {command.name} is not paused{told}")
     resume(context, gone, by=command.by)
     return Answer(jsontext.dump({"resumed": [pause.pattern for pause in gone]}))
+
+
+def _may_end(pause: PauseRow, name: str) -> bool:
+    """Tell whether a pause ends with those of a pattern: one of a limit ends with the end of a run."""
+    return name in ("*", pause.pattern) and pause.by != AT_LIMIT
 
 
 @handles(ReleaseHold, plan=lambda _: Plan(control=True, everything=True))
@@ -79,6 +86,14 @@ def release_hold(context: Context, command: ReleaseHold) -> Answer:
     resume(context, [hold], by=command.by, kind="released")
     context.emit(HoldChanged(None))
     return Answer(jsontext.dump({"since": hold.since, "reason": hold.reason}))
+
+
+def end_pause(context: Context, pause: PauseRow) -> None:
+    """End a pause whose time is over."""
+    if pause.by == AT_LIMIT:
+        running.look_again(context, pause)
+    else:
+        resume(context, [pause])
 
 
 def resume(context: Context, gone: list[PauseRow], *, by: str = "", kind: str = "resumed") -> None:

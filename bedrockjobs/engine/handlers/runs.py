@@ -12,7 +12,7 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.jsontext import without_zeros
 from bedrockjobs.base.wire import after_seconds, moment_of
 from bedrockjobs.engine.events import OutputChanged, RunEnded, RunForgotten, RunOpened, RunStopped
-from bedrockjobs.engine.handlers import ticks
+from bedrockjobs.engine.handlers import running, ticks
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job.rows import Job, RunGiven, RunRow
 from bedrockjobs.job.take_request import TakeRequest
@@ -102,6 +102,7 @@ def close(
         keep_success=given(options.keep_success, HISTORY_DEFAULT),
         keep_fail=given(options.keep_fail, HISTORY_DEFAULT),
     )
+    running.went_on(context, run.name)
     took_s = (context.moment - moment_of(run.started)).total_seconds()
     context.emit(
         RunEnded(
@@ -138,6 +139,7 @@ def undo(context: Context, job: Job) -> None:
     ticks.take_back_fired(context, job)
     if job.run_id:
         context.unit.records.delete_run(job.run_id)
+        running.went_on(context, job.name)
         context.emit(RunForgotten(job.run_id))
 
 

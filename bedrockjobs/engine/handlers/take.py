@@ -22,7 +22,7 @@ from bedrockjobs.base.run_token import RunOfToken
 from bedrockjobs.commands import FinishJobs, GetJob, GetJobs
 from bedrockjobs.commands.jobs import Ending
 from bedrockjobs.engine.events import JobsTaken, WorkerAsked
-from bedrockjobs.engine.handlers import families, runs, ticks
+from bedrockjobs.engine.handlers import families, running, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, Taken
 from bedrockjobs.engine.handlers.failing import break_off, fail_for_good, set_aside, stopped
 from bedrockjobs.engine.handlers.next_run import original_next_run
@@ -198,11 +198,13 @@ def _next(context: Context, request: TakeRequest) -> DueTick | None:
 
     Differs from Bedrock: it answers ``200 {}`` when it fails one; here the look goes on.
     """
-    crashed = context.unit.crash_patterns()
+    crashed, limits = context.unit.crash_patterns(), context.unit.records.limits()
     for _ in range(CRASHED_PER_TAKE_MAX):
         job = context.unit.first_due(request, context.now_ms)
         if job is None:
             return None
+        if request.worker and limits and running.is_held_back(context, job):
+            continue
         if type(job) is DamagedJob:
             set_aside(context, job)
             continue

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Literal
 
-Kind = Literal["control", "events", "key", "lock", "name", "schema", "watch"]
+Kind = Literal["control", "events", "key", "limits", "lock", "name", "schema", "watch"]
 """``control``: pauses, drains, the crash list. ``events``: their numbers. ``key``: an idempotency key.
-``lock``: a job's. ``name``: of jobs that are to be unique. ``schema``: the tables themselves.
-``watch``: what time asks for."""
+``limits``: takes of names of which so many may run at once. ``lock``: a job's. ``name``: of jobs that are to
+be unique. ``schema``: the tables themselves. ``watch``: what time asks for."""
 
 
 class AdvisoryKeys:

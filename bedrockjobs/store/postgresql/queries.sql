@@ -350,6 +350,10 @@ SELECT value FROM meta WHERE key = $1;
 -- Remember one.
 INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
+-- name: count_running
+-- How many runs are in progress of names that match $1.
+SELECT count(*) FROM runs WHERE status = 'running' AND name ~ $1;
+
 -- name: count_queued
 -- How many jobs are queued of the names from $1 to before $2 that match $3, counted up to $4.
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name >= $1 AND name < $2 AND name ~ $3 AND state = 'QUEUED'

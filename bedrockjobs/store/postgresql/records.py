@@ -10,6 +10,7 @@ from bedrockjobs.base.glob import anchored_regex, literal_prefix
 from bedrockjobs.job.limits import Limit
 from bedrockjobs.job.rows import PauseRow, RunGiven, RunRow
 from bedrockjobs.store.chunks import PLAIN, Chunk, lines_of
+from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.statements import RECORDS
@@ -22,8 +23,9 @@ _WIDTH = len(RunRow._fields)
 class PostgreSQLRecords(TableRecords):
     """Pauses, drains, tokens, the crash list are kept until their epoch changes, all else for one unit."""
 
-    def __init__(self, transaction: Transaction) -> None:
-        """Speak within ``transaction``."""
+    def __init__(self, transaction: Transaction, keys: AdvisoryKeys) -> None:
+        """Speak within ``transaction``; ``keys`` are the numbers of its locks."""
+        self._limits_key = keys.of("limits")
         self._crash_patterns: tuple[str, ...] | None = None
         super().__init__(transaction, RECORDS)
         self._transaction = transaction
@@ -259,6 +261,12 @@ class PostgreSQLRecords(TableRecords):
         """Replace the limits."""
         super().set_limits(limits)
         self.raise_epoch()
+
+    def running(self, pattern: str) -> int:
+        """Return how many runs are in progress of jobs whose names match; no other server adds one then."""
+        lock = SQL["lock_each"], ([self._limits_key],)
+        _, ((count,),) = self._transaction.read(lock, (SQL["count_running"], (anchored_regex([pattern]),)))
+        return int(count)
 
     def count_queued(self, pattern: str, most: int) -> int:
         """Return how many jobs are queued whose names match, at the most ``most``."""

@@ -60,7 +60,7 @@ class PostgreSQLUnit:
         """Whether another server changed pauses, drains or the crash list before this unit."""
         self._rows = rows.Rows()
         self._transaction = transaction.Transaction(session, self._differences)
-        self.records = PostgreSQLRecords(self._transaction)
+        self.records = PostgreSQLRecords(self._transaction, keys)
         """The tables beside jobs."""
         self._locks = JobLocks(self._transaction, self._rows, keys)
         self.remembered = Remembered()

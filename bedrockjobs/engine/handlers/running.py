@@ -1,0 +1,58 @@
+"""Limits of runs at once: what has as many runs as it may have is paused, and goes on when one of them ends.
+
+The runs are counted in the table before each take that a limit is about; the pause only keeps those who ask
+from looking for nothing. It ends by itself, and is written anew as long as its limit is reached.
+"""
+
+from __future__ import annotations
+
+from bedrockjobs.base.glob import glob
+from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.engine.handlers.context import Context
+from bedrockjobs.job.lanes import parse_lane
+from bedrockjobs.job.limits import AT_LIMIT, Limit
+from bedrockjobs.job.rows import Job, PauseRow
+
+LOOKED_AGAIN_S = 2.0
+"""Time after which a limit that is reached is looked at again: the end of a run at another server may
+have come at the same moment, and not have seen that."""
+
+
+def is_held_back(context: Context, job: Job) -> bool:
+    """Tell whether a job has to wait for the end of a run; its name is paused then.
+
+    One that somebody has triggered is not.
+    """
+    records = context.unit.records
+    for limit in records.limits():
+        if not limit.running or not glob(job.name, limit.pattern) or parse_lane(job.lane).now:
+            continue
+        if records.running(limit.pattern) >= limit.running:
+            _hold(context, limit)
+            return True
+    return False
+
+
+def _hold(context: Context, limit: Limit) -> None:
+    reason = f"{limit.running} run, as many as may at once"
+    until = after_seconds(context.now_ms, LOOKED_AGAIN_S)
+    context.unit.records.put_pause(PauseRow(limit.pattern, AT_LIMIT, reason, context.now, until))
+
+
+def went_on(context: Context, name: str) -> None:
+    """Let those of a name be taken that waited for the end of a run, as one has ended."""
+    for pause in context.unit.records.pauses():
+        if pause.by == AT_LIMIT and glob(name, pause.pattern):
+            look_again(context, pause)
+
+
+def look_again(context: Context, pause: PauseRow) -> None:
+    """End a pause of a limit that is not reached any more, or write it anew."""
+    records = context.unit.records
+    limits = [limit for limit in records.limits() if limit.pattern == pause.pattern and limit.running]
+    for limit in limits:
+        if records.running(limit.pattern) >= limit.running:
+            _hold(context, limit)
+            return
+    records.delete_pause(pause.pattern)
+    context.unit.pauses_changed()

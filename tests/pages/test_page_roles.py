@@ -1,0 +1,123 @@
+"""What pages show to whom: buttons and forms by role, and nothing to those who see some names only."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.conftest import Live
+from tests.protocol.talk import Talk
+from tests.runs.bearer import Bearer, admin_of
+
+BROWSER = {"Accept": "text/html"}
+FORMS = ("/ui/jobs/new", "/ui/schedules/new", "/ui/jobs/1/edit", "/ui/schedules/2/edit")
+PAGES = (
+    "/ui/queues",
+    "/ui/runs",
+    "/ui/queues?name=secret/*",
+    "/ui/runs?name=secret/*",
+    "/ui/jobs",
+    "/ui/schedules",
+    *FORMS,
+)
+
+
+async def filled(live: Live) -> Bearer:
+    """Make a job, a schedule, a failed and a running job; return an admin."""
+    root = await admin_of(live)
+    await root.ok("CreateJob", name="secret/plan")
+    await root.ok("CreateJob", name="secret/night", repeat="CRON 0 0 1 1 *")
+    for _ in range(2):
+        await root.ok("CreateJob", name="secret/work")
+        taken = await root.ok("GetJob", name="secret/work", worker="w1")
+    await root.ok("FailJob", jobID=taken["jobID"], runID=taken["runID"], error="secret words")
+    return root
+
+
+async def shown(who: Bearer, path: str) -> str:
+    reply = await who.get(path, **BROWSER)
+    assert reply.code == 200, (path, reply.body)
+    return reply.body
+
+
+def actions(page: str) -> set[str]:
+    """Return the commands that a page has buttons or forms for, and the forms that it leads to."""
+    led = re.findall(r'href="[./]*/ui/\w+/(?:\d+/)?(new|edit)\b', page)
+    return {*re.findall(r'data-(?:command|form)="(\w+)"', page), *led}
+
+
+async def test_buttons_and_forms_by_role(live: Live) -> None:
+    root = await filled(live)
+    wanted: dict[str, dict[str, set[str]]] = {
+        "read": {
+            "/ui/queues": set(),
+            "/ui/runs": set(),
+            "/ui/jobs": set(),
+            "/ui/schedules": set(),
+            "/ui/jobs/1": set(),
+            "/ui/schedules/2": set(),
+        },
+        "read,produce": {
+            "/ui/queues": set(),
+            "/ui/jobs": {"new", "CancelJob"},
+            "/ui/jobs/1": {"new"},
+            "/ui/jobs/new": {"CreateJob"},
+            "/ui/schedules/new": {"CreateJob"},
+        },
+        "operate": {
+            "/ui/queues": {"PauseJobs"},
+            "/ui/runs": {"RunAgain"},
+            "/ui/jobs/1/edit": {"UpdateJob"},
+            "/ui/schedules/2": {"TriggerJob", "PauseJobs", "DeleteJob", "new", "edit"},
+        },
+    }
+    for role, pages in wanted.items():
+        who = await root.token_for(role.replace(",", "-"), role)
+        found = {path: actions(await shown(who, path)) for path in pages}
+        assert found == pages, role
+
+
+@pytest.mark.parametrize("path", FORMS)
+async def test_a_form_that_one_may_not_send_is_refused_with_the_reason(live: Live, path: str) -> None:
+    root = await filled(live)
+    reader = await root.token_for("r", "read")
+    reply = await reader.get(path, **BROWSER)
+    assert reply.code == 403
+    assert re.search(
+        r"(CreateJob needs the role produce|UpdateJob needs the role work); r is for read", reply.body
+    )
+    assert "secret" not in reply.body
+
+
+@pytest.mark.parametrize("more", [{"names": "mail/*"}, {"noData": True}])
+async def test_who_sees_some_names_or_no_data_sees_no_page_and_no_count(
+    live: Live, more: dict[str, object]
+) -> None:
+    root = await filled(live)
+    narrow = await root.token_for("n", "read,produce", **more)  # type: ignore[arg-type]
+    for path in PAGES:
+        reply = await narrow.get(path, **BROWSER)
+        assert reply.code == 403, path
+        assert not re.search(r"secret|\b[1-9]\d*\b.*(ready|running|failed)", reply.body), path
+    looked = await posted(
+        live, narrow, {"command": "CreateJob", "schedule": False, "fields": {}, "changed": []}
+    )
+    assert looked == 403
+
+
+async def posted(live: Live, who: Bearer, form: dict[str, object]) -> int:
+    body = json.dumps(form)
+    head = ["POST /ui/check HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
+    head += [f"{name}: {value}" for name, value in who.headers.items()]
+    async with await Talk.open(live.port) as talk:
+        talk.send(("\r\n".join([*head, "", ""]) + body).encode())
+        return (await talk.reply()).code
+
+
+async def test_a_form_is_looked_at_for_those_who_may_read(live: Live) -> None:
+    root = await filled(live)
+    form = {"command": "CreateJob", "schedule": False, "fields": {"name": "a"}, "changed": ["name"]}
+    assert await posted(live, root, form) == 200
+    assert await posted(live, Bearer(live), form) == 401

@@ -1,0 +1,134 @@
+"""Limits of runs at once: who has to wait, and that they go on when a run ends, however it does."""
+
+from __future__ import annotations
+
+import pytest
+
+from bedrockjobs.base.name_limits import RUNNING_LIMIT_MAX
+from bedrockjobs.engine.handlers.running import LOOKED_AGAIN_S
+from tests.runs.rig import Site
+
+
+@pytest.fixture
+async def limited(site: Site) -> Site:
+    """Return a server on which two of mail/* may run at once, with four such jobs and another one."""
+    await site.ok("SetLimit", name="mail/*", running=2)
+    for name in ("mail/a", "mail/b", "mail/a", "mail/b", "other"):
+        await site.create(name)
+    return site
+
+
+async def test_no_more_run_at_once_than_may(limited: Site) -> None:
+    first, second = await limited.take("mail/*"), await limited.take("mail/a")
+    assert await limited.nothing("mail/*", worker="w")
+    assert (await limited.take("*"))["name"] == "other", "the names of others are not held"
+    await limited.finish(first)
+    third = await limited.take("mail/*")
+    assert third["jobID"] not in (first["jobID"], second["jobID"])
+    assert await limited.nothing("mail/*", worker="w")
+    (limit,) = (await limited.ok("ListLimits"))["limits"]
+    assert (limit["running"], limit["runs"]) == (2, 2)
+
+
+async def test_one_answer_has_no_more_than_may_run(limited: Site) -> None:
+    jobs = (await limited.ok("GetJobs", name="*", numResults=10, worker="w"))["jobs"]
+    assert sorted(job["name"] for job in jobs) == ["mail/a", "mail/b", "other"]
+
+
+@pytest.mark.parametrize("how", ["fail", "retry", "hand back", "delete", "lost"])
+async def test_whatever_ends_a_run_lets_the_next_one_begin(limited: Site, how: str) -> None:
+    first, _ = await limited.leased("mail/*"), await limited.leased("mail/*")
+    waiting = await limited.asking("mail/*", worker="w2")
+    fence = {"jobID": first["jobID"], "runID": first["runID"]}
+    if how == "fail":
+        await limited.ok("FailJob", error="no", **fence)
+    elif how == "retry":
+        await limited.ok("RetryJob", delay=600, **fence)
+    elif how == "hand back":
+        await limited.ok("RequeueJobs", jobIDs=[first["jobID"]])
+    elif how == "delete":
+        await limited.ok("KillRun", runID=first["runID"])
+        await limited.ok("FailJob", error="killed", **fence)
+    else:
+        await limited.beat(_["runID"])
+        await limited.silence(40)
+        await limited.beat(_["runID"])
+        await limited.silence(40)
+    reply = await waiting.reply()
+    assert reply.code == 200
+    assert reply.json["name"].startswith("mail/")
+    assert (await limited.ok("ListLimits"))["limits"][0]["runs"] == 2
+
+
+async def test_what_waits_is_told(limited: Site) -> None:
+    for _ in range(2):
+        await limited.take("mail/*")
+    assert await limited.nothing("mail/*", worker="w")
+    waits = min(job["jobID"] for job in (await limited.ok("ListJobs", state="QUEUED"))["jobs"])
+    told = (await limited.ok("ExplainJob", jobID=waits))["waitsFor"]
+    assert told[0]["detail"] == "mail/* waits for the end of a run: 2 run, as many as may at once"
+    assert not [one for one in (await limited.ok("Overview"))["problems"] if one["kind"] == "paused"]
+
+
+async def test_a_limit_that_is_raised_or_removed_lets_jobs_go_on(limited: Site) -> None:
+    for _ in range(2):
+        await limited.take("mail/*")
+    assert await limited.nothing("mail/*", worker="w")
+    await limited.ok("SetLimit", name="mail/*", running=3)
+    await limited.take("mail/*")
+    assert await limited.nothing("mail/*", worker="w")
+    await limited.ok("RemoveLimit", name="mail/*")
+    await limited.take("mail/*")
+    assert (await limited.ok("ListPauses"))["pauses"] == []
+
+
+async def test_it_is_no_pause_of_a_person(limited: Site) -> None:
+    first = await limited.take("mail/*")
+    await limited.take("mail/*")
+    assert await limited.nothing("mail/*", worker="w")
+    await limited.refused("ResumeJobs", name="mail/*")
+    assert await limited.nothing("mail/*", worker="w")
+    await limited.ok("PauseJobs", name="mail/*", reason="no post today", by="(limit)")
+    await limited.finish(first)
+    assert await limited.nothing("mail/*", worker="w"), "a person's pause stays"
+    await limited.ok("ResumeJobs", name="mail/*")
+    await limited.take("mail/*")
+    assert await limited.nothing("mail/*", worker="w")
+
+
+async def test_a_schedule_that_had_to_wait_runs_then(site: Site) -> None:
+    await site.ok("SetLimit", name="mail/*", running=1)
+    first = await site.create("mail/a")
+    taken = await site.take("mail/a")
+    schedule = await site.create("mail/nightly", repeat="CRON * * * * *")
+    await site.later(60)
+    assert await site.nothing("mail/*", worker="w")
+    await site.later(2 * LOOKED_AGAIN_S)
+    assert await site.nothing("mail/*", worker="w")
+    await site.finish(taken)
+    assert (await site.take("mail/*"))["jobID"] == schedule != first
+
+
+async def test_who_gives_no_name_and_what_is_triggered_is_not_limited(limited: Site) -> None:
+    for _ in range(2):
+        await limited.take("mail/*")
+    queued = [job["jobID"] for job in (await limited.ok("ListJobs", state="QUEUED"))["jobs"]]
+    await limited.ok("TriggerJob", jobID=queued[0])
+    assert (await limited.take("mail/*"))["jobID"] == queued[0]
+    assert await limited.nothing("mail/*", worker="w")
+
+
+async def test_it_outlasts_a_restart(limited: Site) -> None:
+    first = await limited.leased("mail/*")
+    await limited.leased("mail/*")
+    assert await limited.nothing("mail/*", worker="w")
+    await limited.restart()
+    assert await limited.nothing("mail/*", worker="w")
+    await limited.finish(first)
+    await limited.take("mail/*")
+
+
+async def test_what_is_no_limit_is_refused(site: Site) -> None:
+    refused = (402, "Missing limit")
+    assert await site.refused("SetLimit", name="a", running=0) == refused
+    assert (await site.refused("SetLimit", name="a", running=RUNNING_LIMIT_MAX + 1))[0] == 402
