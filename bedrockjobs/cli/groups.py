@@ -49,7 +49,8 @@ class WordChoice(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the choice; a word like one of them is named where it is none."""
-        word = self.also.get(str(value).lower(), meant(value) if isinstance(value, str) else value)
+        word = self.also.get(str(value).lower()) or meant(str(value))
+        word = word if word in self.choices else value
         try:
             return super().convert(word, param, ctx)
         except click.BadParameter as error:
