@@ -1,7 +1,8 @@
 """How long the server takes for the first paint of each page, with 1,000, 100,000 and 1,000,000 jobs.
 
 A server in this process, one client on one connection; the time is that of the whole request, from its
-first byte to the page's last. The jobs are of a thousand names and as many single ones, a few have failed.
+first byte to the page's last. The jobs are of a thousand names and as many single ones, a few have failed; up
+to 10,000 of them are schedules, one has up to 10,000 children, and there is a run for each five of them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,15 @@ BAR_MS = 100.0
 ASKS = 21
 """Requests of one figure."""
 DUE = "2026-01-02 03:04:05"
-SCHEDULES = 100
+SCHEDULES_MAX = 10_000
+CHILDREN_MAX = 10_000
+FORM = {
+    "command": "CreateJob",
+    "schedule": True,
+    "fields": {"name": "report/9", "expression": "30 2 * * *", "zone": "Europe/Berlin", "data": "{}"},
+    "changed": ["name", "expression", "zone", "data"],
+}
+"""What the page of a new schedule sends while one types."""
 
 PAGES = (
     ("overview", "ui/"),
@@ -43,7 +52,22 @@ PAGES = (
     ("a text that is nowhere", "ui/jobs?text=nowhere"),
     ("names that complete", "ui/jobs/names?name=re"),
     ("one job", "ui/jobs/500"),
+    ("a job with children", "ui/jobs/2"),
+    ("form: new job", "ui/jobs/new"),
+    ("form: one like another", "ui/jobs/new?like=500"),
+    ("form: edit a job", "ui/jobs/500/edit"),
+    ("form: edit a schedule", "ui/schedules/1/edit"),
+    ("form: looked at", "ui/check"),
+    ("queues", "ui/queues"),
+    ("queues of a fold", "ui/queues?under=report/"),
+    ("queues of a pattern", "ui/queues?name=*7"),
+    ("runs", "ui/runs"),
+    ("runs that failed", "ui/runs?status=failed"),
+    ("runs of one name", "ui/runs?name=report/5"),
+    ("runs by an end", "ui/runs?name=*77"),
+    ("runs with a text that is nowhere", "ui/runs?text=nowhere"),
     ("schedules", "ui/schedules"),
+    ("one schedule", "ui/schedules/1"),
     ("upcoming", "ui/upcoming"),
     ("workers", "ui/workers"),
     ("failures", "ui/failures"),
@@ -52,14 +76,23 @@ PAGES = (
 """Each page with a label."""
 
 
-def jobs(count: int) -> Iterator[tuple[str, int, str, str, str, str, str]]:
+def jobs(count: int) -> Iterator[tuple[str, int, str, str, str, str, str, int]]:
     """Yield rows of the table."""
     for number in range(1, count + 1):
         state = "FAILED" if number % 5_000 == 0 else "RUNNING" if number % 99_999 == 0 else "QUEUED"
         name = f"report/{number % 1_000}" if number % 10 else f"mail/{number}"
-        repeat = "CRON 0 9 * * *" if number % (count // SCHEDULES) == 1 else ""
+        repeat = "CRON 0 9 * * *" if number % max(count // SCHEDULES_MAX, 10) == 1 else ""
         data = f'{{"number":{number},"note":"{"x" * 60}"}}'
-        yield DUE, number, state, name, DUE, repeat, data
+        is_child = not repeat and 2 < number <= min(CHILDREN_MAX + 2, count // 10)
+        yield DUE, number, state, name, DUE, repeat, data, 2 if is_child else 0
+
+
+def runs(count: int) -> Iterator[tuple[int, int, str, str, str, str, str, str]]:
+    """Yield rows of the table of runs."""
+    for number in range(1, count // 5 + 1):
+        status = "fail" if number % 50 == 0 else "success"
+        error = "exit status 1" if status == "fail" else ""
+        yield number, number, f"report/{number % 1_000}", DUE, DUE, f"w{number % 9}", status, error
 
 
 def fill(path: Path, count: int) -> None:
@@ -69,10 +102,17 @@ def fill(path: Path, count: int) -> None:
     db.execute("PRAGMA synchronous = OFF")
     db.execute("BEGIN")
     db.executemany(
-        "INSERT INTO jobs (created, jobID, state, name, nextRun, repeat, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO jobs (created, jobID, state, name, nextRun, repeat, data, parentJobID)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         jobs(count),
     )
+    db.executemany(
+        "INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, ended, worker, status,"
+        " error) VALUES (?, ?, ?, 1, 'schedule', ?, ?, '2026-01-02 03:05:00', ?, ?, ?)",
+        runs(count),
+    )
     db.execute("UPDATE meta SET value = ? WHERE key = 'nextJobID'", (count + 1,))
+    db.execute("UPDATE meta SET value = ? WHERE key = 'nextRunID'", (count // 5 + 1,))
     db.execute("COMMIT")
     db.close()
 
@@ -85,7 +125,9 @@ async def ask(root: str, asks: int) -> list[tuple[float, float]]:
             times = []
             for _ in range(asks):
                 begun = clock.monotonic()
-                async with session.get(f"{root}/{path}") as answer:
+                asked = session.post if path == "ui/check" else session.get
+                given = {"json": FORM} if path == "ui/check" else {}
+                async with asked(f"{root}/{path}", **given) as answer:
                     await answer.read()
                     assert answer.status == 200, f"{path}: {answer.status}"
                 times.append((clock.monotonic() - begun) * 1000)

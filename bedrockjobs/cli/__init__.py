@@ -41,10 +41,11 @@ from bedrockjobs.cli import (
 )
 from bedrockjobs.cli import job_end as ending
 from bedrockjobs.cli import schedule_control as holding
+from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
 
 
-class Program(click.Group):
+class Program(Group):
     """The root command: an interrupt ends it with 130, as a shell expects."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -17,6 +17,7 @@ from bedrockjobs.base.errors import NotFound
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.job.rows import Job
+from bedrockjobs.pages.family import family
 from bedrockjobs.pages.run import tail
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.words import option_text
@@ -53,6 +54,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     after = ListJobs.read({"after": request.query.get("children") or 0}).after
     log, log_after = await tail(site, runs[0]["runID"], LINES_SHOWN) if runs else (None, 0)
     children, more_children = await _children(site, job_id, after)
+    relatives = await family(site, job_id) if children else None
     members = await _members(site, job_id)  # at the end: a page that waits must not hold 4 MiB of data
     watched = "HX-Request" in request.headers  # by a page that was opened while there was such a job
     if members is None and not runs and not events and not watched:
@@ -78,6 +80,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
         follows=bool(runs) and runs[0]["status"] == "running",
         timeline=_timeline(shown, runs, events),
         children=children,
+        family=relatives,
         children_after=children[-1].job_id if more_children else None,
         children_begin=after == 0,
         priorities=PRIORITIES,

@@ -5,6 +5,7 @@ Counts are bounded by the views, charts come from the table of minutes; nothing 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.commands import overview as overview_command
 from bedrockjobs.commands.overview import OverviewReply
 from bedrockjobs.pages.site import HEADERS, Pages, Site
+from bedrockjobs.pages.ticking import exactly
 from bedrockjobs.pages.words import number
 
 RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}
@@ -34,9 +36,12 @@ PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "last run failed": ("ui/schedules", {}),
     "messages": ("ui/events", {"kind": "message lost"}),
     "held": ("ui/jobs", {"state": "QUEUED"}),
-    "paused": ("ui/jobs", {"state": "QUEUED"}),
+    "paused": ("ui/queues", {}),
 }
 """The page that shows more of a kind of problem."""
+
+_OF_NAMES: dict[str, Callable[[str], str]] = {"no worker": exactly, "own command": exactly, "paused": str}
+"""Kinds that are about a name, or a pattern of names, which the page of queues shows more of."""
 
 NOTICES = frozenset({"paused", "drained", "blocked"})
 """What somebody wants so, or what passes by itself."""
@@ -126,7 +131,7 @@ def _problems(found: OverviewReply, sums: dict[str, int], chosen: str) -> list[T
 
 def _shown(problem: overview_command.Trouble) -> Trouble:
     path, query = PLACES[problem.kind]
-    if problem.kind == "paused" and problem.name:
-        query = {**query, "name": problem.name}
+    if problem.name and problem.kind in _OF_NAMES:
+        path, query = "ui/queues", {"name": _OF_NAMES[problem.kind](problem.name)}
     weight = "notice" if problem.kind in NOTICES else "problem"
     return Trouble(weight, f"{problem.detail}.", path, query)

@@ -12,7 +12,7 @@ from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands import ListRuns, ListSchedules, ListTicks, QueryJob, ValidateSchedule
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.ticking import exactly, next_ticks, stamps, state_of, why_paused, zone_of
-from bedrockjobs.pages.words import option_text
+from bedrockjobs.pages.words import option_text, span
 from bedrockjobs.schedule.cron.zones import find_zone
 
 NEXT_SHOWN = 10
@@ -44,6 +44,13 @@ class Bar(NamedTuple):
     height: float
 
 
+class Tick(NamedTuple):
+    """A mark of the scale of durations: where it lies, from the top, and what it says."""
+
+    y: float
+    words: str
+
+
 async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a schedule."""
     job = await site.ask(QueryJob.read({"jobID": request.match_info["jobID"]}))
@@ -61,6 +68,7 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
         for tick in stamps(next_ticks(row["repeat"], site.now()), NEXT_SHOWN)
     ]
     bars, longest_s = _bars(runs)
+    durations = [Tick(_height_of(part * longest_s, longest_s), span(part * longest_s)) for part in (0.5, 1)]
     return await site.show(
         request,
         "schedule.html",
@@ -77,6 +85,7 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
         before=given.get("before", ""),
         bars=bars,
         longest_s=longest_s,
+        durations=[Tick(CHART_HEIGHT - 5, "0"), *durations],
         chart={"width": CHART_WIDTH, "height": CHART_HEIGHT, "left": CHART_LEFT},
         options={
             name: option_text(name, value)
@@ -99,6 +108,11 @@ async def _row(site: Site, job: dict[str, Any]) -> dict[str, Any]:
         )
     found: dict[str, Any] = rows[0]
     return found
+
+
+def _height_of(seconds: float, longest_s: float) -> float:
+    """Return where a duration lies in the chart, from the top."""
+    return CHART_HEIGHT - 5 - (seconds / longest_s * (CHART_HEIGHT - 20) if longest_s else 0)
 
 
 def _bars(runs: list[dict[str, Any]]) -> tuple[list[Bar], float]:

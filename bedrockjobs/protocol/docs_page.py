@@ -1,7 +1,8 @@
 """``GET /docs``: the description of the commands as a page for people.
 
 It is made from the same description as ``/openapi.json``, whole on the server, with its style and its script
-inside: nothing is asked of any other address, and without the script it can be read all the same.
+inside: nothing is asked of any other address, and without the script it can be read all the same. Its script
+lets people try a command: what they type is sent with the rights of their session, like any other request.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _STYLE = """
 *{box-sizing:border-box}body{margin:0;font:16px/1.5 system-ui,sans-serif;color:var(--ink);
 background:var(--paper)}
 a{color:var(--link)}code,pre{font:14px/1.45 ui-monospace,monospace}
-pre{margin:0;overflow-x:auto;flex:1;padding:.5rem}
+pre{margin:0;white-space:pre-wrap;overflow-wrap:anywhere;flex:1;min-width:0;padding:.5rem}
 header,main{padding:1rem 2rem;max-width:64rem}nav{padding:1rem 2rem;border-block:1px solid var(--line);
 position:sticky;top:0;background:var(--paper)}nav label{font-weight:600}
 input{font:inherit;color:inherit;background:var(--fill);border:1px solid var(--soft);border-radius:.3rem;
@@ -50,6 +51,10 @@ section{padding:.5rem 0;border-bottom:1px solid var(--line);scroll-margin-top:6r
 font-weight:400}table{border-collapse:collapse;width:100%;font-size:.95rem}th,td{text-align:left;
 vertical-align:top;padding:.3rem .8rem .3rem 0;border-top:1px solid var(--line);overflow-wrap:anywhere}
 td:first-child{white-space:nowrap}td:nth-child(2){color:var(--soft);min-width:9rem}
+textarea{display:block;width:100%;
+font:14px/1.45 ui-monospace,monospace;color:inherit;
+background:var(--fill);border:1px solid var(--soft);border-radius:.3rem;padding:.5rem}
+.try pre{max-height:24rem;overflow-y:auto;background:var(--fill)}
 .line{display:flex;align-items:start;background:var(--fill);border:1px solid var(--line);
 border-radius:.3rem;margin:.4rem 0}
 button{font:inherit;font-size:.85rem;color:inherit;background:var(--paper);border:1px solid var(--soft);
@@ -71,6 +76,22 @@ button.type="button";button.textContent="Copy";button.addEventListener("click",a
 const text=line.querySelector("pre").textContent;try{await navigator.clipboard.writeText(text);
 button.textContent="Copied"}catch{getSelection().selectAllChildren(line.querySelector("pre"));
 button.textContent="Selected"}setTimeout(()=>button.textContent="Copy",1500)});line.append(button)}
+const make=(tag,more)=>Object.assign(document.createElement(tag),more);
+function trial(place){const {path,role,changes}=place.dataset;const form=make("form",{className:"try"});
+const label=make("label",{textContent:`Parameters, a JSON object (needs the role ${role})`});
+const field=make("textarea",{rows:5,spellcheck:false,value:place.dataset.example});label.append(field);
+const send=make("button",{type:"submit",textContent:changes?"Send, which changes something":"Send"});
+const answer=make("pre",{hidden:true,tabIndex:0});answer.setAttribute("role","status");
+form.append(label,send,answer);place.append(form);
+form.addEventListener("submit",async event=>{event.preventDefault();send.disabled=true;answer.hidden=false;
+answer.textContent="…";try{const got=await fetch(path,{method:"POST",
+headers:{"Content-Type":"application/json",Accept:"application/json"},body:field.value||"{}"});
+const text=await got.text();
+const cut=text.length>CUT?text.slice(0,CUT)+"\\n… "+(text.length-CUT)+" more characters":text;
+answer.textContent=`${got.status} ${got.statusText}\\n${cut}`}
+catch(error){answer.textContent=`The server was not reached: ${error.message}`}send.disabled=false})}
+const CUT=20000;for(const place of document.querySelectorAll("details.trial")){place.hidden=false;
+place.addEventListener("toggle",()=>{if(place.open&&!place.querySelector("form"))trial(place)})}
 """
 
 
@@ -78,8 +99,11 @@ def _source(text: str) -> str:
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
-POLICY = f"default-src 'none'; style-src {_source(_STYLE)}; script-src {_source(_SCRIPT)}; base-uri 'none'"
-"""The content security policy of the page: its own style and script, and no request at all."""
+POLICY = (
+    f"default-src 'none'; style-src {_source(_STYLE)}; script-src {_source(_SCRIPT)}; connect-src 'self';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The content security policy of the page: its own style and script, and requests to this server alone."""
 
 
 class DocsPage:
@@ -118,7 +142,8 @@ class DocsPage:
             f"<title>Commands of {escape(info['title'])}</title><style>{_STYLE}</style></head><body>"
             f"<header><h1>{escape(info['title'])} {escape(info['version'])}</h1>"
             f"<p>{_prose(info['description'])}</p>"
-            f'<p>For programs: <a href="{escape(self._root_path)}/openapi.json">openapi.json</a>.'
+            f'<p><a href="{escape(self._root_path)}/ui/">Back to the pages</a>.'
+            f' For programs: <a href="{escape(self._root_path)}/openapi.json">openapi.json</a>.'
             ' What may go wrong: <a href="#refusals">refusals</a>.</p></header>'
             '<nav aria-label="Commands"><label for="search">Search</label> '
             '<input id="search" type="search" autocomplete="off" placeholder="name, parameter or word">'
@@ -160,7 +185,19 @@ class DocsPage:
             yield "<details><summary>Parameters</summary><table><tr><th>Name<th>Value<th>Meaning</tr>"
             yield f"{''.join(rows)}</table></details>"
         yield from self._answer(operation)
+        if path == f"/{name}" and name in COMMANDS:
+            yield self._trial(name)
         yield "</section>"
+
+    def _trial(self, name: str) -> str:
+        """Return where a person may send a command; without the script it stays hidden."""
+        kind = COMMANDS[name]
+        changes = "" if kind.reads else ' data-changes="1"'
+        example = escape(jsontext.dump(kind.example.request))
+        return (
+            f'<details class="trial" data-path="{escape(self._root_path)}/{name}" data-role="{kind.role}"'
+            f'{changes} data-example="{example}" hidden><summary>Try it</summary></details>'
+        )
 
     def _parameters(self, operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], bool]]:
         for one in operation.get("parameters", ()):

@@ -92,6 +92,20 @@ SELECT name FROM found WHERE name IS NOT NULL LIMIT :limit;
 SELECT {columns} FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 AND jobID > :after
     ORDER BY jobID LIMIT :limit;
 
+-- name: family
+-- How many of the first `:most` children of a job are in each state.
+SELECT state, count(*) FROM (
+    SELECT state FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 ORDER BY jobID LIMIT :most
+) AS children GROUP BY state ORDER BY state LIMIT :limit;
+
+-- name: failed_children
+-- Those of the first `:most` children of a job that have failed.
+WITH stretch AS MATERIALIZED (
+    SELECT jobID, state FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 ORDER BY jobID LIMIT :most
+)
+SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch WHERE state = 'FAILED')
+    ORDER BY jobID LIMIT :limit;
+
 -- name: events_of_job
 -- The newest events of a job.
 SELECT {event} FROM events WHERE jobID = :jobID

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.glob import literal_prefix
+from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
 
@@ -30,6 +31,9 @@ FEW = 10_000
 
 EVENTS_SHOWN = 100
 """The newest events of a job that are shown."""
+
+CHILDREN_COUNTED = 10_000
+"""Children of a job that are counted by their states: 10 ms of the reader."""
 
 SCHEDULES_LOOKED_AT = 10_000
 """Schedules that are looked at for one in trouble: 10 to 15 ms of the reader."""
@@ -238,6 +242,16 @@ class Finder:
         """Return a page of a job's children by jobID, and whether there are more."""
         page = await self._reader.view("children", {"jobID": job_id, "after": after}, limit)
         return [job_from(row) for row in page.rows], page.more
+
+    async def family(self, job_id: int) -> dict[str, int]:
+        """Return how many of a job's first ``CHILDREN_COUNTED`` children are in each state."""
+        given = {"jobID": job_id, "most": CHILDREN_COUNTED}
+        return dict((await self._reader.view("family", given, len(STATES))).rows)
+
+    async def failed_children(self, job_id: int, limit: int) -> list[Job]:
+        """Return the first children of a job that have failed, among as many as ``family`` counts."""
+        given = {"jobID": job_id, "most": CHILDREN_COUNTED}
+        return [job_from(row) for row in (await self._reader.view("failed_children", given, limit)).rows]
 
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
         """Return the newest events of a job (as in EventReply), the newest first."""

@@ -8,6 +8,9 @@ import re
 import pytest
 from playwright.async_api import Page, expect
 
+from bedrockjobs.pages.family import FAILED_SHOWN, told
+from bedrockjobs.pages.job import CHILDREN_SHOWN
+from bedrockjobs.views.find import CHILDREN_COUNTED
 from tests.pages.looking import Site, check
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -163,6 +166,51 @@ async def test_the_family_is_shown(site: Site, page: Page) -> None:
     await page.wait_for_url("**/ui/jobs/52")
     await page.get_by_role("link", name=f"job {parent}", exact=True).click()
     await page.wait_for_url(f"**/ui/jobs/{parent}")
+
+
+async def test_how_far_a_family_is_stands_above_it_with_those_that_failed(site: Site, page: Page) -> None:
+    parent = await site.create("parent")
+    run = (await site.take("parent"))["runID"]
+    for number in range(12):
+        await site.create(f"child/{number % 4}", parentJobID=parent)
+    await site.ask("FinishJob", jobID=parent, runID=run)
+    for name in ("child/0", "child/1"):
+        for _ in range(3):
+            child = await site.take(name)
+            given = {"jobID": child["jobID"], "runID": child["runID"]}
+            await (
+                site.ask("FinishJob", **given)
+                if name == "child/0"
+                else site.ask("FailJob", **given, error="no ink")
+            )
+    await site.take("child/2")
+    await site.open(page, f"ui/jobs/{parent}")
+    words = "12 children: 3 done, 3 failed, 1 running, 5 waiting"
+    await expect(page.locator("svg.family")).to_have_attribute("aria-label", words)
+    widths = [
+        float(await part.get_attribute("width") or 0) for part in await page.locator("svg.family rect").all()
+    ]
+    assert widths == [25, 25, 8.333, 41.667]
+    rows = page.locator("#family-failed tbody tr")
+    await expect(rows).to_have_count(3)
+    await expect(rows.first).to_contain_text("no ink")
+    above = [
+        await page.locator(place).evaluate("place => place.getBoundingClientRect().top")
+        for place in ("svg.family", "#family-failed", "#child-2")
+    ]
+    assert above == sorted(above)
+    await check(page)
+    await site.ask("FinishJob", jobID=(await site.take("child/2"))["jobID"])
+    await expect(page.locator("#family-words")).to_contain_text("4 done")
+
+
+async def test_a_family_is_counted_up_to_a_bound() -> None:
+    assert CHILDREN_COUNTED == 10_000
+    found = told({"FINISHED": 9_000, "CANCELLED": 1_000}, [])
+    assert (found.more, found.words) == (True, "10,000+ children: 9,000 done, 1,000 cancelled")
+    assert [(part.begins, part.width) for part in found.parts] == [(0, 90), (90, 10)]
+    assert told({"QUEUED": 1}, []).words == "1 child: 1 waiting"
+    assert FAILED_SHOWN < CHILDREN_SHOWN
 
 
 async def test_lines_are_copied(site: Site, page: Page) -> None:

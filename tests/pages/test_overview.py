@@ -89,7 +89,19 @@ async def test_a_paused_queue_is_no_peace(site: Site, page: Page) -> None:
     await expect(notice).to_contain_text("500 jobs wait.")
     assert (await figures(page))["paused"] == "500"
     await notice.get_by_role("link").click()
-    await page.wait_for_url("**/ui/jobs?state=QUEUED&name=mail%2F*")
+    await page.wait_for_url("**/ui/queues?name=mail%2F*")
+    await expect(page.locator("#queues tbody th")).to_contain_text("mail/x")
+
+
+async def test_a_name_that_nobody_takes_leads_to_its_queue(site: Site, page: Page) -> None:
+    await site.ask("Heartbeat", worker="w1", names=["b"])
+    await site.create("a[1]")
+    await site.open(page, "ui/")
+    problem = page.locator("#problems li")
+    await expect(problem).to_contain_text("nobody takes a[1]")
+    await problem.get_by_role("link").click()
+    await page.wait_for_url("**/ui/queues?name=a%5B%5B%5D1%5D")
+    assert await page.locator("#queues tbody th > a").all_inner_texts() == ["a[1]"]
 
 
 async def test_counts_stay_fresh(site: Site, page: Page) -> None:
@@ -161,11 +173,46 @@ async def test_charts_write_dates_as_the_browser_does(
             await chart.locator("canvas").wait_for()
             written = [text for text in await page.evaluate("window.written") if re.search(r"\D", text)]
             assert any(re.fullmatch(day, text) for text in written), written
-            wrong = [text for text in written if not re.fullmatch(rf"{day}|{clock}|0[.,]\d", text)]
+            wrong = [text for text in written if not re.fullmatch(rf"{day}|{clock}|[\d.,]+ s", text)]
             assert not wrong
             if range_ == "24h":
                 assert any(re.fullmatch(clock, text) for text in written), written
             await chart.locator(".u-over").hover()
-            await expect(chart.locator(".u-legend .u-value").first).to_have_text(re.compile(f"^{moment}$"))
+            await expect(chart.locator(".tip")).to_have_text(re.compile(f"^{moment}: created 0, finished 0"))
     finally:
         await context.close()
+
+
+async def test_a_chart_says_what_each_point_is_by_pointer_and_by_keys(site: Site, page: Page) -> None:
+    for number in range(3):
+        await site.create(f"a{number}")
+    await page.add_init_script(WRITTEN)
+    await site.open(page, "ui/")
+    chart = page.locator('[data-series^="created"]')
+    await expect(chart).to_have_attribute("data-sum", "3")
+    written = set(await page.evaluate("window.written"))
+    assert {"0", "1", "2", "3", "0 s"} <= written
+    tip = chart.locator(".tip")
+    await expect(tip).to_be_hidden()
+    await chart.focus()
+    await expect(tip).to_contain_text(re.compile("created [03], finished 0, failed 0"))
+    last = await tip.inner_text()
+    await page.keyboard.press("ArrowLeft")
+    await expect(tip).not_to_have_text(last)
+    await check(page)
+    await page.keyboard.press("End")
+    await expect(tip).to_have_text(last)
+    await page.keyboard.press("Home")
+    box, around = await tip.bounding_box(), await chart.bounding_box()
+    assert box is not None
+    assert around is not None
+    assert box["x"] >= around["x"]
+    await page.keyboard.press("Escape")
+    await expect(tip).to_be_hidden()
+    await page.keyboard.press("End")
+    await page.keyboard.press("Shift+Tab")
+    await expect(tip).to_be_hidden()
+    await page.locator('[data-series="wait_ms"]').hover()
+    await expect(page.locator('[data-series="wait_ms"] .tip')).to_contain_text(
+        re.compile(": wait \N{EN DASH}$")
+    )

@@ -31,6 +31,7 @@ async def test_a_run_shows_how_it_went_and_what_it_printed(site: Site, page: Pag
     for text in ("fail", "no space\nleft", "40 %", "linking", "w1"):
         await expect(head).to_contain_text(text)
     await expect(head.locator("dt:has-text('Exit status') + dd")).to_have_text("3")
+    await expect(head.locator("dt:has-text('Attempt') + dd")).to_have_text("1")
     await expect(page.locator("#line-2.err")).to_contain_text("<b>two</b>")
     await expect(page.locator("#line-2 .stream")).to_have_text("err")
     await expect(page.get_by_role("button", name="Kill")).to_have_count(0)

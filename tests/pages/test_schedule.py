@@ -52,6 +52,16 @@ async def test_its_runs_are_drawn_and_listed_with_how_long_they_took(site: Site,
     assert heights[1] > heights[0] > heights[2]
     await expect(chart.locator("rect[data-bad]")).to_have_count(1)
     await expect(page.locator("#took tbody tr").nth(1)).to_contain_text("1 min 30 s")
+    assert await chart.locator("text").all_text_contents() == ["0", "45 s", "1 min 30 s"]
+    await expect(page.locator("#took .axis time")).to_have_count(2)
+    tip = page.locator("body > .tip")
+    await expect(tip).to_be_hidden()
+    await chart.locator("a").nth(1).focus()
+    await expect(tip).to_contain_text("run 2: success, 1 min 30 s")
+    await chart.locator("rect").first.hover()
+    await expect(tip).to_contain_text("run 1: success, 10 s")
+    await page.keyboard.press("Escape")
+    await expect(tip).to_be_hidden()
     await check(page)
 
 

@@ -72,3 +72,14 @@ async def test_no_page_is_wider_than_its_window(site: Site, page: Page, width: i
         await page.goto(f"{site.root}/{path}")
         wide[path] = await page.evaluate(MEASURE)
     assert not {path: found for path, found in wide.items() if found}
+
+
+@pytest.mark.parametrize("path", ["ui/jobs", "ui/runs"])
+async def test_filters_stand_on_one_line(site: Site, page: Page, path: str) -> None:
+    await page.set_viewport_size({"width": 1400, "height": 900})
+    await site.open(page, path)
+    parts = page.locator(".filter > :not(datalist)")
+    ends = [
+        await part.evaluate("place => place.getBoundingClientRect().bottom") for part in await parts.all()
+    ]
+    assert max(ends) - min(ends) < 2, ends

@@ -104,8 +104,8 @@ async def test_rows_behind_the_one_that_is_too_much_are_not_fetched(opened: Open
 async def test_what_may_be_large_comes_row_by_row() -> None:
     large = {name for name, view in VIEWS.items() if view.large}
     assert large == {
-        "children", "find_any", "find_aside", "find_few", "find_named", "job", "output_of_run", "run",
-        "runs", "runs_in_progress", "runs_of_job", "runs_of_name", "runs_of_names",
+        "children", "failed_children", "find_any", "find_aside", "find_few", "find_named", "job",
+        "output_of_run", "run", "runs", "runs_in_progress", "runs_of_job", "runs_of_name", "runs_of_names",
     }  # fmt: skip
 
 

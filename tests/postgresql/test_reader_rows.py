@@ -108,6 +108,8 @@ GIVEN: dict[str, list[Axis]] = {
     "count_names": [STRETCH, MOST],
     "names": [STRETCH],
     "children": [JOBS, each("after", 0, 80)],
+    "family": [JOBS, MOST],
+    "failed_children": [JOBS, MOST],
     "events_of_job": [each("jobID", *range(200))],
     "health_of_schedule": [],
     "queue_lanes": [],

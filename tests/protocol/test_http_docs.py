@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 import pytest
 
 from bedrockjobs.commands import COMMANDS
-from bedrockjobs.protocol.docs_page import DocsPage
+from bedrockjobs.protocol.docs_page import POLICY, DocsPage
 from bedrockjobs.protocol.openapi import describe
 from tests.conftest import Live
 from tests.protocol.talk import Talk
@@ -57,14 +57,16 @@ def test_every_command_has_a_section_that_the_index_leads_to() -> None:
     assert len(reader.ids) == len(set(reader.ids))
     assert set(COMMANDS) <= set(reader.ids)
     for link in reader.links:
-        assert link == "/openapi.json" or link.removeprefix("#") in reader.ids
+        assert link in ("/openapi.json", "/ui/") or link.removeprefix("#") in reader.ids
     for verb in COMMANDS:
         assert f"#{verb}" in reader.links
 
 
 def test_nothing_comes_from_outside() -> None:
     assert _read(HTML).sources == []
-    assert not re.search(r"@import|url\(|<link|<iframe|<img|fetch\(|XMLHttpRequest|//cdn", HTML)
+    assert not re.search(r"@import|url\(|<link|<iframe|<img|XMLHttpRequest|//cdn", HTML)
+    assert re.findall(r"fetch\([^,)]*", HTML) == ["fetch(path"]
+    assert "connect-src 'self'; " in POLICY
     assert not [link for link in _read(HTML).links if "//" in link]
 
 
@@ -139,3 +141,13 @@ async def test_it_is_served_with_a_policy_that_fits(live: Live) -> None:
         inside = re.search(f"<{tag}>(.*?)</{tag}>", reply.body, re.DOTALL)
         assert inside is not None
         assert b64encode(sha256(inside[1].encode()).digest()).decode() in policy
+
+
+def test_each_command_may_be_tried_where_it_is() -> None:
+    html = unescape(DocsPage(describe("1"), "/queue").html("localhost"))
+    found = re.findall(
+        r'<details class="trial" data-path="(\S+?)" data-role="(\w+)"( data-changes="1")?', html
+    )
+    wanted = [(f"/queue/{verb}", kind.role, not kind.reads) for verb, kind in COMMANDS.items()]
+    assert sorted((path, role, bool(changes)) for path, role, changes in found) == sorted(wanted)
+    assert 'href="/queue/ui/"' in html

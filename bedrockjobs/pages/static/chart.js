@@ -1,4 +1,5 @@
-// The charts of the overview: numbers from the server, drawn by uPlot in the colours of the theme.
+// The charts of the overview: numbers from the server, drawn by uPlot in the colours of the theme. What a point
+// says stands beside it, by pointer, and by the arrow keys once a chart has the focus.
 (() => {
   "use strict";
   const looks = {
@@ -24,6 +25,46 @@
     });
   }
 
+  const COUNTS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 1e7, 1e8, 1e9];
+  const TIP_PX = 12;
+  const figure = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 3 });
+  const count = new Intl.NumberFormat();
+
+  function said(place, value) {
+    if (value == null) return "–";
+    return place.dataset.suffix ? figure.format(value) + place.dataset.suffix : count.format(value);
+  }
+
+  function tip(chart, place) {
+    const { idx, left } = chart.cursor;
+    const box = place.querySelector(".tip");
+    box.hidden = idx == null || left < 0;
+    if (box.hidden) return;
+    const parts = chart.series.slice(1).map((one, at) => `${one.label} ${said(place, chart.data[at + 1][idx])}`);
+    const text = `${moment.format(chart.data[0][idx] * 1000)}: ${parts.join(", ")}`;
+    if (box.textContent !== text) box.textContent = text;
+    const room = chart.over.offsetLeft + left;
+    const behind = room + TIP_PX + box.offsetWidth > place.clientWidth;
+    const at = Math.max(behind ? room - TIP_PX - box.offsetWidth : room + TIP_PX, 0);
+    box.style.left = `${Math.min(at, Math.max(place.clientWidth - box.offsetWidth, 0))}px`;
+  }
+
+  function go(chart, index) {
+    const last = chart.data[0].length - 1;
+    const at = Math.min(Math.max(index, 0), last);
+    chart.setCursor({ left: chart.valToPos(chart.data[0][at], "x"), top: 0 });
+  }
+
+  function keyed(event) {
+    const chart = drawn.get(event.currentTarget);
+    const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
+    if (!chart || event.ctrlKey || event.altKey || event.metaKey) return;
+    if (event.key === "Escape") chart.setCursor({ left: -10, top: -10 });
+    if (step === undefined) return;
+    event.preventDefault();
+    go(chart, (chart.cursor.idx ?? chart.data[0].length) + step);
+  }
+
   function colour(name) {
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
@@ -43,19 +84,30 @@
     const options = {
       width: place.clientWidth,
       height: 220,
-      legend: { live: true },
+      legend: { live: false },
       cursor: { drag: { x: true, y: false } },
-      scales: { y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
-      axes: [{ ...axis, values: moments, space: 70 }, { ...axis, size: 60 }],
+      hooks: { setCursor: [(chart) => tip(chart, place)] },
+      scales: { y: { range: (_, low, high) => [0, (high || 1) * 1.05] } },
+      axes: [
+        { ...axis, values: moments, space: 70 },
+        {
+          ...axis, size: 60, values: (_, splits) => splits.map((value) => said(place, value)),
+          ...(place.dataset.suffix ? {} : { incrs: COUNTS }),
+        },
+      ],
       series: [
-        { value: (_, at) => (at == null ? "--" : moment.format(at * 1000)) },
+        {},
         ...series.map((name) => ({
           label: looks[name].name || name, stroke: colour(looks[name].tone), width: 2, dash: looks[name].dash,
           points: { show: name === "wait_ms" },
         })),
       ],
     };
-    place.replaceChildren();
+    const box = document.createElement("div");
+    box.className = "tip";
+    box.setAttribute("role", "status");
+    box.hidden = true;
+    place.replaceChildren(box);
     drawn.set(place, new uPlot(options, data, place));
   }
 
@@ -69,6 +121,11 @@
   }
 
   const places = [...document.querySelectorAll("[data-chart]")];
+  for (const place of places) {
+    place.addEventListener("keydown", keyed);
+    place.addEventListener("focus", () => { const chart = drawn.get(place); if (chart) go(chart, Infinity); });
+    place.addEventListener("blur", () => drawn.get(place)?.setCursor({ left: -10, top: -10 }));
+  }
   const all = (again) => places.forEach((place) => draw(place, again));
   all(false);
   document.body.addEventListener("refresh", () => all(true));

@@ -9,6 +9,7 @@
 
   const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
   const near = new Intl.RelativeTimeFormat(undefined, { numeric: "always", style: "short" });
+  const present = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" }).format(0, "second");
   const units = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
   const clock = $(".foot time[datetime]");
   const ahead = clock ? new Date(clock.dateTime) - Date.now() : 0;
@@ -27,6 +28,7 @@
   function relative(moment) {
     const seconds = Math.round((moment - Date.now() - ahead) / 1000);
     const [size, unit] = units.find(([size]) => Math.abs(seconds) >= size) || [1, "second"];
+    if (!seconds) return present;
     return near.format(Math.trunc(seconds / size), unit);
   }
 
