@@ -26,7 +26,7 @@ def kept() -> None:
 @talks
 @pass_session
 def list_kept(session: Session) -> None:
-    """List the server's own limits and those by name, and how much there is now.
+    """List what is kept, and how much there is now.
 
     Of very many only the first 50,000 are counted.
     """
@@ -64,7 +64,7 @@ def _in_words(row: Record) -> Record:
 @talks
 @pass_session
 def set_kept(session: Session, /, name: str, by: str, **given: Any) -> None:
-    """Limit what is kept of the names that match GLOB; replaces what was set for GLOB before.
+    """Limit what is kept of the names that match GLOB.
 
     For each name and kind the longest GLOB decides; * is for all others.
     """
