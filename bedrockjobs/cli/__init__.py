@@ -22,6 +22,7 @@ from bedrockjobs.cli import (
     explain,
     import_,
     job,
+    kept,
     limit,
     move,
     notify,
@@ -40,10 +41,11 @@ from bedrockjobs.cli import (
 )
 from bedrockjobs.cli import job_end as ending
 from bedrockjobs.cli import schedule_control as holding
+from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
 
 
-class Program(click.Group):
+class Program(Group):
     """The root command: an interrupt ends it with 130, as a shell expects."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -110,8 +112,8 @@ for _command in (details.show, *holding.COMMANDS, ping.ping_url):
     schedule.schedule.add_command(_command)
 
 for _command in (
-    serve.serve, job.job, schedule.schedule, run.run, queue.queue, worker.worker, limit.limit, server.server,
-    top.top, events.events, notify.notify, token.token, audit.audit,
+    serve.serve, job.job, schedule.schedule, run.run, queue.queue, worker.worker, limit.limit, kept.kept,
+    server.server, top.top, events.events, notify.notify, token.token, audit.audit,
     apply.apply, import_.import_, query.query, call.call, ping.ping, query.status,
     database.backup, database.migrate, restore.restore, move.move, doctor.doctor, config.config,
     service.service,

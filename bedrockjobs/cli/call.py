@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import UnknownCommand
 from bedrockjobs.base.wire import RawJSON, wire_name
+from bedrockjobs.cli.groups import Group, near
 from bedrockjobs.cli.output import Record, printable, raw_record, write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, record_of, talks
 from bedrockjobs.cli.values import read_source
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from bedrockjobs.client import Answer
 
 
-class CommandGroup(click.Group):
+class CommandGroup(Group):
     """One subcommand for each command of the protocol, whatever the case it is typed in."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -35,6 +36,15 @@ class CommandGroup(click.Group):
             return _subcommand(command_named(cmd_name))
         except UnknownCommand:
             return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand; one that is like the word is named where there is none."""
+        meant = near(args[0], list(COMMANDS))
+        if meant and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=CommandGroup)
@@ -90,8 +100,10 @@ def parameters(kind: type[Command[Any]], pairs: tuple[str, ...]) -> dict[str, st
             raise click.UsageError(f"expected key=value, got {pair!r}")
         name = kind.wire_names.get(key.strip().lower())
         if name is None:
-            known = ", ".join(sorted(kind.wire_names.values()))
-            raise click.UsageError(f"{kind.__name__} has no {key!r}; it has {known}")
+            known = sorted(kind.wire_names.values())
+            meant = near(key.strip(), known)
+            hint = f", did you mean {meant!r}? It has" if meant else "; it has"
+            raise click.UsageError(f"{kind.__name__} has no {key!r}{hint} {', '.join(known)}")
         if name in given:
             raise click.UsageError(f"{name} is given twice")
         given[name] = _value(name, value)

@@ -11,11 +11,11 @@ import click
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOBS_PER_GET_MAX
 from bedrockjobs.cli.complete import job_names
+from bedrockjobs.cli.groups import STATES_ALSO, WordChoice
 from bedrockjobs.cli.options import SectionedOption
 from bedrockjobs.cli.output import Record, text_of
 from bedrockjobs.cli.session import Session, built, records_in
 from bedrockjobs.cli.since import Given, since_option, since_stamp
-from bedrockjobs.cli.values import Word
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.commands.server import State
 
@@ -58,7 +58,7 @@ def choosing(command: F) -> F:
             "Jobs that last ran, or were made, since", "only_since", section=SECTION, cls=SectionedOption
         ),
         many(
-            "--state", "only_state", type=Word(get_args(State), case_sensitive=False),
+            "--state", "only_state", type=WordChoice(get_args(State), STATES_ALSO, case_sensitive=False),
             help="Jobs in this state.",
         ),
         many(

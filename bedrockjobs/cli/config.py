@@ -11,6 +11,7 @@ import click
 
 from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.settings import Settings, is_duration, without_passwords
+from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import write_many
 from bedrockjobs.cli.serve import SETTINGS, config_option
 from bedrockjobs.cli.session import Session, answers, pass_session
@@ -23,7 +24,7 @@ LINE_CHARS = 100
 """Width of the example's lines."""
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Look at the server's settings, and check a settings file.
 

@@ -8,7 +8,15 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.complete import schedule_names
 from bedrockjobs.cli.options import option_text
-from bedrockjobs.cli.output import Record, as_json, away, text_of, write_many, write_one, write_title
+from bedrockjobs.cli.output import (
+    Record,
+    as_json,
+    away,
+    text_of,
+    write_many,
+    write_one,
+    write_title,
+)
 from bedrockjobs.cli.schedule import found_by_name, split_repeat
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.time_text import local_text, took_text

@@ -6,7 +6,6 @@ read from the file through ``store.inspection``; checks of a PostgreSQL database
 
 from __future__ import annotations
 
-import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from bedrockjobs.cli.output import Record, styled, text_of, write_many
 from bedrockjobs.cli.schedule_control import resume_command
 from bedrockjobs.cli.session import FAILED, Failure, Session, pass_session, records_in, talks
 from bedrockjobs.cli.settings_sources import settings_from
+from bedrockjobs.cli.time_text import with_local_times
 from bedrockjobs.commands import Overview, Status
 from bedrockjobs.notify.conditions import ROOM_LOW_BYTES
 from bedrockjobs.store import inspection, schema
@@ -226,9 +226,6 @@ _ADVICE = {
     "messages": "`bedrockjobs notify list` shows the rules, `bedrockjobs notify test` tries one",
 }
 
-_UTC = re.compile(r"\b((?:since|until) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?!\.?\d| UTC)", re.ASCII)
-"""A moment in a sentence of the server's, which does not say that it is UTC."""
-
 
 def check_jobs(session: Session, server: Server) -> Iterator[Finding]:
     """Tell what the server's overview says: what is paused, whom nobody takes, and what went wrong."""
@@ -268,7 +265,7 @@ def _finding(problem: Record, overview: Record, server: Server) -> Finding:
         since = text_of(problem, "since")
         waited_s = (moment_of(server.status["now"]) - moment_of(since)).total_seconds() if since else 0.0
         level = "fail" if waited_s >= WAITED_FAIL_S else "warn"
-    return Finding(level, _CHECKS.get(kind, "jobs"), _UTC.sub(r"\1 UTC", text_of(problem, "detail")), advice)
+    return Finding(level, _CHECKS.get(kind, "jobs"), with_local_times(text_of(problem, "detail")), advice)
 
 
 # --- the command -----------------------------------------------------------------------------------------

@@ -9,13 +9,16 @@ from typing import Any
 
 import click
 
+from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.follow import Pace
+from bedrockjobs.cli.groups import near
 from bedrockjobs.cli.output import Record, as_json, printable, text_of, write_many
 from bedrockjobs.cli.pages import limit_option
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.since import Given, since_option, since_stamp
+from bedrockjobs.cli.time_text import moment_text
 from bedrockjobs.commands import Events, Overview
 
 COLUMNS = ("seq", "at", "kind", "name", "jobID", "runID", "by", "detail")
@@ -56,7 +59,7 @@ def events(
     if not follow:
         write_many(
             [_row(record) for record in found] if session.form == "table" else found,
-            session.form, COLUMNS, none="No events.", identity="seq",
+            session.form, COLUMNS, none="" if found else _none(session, asked["kind"]), identity="seq",
         )  # fmt: skip
         return
     _write(found, session.form)
@@ -86,6 +89,17 @@ def _last(session: Session, asked: dict[str, Any], limit: int) -> tuple[list[Rec
             last = text_of(page[-1], "seq")
         if len(page) < LIST_MAX:
             return list(kept), last
+
+
+def _none(session: Session, kind: str | None) -> str:
+    """Return what is said where nothing was found; of a kind that did not happen, which ones did."""
+    if not kind or session.form != "table":
+        return "No events."
+    asked = built(Events, {"after": max(_newest(session) - LIST_MAX, 0), "limit": LIST_MAX})
+    kinds = sorted({text_of(event, "kind") for event in records_in(session.record(asked)["events"])} - {kind})
+    meant = near(kind, kinds)
+    hint = f" Did you mean {meant!r}?" if meant else ""
+    return f"No events of the kind {kind!r}.{hint}" + (f" There are: {', '.join(kinds)}." if kinds else "")
 
 
 def _before(session: Session, begin: str) -> int:
@@ -131,5 +145,6 @@ def _line(row: Record) -> str:
         if text_of(row, key)
     )
     rest = ": ".join(part for part in (f"by {by}" if by else "", text_of(row, "detail")) if part)
-    parts = (text_of(row, "at"), f"{text_of(row, 'kind'):{KIND_WIDTH}}", f"{name:{NAME_WIDTH}}", ids, rest)
+    at = moment_text(text_of(row, "at"), SystemClock().now()).partition(" (")[0]
+    parts = (at, f"{text_of(row, 'kind'):{KIND_WIDTH}}", f"{name:{NAME_WIDTH}}", ids, rest)
     return printable("  ".join(part for part in parts if part)).rstrip()

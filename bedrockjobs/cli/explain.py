@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 
 from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.output import Record, printable, text_of, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.time_text import with_local_times
 from bedrockjobs.commands import ExplainJob
 
 WORDS = {
@@ -26,11 +25,6 @@ WORDS = {
     "ahead": "Other jobs go first",
 }
 """The server's reasons as sentences; its details follow them."""
-
-_STAMP = re.compile(
-    r"\b((?:since|until|at) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?)(?!\.?\d| UTC|Z)", re.ASCII
-)
-"""A moment in a sentence of the server's, which does not say that it is UTC."""
 
 
 @click.command()
@@ -57,6 +51,6 @@ def explain(session: Session, job_id: str) -> None:
 
 def sentence(reason: Record) -> str:
     """Return one reason as a sentence."""
-    key, detail = text_of(reason, "reason"), _STAMP.sub(r"\1 UTC", text_of(reason, "detail"))
+    key, detail = text_of(reason, "reason"), with_local_times(text_of(reason, "detail"))
     words = WORDS.get(key, key)
     return f"{words}: {detail}" if detail else f"{words}."

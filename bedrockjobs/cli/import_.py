@@ -18,6 +18,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.wire import Timestamp, moment_of, stamp, stamped
 from bedrockjobs.cli.apply import Wanted, carry_out
+from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, printable, write_many
 from bedrockjobs.cli.session import FAILED, Failure, Session, built, pass_session, talks
@@ -60,7 +61,7 @@ class _Wanted:
     by: str
 
 
-@click.group("import")
+@click.group("import", cls=Group)
 def import_() -> None:
     """Take over schedules from crontab, Cronken, castle-cron, FTL or LUCI.
 
@@ -124,11 +125,22 @@ def _reader(command: F) -> F:
 
 @import_.command("crontab")
 @click.option("--system", is_flag=True, help="Each line has a column with a user, as in /etc/crontab.")
+@click.option("--prefix", default="", metavar="TEXT", help="Put this before each name: 'web1/'.")
 @_zone_option
 @_reader
-def import_crontab(session: Session, /, file: str, system: bool, zone: str, **wanted: Any) -> None:
-    """Read a crontab of Debian's cron or cronie."""
-    _import(session, "crontab", file, wanted, lambda text: crontab.read(text, zone=zone, system=system))
+def import_crontab(
+    session: Session, /, file: str, system: bool, prefix: str, zone: str, **wanted: Any
+) -> None:
+    """Read a crontab of Debian's cron or cronie.
+
+    Names come from the commands: `cd /srv && ./backup.sh` is backup, `restic backup /srv` restic-backup.
+    """
+
+    def read(text: str) -> list[Found]:
+        found = crontab.read(text, zone=zone, system=system)
+        return [entry._replace(name=f"{prefix}{entry.name}") for entry in found]
+
+    _import(session, "crontab", file, wanted, read)
 
 
 @import_.command("cronken")

@@ -17,6 +17,7 @@ from bedrockjobs.base.errors import NotFound
 from bedrockjobs.cli.bulk import for_each
 from bedrockjobs.cli.choosing import Choice, choice_of, choosing, chosen, fitting
 from bedrockjobs.cli.complete import job_names
+from bedrockjobs.cli.groups import STATES_ALSO, Group, WordChoice
 from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.options import SectionedCommand, chosen_options, job_options
 from bedrockjobs.cli.output import Record, write_many, write_one
@@ -33,7 +34,7 @@ from bedrockjobs.cli.session import (
     talks,
 )
 from bedrockjobs.cli.since import since_option
-from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile, Word
+from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile
 from bedrockjobs.commands import CreateJob, GetJob, GetJobs, ListJobs, QueryJob, UpdateJob
 from bedrockjobs.commands.server import State
 
@@ -52,7 +53,7 @@ TIME_HELP = "UTC, ISO 8601 with a zone, or a time from now: 5m."
 PRIORITY = click.Choice([str(priority) for priority in sorted(PRIORITIES)])
 
 
-@click.group()
+@click.group(cls=Group)
 def job() -> None:
     """Create, take, change and end jobs."""
 
@@ -68,7 +69,7 @@ def job() -> None:
 @click.option("--no-overwrite", is_flag=True, help="With --unique: leave an existing job as it is.")
 @click.option("--parent", metavar="ID", help="Parent job, which must be running or paused.")
 @click.option("--mock", is_flag=True, help="A job for tests: only who asks for mocked jobs gets it.")
-@click.option("--idempotency-key", metavar="KEY", help="The same key makes one job within 24 h, no second.")
+@click.option("--idempotency-key", metavar="KEY", help="The same key makes one job within a day, no second.")
 @job_options
 @talks
 @pass_session
@@ -154,7 +155,9 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
 @click.option(
     "--name", metavar="GLOB", shell_complete=job_names, help="Only jobs whose name matches: 'Foo*'."
 )
-@click.option("--state", type=Word(get_args(State), case_sensitive=False), help="Only this state.")
+@click.option(
+    "--state", type=WordChoice(get_args(State), STATES_ALSO, case_sensitive=False), help="Only this state."
+)
 @since_option("Only jobs that last ran, or were made, since")
 @click.option("--tag", "tags", multiple=True, metavar="WORD", help="Only with this tag; several: with all.")
 @click.option("--text", metavar="TEXT", help="Only with this in name, data or error.")

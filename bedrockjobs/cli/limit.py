@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
@@ -12,7 +13,7 @@ from bedrockjobs.commands import ListLimits, RemoveLimit, SetLimit
 COLUMNS = ("name", "queued", "perSecond", "running", "runs", "refused", "lastRefused", "by")
 
 
-@click.group()
+@click.group(cls=Group)
 def limit() -> None:
     """Limit what may be created, which is refused beyond with 429, and how many jobs run at once, by name."""
 

@@ -6,6 +6,7 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.duration import duration_text
+from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
@@ -17,7 +18,7 @@ LIST_COLUMNS = ("name", "on", "names", "to", "sent", "lastSent", "tries", "lastE
 _name_argument = click.argument("name")
 
 
-@click.group()
+@click.group(cls=Group)
 def notify() -> None:
     """Say who is told of what happens, by mail or posted to an address."""
 

@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from bedrockjobs.base.config import WORKER_CHARS_MAX
 from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.wire import Whole, wire_name
+from bedrockjobs.cli.groups import WordChoice
 from bedrockjobs.cli.values import Moment, Words, current_user
 from bedrockjobs.commands.options import Duration, JobOptions, Lock
 
@@ -91,7 +92,7 @@ def _attributes(field: str, info: FieldInfo) -> dict[str, Any]:
         return found | ATTRIBUTES[field]
     for part in get_args(info.annotation):
         if get_origin(part) is Literal:
-            return {**found, "type": click.Choice(get_args(part))}
+            return {**found, "type": WordChoice(get_args(part))}
         for shape, metavar in METAVARS:
             if part == shape:
                 return {**found, "metavar": metavar}

@@ -6,6 +6,7 @@ import click
 
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.cli.complete import job_names
+from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, text_of, write_many
 from bedrockjobs.cli.pages import Listing, limit_option, paged
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
@@ -18,7 +19,7 @@ COUNTS = ("ready", "running", "failed", "later", "paused", "blocked")
 """The counts that are shown of a name; ``paused`` are those that a pause holds back."""
 
 
-@click.group()
+@click.group(cls=Group)
 def queue() -> None:
     """See which names pile up and why; pause and resume them.
 

@@ -13,6 +13,7 @@ from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.cli.complete import job_names, run_ids, worker_names
 from bedrockjobs.cli.details import run_row
 from bedrockjobs.cli.follow import Pace
+from bedrockjobs.cli.groups import STATUSES_ALSO, Group, WordChoice
 from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import (
@@ -28,7 +29,6 @@ from bedrockjobs.cli.output import (
 from bedrockjobs.cli.pages import Listing, limit_option, paged
 from bedrockjobs.cli.session import FAILED, Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.since import Given, since_option, since_stamp
-from bedrockjobs.cli.values import Word
 from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
 from bedrockjobs.commands.runs import RunStatus, StopRun
 
@@ -42,7 +42,7 @@ SUCCESS, RETURNED = "success", "returned"
 """The statuses that a run in progress may end with and that are told."""
 
 
-@click.group()
+@click.group(cls=Group)
 def run() -> None:
     """List runs, follow their output, stop them, run them again."""
 
@@ -53,7 +53,11 @@ _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
 @run.command("list")
 @click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only of jobs whose name matches.")
 @click.option("--job", "job_id", metavar="ID|NAME", help="Only of this job.")
-@click.option("--status", type=Word(get_args(RunStatus)), help="Only with this status; frozen is lost.")
+@click.option(
+    "--status",
+    type=WordChoice(get_args(RunStatus), STATUSES_ALSO),
+    help="Only with this status; frozen is lost.",
+)
 @click.option("--worker", metavar="NAME", shell_complete=worker_names, help="Only by this worker.")
 @since_option("Only runs that began since")
 @limit_option("runs")

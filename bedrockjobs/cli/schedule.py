@@ -13,7 +13,10 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import LIST_MAX
+from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.complete import job_names, schedule_names
+from bedrockjobs.cli.explain import sentence
+from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.job import DATA_HELP, PRIORITY
 from bedrockjobs.cli.options import SectionedCommand, chosen_options, job_options
 from bedrockjobs.cli.output import Record, printable, text_of, write_many, write_one
@@ -30,9 +33,20 @@ from bedrockjobs.cli.session import (
 )
 from bedrockjobs.cli.time_text import local_text
 from bedrockjobs.cli.values import TextOrFile
-from bedrockjobs.commands import CreateJob, DeleteJob, ListJobs, ListSchedules, UpdateJob, ValidateSchedule
+from bedrockjobs.commands import (
+    CreateJob,
+    DeleteJob,
+    ExplainJob,
+    ListJobs,
+    ListSchedules,
+    UpdateJob,
+    ValidateSchedule,
+)
 
 SCHEDULES = Listing(ListSchedules, "schedules", "after", "jobID", LIST_MAX)
+
+UNTAKEN = ("own command", "no worker")
+"""Reasons of ExplainJob for which nobody would run a schedule when its time comes."""
 
 _REPEAT = re.compile(
     r"(?:CRON(?=[ \t]|$)[ \t]*)?(?:TZ=(?P<zone>[^ \t]*)[ \t]*)?(?P<expression>.*)", re.I | re.S
@@ -44,7 +58,7 @@ _zone_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def schedule() -> None:
     """Add, look at, pause and trigger what runs by the clock.
 
@@ -158,7 +172,22 @@ def add(session: Session, /, name: str, expression: str, zone: str | None, **giv
         what = "schedule" if is_schedule else "job"
         hint = f"; `bedrockjobs schedule update {name}` changes it" if is_schedule else ""
         raise Failure(f"there is a {what} {name!r} already: job {there['jobID']}{hint}", REFUSED)
-    _told(session, "added", name, session.record(command)["jobID"], validity)
+    job_id = session.record(command)["jobID"]
+    _told(session, "added", name, job_id, validity)
+    if session.form == "table":
+        _tell_if_untaken(session, job_id)
+
+
+def _tell_if_untaken(session: Session, job_id: str) -> None:
+    """Say on stderr that nobody would run it, as far as the server tells us."""
+    try:
+        reply = session.record(built(ExplainJob, {"jobID": job_id}))
+    except Failure:
+        return  # it was added, whatever we may see of it
+    for reason in records_in(reply.get("waitsFor", RawJSON("[]"))):
+        if text_of(reason, "reason") in UNTAKEN:
+            click.echo(f"Note: {printable(sentence(reason))}.", err=True)
+            return
 
 
 @schedule.command(cls=SectionedCommand)

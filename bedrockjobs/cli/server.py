@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import write_many
 from bedrockjobs.cli.session import Session, pass_session, records_in, talks
 from bedrockjobs.commands import ListServers
@@ -11,7 +12,7 @@ from bedrockjobs.commands import ListServers
 LIST_COLUMNS = ("name", "address", "started", "pulse", "version", "workers", "state")
 
 
-@click.group()
+@click.group(cls=Group)
 def server() -> None:
     """List the servers that share the database."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.session import FAILED, Failure
 from bedrockjobs.cli.units import MARK, NAMES, units
 
@@ -35,7 +36,7 @@ _user = click.option(
 _dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be written and called.")
 
 
-@click.group()
+@click.group(cls=Group)
 def service() -> None:
     """Let systemd run the server, and workers."""
 

@@ -19,6 +19,7 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import DEFAULT_PORT
 from bedrockjobs.base.errors import CommandError, Forbidden
 from bedrockjobs.base.wire import RawJSON, moment_of, stamp
+from bedrockjobs.cli.groups import WordChoice
 from bedrockjobs.cli.output import FORMS, Form, Record, printable, raw_record, tell_time_by, text_of
 from bedrockjobs.commands import Command, Reply, Status
 
@@ -209,7 +210,7 @@ def _file_options(command: F, *, of_program: bool) -> F:
 
 def _form_option(**attributes: Any) -> Callable[[F], F]:
     return click.option(
-        "-o", "--output", type=click.Choice(FORMS), expose_value=False, callback=_set_form,
+        "-o", "--output", type=WordChoice(FORMS), expose_value=False, callback=_set_form,
         help="How results are written; a table if left out.", **attributes,
     )  # fmt: skip
 

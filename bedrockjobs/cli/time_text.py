@@ -13,6 +13,11 @@ FAR_YEAR = 9000
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
+_TOLD = re.compile(
+    r"\b(since|until|at) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?)(?!\.?\d| UTC|Z)", re.ASCII
+)
+"""A moment in a sentence of the server's."""
+
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?", re.ASCII)
 
 
@@ -28,6 +33,15 @@ def local_text(stamp: str) -> str:
         return f"{_day_and_time(moment)} UTC"
     utc = _time(moment) if local.date() == moment.date() else _day_and_time(moment)
     return f"{_day_and_time(local)} {local:%Z} ({utc} UTC)"
+
+
+def with_local_times(sentence: str) -> str:
+    """Return a sentence of the server's, whose moments are UTC without saying so, by this machine's clock."""
+    return _TOLD.sub(lambda found: f"{found[1]} {_with_zone(moment_of(found[2]))}", sentence)
+
+
+def _with_zone(moment: datetime) -> str:
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def is_stamp(text: str) -> bool:

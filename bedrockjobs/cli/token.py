@@ -11,6 +11,7 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.wire import stamp
 from bedrockjobs.cli.database import told
+from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, raw_record, text_of, write_many, write_one
 from bedrockjobs.cli.places import file_named, is_url, schema_option
 from bedrockjobs.cli.session import Refusal, Session, built, pass_session, record_of, records_in, talks
@@ -28,7 +29,7 @@ _expires = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def token() -> None:
     """Say who may do what: make, list, renew and revoke tokens.
 

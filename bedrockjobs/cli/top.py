@@ -5,13 +5,14 @@ What is drawn is in ``bedrockjobs.cli.top_view``; here it is gathered.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import click
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.cli.output import text_of, write_one
+from bedrockjobs.base.config import LIST_MAX
+from bedrockjobs.cli.keys import waiting_for_the_end
+from bedrockjobs.cli.output import Record, text_of, write_one
 from bedrockjobs.cli.session import (
     UNAVAILABLE,
     Failure,
@@ -24,13 +25,19 @@ from bedrockjobs.cli.session import (
 from bedrockjobs.cli.top_view import Picture, drawn
 from bedrockjobs.cli.values import Duration
 from bedrockjobs.cli.worker import workers
-from bedrockjobs.commands import ListRuns, Overview, Status
+from bedrockjobs.commands import ListQueues, ListRuns, Overview, Status
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 RUNS_SHOWN = 20
 """Running runs that are listed, the newest of them."""
+
+FAILED_STATUSES = ("fail", "timeout", "frozen")
+"""Statuses of runs that ended badly by themselves; `frozen` are those that were lost."""
+
+FAILURES_SHOWN = 5
+"""Runs that ended badly, the newest of them: the last minutes are what a view is for."""
 
 COUNTING_PART = 0.1
 """Part of the time that counting the jobs may take: a huge table is counted less often than it is drawn."""
@@ -64,7 +71,9 @@ class Observer:
             now=now,
             overview=self._picture.overview,
             counted=self._picture.counted,
+            names=self._picture.names,
             runs=runs,
+            failures=self._failures(),
             workers=workers(session),
         )
         begun = self._clock.monotonic()
@@ -79,11 +88,20 @@ class Observer:
         """Return the picture with what the server must count; a server that is too busy keeps the old."""
         try:
             overview = self._session.record(Overview())
+            names = self._session.record(built(ListQueues, {"limit": LIST_MAX}))["queues"]
         except Failure as failure:
             if failure.exit_code == UNAVAILABLE:
                 raise
             return picture._replace(counted=False)
-        return picture._replace(overview=overview, counted=True)
+        return picture._replace(overview=overview, names=records_in(names), counted=True)
+
+    def _failures(self) -> list[Record]:
+        """Return the newest runs that ended badly, the newest first."""
+        found: list[Record] = []
+        for status in FAILED_STATUSES:
+            asked = built(ListRuns, {"status": status, "limit": FAILURES_SHOWN})
+            found += records_in(self._session.record(asked)["runs"])
+        return sorted(found, key=lambda run: -int(text_of(run, "runID")))[:FAILURES_SHOWN]
 
     def away(self, failure: Failure) -> Picture:
         """Return the last picture with the word that the server is away."""
@@ -99,7 +117,7 @@ class Observer:
 @talks
 @pass_session
 def top(session: Session, once: bool, interval: float) -> None:
-    """Show live how jobs stand, what is wrong, runs, next schedules and workers. Ctrl-C ends it.
+    """Show live how jobs stand, what is wrong, what runs and failed, which names pile up. q ends it.
 
     Without a terminal it prints one frame, as with --once; with -o json the same as data.
     """
@@ -122,14 +140,18 @@ def top(session: Session, once: bool, interval: float) -> None:
 
 
 def _live(console: Console, observer: Observer, picture: Picture, interval: float) -> None:
-    """Draw until interrupted."""
+    """Draw until somebody presses q, or interrupts."""
     from rich.live import Live
 
     try:
-        with Live(drawn(picture), console=console, screen=True, auto_refresh=False) as live:
+        with (
+            waiting_for_the_end() as ended,
+            Live(drawn(picture), console=console, screen=True, auto_refresh=False) as live,
+        ):
             while True:
                 live.update(drawn(picture, console.height), refresh=True)
-                time.sleep(interval)
+                if ended(interval):
+                    return
                 try:
                     picture = observer.observe()
                 except Failure as failure:

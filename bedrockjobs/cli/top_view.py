@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.wire import RawJSON
+from bedrockjobs.base.words import called
 from bedrockjobs.cli.output import STATE_COLOURS, Record, printable, text_of
 from bedrockjobs.cli.session import records_in
-from bedrockjobs.cli.time_text import countdown_text, local_text, rough_text, seconds_between
+from bedrockjobs.cli.time_text import (
+    away_text,
+    countdown_text,
+    local_text,
+    rough_text,
+    seconds_between,
+    with_local_times,
+)
 from bedrockjobs.cli.worker import run_count
 
 if TYPE_CHECKING:
@@ -26,8 +34,11 @@ ERROR_CHARS = 200
 PROBLEMS_SHOWN = 3
 """Problems that a frame shows, the most pressing ones."""
 
-FIXED_LINES = 21
+TOP_LINES, TABLE_LINES = 6, 5
 """Lines of a frame beside the rows of its tables: two to six on top, five around each table."""
+
+NAMES_SHOWN = 8
+"""Names that a frame shows, those with the most ready jobs."""
 
 COUNTS = (
     ("ready", "cyan"), ("later", ""), ("running", "green"), ("paused", "yellow"), ("blocked", "yellow"),
@@ -49,6 +60,8 @@ class Picture(NamedTuple):
     counted: bool = False
     runs: Sequence[Record] = ()
     workers: Sequence[Record] = ()
+    failures: Sequence[Record] = ()
+    names: Sequence[Record] = ()
     problem: str = ""
 
     def count(self, name: str) -> int:
@@ -80,6 +93,8 @@ class Picture(NamedTuple):
             "runs": self.runs,
             "schedules": self.schedules,
             "workers": self.workers,
+            "failures": self.failures,
+            "names": self.names,
         }
 
 
@@ -88,22 +103,59 @@ def drawn(picture: Picture, height: int | None = None) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    most = max((height - FIXED_LINES) // 3, 2) if height else None
+    tables = _tables(picture)
+    most = max((height - TOP_LINES) // len(tables) - TABLE_LINES, 2) if height else None
     parts: list[Any] = [_head(picture), _counts(picture)]
     parts += [
-        Text(printable(text_of(problem, "detail")[:ERROR_CHARS]), style="yellow")
+        Text(printable(with_local_times(text_of(problem, "detail"))[:ERROR_CHARS]), style="yellow")
         for problem in picture.problems[:PROBLEMS_SHOWN]
     ]
     if picture.problem:
         parts.append(Text(printable(picture.problem[:ERROR_CHARS]), style="bold red"))
-    parts += [
-        _table("Running", ("run", "name", "for", "progress", "worker"), _run_rows(picture), most),
-        _table("Next", ("schedule", "in", "at", "paused by"), _schedule_rows(picture), most),
-        _table(
-            "Workers", ("worker", "status", "runs", "slots", "host", "names"), _worker_rows(picture), most
-        ),
-    ]
+    parts += [_table(title, columns, rows, most) for title, columns, rows in tables]
     return Group(*parts)
+
+
+def _tables(picture: Picture) -> list[tuple[str, tuple[str, ...], list[list[str]]]]:
+    """Return the tables of a frame; what failed and what piles up are left out where nothing did."""
+    failures = ("Failed lately", ("run", "name", "status", "ended", "error"), _failure_rows(picture))
+    names = ("Names", ("name", "ready", "running", "failed", "oldest", "paused by"), _name_rows(picture))
+    return [
+        ("Running", ("run", "name", "for", "progress", "worker"), _run_rows(picture)),
+        *([failures] if failures[2] else []),
+        *([names] if names[2] else []),
+        ("Next", ("schedule", "in", "at", "paused by"), _schedule_rows(picture)),
+        ("Workers", ("worker", "status", "runs", "slots", "host", "names"), _worker_rows(picture)),
+    ]
+
+
+def _failure_rows(picture: Picture) -> list[list[str]]:
+    rows = []
+    for run in picture.failures:
+        ago = seconds_between(text_of(run, "ended"), picture.now)
+        rows.append(
+            [
+                text_of(run, "runID"), text_of(run, "name"), called(text_of(run, "status")),
+                "" if ago is None else away_text(-ago), text_of(run, "error").partition("\n")[0],
+            ]
+        )  # fmt: skip
+    return rows
+
+
+def _name_rows(picture: Picture) -> list[list[str]]:
+    def jobs(row: Record) -> tuple[int, int]:
+        ready, paused, failed = (int(text_of(row, key) or 0) for key in ("ready", "paused", "failed"))
+        return ready + paused, failed
+
+    piled = sorted((row for row in picture.names if any(jobs(row))), key=jobs, reverse=True)[:NAMES_SHOWN]
+    return [
+        [
+            text_of(row, "name"), *(f"{int(text_of(row, key)):,}" for key in ("ready", "running", "failed")),
+            rough_text(float(text_of(row, "age"))) if text_of(row, "oldestReady") else "",
+            text_of(row, "pausedBy"),
+        ]
+        for row in piled
+    ]  # fmt: skip
 
 
 def _head(picture: Picture) -> Text:

@@ -18,23 +18,14 @@ import click
 from bedrockjobs.base import duration
 from bedrockjobs.base.config import DURATION_S_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.duration import duration_text, seconds_of
-from bedrockjobs.base.words import meant
 
 __all__ = [
-    "FILE_BYTES_MAX", "Duration", "Modifier", "Moment", "TextOrFile", "Word", "Words", "current_user",
+    "FILE_BYTES_MAX", "Duration", "Modifier", "Moment", "TextOrFile", "Words", "current_user",
     "duration_text", "read_source",
 ]  # fmt: skip
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """Size of a file given as a value: a server's default limit of a whole request."""
-
-
-class Word(click.Choice[str]):
-    """One of some words of the wire, which may be spelled as tables show it."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word of the wire."""
-        return super().convert(meant(value) if isinstance(value, str) else value, param, ctx)
 
 
 class Duration(click.ParamType[float]):

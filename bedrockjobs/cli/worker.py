@@ -14,6 +14,7 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.complete import worker_names
+from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
 from bedrockjobs.cli.session import (
@@ -38,7 +39,7 @@ _name_argument = click.argument("name", shell_complete=worker_names)
 _undo_option = click.option("--undo", is_flag=True, help="Let it take jobs again.")
 
 
-@click.group()
+@click.group(cls=Group)
 def worker() -> None:
     """List the live workers, and bring one to rest."""
 

@@ -13,8 +13,10 @@ from bedrockjobs import commands as c
 from bedrockjobs.base.caller import NOBODYS_NAME, Caller, Grant, Scope
 from bedrockjobs.base.errors import Forbidden, NotFound
 from bedrockjobs.base.overlap import TooManyPatterns
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import Command
 from bedrockjobs.commands.jobs import Ending
+from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.engine import of_run
 
 Narrow = Callable[[Any, Scope, Grant], Command[Any]]
@@ -68,6 +70,8 @@ def admit(caller: Caller, command: C) -> C:
         raise Forbidden(
             detail=f"{kind.__name__} needs the role {kind.role}; {grant.name or 'this'} is for {grant.role}"
         )
+    if kind is c.UpdateJob and "operate" not in grant.roles and caller.run is None:
+        _check_update(command)
     if grant.no_data and kind is c.ReadOutput:
         raise Forbidden(detail="output counts as data, which this token does not see")
     if grant.name and "by" in kind.model_fields:
@@ -78,6 +82,13 @@ def admit(caller: Caller, command: C) -> C:
     if narrow is None:
         raise Forbidden(detail=f"{kind.__name__} is not for tokens that see some names only")
     return cast(C, narrow(command, grant.scope, grant))
+
+
+def _check_update(command: Command[Any]) -> None:
+    """Refuse what changes how a job is run to those who only work on it: what it runs may be anything."""
+    options = sorted(command.model_fields_set & JobOptions.model_fields.keys())
+    if options:
+        raise Forbidden(detail=f"{wire_name(options[0])}: options of a job are changed by the role operate")
 
 
 def _outside(scope: Scope, place: str = "name") -> NotFound:
@@ -162,7 +173,7 @@ def _with_own_key(spec: S, grant: Grant) -> S:
     return spec if key is None else spec.with_value("idempotency_key", f"{grant.name}\x1f{key}")
 
 
-@narrows(c.PauseJobs, c.ResumeJobs, c.SetLimit, c.RemoveLimit)
+@narrows(c.PauseJobs, c.ResumeJobs, c.SetLimit, c.RemoveLimit, c.SetRetention, c.RemoveRetention)
 def _narrow_pattern(
     command: c.PauseJobs | c.ResumeJobs | c.SetLimit | c.RemoveLimit, scope: Scope, _: Grant
 ) -> Command[Any]:

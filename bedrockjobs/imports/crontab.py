@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bedrockjobs.base.config import CRONTAB_VARIABLES_CHARS_MAX
+from bedrockjobs.imports.command_name import name_of
 from bedrockjobs.imports.found import Found, check_count, check_size, distinct
 from bedrockjobs.imports.rewrite import NoExpression, kept_or_rewritten
 from bedrockjobs.schedule import cron
@@ -22,12 +23,8 @@ from bedrockjobs.schedule.cron.zones import find_zone
 MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 
 _VARIABLE = re.compile(r"""\s*(?P<quote>["']?)([A-Za-z_][A-Za-z0-9_]*)(?P=quote)\s*=\s*(.*)""")
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _PERCENT = re.compile(r"(?<!\\)%")
-_UNNAMEABLE = re.compile(r"[^\w.+-]+")
 _SHELLS = ("/bin/sh", "sh", "")
-NAME_MAX = 60
-"""Characters of a name that is made from a command."""
 
 
 @dataclass
@@ -177,7 +174,5 @@ def _script(command: str) -> str:
 
 
 def _name(command: str, place: str) -> str:
-    """Return the last part of the program's path, or the line where the command begins otherwise."""
-    words = [word for word in _PERCENT.split(command)[0].split() if not _ASSIGNMENT.match(word)]
-    name = _UNNAMEABLE.sub("", words[0].rstrip("/").rpartition("/")[2])[:NAME_MAX] if words else ""
-    return name if any(map(str.isalnum, name)) else place.replace(" ", "-")
+    """Return a name out of the command's words, or the line where they say none."""
+    return name_of(_PERCENT.split(command)[0]) or place.replace(" ", "-")

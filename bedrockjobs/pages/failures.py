@@ -1,12 +1,13 @@
 """What failed: jobs that wait for somebody to look, and runs that failed, were lost or took too long.
 
 Both come newest first, page by page, and those of a page that failed alike are put together: the same name,
-and the same first line of the error.
+and the same line that says what was wrong.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -26,6 +27,9 @@ ERROR_CHARS_SHOWN = 2_000
 BAD = ("fail", "frozen", "timeout")
 """Statuses of runs that somebody should look at."""
 
+_HOW_IT_ENDED = re.compile(r"exit status \d+|SIG\w+|timed out after .+")
+"""What a worker writes above the last lines of a command."""
+
 _FILTERS = ("name", "before", "runsBefore")
 
 
@@ -40,7 +44,7 @@ class Failure(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Failures with the same state, name and first line; the newest comes first."""
+    """Failures with the same state, name and line that says what was wrong; the newest comes first."""
 
     key: str
     state: str
@@ -104,11 +108,16 @@ def _text(error: Any) -> str:
     return str(error or "")[:ERROR_CHARS_SHOWN]
 
 
+def _line_of(error: str) -> str:
+    """Return the line that says what was wrong: the first one, or the last one of what a command printed."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()] or [""]
+    return lines[-1] if _HOW_IT_ENDED.fullmatch(lines[0]) else lines[0]
+
+
 def _groups(rows: list[tuple[str, str, Failure]]) -> list[Group]:
     found: dict[tuple[str, str, str], list[Failure]] = {}
     for state, name, failure in rows:
-        line = failure.error.strip().partition("\n")[0].strip()
-        found.setdefault((state, name, line), []).append(failure)
+        found.setdefault((state, name, _line_of(failure.error)), []).append(failure)
     return [
         Group(hashlib.sha256(repr(key).encode()).hexdigest()[:12], *key, alike)
         for key, alike in found.items()

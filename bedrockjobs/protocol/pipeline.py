@@ -130,8 +130,8 @@ class Pipeline:
         """Return the next exchange, whose command is to be submitted now; None where nothing may begin.
 
         An exchange without a command was refused, and its answer is there already. ``check`` is given the
-        ``Authorization`` of a large request before that is read, which costs more than to send it; it raises
-        CommandError.
+        ``Authorization`` of a large request before its body is kept and before it is read, which costs more
+        than to send it; it raises CommandError.
         """
         exchanges = self._exchanges
         blocker = self._blocker
@@ -142,6 +142,7 @@ class Pipeline:
             return blocker
         if self.paused or self.closing or len(exchanges) >= self._pipelined_max:
             return None
+        self._parser.check = check
         try:
             request = self._parser.next_request() if self._buffer else None
         except CommandError as error:

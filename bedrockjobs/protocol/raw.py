@@ -7,10 +7,11 @@ parser takes bytes whole or one at a time with the same result.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Literal
 
-from bedrockjobs.base.config import CHUNKS_MAX, ESCAPES_MAX, OTHER_ESCAPES_MAX
+from bedrockjobs.base.config import CHUNKS_MAX, CONNECTION_BYTES_FREE, ESCAPES_MAX, OTHER_ESCAPES_MAX
 from bedrockjobs.base.errors import BadRequest, CommandError, TooLarge
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import Escaped
@@ -50,6 +51,8 @@ class RawParser:
         self._body_left = 0
         self._chunks: bytearray | None = None
         self._chunks_left = 0
+        self.check: Callable[[str], object] | None = None
+        """Given the ``Authorization`` of a request before a large body of it is kept; raises CommandError."""
         self.broken = False
         self.size = 0
         """The bytes of the request that was read last."""
@@ -165,6 +168,8 @@ class RawParser:
         self._body_left = int(length or 0)
         self._chunks = bytearray() if chunked else None
         self._chunks_left = CHUNKS_MAX
+        if self.check is not None and (chunked or self._body_left > CONNECTION_BYTES_FREE):
+            self.check(headers.get("authorization", ""))
 
     def _read_body(self) -> Request | None:
         if self._chunks is not None:

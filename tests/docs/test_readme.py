@@ -26,7 +26,10 @@ def test_the_tutorial(player: Player) -> None:
     assert player.play(ROOT / "docs/tutorial/first-job.md") >= 15
 
 
-@pytest.mark.parametrize(("page", "count"), [("schedules", 10), ("runs-and-retries", 15)])
+@pytest.mark.parametrize(
+    ("page", "count"),
+    [("schedules", 10), ("runs-and-retries", 15), ("mend-a-failed-night-by-commands", 15)],
+)
 def test_the_pages_on_runs(player: Player, page: str, count: int) -> None:
     """And what the pages on schedules and on runs show."""
     assert player.play(ROOT / f"docs/how-to/{page}.md") >= count

@@ -6,6 +6,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
+from bedrockjobs.pages.failures import _line_of
 from tests.pages.conftest import StartSite
 from tests.pages.looking import Site, check
 from tests.pages.test_schedules import awake
@@ -42,6 +43,20 @@ async def test_what_failed_alike_stands_together(site: Site, page: Page) -> None
     await check(page)
     await page.locator("#runs .group").first.get_by_role("link").click()
     await expect(page.locator("h1")).to_contain_text("Run 4 of mail/send")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ("exit status 3\ncopying\nno space left on device\n", "no space left on device"),
+        ("SIGKILL\nhalf of it", "half of it"),
+        ("exit status 3", "exit status 3"),
+        ("SMTP 550: no mailbox\nat line 3", "SMTP 550: no mailbox"),
+        ("", ""),
+    ],
+)
+async def test_failures_are_alike_by_the_line_that_says_what_was_wrong(error: str, line: str) -> None:
+    assert _line_of(error) == line
 
 
 async def test_a_groups_jobs_are_retried_and_leave_the_list(site: Site, page: Page) -> None:

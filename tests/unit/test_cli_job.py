@@ -296,7 +296,7 @@ def test_every_option_of_a_job_is_a_flag() -> None:
             ],
             [
                 "What stands in its way, the most decisive first:",
-                "  1. Somebody paused it: * is paused since 2026-11-21 19:09:58.332 UTC"
+                "  1. Somebody paused it: * is paused since 2026-11-21 19:09:58 UTC"
                 " until 2026-11-22 00:00:00 UTC: move",
                 "  2. It is not due yet: it is due at 2026-11-23 01:02:03 UTC",
             ],

@@ -74,6 +74,8 @@ def test_add_checks_the_expression_and_the_name(fake: FakeServer) -> None:
     fake.will("ValidateSchedule", VALID)
     fake.will("ListJobs", {"jobs": []})
     fake.will("CreateJob", {"jobID": 7})
+    reasons = [{"reason": "nextRun", "detail": "x"}, {"reason": "no worker", "detail": "no worker is there"}]
+    fake.will("ExplainJob", {"waitsFor": reasons})
     result = run(
         "schedule", "add", "back[up", "0 9 * * *", "--zone", "Europe/Berlin", "--data", "{}", "--priority",
         "750", "--argv", "restic backup /srv", "--catchup", "all", "--jitter", "5m",
@@ -87,12 +89,15 @@ def test_add_checks_the_expression_and_the_name(fake: FakeServer) -> None:
             {"name": "back[up", "repeat": REPEAT, "data": {}, "jobPriority": 750, "unique": True,
              "overwrite": False, "argv": ["restic", "backup", "/srv"], "catchup": "all", "jitter": 300},
         ),
+        ("ExplainJob", {"jobID": 7}),
     ]  # fmt: skip
     assert result.stdout.splitlines() == [
         "Added schedule back[up (job 7): at 09:00",
         "Next tick: 2026-11-22 08:00 UTC",
     ]
-    assert result.stderr == "Warning: mind the gap\n"
+    assert result.stderr.splitlines() == [
+        "Warning: mind the gap", "Note: No live worker takes it: no worker is there.",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

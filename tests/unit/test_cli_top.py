@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 import pytest
-from cli_fake import FakeServer, run
+from cli_fake import FakeServer, run, sent
 from rich.console import Console
 
 from bedrockjobs.base.clock import ManualClock, SystemClock
 from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.wire import RawJSON
-from bedrockjobs.cli import top
+from bedrockjobs.cli import keys, top
 from bedrockjobs.cli.output import Record
 from bedrockjobs.cli.session import Failure, Session
 from bedrockjobs.cli.top_view import Picture, drawn, progress_text
@@ -37,6 +37,15 @@ RUNS = [
     {"runID": 3, "name": "import", "started": "2026-11-21 09:29:01.0", "worker": "w1", "host": "h1",
      "stop": "", "progress": {"percent": 40, "message": "copying"}},
 ]  # fmt: skip
+FAILURES = [
+    {"runID": 2, "name": "report", "status": "fail", "ended": "2026-11-21 09:20:00.5", "error": "no mail\nx"},
+]
+NO_JOBS = {"ready": 0, "paused": 0, "failed": 0, "running": 0, "age": 0, "oldestReady": "", "pausedBy": ""}
+QUEUES = [
+    {**NO_JOBS, "name": "idle"},
+    {**NO_JOBS, "name": "few", "ready": 3, "age": 61, "oldestReady": "2026-11-21 09:28:59"},
+    {**NO_JOBS, "name": "many", "ready": 1200, "failed": 2, "pausedBy": "m*"},
+]
 WORKERS = [{"name": "w1", "status": "active", "host": "h1", "slots": 4, "names": ["a*"], "runIDs": [3]}]
 
 
@@ -44,7 +53,8 @@ def prepared(fake: FakeServer, times: int = 1) -> None:
     """Let the fake tell how things are, so many times."""
     for _ in range(times):
         fake.will("Status", STATUS)
-        fake.will("ListRuns", {"runs": RUNS})
+        fake.will("ListRuns", {"runs": RUNS}, {"runs": FAILURES}, {"runs": []}, {"runs": []})
+        fake.will("ListQueues", {"queues": QUEUES})
         fake.will("ListWorkers", {"workers": WORKERS})
         fake.will("Overview", OVERVIEW)
 
@@ -64,6 +74,11 @@ def test_once_prints_one_frame(fake: FakeServer) -> None:
     assert ["backup", "in", "1m30s", "2026-11-21", "09:31:30", "UTC"] in words
     assert ["report", "in", "30m", "2026-11-21", "10:00", "UTC", "rep*"] in words
     assert ["w1", "active", "1", "4", "h1", "a*"] in words
+    assert ["2", "report", "fail", "9m", "ago", "no", "mail"] in words
+    many, few = ["many", "1,200", "0", "2", "m*"], ["few", "3", "0", "0", "1m1s"]
+    assert words.index(many) < words.index(few)
+    assert "idle" not in [line[0] for line in words if line]
+    assert [given["status"] for given in sent(fake, "ListRuns")] == ["running", *top.FAILED_STATUSES]
     assert fake.tries == [1]
 
 
@@ -73,6 +88,7 @@ def test_a_frame_as_data(fake: FakeServer) -> None:
     assert (data["ready"], data["later"], data["running"], data["failed"]) == (1200, 300, 2, 3)
     assert (data["schedules"], data["problems"]) == (OVERVIEW["next"], OVERVIEW["problems"])
     assert (data["runs"], data["workers"]) == (RUNS, WORKERS)
+    assert (data["failures"], data["names"]) == (FAILURES, QUEUES)
 
 
 def test_nobody_there_is_69_and_a_short_interval_is_refused(fake: FakeServer) -> None:
@@ -148,7 +164,7 @@ def test_ctrl_c_ends_it_with_0(fake: FakeServer, monkeypatch: pytest.MonkeyPatch
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(top.time, "sleep", interrupted)
+    monkeypatch.setattr(keys.time, "sleep", interrupted)
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
     prepared(fake)

@@ -14,6 +14,7 @@ from bedrockjobs.base.config import (
     SCHEDULES_PER_SYNC_MAX,
 )
 from bedrockjobs.imports import crontab
+from bedrockjobs.imports.command_name import NAME_MAX
 from bedrockjobs.imports.found import Found, Unreadable
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -135,14 +136,23 @@ def test_lines_that_cannot_be_schedules(line: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        ("/usr/local/bin/backup.sh --full", "backup.sh"),
+        ("/usr/local/bin/backup.sh --full", "backup"),
         ("A=1 B=2 /opt/report", "report"),
-        ("[ -x /bin/x ] && /bin/x", "line-1"),
+        ("[ -x /bin/x ] && /bin/x", "x"),
+        ("cd /srv/app && bin/rails runner Report.daily", "rails-runner"),
+        ("php artisan schedule:run >> /dev/null 2>&1", "artisan-schedule:run"),
+        ("restic backup /srv", "restic-backup"),
+        ("sudo -u www nice -n 10 /usr/bin/python3 -u /opt/mail/send.py --all", "send"),
+        ("flock -n /tmp/l timeout 5m rsync -a a b", "rsync"),
+        ("( cd / && run-parts /etc/cron.hourly )", "run-parts"),
+        ("python -m app.cron", "app.cron"),
+        ("***", "line-1"),
+        ("x" * 100, "x" * NAME_MAX),
         ("cat%input", "cat"),
         ("A=1", "line-1"),
     ],
 )
-def test_names_come_from_the_program(command: str, name: str) -> None:
+def test_names_come_from_the_words_of_the_command(command: str, name: str) -> None:
     """Or, where none is seen, from the line."""
     assert only(f"0 0 * * * {command}").name == name
 

@@ -1,0 +1,72 @@
+"""Groups of commands and choices that say what was meant: no summary is cut, and a slip is told with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from bedrockjobs.base.words import meant
+
+SUMMARY_CHARS = 1_000
+"""Length at which the summary of a command would be cut: none is so long."""
+
+
+def near(word: str, known: Sequence[str]) -> str:
+    """Return the known word that was probably meant, whatever its case; empty where none is like it."""
+    lower = {each.lower(): each for each in reversed(known)}
+    found = get_close_matches(word.lower(), lower, 1)
+    return lower[found[0]] if found else ""
+
+
+class Group(click.Group):
+    """Lists its commands with their whole summaries."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command with the first sentence of its help."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [
+            (name, command.get_short_help_str(SUMMARY_CHARS))
+            for name, command in found
+            if command is not None and not command.hidden
+        ]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+class WordChoice(click.Choice[str]):
+    """A choice that takes other words for the same, and names what was probably meant."""
+
+    def __init__(
+        self, choices: Sequence[str], also: Mapping[str, str] | None = None, **attributes: Any
+    ) -> None:
+        """Take ``choices``, and ``also`` the keys of a mapping for their values."""
+        super().__init__(choices, **attributes)
+        self.also = dict(also or {})
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the choice; a word like one of them is named where it is none."""
+        word = self.also.get(str(value).lower()) or meant(str(value))
+        word = word if word in self.choices else value
+        try:
+            return super().convert(word, param, ctx)
+        except click.BadParameter as error:
+            guess = near(str(value), [*self.choices, *self.also])
+            guess = self.also.get(guess, guess)
+            if not guess:
+                raise
+            shown = guess if self.case_sensitive else guess.lower()
+            self.fail(f"{error.message} Did you mean {shown!r}?", param, ctx)
+
+
+STATUSES_ALSO = {
+    "failed": "fail", "failure": "fail", "succeeded": "success", "ok": "success",
+    "timed out": "timeout", "timedout": "timeout",
+}  # fmt: skip
+"""Words for the statuses of runs that people try, and the status that is meant."""
+
+STATES_ALSO = {"fail": "FAILED", "queue": "QUEUED", "done": "FINISHED", "canceled": "CANCELLED"}
+"""The same for states of jobs."""

@@ -1,0 +1,120 @@
+"""A slip is told with the word that was meant, and no help is cut."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import pytest
+from cli_fake import FakeServer, run, sent
+
+from bedrockjobs.cli import keys, main
+from bedrockjobs.cli.groups import STATES_ALSO, STATUSES_ALSO, SUMMARY_CHARS
+from bedrockjobs.commands.runs import RunStatus
+from bedrockjobs.commands.server import State
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["jbo"], "'job'"),
+        (["job", "lst"], "'list'"),
+        (["job", "list", "--stat", "FAILED"], "'--state'"),
+        (["job", "list", "--state", "FALED"], "'failed'"),
+        (["run", "list", "--status", "killd"], "'killed'"),
+        (["run", "list", "--status", "failled"], "'fail'"),
+        (["job", "create", "a", "--overlap", "skp"], "'skip'"),
+        (["job", "list", "-o", "jsn"], "'json'"),
+        (["call", "creatjob"], "'CreateJob'"),
+        (["call", "CreateJob", "nmae=x"], "'name'"),
+    ],
+)
+def test_a_slip_is_told_with_the_word(arguments: list[str], meant: str, fake: FakeServer) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, fake.asked) == (2, [])
+    assert "did you mean" in result.stderr.lower()
+    assert meant in result.stderr
+
+
+def test_a_word_like_no_other_gets_no_guess(fake: FakeServer) -> None:
+    assert "mean" not in run("run", "list", "--status", "xyzzy").stderr
+    assert "mean" not in run("call", "xyzzy").stderr
+
+
+@pytest.mark.parametrize(("word", "status"), [("failed", "fail"), ("lost", "frozen"), ("fail", "fail")])
+def test_other_words_for_a_status_are_taken(word: str, status: str, fake: FakeServer) -> None:
+    fake.will("ListRuns", {"runs": []})
+    assert run("run", "list", "--status", word).exit_code == 0
+    assert sent(fake, "ListRuns")[0]["status"] == status
+
+
+def test_other_words_stand_for_what_there_is() -> None:
+    assert set(STATUSES_ALSO.values()) <= set(get_args(RunStatus))
+    assert set(STATES_ALSO.values()) <= set(get_args(State))
+    assert not set(STATUSES_ALSO) & set(get_args(RunStatus))
+
+
+def test_a_table_says_lost_and_json_what_the_server_says(fake: FakeServer) -> None:
+    lost = {"runID": 3, "status": "frozen", "started": "", "ended": "", "error": ""}
+    fake.will("ListRuns", *[{"runs": [lost]}] * 2)
+    assert run("run", "list").stdout.splitlines()[1].split()[:2] == ["3", "lost"]
+    assert '"frozen"' in run("run", "list", "-o", "json").stdout
+
+
+def groups(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Return the paths of all groups of commands but that of the protocol's."""
+    if not isinstance(command, click.Group) or path == ("call",):
+        return []
+    found = [path]
+    for name, inner in command.commands.items():
+        found += groups(inner, (*path, name))
+    return found
+
+
+@pytest.mark.parametrize("path", groups(main), ids=lambda path: " ".join(path) or "bedrockjobs")
+def test_no_summary_is_cut(path: tuple[str, ...]) -> None:
+    """Of no command, however narrow the terminal."""
+    shown = run(*path, "--help").stdout.partition("\nCommands:\n")[2].partition("\n\n")[0]
+    assert shown
+    assert not [line for line in shown.splitlines() if line.endswith("...")]
+    assert len(shown) < SUMMARY_CHARS * 10
+
+
+def test_a_kind_of_event_that_did_not_happen_is_told_with_those_that_did(fake: FakeServer) -> None:
+    fake.will("Events", {"events": []}, {"events": [{"kind": "failed"}, {"kind": "paused"}]})
+    fake.will("Overview", {"newestEvent": 5})
+    told = run("events", "--kind", "fail").stderr
+    assert told == "No events of the kind 'fail'. Did you mean 'failed'? There are: failed, paused.\n"
+
+
+@pytest.mark.parametrize(("typed", "ends"), [(b"q", True), (b"\x1b", True), (b"x", False), (b"", False)])
+def test_q_ends_a_view(typed: bytes, ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an Enter; the terminal is as before afterwards."""
+    import termios
+
+    ours, theirs = pty.openpty()
+    with Path(os.ttyname(theirs)).open() as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        before = termios.tcgetattr(theirs)
+        with keys.waiting_for_the_end() as ended:
+            os.write(ours, typed)
+            assert ended(0.0 if not typed else 5.0) is ends
+        assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_without_a_terminal_a_view_only_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    def sleep(seconds: Any) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(keys.time, "sleep", sleep)
+    with keys.waiting_for_the_end() as ended:
+        assert ended(3.0) is False
+    assert waited == [3.0]
