@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from bedrockjobs.base import jsontext
 from bedrockjobs.base.duration import days_text
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, write_many, write_one
@@ -13,7 +14,7 @@ from bedrockjobs.cli.session import Session, built, pass_session, records_in, ta
 from bedrockjobs.cli.values import Duration
 from bedrockjobs.commands import ListRetention, RemoveRetention, SetRetention
 
-COLUMNS = ("name", "kind", "seconds", "bytes", "most", "count", "used", "oldest", "by")
+COLUMNS = ("name", "kind", "for", "bytes", "most", "count", "used", "oldest", "by")
 
 
 @click.group()
@@ -35,11 +36,11 @@ def list_kept(session: Session) -> None:
 
 
 def _in_words(row: Record) -> Record:
-    seconds, count = row["seconds"], row["count"]
+    seconds, count = jsontext.parse(row["seconds"]), jsontext.parse(row["count"])
     return {
         **row,
-        "seconds": None if seconds is None else days_text(int(seconds)),
-        "count": f"{count}+" if row["more"] else count,
+        "for": None if seconds is None else days_text(seconds),
+        "count": f"{count}+" if jsontext.parse(row["more"]) else count,
     }
 
 

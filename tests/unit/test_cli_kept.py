@@ -31,9 +31,11 @@ def test_what_is_kept_is_limited_and_freed(fake: FakeServer) -> None:
 
 
 def test_it_is_listed(fake: FakeServer) -> None:
-    fake.will("ListRetention", {"kept": [ONE]}, {"kept": [ONE]})
+    few = {**ONE, "name": "b", "seconds": None, "count": 7, "more": False}
+    fake.will("ListRetention", {"kept": [ONE, few]}, {"kept": [ONE]})
     shown = run("kept", "list").stdout
-    assert all(word in shown for word in ("mail/*", "30d", "50000+", "ada"))
+    assert all(word in shown for word in ("mail/*", "30d", "50000+", "ada", "7"))
+    assert "7+" not in shown
     assert json.loads(run("kept", "list", "-o", "json").stdout) == [ONE]
 
 
