@@ -61,7 +61,7 @@ class Trouble(NamedTuple):
 async def overview(site: Site, request: web.Request) -> web.StreamResponse:
     """Show how things stand."""
     chosen = _range(request)
-    found = await site.service.views.standings.overview()
+    found = await site.service.views.standings.overview(ahead=False)
     rows = await _steps(site, chosen)
     sums = {name: sum(row[name] for row in rows) for name in _SERIES}
     return await site.show(

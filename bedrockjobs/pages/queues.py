@@ -28,19 +28,19 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
     folder = site.service.views.folder
     if asked.name or under:
         pattern = asked.name or ListQueues.read({"name": f"{exactly(under)}*"}).name or ""
-        folds = await folder.some(pattern, under)
+        folds = await folder.some(pattern, under, ROWS)
     else:
-        folds = await folder.all()
+        folds = await folder.all(ROWS)
     return await site.show(
         request,
         "queues.html",
         title="Queues",
-        rows=folds.rows[:ROWS],
-        left_out=len(folds.rows[ROWS:]),
+        rows=folds.rows,
+        left_out=folds.left_out,
         more=folds.more,
         patterns={
             fold.label: f"{exactly(fold.label)}*" if fold.folded else exactly(fold.label)
-            for fold in folds.rows[:ROWS]
+            for fold in folds.rows
         },
         filters={"name": asked.name or "", "under": under},
         above=_above(under),

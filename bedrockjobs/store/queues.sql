@@ -118,14 +118,16 @@ SELECT
 LIMIT :limit;
 
 -- name: names_of_jobs
--- The names of all jobs that match a pattern, each found by a seek.
-WITH RECURSIVE found (name) AS (
-    SELECT (SELECT name FROM jobs WHERE name > :after AND name BETWEEN :low AND :high ORDER BY name LIMIT 1)
+-- The names of all jobs that match a pattern, each found by a seek; the `:walked`th is the last one that is looked
+-- at, and comes whether it matches or not.
+WITH RECURSIVE found (name, walked) AS (
+    SELECT (SELECT name FROM jobs WHERE name > :after AND name BETWEEN :low AND :high ORDER BY name LIMIT 1), 1
     UNION ALL
     SELECT (SELECT jobs.name FROM jobs WHERE jobs.name > found.name AND jobs.name <= :high
-        ORDER BY jobs.name LIMIT 1) FROM found WHERE found.name IS NOT NULL
+        ORDER BY jobs.name LIMIT 1), found.walked + 1 FROM found WHERE found.name IS NOT NULL AND found.walked < :walked
 )
-SELECT name FROM found WHERE name IS NOT NULL AND (:pattern IS NULL OR name GLOB :pattern) LIMIT :limit;
+SELECT name, walked FROM found
+    WHERE name IS NOT NULL AND (:pattern IS NULL OR name GLOB :pattern OR walked = :walked) LIMIT :limit;
 
 -- name: job
 -- One job.

@@ -23,6 +23,9 @@ from bedrockjobs.views.queues import Group, Look, Queues, Totals
 NAMES_BELOW_MAX = 1_000
 """Names below a fold, or that match a pattern, that are looked at; behind them there may be more."""
 
+NAMES_WALKED = 40_000
+"""Names that are looked at for those that match a pattern: 40 ms of the reader."""
+
 MEASURED_MAX = 1_000
 """The newest runs, and the newest jobs, by which speed is measured: a few milliseconds."""
 
@@ -74,9 +77,10 @@ class Fold:
 
 
 class Folds(NamedTuple):
-    """The rows, those with the most jobs first; and whether there are names that were not looked at."""
+    """Rows, those with the most jobs first; how many are left out; whether there are names not looked at."""
 
     rows: list[Fold]
+    left_out: int
     more: bool
 
 
@@ -98,28 +102,34 @@ class Folder:
         self._queues = queues
         self._clock = clock
 
-    async def all(self) -> Folds:
-        """Return how all names are doing, folded at their first slash."""
+    async def all(self, most: int) -> Folds:
+        """Return how all names are doing, folded at their first slash, in ``most`` rows."""
         look = await self._queues.look()
         running, failed = await self._queues.running(), await self._queues.failed()
         names = {group.name for group in look.groups} | running.keys() | failed.keys()
         labels = {name: _label(name, "") for name in names}
-        return await self._folds(look, labels, "", running, failed)
+        return await self._folds(look, labels, "", running, failed, most)
 
-    async def some(self, pattern: str, under: str) -> Folds:
+    async def some(self, pattern: str, under: str, most: int) -> Folds:
         """Return how the names are doing that match a GLOB, folded at the next slash behind ``under``.
 
-        Without ``under`` nothing is folded. Raises TimedOut.
+        Without ``under`` nothing is folded.
         """
-        names = await self._queues.names(pattern, "", NAMES_BELOW_MAX)
+        names, more = await self._queues.first_names(pattern, "", NAMES_BELOW_MAX, NAMES_WALKED)
         look = await self._queues.look_at(names)
         running, failed = await self._queues.running(), await self._queues.failed()
         labels = {name: _label(name, under) if under else name for name in names}
-        folds = await self._folds(look, labels, under, running, failed)
-        return folds._replace(more=folds.more or len(names) == NAMES_BELOW_MAX)
+        folds = await self._folds(look, labels, under, running, failed, most)
+        return folds._replace(more=folds.more or more)
 
     async def _folds(
-        self, look: Look, labels: dict[str, str], under: str, running: dict[str, int], failed: dict[str, int]
+        self,
+        look: Look,
+        labels: dict[str, str],
+        under: str,
+        running: dict[str, int],
+        failed: dict[str, int],
+        most: int,
     ) -> Folds:
         members: dict[str, list[str]] = {}
         for name, label in labels.items():
@@ -133,7 +143,9 @@ class Folder:
         for group in look.groups:
             groups.setdefault(shown[group.name], []).append(group)
         found: dict[str, Fold] = {}
+        names: dict[str, list[str]] = {}
         for name, label in shown.items():
+            names.setdefault(label, []).append(name)
             fold = found.setdefault(label, Fold(label, names=0))
             fold.names += 1
             fold.running += running.get(name, 0)
@@ -142,10 +154,12 @@ class Folder:
             await self._queues.add_up(look, groups.get(label, []), fold.totals)
             fold.more = label in rests or bool(fold.totals.more)
             fold.age = age_s(fold.totals.oldest, look.held.now)
-            _hold(fold, look, groups.get(label, []), [name for name, own in shown.items() if own == label])
-        await self._measure(found, shown, under)
         rows = sorted(found.values(), key=lambda fold: (-fold.piled, -fold.failed, fold.label))
-        return Folds(rows, look.more)
+        left_out, rows = len(rows[most:]), rows[:most]
+        for fold in rows:
+            _hold(fold, look, groups.get(fold.label, []), names[fold.label])
+        await self._measure({fold.label: fold for fold in rows}, shown, under)
+        return Folds(rows, left_out, look.more)
 
     async def _measure(self, found: dict[str, Fold], shown: dict[str, str], under: str) -> None:
         """Put to each fold how much comes and goes, and how long it takes."""

@@ -50,11 +50,11 @@ class Standings:
         self._find = find
         self._clock = clock
 
-    async def overview(self) -> OverviewReply:
-        """Return how things stand."""
-        return (await self.overview_and_look())[0]
+    async def overview(self, *, ahead: bool = True) -> OverviewReply:
+        """Return how things stand; without ``ahead`` schedules are not looked at for what comes next."""
+        return (await self.overview_and_look(ahead=ahead))[0]
 
-    async def overview_and_look(self) -> tuple[OverviewReply, Look]:
+    async def overview_and_look(self, *, ahead: bool = True) -> tuple[OverviewReply, Look]:
         """Return how things stand, and the look at the queue that it is made of."""
         look = await self._queues.look()
         totals = await self._queues.totals(look)
@@ -85,7 +85,7 @@ class Standings:
                 oldest_ready=totals.oldest,
                 more=sorted(more),
                 problems=problems(look, totals, on_all_hosts, failed, last_failed, rules),
-                next=await self._next(),
+                next=await self._next() if ahead else [],
                 newest_event=newest_event,
             ),
             look,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import LIST_MAX, NAME_CHARS_MAX, PAUSES_MAX
-from bedrockjobs.base.glob import literal_prefix
+from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.hold import plain_pattern
@@ -23,6 +23,9 @@ from bedrockjobs.job.options import decode_options
 from bedrockjobs.job.readiness import Drain, Need, Pauses, Standing, Takers, lock_holder, need_of, standing
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.store.base import Reader
+
+ANY_WALK = 1_000_000_000
+"""More names than there are: a walk through them ends with the last, or with the time of a query."""
 
 LANES_MAX = 1_000
 """Lanes that a look knows: there is one for each lock and each worker with jobs of its own."""
@@ -311,10 +314,21 @@ class Queues:
 
     async def names(self, pattern: str | None, after: str, limit: int) -> list[str]:
         """Return a page of the names of jobs; raises TimedOut where too few match in ``query_s``."""
+        return (await self.first_names(pattern, after, limit, ANY_WALK))[0]
+
+    async def first_names(
+        self, pattern: str | None, after: str, limit: int, walked: int
+    ) -> tuple[list[str], bool]:
+        """Return the names that match among the next ``walked``, and whether there may be more."""
         low = literal_prefix(pattern or "")
         high = low if pattern and low == pattern else low + HIGHEST
-        given = {"pattern": pattern, "after": after, "low": low, "high": high}
-        return [row[0] for row in (await self._reader.view("names_of_jobs", given, limit, scans=True)).rows]
+        given = {"pattern": pattern, "after": after, "low": low, "high": high, "walked": walked}
+        page = await self._reader.view("names_of_jobs", given, limit, scans=True)
+        names: list[str] = [row[0] for row in page.rows]
+        cut = bool(page.rows) and page.rows[-1][1] >= walked
+        if cut and pattern and not glob(names[-1], pattern):
+            del names[-1]
+        return names, cut or len(names) == limit
 
 
 def prefix_of(name: str) -> str:

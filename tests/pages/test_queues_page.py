@@ -80,6 +80,26 @@ async def test_a_pattern_is_not_folded_and_rows_have_a_limit(
     await expect(page.locator("#queues .notice")).to_contain_text("There are very many names")
 
 
+async def test_a_pattern_is_sought_among_a_bounded_number_of_names(
+    site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert folding.NAMES_WALKED == 40_000
+    for name in ("a/1", "b/7", "c/1", "d/7"):
+        await site.create(name)
+    found: dict[int, tuple[list[str], int]] = {}
+    for walked in (1, 2, 3, 4, 5):
+        monkeypatch.setattr(folding, "NAMES_WALKED", walked)
+        await site.open(page, "ui/queues?name=*7")
+        rows = await page.locator("#queues tbody th > a").all_inner_texts()
+        found[walked] = (rows, await page.locator("#queues .notice").count())
+        if walked == 1:
+            await expect(page.locator("#queues tbody")).to_have_text(
+                "None among the names that were looked at."
+            )
+    both = ["b/7", "d/7"]
+    assert found == {1: ([], 1), 2: (["b/7"], 1), 3: (["b/7"], 1), 4: (both, 1), 5: (both, 0)}
+
+
 async def test_an_empty_page_teaches_the_first_command(site: Site, page: Page) -> None:
     await site.open(page, "ui/queues")
     await expect(page.locator("#queues tbody code")).to_contain_text("bedrockjobs job create")

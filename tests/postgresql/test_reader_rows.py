@@ -143,7 +143,7 @@ GIVEN: dict[str, list[Axis]] = {
     "newest_jobs": [],
     "newest_runs": [],
     "set_aside": [MOST],
-    "names_of_jobs": [STRETCH, PATTERN, each("after", "", "mail/a")],
+    "names_of_jobs": [STRETCH, PATTERN, each("after", "", "mail/a"), each("walked", 3, 10_000)],
     "job": [each("jobID", *range(200))],
     "pending_children": [JOBS, each("most", 1, 100)],
     "jobs_ahead": [
