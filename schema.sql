@@ -201,7 +201,7 @@ CREATE TABLE logins (
     expires TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What operators and admins changed, for 90 days.
+-- What operators and admins changed, for 90 days by default.
 CREATE TABLE audit (
     seq     INTEGER NOT NULL PRIMARY KEY,       -- counts up
     at      TEXT    NOT NULL,

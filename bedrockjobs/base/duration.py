@@ -14,6 +14,14 @@ _LONG = re.compile(r"\+ ?(\d{1,9}) (second|minute|hour|day)s?", re.ASCII)
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
+DAY_S = 86_400
+
+
+def days_text(seconds: int) -> str:
+    """Return seconds as a person types a long duration: ``30d`` where they are whole days, else ``1h30m``."""
+    return f"{seconds // DAY_S}d" if seconds and seconds % DAY_S == 0 else duration_text(seconds)
+
+
 def seconds_of(text: str) -> float | None:
     """Return the seconds of a duration, or None where it is none."""
     text = " ".join(text.lower().split())

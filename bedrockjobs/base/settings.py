@@ -15,7 +15,8 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from bedrockjobs.base.config import DEFAULT_PORT, DURATION_S_MAX, OUTPUT_BYTES_DEFAULT
+from bedrockjobs.base.config import DEFAULT_PORT, DURATION_S_MAX, KEYS_KEPT_S, OUTPUT_BYTES_DEFAULT
+from bedrockjobs.base.name_limits import AUDIT_KEPT_S
 
 Durability = Literal["full", "replicated", "relaxed"]
 Isolation = Literal["units", "serial"]
@@ -293,6 +294,15 @@ class Settings(BaseSettings):
         description="Time that a job which ended well, and does not repeat, is kept as a run, with its data"
         " and result, also where no worker gave its name; 0: only as keepSuccess says. A job's own `keep`"
         " goes before.",
+    )
+    keep_keys_s: float = Field(
+        KEYS_KEPT_S, ge=60, le=DURATION_S_MAX, description="Time an idempotency key is remembered."
+    )
+    keep_audit_s: float = Field(
+        AUDIT_KEPT_S,
+        ge=60,
+        le=DURATION_S_MAX,
+        description="Time it is kept what operators and admins changed.",
     )
     output_bytes: int = Field(
         OUTPUT_BYTES_DEFAULT,

@@ -29,7 +29,7 @@ def audit(
     since: Given | None,
     limit: int,
 ) -> None:
-    """Tell what operators and admins changed, the newest first; kept for 90 days.
+    """Tell what operators and admins changed, the newest first; kept for 90 days by default.
 
     Schedules come with how they were and how they are: see -o json.
     """

@@ -19,6 +19,7 @@ WORDS = {
     "nextRun": "It is not due yet",
     "no tick": "Its schedule has no further tick",
     "mocked": "Workers do not take it",
+    "limit": "As many run as may at once",
     "lock": "Another job with its lock is running",
     "own command": "No live worker accepts the command it brings",
     "no worker": "No live worker takes it",

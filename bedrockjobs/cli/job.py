@@ -69,7 +69,7 @@ def job() -> None:
 @click.option("--no-overwrite", is_flag=True, help="With --unique: leave an existing job as it is.")
 @click.option("--parent", metavar="ID", help="Parent job, which must be running or paused.")
 @click.option("--mock", is_flag=True, help="A job for tests: only who asks for mocked jobs gets it.")
-@click.option("--idempotency-key", metavar="KEY", help="The same key makes one job within 24 h, no second.")
+@click.option("--idempotency-key", metavar="KEY", help="The same key makes one job within a day, no second.")
 @job_options
 @talks
 @pass_session

@@ -12,6 +12,7 @@ from bedrockjobs.cli.pages import Listing, limit_option, paged
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.time_text import local_text, rough_text
 from bedrockjobs.commands import ListPauses, ListQueues
+from bedrockjobs.job.limits import AT_LIMIT
 
 QUEUES = Listing(ListQueues, "queues", "after", "name", LIST_MAX)
 
@@ -72,6 +73,8 @@ def _row(record: Record, pauses: dict[str, Record]) -> Record:
 def paused_words(pattern: str, pause: Record) -> str:
     """Return who paused a pattern, why and until when: ``ada: moving the disks (mail/*)``."""
     by, reason = text_of(pause, "by"), text_of(pause, "reason")
+    if by == AT_LIMIT:
+        return f"its limit: {reason} ({pattern})"
     until = local_text(text_of(pause, "until"))
     words = ": ".join(filter(None, (by or "somebody", reason)))
     return f"{words} ({pattern}{f' until {until}' if until else ''})"

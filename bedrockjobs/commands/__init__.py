@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bedrockjobs.commands.options import *
     from bedrockjobs.commands.overview import *
     from bedrockjobs.commands.pings import *
+    from bedrockjobs.commands.retention import *
     from bedrockjobs.commands.rules import *
     from bedrockjobs.commands.runs import *
     from bedrockjobs.commands.schedules import *

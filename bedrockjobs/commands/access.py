@@ -237,7 +237,7 @@ class AuditReply(Reply):
 
 
 class ListAudit(Command[AuditReply]):
-    """Tell what operators and admins changed in the last 90 days, the newest first."""
+    """Tell what operators and admins changed, the newest first; kept for 90 days by default."""
 
     group = "access"
     where = "reader"

@@ -137,7 +137,7 @@ class JobSpec(JobOptions):
         default=None,
         min_length=1,
         max_length=KEY_CHARS_MAX,
-        description="The same key is answered with the first jobID for 24 h, and nothing is done.",
+        description="The same key is answered with the first jobID for a day (default), and nothing is done.",
     )
 
     @property

@@ -56,8 +56,7 @@ class PostgreSQLDatabase:
             )
         except (SchemaError, StoreError) as error:
             raise StartError(*start_fault(error)) from None
-        engine.unit.records.output_bytes = settings.output_bytes
-        engine.unit.records.keep_finished_s = settings.keep_finished
+        engine.unit.records.obey(settings)
         self._engine = engine
         reader = PostgreSQLReader(
             settings.database, settings, settings.database_schema, engine.id, self._confirmed

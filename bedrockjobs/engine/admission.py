@@ -173,7 +173,7 @@ def _with_own_key(spec: S, grant: Grant) -> S:
     return spec if key is None else spec.with_value("idempotency_key", f"{grant.name}\x1f{key}")
 
 
-@narrows(c.PauseJobs, c.ResumeJobs, c.SetLimit, c.RemoveLimit)
+@narrows(c.PauseJobs, c.ResumeJobs, c.SetLimit, c.RemoveLimit, c.SetRetention, c.RemoveRetention)
 def _narrow_pattern(
     command: c.PauseJobs | c.ResumeJobs | c.SetLimit | c.RemoveLimit, scope: Scope, _: Grant
 ) -> Command[Any]:

@@ -16,6 +16,7 @@ from bedrockjobs.pages import (
     forms,
     job,
     jobs,
+    kept,
     live,
     login,
     overview,
@@ -47,6 +48,7 @@ _MODULES = (
     failures,
     events,
     upcoming,
+    kept,
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.duration import days_text, duration_text
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.wire import moment_of, wire_name
 from bedrockjobs.base.words import called
@@ -185,7 +185,7 @@ def breakable(name: str) -> Markup:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "iso": iso, "moments": moments, "span": span, "number": number, "counted": counted, "shape": shape,
-    "called": called, "tree": tree, "kind": kind, "quoted": quoted, "breakable": breakable,
+    "called": called, "tree": tree, "kind": kind, "quoted": quoted, "breakable": breakable, "days": days_text,
 }  # fmt: skip
 GLOBALS: dict[str, Any] = {
     "hold_pattern": HOLD_PATTERN,

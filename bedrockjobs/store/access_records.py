@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from bedrockjobs.base.name_limits import AUDIT_KEPT_S
 from bedrockjobs.base.wire import after_seconds, stamp
 from bedrockjobs.job.rows import AuditRow, LoginRow, TokenRow
-
-AUDIT_KEPT_S = 90 * 86_400
-"""How long it is kept what operators changed: until the end of a quarter is looked back at."""
 
 AUDIT_CLEANED_MAX = 10_000
 """Rows of the audit that one look for old ones deletes: its transaction must be short."""
@@ -24,6 +22,8 @@ class AccessRecords:
 
     _execute: Callable[..., Any]
     _sql: Mapping[str, str]
+    audit_kept_s: float = AUDIT_KEPT_S
+    """Time it is kept what operators changed."""
     _tokens: tuple[TokenRow, ...] | None = None
     _logins: tuple[LoginRow, ...] | None = None
 
@@ -85,4 +85,4 @@ class AccessRecords:
         """Forget logins that are over, and what operators changed long ago."""
         now = stamp(moment)
         self._execute(self._sql["trim_logins"], (now,))
-        self._execute(self._sql["trim_audit"], (after_seconds(now, -AUDIT_KEPT_S), AUDIT_CLEANED_MAX))
+        self._execute(self._sql["trim_audit"], (after_seconds(now, -self.audit_kept_s), AUDIT_CLEANED_MAX))

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from bedrockjobs.base.config import EVENTS_KEPT_MAX, KEYS_KEPT_S, OUTPUT_KEPT_S, RUNS_KEPT_MAX, STATS_KEPT_S
+from bedrockjobs.base.config import (
+    EVENTS_KEPT_MAX,
+    JOB_ID_MAX,
+    KEYS_KEPT_S,
+    OUTPUT_BYTES_DEFAULT,
+    OUTPUT_KEPT_S,
+    RUNS_KEPT_MAX,
+    STATS_KEPT_S,
+)
+from bedrockjobs.base.name_limits import EVENTS_KEPT_S_MIN
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
+from bedrockjobs.job.retention import Retention, rule_for, rules_of, value_for
 from bedrockjobs.job.rows import RunRow
 from bedrockjobs.store.access_records import AccessRecords
 
@@ -14,16 +26,54 @@ CLEANED_MAX = 10_000
 """Rows of one kind that one look for old ones deletes: its transaction must be short."""
 
 LOOKED_AT_MAX = 1_000
-"""Runs with output, and ledgers, that one look goes through."""
+"""Runs, runs with output, events and ledgers that one look goes through."""
+
+
+@dataclass(slots=True)
+class _Walk:
+    """How far a walk through the runs is, from the newest to the oldest."""
+
+    before: int = JOB_ID_MAX
+    """The run that was looked at last."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """The room that the runs of each pattern take that were looked at."""
+
+    def is_over(self, rule: tuple[str, int] | None, size: int) -> bool:
+        """Tell whether a run of this size, and all older ones, are beyond the room of their pattern."""
+        if rule is None:
+            return False
+        pattern, most = rule
+        self.sizes[pattern] = self.sizes.get(pattern, 0) + size
+        return self.sizes[pattern] > most
 
 
 class CleanedRecords(AccessRecords):
     """The tables of which what is too old is forgotten."""
 
+    output_bytes = OUTPUT_BYTES_DEFAULT
+    """Output kept of one run, unless its name has a limit of its own."""
+    keep_finished_s = 0.0
+    """Time that a job which ended well is kept; 0: the quick way to end a job need not ask."""
+    keys_kept_s: float = KEYS_KEPT_S
+    """Time an idempotency key is remembered."""
     _trimmed = 0
     """The oldest runs up to this one are trimmed."""
     _cleaned = (0, 0)
     """The ledger and the run with output that ``drop_old`` looked at last; 0: it begins anew."""
+
+    _walk: _Walk | None = None
+    """A walk through the runs of which names or the server have limits, where it is not at its end."""
+    _events_after = 0
+    """The event up to which it was looked for what is too old by name; 0: it begins anew."""
+
+    def obey(self, settings: Settings) -> None:
+        """Keep what an operator wants to be kept."""
+        self.output_bytes, self.keep_finished_s = settings.output_bytes, settings.keep_finished
+        self.keys_kept_s, self.audit_kept_s = settings.keep_keys_s, settings.keep_audit_s
+
+    @abstractmethod
+    def retention(self) -> tuple[Retention, ...]:
+        """Return what is kept of names, by pattern."""
 
     @abstractmethod
     def run(self, run_id: int) -> RunRow | None:
@@ -36,13 +86,54 @@ class CleanedRecords(AccessRecords):
     def drop_old(self, moment: datetime) -> bool:
         """Forget some of what is too old at a moment; return whether there is more of it."""
         now = stamp_ms(moment)
-        self._execute(self._sql["trim_keys"], (after_seconds(now, -KEYS_KEPT_S), CLEANED_MAX))
+        self._execute(self._sql["trim_keys"], (after_seconds(now, -self.keys_kept_s), CLEANED_MAX))
         more = self._drop_runs(now)
         self._execute(self._sql["trim_events"], (EVENTS_KEPT_MAX,))
         self._execute(self._sql["trim_minutes"], (after_seconds(stamp(moment), -STATS_KEPT_S),))
         self.drop_old_access(moment)
-        self._cleaned = (self._drop_ledgers(self._cleaned[0]), self._drop_output(self._cleaned[1], now))
+        more = self._drop_by_limits(now) or more
+        more = self._drop_events(now) or more
+        self._cleaned = (self._drop_ledgers(self._cleaned[0], now), self._drop_output(self._cleaned[1], now))
         return more or any(self._cleaned)
+
+    def _drop_by_limits(self, now: str) -> bool:
+        """Forget runs beyond the limits of their names, from the newest on; return whether there are more."""
+        times, sizes = rules_of(self.retention(), "runs"), rules_of(self.retention(), "runs_bytes")
+        if not (times or sizes):
+            self._walk = None
+            return False
+        walk = self._walk or _Walk()
+        statement = self._sql["ended_runs_and_sizes" if sizes else "ended_runs"]
+        rows = self._execute(statement, (walk.before, LOOKED_AT_MAX)).fetchall()
+        for run_id, name, ended, kept, size in rows:
+            walk.before = run_id
+            over = walk.is_over(rule_for(sizes, name), size)
+            time = rule_for(times, name)
+            if not kept and (over or (time is not None and ended <= after_seconds(now, -time[1]))):
+                self._execute(self._sql["delete_output"], (run_id,))
+                self._execute(self._sql["delete_run"], (run_id,))
+        self._walk = walk if len(rows) == LOOKED_AT_MAX else None
+        return self._walk is not None
+
+    def _drop_events(self, now: str) -> bool:
+        """Forget events too old for their names, from the oldest on; return whether there are more."""
+        rules = rules_of(self.retention(), "events")
+        if not rules:
+            return False
+        soonest = after_seconds(now, -max(min(seconds for _, seconds in rules), EVENTS_KEPT_S_MIN))
+        rows = self._execute(self._sql["oldest_events"], (self._events_after, LOOKED_AT_MAX)).fetchall()
+        for seq, at, name in rows:
+            if at > soonest:
+                break
+            self._events_after = seq
+            rule = rule_for(rules, name)
+            if rule is not None and at <= after_seconds(now, -max(rule[1], EVENTS_KEPT_S_MIN)):
+                self._execute(self._sql["delete_event"], (seq,))
+        else:
+            if len(rows) == LOOKED_AT_MAX:
+                return True
+        self._events_after = 0
+        return False
 
     def _drop_runs(self, now: str) -> bool:
         """Forget runs that were kept for a time, and the oldest others; return whether there may be more."""
@@ -59,24 +150,29 @@ class CleanedRecords(AccessRecords):
 
     def _drop_output(self, after: int, now: str) -> int:
         """Forget the output of runs that ended long ago; return the run to go on after, 0 at the end."""
-        ended_before = after_seconds(now, -OUTPUT_KEPT_S)
+        rules = rules_of(self.retention(), "output")
         for _ in range(LOOKED_AT_MAX):
             found = self._execute(self._sql["next_run_with_output"], (after,)).fetchone()
             if found is None:
                 return 0
             after = found[0]
             run = self.run(after)
-            if run is None or (run.ended and run.ended <= ended_before):
+            kept_s = OUTPUT_KEPT_S if run is None else value_for(rules, run.name, OUTPUT_KEPT_S)
+            if run is None or (run.ended and run.ended <= after_seconds(now, -kept_s)):
                 self._execute(self._sql["delete_output"], (after,))
         return after
 
-    def _drop_ledgers(self, after: int) -> int:
-        """Forget the ledgers of jobs that are gone; return the jobID to go on after, 0 at the end."""
+    def _drop_ledgers(self, after: int, now: str) -> int:
+        """Forget ledgers of jobs that are gone, and old ticks; return the jobID to go on after, or 0."""
+        rules = rules_of(self.retention(), "ticks")
         for _ in range(LOOKED_AT_MAX):
             found = self._execute(self._sql["next_ledger"], (after,)).fetchone()
             if found is None:
                 return 0
             after = found[0]
+            rule = rule_for(rules, found[1] or "")
             if not found[1]:
                 self.delete_ticks(after)
+            elif rule is not None:
+                self._execute(self._sql["trim_old_ticks"], (after, after_seconds(now, -rule[1])))
         return after

@@ -11,12 +11,19 @@ from typing import Any, Protocol
 
 from bedrockjobs.base.config import (
     NAMES_RUNS_MAX,
-    OUTPUT_BYTES_DEFAULT,
     TICK_ROWS_MAX,
 )
 from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.run_token import new_key
 from bedrockjobs.job.limits import Limit, limits_from, text_of_limits
+from bedrockjobs.job.retention import (
+    Retention,
+    Rules,
+    retention_from,
+    rules_of,
+    text_of_retention,
+    value_for,
+)
 from bedrockjobs.job.rows import EventRow, PauseRow, RuleRow, RunGiven, RunRow, TickRow
 from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, Chunk, lines_of
 from bedrockjobs.store.cleaned_records import CleanedRecords
@@ -56,16 +63,14 @@ class TableRecords(CleanedRecords):
     def __init__(self, connection: Connection, statements: Mapping[str, str] = RECORDS) -> None:
         """Use the writer's connection; ``statements`` are those of ``records.sql`` as it understands them."""
         self._execute = connection.execute
-        self.output_bytes = OUTPUT_BYTES_DEFAULT
-        """Output kept of one run."""
-        self.keep_finished_s = 0.0
-        """Time that a job which ended well is kept; 0: the quick way to end a job need not ask."""
         self._sql = statements
         self._ended: dict[tuple[str, bool], int] = {}
         self._entered: dict[int, int] = {}
         self._pauses: tuple[PauseRow, ...] | None = None
         self._drains: frozenset[str] | None = None
         self._limits: tuple[Limit, ...] | None = None
+        self._retention: tuple[Retention, ...] | None = None
+        self._output_rules: Rules | None = None
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
@@ -78,7 +83,7 @@ class TableRecords(CleanedRecords):
 
     def forget(self) -> None:
         """Read pauses and drains anew, and trim histories as if nobody had counted them."""
-        self._pauses = self._drains = self._limits = None
+        self._pauses = self._drains = self._limits = self._retention = self._output_rules = None
         self._ended, self._entered = {}, {}
         self.forget_access()
 
@@ -182,13 +187,28 @@ class TableRecords(CleanedRecords):
         found = self._execute(self._sql["end_of_output"], (run_id,)).fetchone()
         return (0, 0) if found is None else (found[0], found[1])
 
-    def append(self, chunk: Chunk) -> None:
-        """Add lines behind the last ones; beyond the limit the oldest but for the beginning are forgotten."""
+    def append(self, chunk: Chunk, name: str) -> None:
+        """Add lines to a run of this name; beyond the limit the oldest but for the first are forgotten."""
         self._add_chunk(chunk)
-        if chunk.end > self.output_bytes:
-            begin = self.output_bytes // 2
-            end = chunk.end - (self.output_bytes - begin)
+        limit = self.output_limit(name)
+        if chunk.end > limit:
+            self._write_chunks()
+            begin = limit // 2
+            end = chunk.end - (limit - begin)
             self._execute(self._sql["forget_middle"], (chunk.run_id, chunk.first_seq, begin, end))
+
+    def output_limit(self, name: str) -> int:
+        """Return how many bytes of output are kept of one run of this name."""
+        if self._output_rules is None:
+            self._output_rules = rules_of(self.retention(), "output_bytes")
+        return (
+            value_for(self._output_rules, name, self.output_bytes)
+            if self._output_rules
+            else self.output_bytes
+        )
+
+    def _write_chunks(self) -> None:
+        """Write what other statements are to find; here it is."""
 
     def _add_chunk(self, chunk: Chunk) -> None:
         self._execute(self._sql["append_chunk"], chunk)
@@ -299,6 +319,18 @@ class TableRecords(CleanedRecords):
         """Replace the limits."""
         self._execute(self._sql["put_limits"], (text_of_limits(limits),))
         self._limits = None
+
+    def retention(self) -> tuple[Retention, ...]:
+        """Return what is kept of names, by pattern."""
+        if self._retention is None:
+            found = self._execute(self._sql["retention"]).fetchone()
+            self._retention = retention_from(found[0]) if found else ()
+        return self._retention
+
+    def set_retention(self, kept: tuple[Retention, ...]) -> None:
+        """Replace it."""
+        self._execute(self._sql["put_retention"], (text_of_retention(kept),))
+        self._retention = self._output_rules = None
 
     def running(self, pattern: str) -> int:
         """Return how many runs are in progress of jobs whose names match."""

@@ -126,9 +126,39 @@ SELECT max(runID) FROM (SELECT runID FROM runs WHERE runID > ?1 AND runID <= (SE
 -- Forget the runs between two that are not kept for a time.
 DELETE FROM runs WHERE runID > ? AND runID <= ? AND status <> 'running' AND kept = '';
 
+-- name: ended_runs
+-- Runs that have ended, the newest first, with their names and no sizes.
+SELECT runID, name, ended, kept, 0 FROM runs WHERE runID < ? AND status <> 'running' ORDER BY runID DESC LIMIT ?;
+
+-- name: ended_runs_and_sizes
+-- Runs that have ended, the newest first, with the room that they and their output take.
+SELECT runID, name, ended, kept, length(data) + length(result) + length(runs.output) + length(error)
+    + coalesce((SELECT sum(length(bytes)) FROM output WHERE output.runID = runs.runID), 0)
+    FROM runs WHERE runID < ? AND status <> 'running' ORDER BY runID DESC LIMIT ?;
+
+-- name: oldest_events
+-- The oldest events from one on.
+SELECT seq, at, name FROM events WHERE seq > ? ORDER BY seq LIMIT ?;
+
+-- name: delete_event
+-- Forget an event.
+DELETE FROM events WHERE seq = ?;
+
+-- name: trim_old_ticks
+-- Forget the ticks of a schedule up to a moment, but for the newest.
+DELETE FROM ticks WHERE jobID = ?1 AND until <= ?2 AND tick < (SELECT max(tick) FROM ticks WHERE jobID = ?1);
+
+-- name: retention
+-- What is kept of names.
+SELECT value FROM meta WHERE key = 'retention';
+
+-- name: put_retention
+-- Limit what is kept of names.
+INSERT INTO meta (key, value) VALUES ('retention', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
 -- name: next_ledger
--- The next job with a ledger, and whether there is such a job.
-SELECT jobID, EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = ticks.jobID) FROM ticks WHERE jobID > ?
+-- The next job with a ledger, and its name if there is such a job.
+SELECT jobID, (SELECT name FROM jobs WHERE jobs.jobID = ticks.jobID) FROM ticks WHERE jobID > ?
     ORDER BY jobID LIMIT 1;
 
 -- name: last_tick

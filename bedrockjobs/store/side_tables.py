@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from bedrockjobs.job.limits import Limit
+from bedrockjobs.job.retention import Retention
 from bedrockjobs.job.rows import (
     AuditRow,
     EventRow,
@@ -27,6 +28,11 @@ class Records(Protocol):
     @property
     def keep_finished_s(self) -> float:
         """Return how long a job that ended well is kept as a run; 0: not at all, unless it asks for that."""
+        ...
+
+    @property
+    def keys_kept_s(self) -> float:
+        """Return how long an idempotency key is remembered."""
         ...
 
     def open_run(self, run: RunRow, given: RunGiven) -> None:
@@ -77,8 +83,8 @@ class Records(Protocol):
         """Return the number of a run's last line of output, and the bytes that it has printed."""
         ...
 
-    def append(self, chunk: Chunk) -> None:
-        """Add lines behind the last ones; beyond the limit the oldest but for the beginning are forgotten."""
+    def append(self, chunk: Chunk, name: str) -> None:
+        """Add lines to a run of this name; beyond the limit the oldest but for the first are forgotten."""
         ...
 
     def loose(self, run_id: int) -> list[Chunk]:
@@ -139,6 +145,14 @@ class Records(Protocol):
 
     def set_limits(self, limits: tuple[Limit, ...]) -> None:
         """Replace them."""
+        ...
+
+    def retention(self) -> tuple[Retention, ...]:
+        """Return what is kept of names, by pattern."""
+        ...
+
+    def set_retention(self, kept: tuple[Retention, ...]) -> None:
+        """Replace it."""
         ...
 
     def running(self, pattern: str) -> int:

@@ -82,8 +82,7 @@ class SQLiteUnit:
         self._facts = Facts(self._execute)
         self.identifiers = Identifiers(self._execute, lambda job_id: self._found(job_id) is not None)
         self.records = TableRecords(connection)
-        self.records.output_bytes = settings.output_bytes
-        self.records.keep_finished_s = settings.keep_finished
+        self.records.obey(settings)
         """The tables beside jobs."""
         self.ready = ReadyQueue(connection, self._found, self.records, settings)
         """The queued jobs."""

@@ -112,3 +112,47 @@ SELECT name FROM runs WHERE runID = :runID LIMIT :limit;
 -- name: rules
 -- Who is told of what, by name.
 SELECT name, rule, "by", created, cursor, state FROM rules WHERE name > :after ORDER BY name LIMIT :limit;
+
+-- name: retention
+-- What is kept of names, by pattern.
+SELECT value FROM meta WHERE key = 'retention' LIMIT :limit;
+
+-- name: use_of_runs
+-- How many runs there are of some names, about how many bytes they take, and when the first began.
+SELECT count(*), coalesce(sum(size), 0), coalesce(min(started), '') FROM (
+    SELECT started, length(data) + length(result) + length(output) + length(error) AS size FROM runs
+        WHERE name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern) LIMIT :most
+) AS found LIMIT :limit;
+
+-- name: use_of_output
+-- The same of chunks of output, as they are stored.
+SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
+    SELECT output.at, length(output.bytes) AS size FROM runs JOIN output ON output.runID = runs.runID
+        WHERE name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern) LIMIT :most
+) AS found LIMIT :limit;
+
+-- name: use_of_events
+-- The same of events.
+SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
+    SELECT at, length(name) + length(detail) AS size FROM events
+        WHERE :pattern IS NULL OR name GLOB :pattern ORDER BY seq DESC LIMIT :most
+) AS found LIMIT :limit;
+
+-- name: use_of_ticks
+-- The same of the ledgers of schedules.
+SELECT count(*), coalesce(sum(size), 0), coalesce(min(tick), '') FROM (
+    SELECT tick, length(tick) + length(until) + length(reason) AS size FROM jobs JOIN ticks ON ticks.jobID = jobs.jobID
+        WHERE repeat <> '' AND name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern) LIMIT :most
+) AS found LIMIT :limit;
+
+-- name: use_of_audit
+-- The same of what operators changed.
+SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
+    SELECT at, length(detail) + length(before) + length(after) AS size FROM audit ORDER BY seq DESC LIMIT :most
+) AS found LIMIT :limit;
+
+-- name: use_of_keys
+-- The same of idempotency keys.
+SELECT count(*), coalesce(sum(size), 0), coalesce(min(created), '') FROM (
+    SELECT created, length(key) AS size FROM keys ORDER BY created DESC LIMIT :most
+) AS found LIMIT :limit;

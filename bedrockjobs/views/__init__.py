@@ -120,7 +120,7 @@ class Views:
         self._stats = stats
         self._notifier = notifier
         self._clock = clock
-        self._settings = settings
+        self.settings = settings
 
     @property
     def ended(self) -> bool:
@@ -366,6 +366,6 @@ class Views:
 
     @handles(Query)
     async def _query(self, command: Query) -> Answer:
-        form = command.format or ("text" if self._settings.compatibility == "current" else "rows")
+        form = command.format or ("text" if self.settings.compatibility == "current" else "rows")
         body = await self._reader.query(command.query, form)
         return Answer(body, media="text/plain" if form == "text" else "application/json")

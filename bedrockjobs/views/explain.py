@@ -10,6 +10,7 @@ from bedrockjobs.base.errors import NotFound
 from bedrockjobs.commands import ExplainJob
 from bedrockjobs.job.hold import HOLD_PATTERN, RELEASE, hold_words
 from bedrockjobs.job.lanes import EVERY_LANE, PING_LANE, parse_lane
+from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.readiness import Need, Takers, lock_holder, need_of
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
@@ -90,6 +91,8 @@ def _before_workers(row: Job, held: Held) -> Reasons:
     pause = held.pauses.of(row.name, row.lane)
     if pause is not None and pause.pattern == HOLD_PATTERN:
         found.append(("held", f"{hold_words(pause)}; {RELEASE}"))
+    elif pause is not None and pause.by == AT_LIMIT:
+        found.append(("limit", f"{pause_words(pause)}: {pause.reason}"))
     elif pause is not None:
         found.append(("paused", pause_words(pause) + (f": {pause.reason}" if pause.reason else "")))
     if row.next_run == NEVER and is_cron(row.repeat):

@@ -44,7 +44,7 @@ async def site(start_site: StartSite) -> Site:
 
 async def _run(site: Site, name: str, *, fails: bool) -> None:
     """Be the worker of a job that is due."""
-    job = await site.take(name)
+    job = await site.take(name, connection="wait", timeout=10_000)
     run = {"jobID": job["jobID"], "runID": job["runID"]}
     if fails:
         await site.ask("AppendOutput", runID=job["runID"], seq=1, lines=OUTPUT)

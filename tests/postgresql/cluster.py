@@ -208,7 +208,7 @@ def emptied(schema: str) -> str:
     """Return what makes the tables of a schema as they are when they are new."""
     return "; ".join(
         [f"SET search_path = {schema}", *(f"DELETE FROM {table}" for table in TABLES),
-         "DELETE FROM meta WHERE key IN ('seen', 'away', 'limits')",
+         "DELETE FROM meta WHERE key IN ('seen', 'away', 'limits', 'retention')",
          "UPDATE meta SET value = '[]' WHERE key = 'crashPatterns'",
          "DELETE FROM sessions",
          "UPDATE control SET epoch = epoch + 1, clock = ''",

@@ -88,6 +88,10 @@ GIVEN: dict[str, list[Axis]] = {
         each("since", None, "2026-01-05 10:04:00"),
     ],
     "rules": [each("after", "", "a")],
+    "retention": [],
+    **{f"use_of_{kind}": [PATTERN, STRETCH, MOST] for kind in ("runs", "output", "events", "ticks")},
+    "use_of_audit": [MOST],
+    "use_of_keys": [MOST],
     "end_of_output": [each("runID", *range(1, 120))],
     "name_of_job": [JOBS],
     "name_of_run": [each("runID", *range(1, 120))],
@@ -165,6 +169,9 @@ def combined(axes: Iterable[Axis]) -> list[dict[str, Any]]:
 KEY = """INSERT INTO meta (key, value) VALUES ('runKey', 'a') ON CONFLICT (key) DO UPDATE SET value = 'a'"""
 """Gives both the same key for tokens of runs, which each database makes for itself."""
 
+KEPT = """INSERT INTO meta (key, value) VALUES ('retention', '[]') ON CONFLICT (key) DO NOTHING"""
+"""Lets both say something of what is kept."""
+
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
@@ -172,7 +179,8 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Conne
     db = one_history.played(tmp_path_factory.mktemp("history") / "jobs.db")
     one_history.move(db)
     db.execute(KEY)
-    CLUSTER.do(f"SET search_path = {SCHEMA}; {KEY}")
+    db.execute(KEPT)
+    CLUSTER.do(f"SET search_path = {SCHEMA}; {KEY}; {KEPT}")
     yield db
     db.close()
 

@@ -20,7 +20,16 @@ from tests.protocol.talk import Talk
 
 Start = Callable[..., Any]
 
-PAGES = ["/ui/", "/ui/jobs", "/ui/schedules", "/ui/workers", "/ui/failures", "/ui/events", "/ui/upcoming"]
+PAGES = [
+    "/ui/",
+    "/ui/jobs",
+    "/ui/schedules",
+    "/ui/workers",
+    "/ui/failures",
+    "/ui/events",
+    "/ui/upcoming",
+    "/ui/kept",
+]
 
 
 @pytest.fixture

@@ -52,6 +52,8 @@ DONE: dict[str, dict[str, Any]] = {
     "SyncSchedules": {"source": "s", "schedules": [{"name": "synced", "repeat": "CRON @daily"}]},
     "SetLimit": {"name": "limited", "queued": 5},
     "RemoveLimit": {"name": "limited"},
+    "SetRetention": {"name": "limited", "runs": 60},
+    "RemoveRetention": {"name": "limited"},
     "PutRule": {"name": "r", "on": "nothing", "to": "mailto:a@example.com"},
     "MuteRule": {"name": "r", "until": "2099-01-01"},
     "ClaimMessage": {"name": "r", "sender": "other", "upTo": 1_000_000},

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bedrockjobs.base.name_limits import AUDIT_KEPT_S
 from bedrockjobs.engine.audit import DETAIL_CHARS_MAX
-from bedrockjobs.store.access_records import AUDIT_CLEANED_MAX, AUDIT_KEPT_S
+from bedrockjobs.store.access_records import AUDIT_CLEANED_MAX
 from tests.conftest import Live
 from tests.runs.bearer import Bearer, admin_of
 from tests.runs.conftest import Open

@@ -66,6 +66,7 @@ async def test_what_waits_is_told(limited: Site) -> None:
     assert await limited.nothing("mail/*", worker="w")
     waits = min(job["jobID"] for job in (await limited.ok("ListJobs", state="QUEUED"))["jobs"])
     told = (await limited.ok("ExplainJob", jobID=waits))["waitsFor"]
+    assert told[0]["reason"] == "limit"
     assert told[0]["detail"] == "mail/* waits for the end of a run: 2 run, as many as may at once"
     assert not [one for one in (await limited.ok("Overview"))["problems"] if one["kind"] == "paused"]
 

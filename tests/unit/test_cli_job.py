@@ -314,6 +314,6 @@ def test_explain_says_why_in_plain_words(
 
 def test_each_reason_of_the_server_has_its_words() -> None:
     assert list(explain.WORDS) == [
-        "state", "children", "paused", "held", "nextRun", "no tick", "mocked", "lock", "own command",
+        "state", "children", "paused", "held", "nextRun", "no tick", "mocked", "limit", "lock", "own command",
         "no worker", "ahead",
     ]  # fmt: skip

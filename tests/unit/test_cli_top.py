@@ -167,6 +167,8 @@ def test_ctrl_c_ends_it_with_0(fake: FakeServer, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(keys.time, "sleep", interrupted)
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "40")
     prepared(fake)
     result = run("top")
     assert result.exit_code == 0

@@ -224,7 +224,7 @@ def append_output(context: Context, command: AppendOutput) -> Answer:
     lines = [_line(line, context.now_ms) for line in command.lines[last + 1 - command.seq :]]
     if lines:
         chunk = chunk_of(command.run_id, last + 1, printed, lines)
-        records.append(chunk)
+        records.append(chunk, run.name)
         context.emit(OutputChanged(command.run_id, chunk.size))
     return Answer(f'{{"seq":{last + len(lines)}}}')
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import DATA_BYTES_MAX, DATA_CHARS_PER_COMMAND_MAX, KEYS_KEPT_S
+from bedrockjobs.base.config import DATA_BYTES_MAX, DATA_CHARS_PER_COMMAND_MAX
 from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, WrongState
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import after_seconds, stamped, wire_name
@@ -53,7 +53,7 @@ def check_amount(context: Context, until: int) -> None:
 def _create(context: Context, spec: JobSpec, merging: jsontext.Merging) -> int:
     if spec.idempotency_key is None:
         return create(context, spec, merging)
-    since = after_seconds(context.now_ms, -KEYS_KEPT_S)
+    since = after_seconds(context.now_ms, -context.unit.records.keys_kept_s)
     known = context.unit.records.job_of_key(spec.idempotency_key, since)
     if known is None:
         known = create(context, spec, merging)

@@ -34,7 +34,7 @@ def is_held_back(context: Context, job: Job) -> bool:
 
 
 def _hold(context: Context, limit: Limit) -> None:
-    reason = f"{limit.running} run, as many as may at once"
+    reason = f"{limit.running} {'runs' if limit.running == 1 else 'run'}, as many as may at once"
     until = after_seconds(context.now_ms, LOOKED_AGAIN_S)
     context.unit.records.put_pause(PauseRow(limit.pattern, AT_LIMIT, reason, context.now, until))
 

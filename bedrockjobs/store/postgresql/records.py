@@ -8,6 +8,7 @@ from datetime import datetime
 
 from bedrockjobs.base.glob import anchored_regex, literal_prefix
 from bedrockjobs.job.limits import Limit
+from bedrockjobs.job.retention import Retention
 from bedrockjobs.job.rows import PauseRow, RunGiven, RunRow
 from bedrockjobs.store.chunks import PLAIN, Chunk, lines_of
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
@@ -188,8 +189,6 @@ class PostgreSQLRecords(TableRecords):
         self._ends[chunk.run_id] = (chunk.last_seq, chunk.end)
         self._small.pop(chunk.run_id, None)
         self._chunks.append(chunk)
-        if chunk.end > self.output_bytes:
-            self._write_chunks()
 
     def _write_chunks(self) -> None:
         """Write what other statements are to find."""
@@ -260,6 +259,11 @@ class PostgreSQLRecords(TableRecords):
     def set_limits(self, limits: tuple[Limit, ...]) -> None:
         """Replace the limits."""
         super().set_limits(limits)
+        self.raise_epoch()
+
+    def set_retention(self, kept: tuple[Retention, ...]) -> None:
+        """Replace what is kept of names."""
+        super().set_retention(kept)
         self.raise_epoch()
 
     def running(self, pattern: str) -> int:

@@ -1,0 +1,113 @@
+"""The commands on what is kept: runs, output, events and ticks, by name pattern."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from bedrockjobs.base import shapes
+from bedrockjobs.base.config import WORKER_CHARS_MAX
+from bedrockjobs.base.name_limits import KEPT_BYTES_MAX, LIMITS_MAX, RUN_OUTPUT_BYTES_MIN
+from bedrockjobs.base.wire import Whole
+from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
+from bedrockjobs.commands.control import PausePattern
+from bedrockjobs.commands.options import Duration
+from bedrockjobs.commands.refusals import BUSY
+
+_LIMITS = ("runs", "runsBytes", "output", "outputBytes", "events", "ticks")
+
+
+class SetRetention(Command[Empty]):
+    """Limit how much is kept of the names that match a pattern; replaces what was set for it before.
+
+    For each name and each kind the longest pattern decides that says anything of it.
+    """
+
+    model_config = ConfigDict(json_schema_extra=shapes.one_of(*_LIMITS))
+
+    group = "server"
+    role = "operate"
+    repeatable = True
+    example = Example({"name": "mail/*", "runs": "30d", "runsBytes": 1_000_000_000, "output": "7d"})
+    refusals = [
+        Refusal(402, "Missing limit", f"None of {', '.join(f'`{name}`' for name in _LIMITS)} is given."),
+        Refusal(429, "Too many limits", f"{LIMITS_MAX} patterns have such limits already."),
+    ]
+
+    name: PausePattern = Field(description="GLOB pattern of the names; * is for all that no other names.")
+    runs: Duration | None = Field(default=None, description="Time after its end in which a run is kept.")
+    runs_bytes: Whole | None = Field(
+        default=None, ge=0, le=KEPT_BYTES_MAX,
+        description="Room for the ended runs of all these names with their output; the newest are kept.",
+    )  # fmt: skip
+    output: Duration | None = Field(
+        default=None, description="Time after the end of a run in which its output is kept."
+    )
+    output_bytes: Whole | None = Field(
+        default=None, ge=RUN_OUTPUT_BYTES_MIN, le=KEPT_BYTES_MAX,
+        description="Output kept of one run, half from its beginning and half from its end.",
+    )  # fmt: skip
+    events: Duration | None = Field(
+        default=None,
+        description="Time in which events are kept, never less than a day: messages are made of them.",
+    )
+    ticks: Duration | None = Field(
+        default=None, description="Time in which the history of schedules is kept, but for its newest entry."
+    )
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+
+
+class RemoveRetention(Command[Empty]):
+    """Take back what SetRetention said of a pattern."""
+
+    group = "server"
+    role = "operate"
+    example = Example({"name": "mail/*"})
+    refusals = [Refusal(404, "No such limit", "The pattern has none.")]
+
+    name: PausePattern = Field(description="The pattern as it was given.")
+    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+
+
+class KeptReply(Reply):
+    """How much is kept of one kind, for one pattern, and how much is there now."""
+
+    name: str
+    kind: Literal["runs", "output", "events", "ticks", "audit", "keys"]
+    seconds: int | None = Field(description="Time in which it is kept; null: no limit of time.")
+    bytes: int | None = Field(description="Room for it, of output that of one run; null: no such limit.")
+    most: int | None = Field(description="Number that is kept, of ticks by schedule; null: no such limit.")
+    count: int = Field(description="How many there are; of output chunks.")
+    used: int = Field(description="About how many bytes they take.")
+    more: bool = Field(description="Whether there are more than could be counted in time.")
+    oldest: str = Field(description="When the oldest of those began that were counted.")
+    by: str
+    since: str
+
+
+class KeptsReply(Reply):
+    """What is kept, the server's own limits first, then by pattern."""
+
+    kept: list[KeptReply]
+
+
+class ListRetention(Command[KeptsReply]):
+    """List what is kept and for how long, and how much there is of it."""
+
+    group = "server"
+    where = "reader"
+    role = "read"
+    example = Example(
+        {},
+        {
+            "kept": [
+                {
+                    "name": "mail/*", "kind": "runs", "seconds": 2_592_000, "bytes": 1_000_000_000,
+                    "most": None, "count": 1_234, "used": 400_123, "more": False,
+                    "oldest": "2026-10-23 03:00:00.120", "by": "ada", "since": "2026-11-20 10:00:00",
+                }
+            ]
+        },
+    )  # fmt: skip
+    refusals = [BUSY]

@@ -1,0 +1,98 @@
+"""ListRetention: what is kept, for how long, and how much there is of it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import (
+    EVENTS_KEPT_MAX,
+    NAME_CHARS_MAX,
+    OUTPUT_KEPT_S,
+    RUNS_KEPT_MAX,
+    TICK_ROWS_MAX,
+)
+from bedrockjobs.base.errors import TimedOut
+from bedrockjobs.base.glob import literal_prefix
+from bedrockjobs.base.name_limits import COUNTED_KEPT_MAX
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.commands import ListRetention
+from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.job.retention import Retention, retention_from
+from bedrockjobs.views import Views
+
+ALL = "*"
+"""The pattern of the server's own limits."""
+
+_HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
+
+
+class _Limits(NamedTuple):
+    """The limits of one kind."""
+
+    seconds: int | None = None
+    bytes: int | None = None
+    most: int | None = None
+
+    def over(self, seconds: int | None, size: int | None) -> _Limits:
+        """Return these with what somebody has set."""
+        return _Limits(
+            self.seconds if seconds is None else seconds, self.bytes if size is None else size, self.most
+        )
+
+
+@handles(ListRetention)
+async def list_retention(views: Views, _: ListRetention) -> Answer:
+    """List the server's own limits, and those of patterns."""
+    page = await views.rows("retention", {})
+    rows = {row.pattern: row for row in (retention_from(page.rows[0][0]) if page.rows else ())}
+    own = rows.pop(ALL, Retention(ALL, "", ""))
+    found = [
+        await _kept(views, own, kind, limits) for kind, limits in _of_the_server(views.settings, own).items()
+    ]
+    for row in rows.values():
+        for kind, limits in _of_pattern(row).items():
+            if limits != _Limits():
+                found.append(await _kept(views, row, kind, limits))
+    return Answer(jsontext.dump({"kept": found}))
+
+
+def _of_the_server(settings: Settings, own: Retention) -> dict[str, _Limits]:
+    set_by_hand = _of_pattern(own)
+    default = {
+        "runs": _Limits(most=RUNS_KEPT_MAX),
+        "output": _Limits(OUTPUT_KEPT_S, settings.output_bytes),
+        "events": _Limits(most=EVENTS_KEPT_MAX),
+        "ticks": _Limits(most=TICK_ROWS_MAX),
+        "audit": _Limits(int(settings.keep_audit_s)),
+        "keys": _Limits(int(settings.keep_keys_s)),
+    }
+    return {
+        kind: limits.over(*set_by_hand[kind][:2]) if kind in set_by_hand else limits
+        for kind, limits in default.items()
+    }
+
+
+def _of_pattern(row: Retention) -> dict[str, _Limits]:
+    return {
+        "runs": _Limits(row.runs, row.runs_bytes),
+        "output": _Limits(row.output, row.output_bytes),
+        "events": _Limits(row.events),
+        "ticks": _Limits(row.ticks),
+    }
+
+
+async def _kept(views: Views, row: Retention, kind: str, limits: _Limits) -> dict[str, Any]:
+    pattern = None if row.pattern == ALL else row.pattern
+    prefix = literal_prefix(pattern or "")
+    given = {"pattern": pattern, "low": prefix, "high": prefix + _HIGHEST, "most": COUNTED_KEPT_MAX}
+    count, used, oldest, more = 0, 0, "", True
+    with suppress(TimedOut):
+        count, used, oldest = (await views.page(f"use_of_{kind}", given, 1, scans=True)).rows[0]
+        more = count >= COUNTED_KEPT_MAX
+    return {
+        "name": row.pattern, "kind": kind, **limits._asdict(), "count": count, "used": used,
+        "more": more, "oldest": oldest, "by": row.by, "since": row.since,
+    }  # fmt: skip
