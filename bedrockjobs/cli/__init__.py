@@ -61,6 +61,9 @@ class Program(Group):
             ctx.exit(INTERRUPTED)
 
 
+HELP_WIDTH_MAX = 120
+"""Width that a help takes on a wide terminal: longer lines are hard to read."""
+
 EPILOG = """\
 \b
 Exit status:
@@ -84,7 +87,11 @@ Completion of the shell (also zsh_source, fish_source):
 @click.group(
     cls=Program,
     epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "BEDROCKJOBS"},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": "BEDROCKJOBS",
+        "max_content_width": HELP_WIDTH_MAX,
+    },
 )
 @click.version_option(package_name="bedrockjobs", prog_name="bedrockjobs", message="%(prog)s %(version)s")
 @global_options

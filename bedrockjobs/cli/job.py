@@ -156,7 +156,9 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
     "--name", metavar="GLOB", shell_complete=job_names, help="Only jobs whose name matches: 'Foo*'."
 )
 @click.option(
-    "--state", type=WordChoice(get_args(State), STATES_ALSO, case_sensitive=False), help="Only this state."
+    "--state",
+    type=WordChoice(get_args(State), STATES_ALSO, case_sensitive=False),
+    help="Only this state; PAUSED jobs wait for children.",
 )
 @since_option("Only jobs that last ran, or were made, since")
 @click.option("--tag", "tags", multiple=True, metavar="WORD", help="Only with this tag; several: with all.")
@@ -170,7 +172,8 @@ def list_jobs(session: Session, /, limit: int, after: str | None, **given: Any) 
     choice = Choice(**given)
     asked = {"name": choice.name, "state": choice.state, "after": after}
     found = paged(session, JOBS, asked, limit, fits=fitting(session, choice))
-    write_many(found, session.form, LIST_COLUMNS, none="No jobs.")
+    none = "No jobs." if choice != Choice() else "No jobs: `bedrockjobs job create NAME` makes one."
+    write_many(found, session.form, LIST_COLUMNS, none=none)
 
 
 @job.command()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.time_text import local_text
+from bedrockjobs.cli.values import Moment
 from bedrockjobs.commands import ListRules, MuteRule, PutRule, RemoveRule, TestRule
 from bedrockjobs.commands.rules import OLDER_S_DEFAULT, OVER_DEFAULT
 
@@ -73,6 +78,13 @@ def add(
         "secret": secret, "groupFor": group, "quiet": quiet, "over": over, "older": older, "by": by,
     }  # fmt: skip
     session.record(built(PutRule, given))
+    said = f"Rule {name} counts from now on; `bedrockjobs notify test {name}` shows a message."
+    write_one(
+        {"name": name, "outcome": "put"},
+        session.form,
+        said,
+        identity="name",
+    )
 
 
 @notify.command("list")
@@ -94,17 +106,29 @@ def list_rules(session: Session) -> None:
 def remove(session: Session, name: str, by: str) -> None:
     """Forget a rule: what it has not sent is not sent."""
     session.record(built(RemoveRule, {"name": name, "by": by}))
+    write_one({"name": name, "outcome": "removed"}, session.form, f"Removed rule {name}.", identity="name")
 
 
 @notify.command()
 @_name_argument
-@click.option("--until", default=None, metavar="TIME", help="When it sends again; left out: now.")
+@click.option(
+    "--until",
+    type=Moment(),
+    metavar="TIME",
+    help="When it sends again: UTC, ISO 8601 with a zone, or a time from now like 2h; left out: now.",
+)
 @by_option
 @talks
 @pass_session
-def mute(session: Session, name: str, until: str | None, by: str) -> None:
+def mute(session: Session, name: str, until: str | timedelta | None, by: str) -> None:
     """Let a rule send nothing until a moment; what happens until then is counted, and never told."""
-    session.record(built(MuteRule, {"name": name, "until": until, "by": by}))
+    end = session.moment(until)
+    command = built(MuteRule, {"name": name, "until": end, "by": by})
+    session.record(command)
+    assert isinstance(command, MuteRule)
+    ends = stamped(command.until)
+    said = f"Rule {name} sends nothing until {local_text(ends)}." if ends else f"Rule {name} sends again."
+    write_one({"name": name, "until": command.until}, session.form, said, identity="name")
 
 
 @notify.command()

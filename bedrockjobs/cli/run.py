@@ -211,7 +211,7 @@ def _stop_options(command: Any) -> Any:
 @_stop_options
 @pass_session
 def terminate(session: Session, /, **given: Any) -> None:
-    """Let the run's worker send SIGTERM to the whole process group."""
+    """Ask a run to end: its worker sends SIGTERM to the whole process group, and nothing after that."""
     _stop(session, TerminateRun, "TERM", **given)
 
 
@@ -219,7 +219,7 @@ def terminate(session: Session, /, **given: Any) -> None:
 @_stop_options
 @pass_session
 def kill(session: Session, /, **given: Any) -> None:
-    """Let the run's worker send SIGKILL to the whole process group."""
+    """End a run at once: its worker sends SIGKILL to the whole process group."""
     _stop(session, KillRun, "KILL", **given)
 
 

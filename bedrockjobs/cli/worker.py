@@ -32,6 +32,8 @@ from bedrockjobs.commands import DrainWorker, ListWorkers
 
 LIST_COLUMNS = ("name", "status", "runs", "slots", "host", "pid", "names", "heartbeat", "version")
 
+NONE = "No workers: `bedrock-worker --name NAME -- COMMAND` starts one."
+
 LOOK_S = 1.0
 """How often a worker that is being drained is looked at."""
 
@@ -68,7 +70,13 @@ def list_workers(session: Session) -> None:
     found = workers(session)
     if session.form == "table":
         found = [worker_row(record) for record in found]
-    write_many(found, session.form, LIST_COLUMNS, none="No workers.", identity="name")
+    write_many(
+        found,
+        session.form,
+        LIST_COLUMNS,
+        none=NONE,
+        identity="name",
+    )
 
 
 @worker.command()

@@ -12,7 +12,7 @@ import click
 import pytest
 from cli_fake import FakeServer, run, sent
 
-from bedrockjobs.cli import keys, main
+from bedrockjobs.cli import HELP_WIDTH_MAX, keys, main
 from bedrockjobs.cli.groups import STATES_ALSO, STATUSES_ALSO, SUMMARY_CHARS
 from bedrockjobs.commands.runs import RunStatus
 from bedrockjobs.commands.server import State
@@ -63,6 +63,32 @@ def test_a_table_says_lost_and_json_what_the_server_says(fake: FakeServer) -> No
     fake.will("ListRuns", *[{"runs": [lost]}] * 2)
     assert run("run", "list").stdout.splitlines()[1].split()[:2] == ["3", "lost"]
     assert '"frozen"' in run("run", "list", "-o", "json").stdout
+
+
+def test_help_is_as_wide_as_the_terminal_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns, most in ((200, HELP_WIDTH_MAX), (100, 100)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        context = click.Context(main, **main.context_settings)
+        width = max(map(len, context.get_help().splitlines()))
+        assert most - 20 < width <= most
+
+
+def test_rules_say_what_was_done(fake: FakeServer) -> None:
+    added = run("notify", "add", "n", "--on", "failed", "--to", "mailto:a@b.example")
+    assert added.stdout == "Rule n counts from now on; `bedrockjobs notify test n` shows a message.\n"
+    assert run("notify", "mute", "n", "--until", "2h").stdout == (
+        "Rule n sends nothing until 2026-11-23 14:00 UTC.\n"
+    )
+    assert sent(fake, "MuteRule")[0]["until"] == "2026-11-23 14:00:00"
+    assert run("notify", "mute", "n").stdout == "Rule n sends again.\n"
+    assert run("notify", "remove", "n").stdout == "Removed rule n.\n"
+
+
+def test_an_empty_list_names_the_first_command(fake: FakeServer) -> None:
+    """But not where something was looked for."""
+    fake.will("ListJobs", {"jobs": []}, {"jobs": []})
+    assert run("job", "list").stderr == "No jobs: `bedrockjobs job create NAME` makes one.\n"
+    assert run("job", "list", "--name", "a").stderr == "No jobs.\n"
 
 
 def groups(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

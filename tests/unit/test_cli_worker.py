@@ -39,7 +39,7 @@ def test_list(fake: FakeServer) -> None:
     ]  # fmt: skip
     assert json.loads(run("worker", "list", "-o", "json").stdout) == live(1, 2)["workers"]
     assert run("worker", "list", "-o", "name").stdout == "w1\n"
-    assert run("worker", "list").stderr == "No workers.\n"
+    assert run("worker", "list").stderr == "No workers: `bedrock-worker --name NAME -- COMMAND` starts one.\n"
 
 
 @pytest.mark.parametrize(
