@@ -10,6 +10,7 @@ from bedrockjobs.cli.output import write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.commands import ListLimits, RemoveLimit, SetLimit
 
+NONE = "No limits: `bedrockjobs limit set GLOB` sets one."
 COLUMNS = ("name", "queued", "perSecond", "running", "runs", "refused", "lastRefused", "by")
 
 
@@ -52,4 +53,4 @@ def remove_limit(session: Session, name: str, by: str) -> None:
 def list_limits(session: Session) -> None:
     """List the limits, and how many jobs this server has refused for each."""
     found = records_in(session.record(built(ListLimits, {}))["limits"])
-    write_many(found, session.form, COLUMNS, none="No limits.", identity="name")
+    write_many(found, session.form, COLUMNS, none=NONE, identity="name")

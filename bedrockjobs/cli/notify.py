@@ -18,6 +18,7 @@ from bedrockjobs.cli.values import Moment
 from bedrockjobs.commands import ListRules, MuteRule, PutRule, RemoveRule, TestRule
 from bedrockjobs.commands.rules import OLDER_S_DEFAULT, OVER_DEFAULT
 
+NONE = "Nobody is told of anything: `bedrockjobs notify add NAME` says who is."
 LIST_COLUMNS = ("name", "on", "names", "to", "sent", "lastSent", "tries", "lastError", "mutedUntil")
 
 _name_argument = click.argument("name")
@@ -95,7 +96,7 @@ def list_rules(session: Session) -> None:
     found = records_in(session.record(ListRules(limit=1_000))["rules"])
     if session.form == "table":
         found = [{**record, "on": _words(record, "on"), "names": _words(record, "names")} for record in found]
-    write_many(found, session.form, LIST_COLUMNS, none="Nobody is told of anything.", identity="name")
+    write_many(found, session.form, LIST_COLUMNS, none=NONE, identity="name")
 
 
 @notify.command()

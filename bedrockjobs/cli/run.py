@@ -80,7 +80,10 @@ def list_runs(
     found = paged(session, RUNS, {"jobID": job_id, **asked}, limit, until=too_old)
     if session.form == "table":
         found = [run_row(record) for record in found]
-    write_many(found, session.form, LIST_COLUMNS, none="No runs.", identity="runID")
+    none = "No runs."
+    if not (job_id or begin or any(asked.values())):
+        none = "No runs: `bedrock-worker`, and who else takes jobs and says a name, leaves them."
+    write_many(found, session.form, LIST_COLUMNS, none=none, identity="runID")
 
 
 @run.command()

@@ -273,7 +273,10 @@ def list_schedules(session: Session, /, mask: str | None, limit: int, **asked: s
     if session.form != "table":
         write_many(found, session.form, identity="name")
         return
-    write_many([_row(record) for record in found], "table", none="No schedules.")
+    none = "No schedules."
+    if not (mask or any(asked.values())):
+        none = "No schedules: `bedrockjobs schedule add NAME EXPRESSION` makes one."
+    write_many([_row(record) for record in found], "table", none=none)
 
 
 def _row(record: Record) -> Record:

@@ -32,4 +32,4 @@ def test_limits_are_listed(fake: FakeServer) -> None:
     assert all(word in shown for word in ("mail/*", "12", "ann"))
     assert json.loads(run("limit", "list", "-o", "json").stdout) == [ONE]
     none = run("limit", "list")
-    assert "No limits." in none.stdout + none.stderr
+    assert "No limits: " in none.stdout + none.stderr

@@ -212,9 +212,12 @@ def test_list_is_for_people_and_for_programs(fake: FakeServer) -> None:
 
 
 def test_an_empty_list_is_said_on_stderr(fake: FakeServer) -> None:
-    fake.will("ListSchedules", {"schedules": []})
+    for _ in range(2):
+        fake.will("ListSchedules", {"schedules": []})
     result = run("schedule", "list")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No schedules.\n")
+    words = "No schedules: `bedrockjobs schedule add NAME EXPRESSION` makes one.\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", words)
+    assert run("schedule", "list", "a*").stderr == "No schedules.\n"
 
 
 def test_next_of_a_name_and_of_an_expression(fake: FakeServer) -> None:
