@@ -31,7 +31,7 @@ HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"))
 """Folders that a service of the system does not see (ProtectHome)."""
 
 _user = click.option(
-    "--user", is_flag=True, help="A service of the user who calls, in his own folder; no root needed."
+    "--user", is_flag=True, help="A service of the user who calls, in a folder of theirs; no root needed."
 )
 _dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be written and called.")
 
