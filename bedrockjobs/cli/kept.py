@@ -14,7 +14,7 @@ from bedrockjobs.cli.session import Session, built, pass_session, records_in, ta
 from bedrockjobs.cli.values import Duration
 from bedrockjobs.commands import ListRetention, RemoveRetention, SetRetention
 
-COLUMNS = ("name", "kind", "for", "bytes", "most", "count", "used", "oldest", "by")
+COLUMNS = ("name", "kind", "for", "bytes", "most", "count", "used", "oldest of all", "by")
 
 
 @click.group()
@@ -40,6 +40,7 @@ def _in_words(row: Record) -> Record:
     return {
         **row,
         "for": None if seconds is None else days_text(seconds),
+        "oldest of all": row["oldest"],
         "count": f"{count}+" if jsontext.parse(row["more"]) else count,
     }
 

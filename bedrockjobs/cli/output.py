@@ -38,7 +38,7 @@ SHORT_CELLS = 24
 TIMES = frozenset(
     {"created", "nextRun", "lastRun", "started", "ended", "scheduledFor", "expires", "now", "at", "joined",
      "heartbeat", "tick", "until", "lastUsed", "lastSent", "mutedUntil", "lastRefused", "revoked", "pulse",
-     "next run", "oldest"}
+     "next run", "oldest of all"}
 )  # fmt: skip
 """Keys whose values are moments; a table shows them by this machine's clock, and how far away they are."""
 

@@ -18,6 +18,9 @@ PLAIN, BZ2 = "", "bz2"
 OUTPUT_CHUNK_BYTES = 128 * 1024
 """Output that is packed together: more hardly packs better, and a look at one line unpacks all of it."""
 
+BLOCKS = 2
+"""Size of a block of bz2, in 100,000 bytes: one holds a chunk, a larger one only takes more memory."""
+
 OUTPUT_PACKED_BYTES_MIN = 2_048
 """Output of a run that has ended from which on the rest is packed: less would not get much smaller."""
 
@@ -104,7 +107,7 @@ def joined(chunks: Sequence[Chunk]) -> Chunk:
     """
     first, last = chunks[0], chunks[-1]
     parts = (unpacked(chunk.codec, chunk.content)[1:-1] for chunk in chunks)
-    content = bz2.compress(b"[" + b",".join(parts) + b"]")
+    content = bz2.compress(b"[" + b",".join(parts) + b"]", BLOCKS)
     return first._replace(last_seq=last.last_seq, codec=BZ2, size=last.end - first.start, content=content)
 
 

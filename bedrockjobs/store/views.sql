@@ -121,14 +121,16 @@ SELECT value FROM meta WHERE key = 'retention' LIMIT :limit;
 -- How many runs there are of some names, about how many bytes they take, and when the first began.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(started), '') FROM (
     SELECT started, length(data) + length(result) + length(output) + length(error) AS size FROM runs
-        WHERE name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern) LIMIT :most
+        WHERE name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern)
+        ORDER BY name, runID LIMIT :most
 ) AS found LIMIT :limit;
 
 -- name: use_of_output
 -- The same of chunks of output, as they are stored.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
     SELECT output.at, length(output.bytes) AS size FROM runs JOIN output ON output.runID = runs.runID
-        WHERE name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern) LIMIT :most
+        WHERE name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern)
+        ORDER BY name, runs.runID, firstSeq LIMIT :most
 ) AS found LIMIT :limit;
 
 -- name: use_of_events
@@ -142,7 +144,8 @@ SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
 -- The same of the ledgers of schedules.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(tick), '') FROM (
     SELECT tick, length(tick) + length(until) + length(reason) AS size FROM jobs JOIN ticks ON ticks.jobID = jobs.jobID
-        WHERE repeat <> '' AND name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern) LIMIT :most
+        WHERE repeat <> '' AND name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern)
+        ORDER BY name, jobs.jobID, tick LIMIT :most
 ) AS found LIMIT :limit;
 
 -- name: use_of_audit

@@ -106,6 +106,7 @@ async def test_what_may_be_large_comes_row_by_row() -> None:
     assert large == {
         "children", "failed_children", "find_any", "find_aside", "find_few", "find_named", "job",
         "output_of_run", "run", "runs", "runs_in_progress", "runs_of_job", "runs_of_name", "runs_of_names",
+        "use_of_output", "use_of_runs",
     }  # fmt: skip
 
 
