@@ -9,6 +9,7 @@ import heapq
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import NamedTuple
 
 from aiohttp import web
@@ -27,6 +28,12 @@ AHEAD = timedelta(hours=24)
 TICKS_SHOWN = 100
 """Ticks on a page."""
 
+LINES_SHOWN = 20
+"""Schedules of which the day is drawn, those that run next."""
+
+MARKS_SHOWN = 48
+"""Ticks of one schedule that are drawn one by one; one that ticks more often is drawn as a bar."""
+
 SCHEDULES_LOOKED_AT = 2_000
 """Schedules whose ticks are shown, those that run next; with more the page says how far that reaches."""
 
@@ -39,6 +46,16 @@ class Coming(NamedTuple):
     at: str
     job_id: int
     schedule: ScheduleAhead
+
+
+class Line(NamedTuple):
+    """What one schedule does within the day that is drawn."""
+
+    schedule: ScheduleAhead
+    words: str
+    ticks: list[tuple[str, float]]
+    """Moments, each with the minutes until it comes; of a frequent one the first."""
+    frequent: bool
 
 
 async def upcoming(site: Site, request: web.Request) -> web.StreamResponse:
@@ -60,6 +77,9 @@ async def upcoming(site: Site, request: web.Request) -> web.StreamResponse:
         "upcoming.html",
         title="Upcoming",
         ticks=[(tick, words_of(tick.schedule.repeat)) for tick in shown],
+        lines=[] if after else [line for line in _lines(schedules, now) if line.ticks],
+        marks=MARKS_SHOWN,
+        day_minutes=AHEAD // timedelta(minutes=1),
         reached=reached,
         filters={"name": name, "after": after},
         following=f"{shown[-1].at} {shown[-1].job_id}" if len(ticks) > TICKS_SHOWN else None,
@@ -93,6 +113,16 @@ def _page(
     lines = [_line(schedule, now, cursor, end) for schedule in schedules]
     merged = heapq.merge(*lines, key=lambda coming: coming[:2])
     return [coming for _, coming in zip(range(TICKS_SHOWN + 1), merged, strict=False)]
+
+
+def _lines(schedules: list[ScheduleAhead], now: datetime) -> Iterator[Line]:
+    """Yield the day of the schedules that run next."""
+    end = stamp(now + AHEAD)
+    for schedule in schedules[:LINES_SHOWN]:
+        coming = [line.at for line in islice(_line(schedule, now, None, end), MARKS_SHOWN + 1)]
+        frequent = len(coming) > MARKS_SHOWN
+        ticks = [(at, max((moment_of(at) - now).total_seconds() / 60, 0)) for at in coming]
+        yield Line(schedule, words_of(schedule.repeat), ticks[:1] if frequent else ticks, frequent)
 
 
 def _line(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
+from bedrockjobs.pages.upcoming import LINES_SHOWN, MARKS_SHOWN
 from tests.pages.conftest import StartSite
 from tests.pages.looking import Site, check
 from tests.pages.test_schedules import awake, tick
@@ -47,6 +50,29 @@ async def test_ticks_of_all_schedules_come_in_order(site: Site, page: Page) -> N
     await page.keyboard.press("j")
     await page.keyboard.press("Enter")
     await expect(page.locator("h1")).to_contain_text("often" if found[0].endswith(f"-{often}") else "seldom")
+
+
+async def test_the_day_is_drawn_and_frequent_ticks_are_one_bar(site: Site, page: Page) -> None:
+    often = await site.create("often", repeat="CRON * * * * *")
+    await site.create("seldom", repeat="CRON 0 */6 * * *")
+    await site.create("rarely", repeat="CRON 0 0 29 2 *")
+    for number in range(LINES_SHOWN):
+        await site.create(f"many/{number}", repeat="CRON 30 23 * * *")
+    await site.open(page, "ui/upcoming")
+    lines = page.locator(".day li:not(.hours)")
+    await expect(lines).to_have_count(LINES_SHOWN)
+    await expect(
+        page.get_by_role("img", name=f"often: every minute, more than {MARKS_SHOWN} times")
+    ).to_be_visible()
+    drawn = page.get_by_role("img", name="seldom")
+    await expect(drawn).to_have_attribute("aria-label", re.compile("4 times$"))
+    await expect(drawn.locator("rect")).to_have_count(4)
+    await drawn.locator("rect").first.hover()
+    await expect(page.locator(".tip")).to_contain_text("every 6 hours")
+    await expect(page.locator(".day")).not_to_contain_text("rarely")
+    await check(page)
+    await page.locator(".day").get_by_role("link", name="often").click()
+    await expect(page).to_have_url(f"{site.root}/ui/schedules/{often}")
 
 
 async def test_a_page_is_bounded_and_the_next_goes_on_behind_it(site: Site, page: Page) -> None:
