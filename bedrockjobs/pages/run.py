@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
@@ -67,10 +68,15 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
         log = await _page(site, wanted.run_id, after, LINES_SHOWN)
     else:
         log, after = await tail(site, wanted.run_id, LINES_SHOWN)
+    beside = (await site.service.views.rows("beside_run", {"runID": wanted.run_id})).rows
+    before, following, options = beside[0] if beside else (None, None, "{}")
     return await site.show(
         request,
         "run.html",
         title=f"Run {wanted.run_id} of {found['name']}",
+        before=before,
+        following=following,
+        command=_command(options),
         run=found,
         result=members(text)["result"] if found["result"] is not None else "",
         data=members(text)["data"] if found["data"] is not None else "",
@@ -82,6 +88,13 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
         times=request.query.get("times") == "1",
         follows=found["status"] == "running" and not find and not log.more,
     )
+
+
+def _command(options: str) -> str:
+    """Return what a run was to run, where its job said so: a program, a shell command or an address."""
+    found = json.loads(options)
+    argv = found.get("argv")
+    return shlex.join(argv) if argv else str(found.get("cmd") or found.get("url") or "")
 
 
 async def output(site: Site, request: web.Request) -> web.StreamResponse:

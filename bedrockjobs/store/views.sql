@@ -105,6 +105,12 @@ SELECT seq, at, "by", address, command, name, jobID, detail, "before", "after" F
 -- The name of a job.
 SELECT name FROM jobs WHERE jobID = :jobID LIMIT :limit;
 
+-- name: beside_run
+-- The runs of the same name before and after a run, and the options that it was given.
+SELECT (SELECT max(before.runID) FROM runs AS before WHERE before.name = runs.name AND before.runID < runs.runID),
+    (SELECT min(after.runID) FROM runs AS after WHERE after.name = runs.name AND after.runID > runs.runID), runs.options
+    FROM runs WHERE runs.runID = :runID LIMIT :limit;
+
 -- name: name_of_run
 -- The name of the job of a run.
 SELECT name FROM runs WHERE runID = :runID LIMIT :limit;

@@ -38,6 +38,24 @@ async def test_a_run_shows_how_it_went_and_what_it_printed(site: Site, page: Pag
     await check(page)
 
 
+async def test_it_says_what_was_run_and_leads_to_the_runs_beside_it(site: Site, page: Page) -> None:
+    runs = []
+    for name in ("build", "other", "build", "build"):
+        job = await site.create(name, argv=["make", "all of it"])
+        runs.append((await site.take(name, accepts="argv"))["runID"])
+        await site.ask("FinishJob", jobID=job, runID=runs[-1])
+    await site.open(page, f"ui/runs/{runs[2]}")
+    await expect(page.locator("dt:has-text('Command') + dd")).to_have_text("make 'all of it'")
+    beside = page.get_by_role("navigation", name="Runs of build")
+    await expect(beside.get_by_role("link")).to_have_text(
+        [f"‹ Run {runs[0]}, the one before", f"Run {runs[3]}, the next one ›"]
+    )
+    await check(page)
+    await beside.get_by_role("link").first.click()
+    await expect(page.locator("h1")).to_contain_text(f"Run {runs[0]} of build")
+    await expect(beside.get_by_role("link")).to_have_text([f"Run {runs[2]}, the next one ›"])
+
+
 async def test_it_follows_until_the_run_ends(site: Site, page: Page) -> None:
     job, run = await running(site, ["one"])
     await site.open(page, f"ui/runs/{run}")

@@ -76,6 +76,11 @@ SEEKS = {
     "rules": {"rules USING PRIMARY KEY (name>?)"},
     "audit": {"audit USING INTEGER PRIMARY KEY (rowid<?)"},
     "name_of_job": {"jobs USING INTEGER PRIMARY KEY (rowid=?)"},
+    "beside_run": {
+        "runs USING INTEGER PRIMARY KEY (rowid=?)",
+        "before USING INDEX runsByName (name=? AND runID<?)",
+        "after USING INDEX runsByName (name=? AND runID>?)",
+    },
     "name_of_run": {"runs USING INTEGER PRIMARY KEY (rowid=?)"},
 }
 """How each view finds its rows; ``max(seq)`` alone is a seek to the end."""
