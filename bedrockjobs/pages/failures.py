@@ -108,7 +108,7 @@ def _text(error: Any) -> str:
     return str(error or "")[:ERROR_CHARS_SHOWN]
 
 
-def _line_of(error: str) -> str:
+def line_of(error: str) -> str:
     """Return the line that says what was wrong: the first one, or the last one of what a command printed."""
     lines = [line.strip() for line in error.splitlines() if line.strip()] or [""]
     return lines[-1] if _HOW_IT_ENDED.fullmatch(lines[0]) else lines[0]
@@ -117,7 +117,7 @@ def _line_of(error: str) -> str:
 def _groups(rows: list[tuple[str, str, Failure]]) -> list[Group]:
     found: dict[tuple[str, str, str], list[Failure]] = {}
     for state, name, failure in rows:
-        found.setdefault((state, name, _line_of(failure.error)), []).append(failure)
+        found.setdefault((state, name, line_of(failure.error)), []).append(failure)
     return [
         Group(hashlib.sha256(repr(key).encode()).hexdigest()[:12], *key, alike)
         for key, alike in found.items()

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from aiohttp import web
 
-from bedrockjobs.commands import ListSchedules
+from bedrockjobs.commands import ListRuns, ListSchedules
+from bedrockjobs.pages.failures import line_of
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.ticking import cells, exactly, why_paused
 
 ROWS = 25
 """Schedules on a page: each costs two reads more, of its ticks and of its runs."""
 
+FAILING_SHOWN = 10
+"""Schedules whose last run failed that stand above all others, with what was wrong: a read more for each."""
+
 _FILTERS = ("name", "source", "after")
+
+
+class Failing(NamedTuple):
+    """A schedule whose last run failed."""
+
+    run: dict[str, Any]
+    line: str
+    """What was wrong."""
+
+
+async def _failing(site: Site) -> tuple[list[Failing], bool]:
+    """Return the schedules whose last run failed, and whether there are more."""
+    names = await site.service.views.find.schedules_that_failed(FAILING_SHOWN + 1)
+    found = []
+    for name in names[:FAILING_SHOWN]:
+        runs = (await site.ask(ListRuns.read({"name": exactly(name), "limit": 1})))["runs"]
+        found += [Failing(run, line_of(run["error"])) for run in runs]
+    return found, len(names) > FAILING_SHOWN
 
 
 async def schedules(site: Site, request: web.Request) -> web.StreamResponse:
@@ -19,10 +43,13 @@ async def schedules(site: Site, request: web.Request) -> web.StreamResponse:
     given = {name: request.query[name] for name in _FILTERS if request.query.get(name)}
     rows = (await site.ask(ListSchedules.read({**given, "limit": ROWS + 1})))["schedules"]
     shown = rows[:ROWS]
+    failing, more_fail = ([], False) if given else await _failing(site)
     return await site.show(
         request,
         "schedules.html",
         title="Schedules",
+        failing=failing,
+        more_fail=more_fail,
         rows=shown,
         cells={row["jobID"]: await cells(site, row["jobID"]) for row in shown},
         pauses=await why_paused(site, shown),

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from bedrockjobs.pages.failures import _line_of
+from bedrockjobs.pages.failures import line_of
 from tests.pages.conftest import StartSite
 from tests.pages.looking import Site, check
 from tests.pages.test_schedules import awake
@@ -56,7 +56,7 @@ async def test_what_failed_alike_stands_together(site: Site, page: Page) -> None
     ],
 )
 async def test_failures_are_alike_by_the_line_that_says_what_was_wrong(error: str, line: str) -> None:
-    assert _line_of(error) == line
+    assert line_of(error) == line
 
 
 async def test_a_groups_jobs_are_retried_and_leave_the_list(site: Site, page: Page) -> None:

@@ -36,6 +36,25 @@ async def awake(page: Page) -> None:
     await page.locator('#link[data-state="open"]').wait_for()
 
 
+async def test_those_that_fail_stand_first_with_what_was_wrong(site: Site, page: Page) -> None:
+    await site.create("fine", repeat="CRON 0 9 * * *")
+    job = await site.create("backup/nightly", repeat="CRON 0 3 * * *")
+    run = await tick(site, "backup/nightly", fails=True)
+    await site.open(page, "ui/schedules")
+    failing = page.get_by_role("list", name="Schedules that fail").get_by_role("listitem")
+    await expect(failing).to_have_count(1)
+    await expect(failing).to_contain_text("backup/nightly")
+    await expect(failing).to_contain_text("no disk")
+    await check(page)
+    await tick(site, "backup/nightly")
+    await expect(failing).to_have_count(0)
+    await tick(site, "backup/nightly", fails=True)
+    await failing.get_by_role("link", name=f"Run {run + 2}").click()
+    await expect(page.locator("h1")).to_contain_text(f"Run {run + 2} of backup/nightly")
+    await site.open(page, f"ui/schedules?name=f*&after={job - 2}")
+    await expect(failing).to_have_count(0)
+
+
 async def test_each_schedule_shows_its_words_its_next_tick_and_its_last_ones(site: Site, page: Page) -> None:
     job = await site.create("report/daily", repeat="CRON TZ=Europe/Berlin 0 9 * * 1-5")
     await tick(site, "report/daily")
