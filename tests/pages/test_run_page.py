@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -48,12 +49,12 @@ async def test_it_says_what_was_run_and_leads_to_the_runs_beside_it(site: Site, 
     await expect(page.locator("dt:has-text('Command') + dd")).to_have_text("make 'all of it'")
     beside = page.get_by_role("navigation", name="Runs of build")
     await expect(beside.get_by_role("link")).to_have_text(
-        [f"‹ Run {runs[0]}, the one before", f"Run {runs[3]}, the next one ›"]
+        [re.compile(f"Run {runs[0]}, the one before"), re.compile(f"Run {runs[3]}, the next one")]
     )
     await check(page)
     await beside.get_by_role("link").first.click()
     await expect(page.locator("h1")).to_contain_text(f"Run {runs[0]} of build")
-    await expect(beside.get_by_role("link")).to_have_text([f"Run {runs[2]}, the next one ›"])
+    await expect(beside.get_by_role("link")).to_have_text([re.compile(f"Run {runs[2]}, the next one")])
 
 
 async def test_it_follows_until_the_run_ends(site: Site, page: Page) -> None:
