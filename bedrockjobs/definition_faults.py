@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from bedrockjobs.imports.place import Place
 
 
+PROBLEMS_SHOWN = 100
+"""Problems of one file that are told; the others are counted. What was meant is looked for in as many."""
+
+
 class BadDefinitions(ValueError):
     """A file cannot be read; each problem names the file, its line as far as known, the entry and the key."""
 
@@ -48,7 +52,10 @@ class Faults:
     def check(self) -> None:
         """Raise BadDefinitions with all that was noted, by line."""
         if self._found:
-            raise BadDefinitions(*(text for _, text in sorted(self._found, key=lambda found: found[0])))
+            texts = [text for _, text in sorted(self._found, key=lambda found: found[0])]
+            if len(texts) > PROBLEMS_SHOWN:
+                texts[PROBLEMS_SHOWN:] = [f"{self._file}: and {len(texts) - PROBLEMS_SHOWN} more"]
+            raise BadDefinitions(*texts)
 
 
 class Entry(NamedTuple):
@@ -71,7 +78,7 @@ class Entry(NamedTuple):
 
     def unknown(self, key: str, known: Iterable[str]) -> None:
         """Note a key that means nothing here."""
-        near = get_close_matches(key, list(known), 1)
+        near = get_close_matches(key, list(known), 1) if len(self.faults) < PROBLEMS_SHOWN else []
         self.wrong(f"unknown key {key!r}{f', expected {near[0]}' if near else ''}", key)
 
     def refused(self, error: ValidationError | CommandError, spelled: Mapping[str, str]) -> None:

@@ -41,7 +41,11 @@ class ClaimMessage(Command[Empty]):
     group = "messages"
     role = "admin"
     example = Example({"name": "nightly", "sender": "cron-1", "upTo": 812})
-    refusals = [NO_RULE, Refusal(405, "Message is claimed", "Another server sends it, or it was sent.")]
+    refusals = [
+        NO_RULE,
+        Refusal(405, "Message is claimed", "Another server sends it, or it was sent."),
+        Refusal(405, "Rule is muted", "It sends nothing for now."),
+    ]
 
     name: RuleName = Field(description="Name of the rule.")
     sender: str = Field(max_length=NAME_CHARS_MAX, description="The server that begins.")

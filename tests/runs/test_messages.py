@@ -191,6 +191,17 @@ async def test_what_happens_while_it_is_muted_is_counted_and_never_told(
     assert kinds(await receiver.next()) == [("failed", "b")]
 
 
+async def test_a_server_that_looked_before_it_was_muted_begins_no_message(site: Site) -> None:
+    await site.ok("PutRule", name="r", on="nothing", to="mailto:a@example.com")
+    await failed(site, "a")
+    (event,) = await site.events("failed")
+    await site.ok("MuteRule", name="r", until="2026-11-21 08:00:00")
+    claim = {"name": "r", "sender": "one", "upTo": event["seq"]}
+    assert await site.refused("ClaimMessage", **claim) == (405, "Rule is muted")
+    await site.ok("MuteRule", name="r")
+    await site.ok("ClaimMessage", **claim)
+
+
 async def test_what_was_not_sent_before_the_server_ended_is_sent_by_the_next(
     open_site: Open, receiver: Receiver
 ) -> None:

@@ -19,6 +19,7 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import SyncSchedules
 from bedrockjobs.commands.options import JobOptions
+from bedrockjobs.definition_faults import PROBLEMS_SHOWN
 from bedrockjobs.definitions import BadDefinitions, Format, format_of, read, toml_comment, toml_entry
 
 TOML = """
@@ -313,3 +314,11 @@ def test_a_comment_is_one_line_whatever_it_says() -> None:
     assert text.startswith("# one two\n# name = 5 \n[[schedules]]\n")
     assert toml_comment("a\n[[schedules]]") == "# a [[schedules]]"
     assert [found.name for found in read(text, "toml", "f").schedules] == ["a"]
+
+
+def test_very_many_problems_are_counted() -> None:
+    text = '[[schedules]]\nname = "a"\nschedule = "5m"\nargvrce = "s"\n' * 60
+    with pytest.raises(BadDefinitions) as told:
+        read(text, "toml", "f")
+    assert len(told.value.problems) == PROBLEMS_SHOWN + 1
+    assert told.value.problems[-1] == "f: and 19 more"

@@ -118,6 +118,8 @@ def claim_message(context: Context, command: ClaimMessage) -> Answer:
         raise WrongState(
             "Message is claimed", f"upTo: {delivery.sender or 'a server'} sends it, or has sent it"
         )
+    if delivery.muted_until > context.now:  # since the server looked
+        raise WrongState("Rule is muted", f"name: {command.name} sends nothing until {delivery.muted_until}")
     context.unit.records.put_rule(
         with_delivery(row, delivery.claimed(command.sender, command.up_to, context.now))
     )
