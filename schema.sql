@@ -121,7 +121,7 @@ CREATE TABLE output (
     firstSeq INTEGER NOT NULL,                  -- the number of its first line; they count up from 1 in each run
     lastSeq  INTEGER NOT NULL,
     at       TEXT    NOT NULL,                  -- when the first of them came
-    codec    TEXT    NOT NULL,                  -- '': JSON, see bedrockjobs/store/chunks.py; bz2: packed
+    codec    TEXT    NOT NULL,                  -- '': JSON, see bedrockjobs/store/chunks.py; zlib: packed
     start    INTEGER NOT NULL,                  -- bytes that the run had printed before them
     size     INTEGER NOT NULL,                  -- bytes of them, each with its end
     bytes    BLOB    NOT NULL,

@@ -10,7 +10,6 @@ import pytest
 from bedrockjobs.base.config import LIST_MAX, OUTPUT_BYTES_DEFAULT
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store.chunks import (
-    BLOCKS,
     OUTPUT_CHUNK_BYTES,
     OUTPUT_PACKED_BYTES_MIN,
     PrintedLine,
@@ -80,7 +79,7 @@ async def test_a_log_is_packed_while_it_grows_and_reads_as_it_was(site: Site, ru
     await printed(site, lines)
     await packed(site)
     found = await chunks(site)
-    assert {chunk["codec"] for chunk in found[:-1]} == {"bz2"}
+    assert {chunk["codec"] for chunk in found[:-1]} == {"zlib"}
     assert all(chunk["size"] >= OUTPUT_CHUNK_BYTES for chunk in found[:-1])
     assert sum(chunk["stored"] for chunk in found[:-1]) * 3 < sum(chunk["size"] for chunk in found[:-1])
     assert await everything(site) == list(enumerate(lines, start=1))
@@ -99,7 +98,7 @@ async def test_what_is_left_is_packed_at_the_end(site: Site, run: dict[str, Any]
     await site.finish(run)
     await packed(site)
     (chunk,) = await chunks(site)
-    assert list(chunk.values())[:3] == [1, 200, "bz2"]
+    assert list(chunk.values())[:3] == [1, 200, "zlib"]
     assert await everything(site) == list(enumerate(lines, start=1))
     assert (await site.run(1))["output"] == lines[-10:]
 
@@ -156,7 +155,7 @@ async def test_what_was_not_packed_when_a_server_ended_is_read_and_packed_later(
     assert await everything(site) == list(enumerate(lines[:1_000], start=1))
     await printed(site, lines[1_000:], after=1_000)
     await packed(site)
-    assert (await chunks(site))[0]["codec"] == "bz2"
+    assert (await chunks(site))[0]["codec"] == "zlib"
     assert await everything(site) == list(enumerate(lines, start=1))
 
 
@@ -175,6 +174,6 @@ def test_a_log_takes_a_quarter_of_its_size() -> None:
     ]
     whole = chunk_of(1, 1, 0, lines)
     packed = joined([whole])
-    assert 0.9 * OUTPUT_CHUNK_BYTES <= whole.size <= BLOCKS * 100_000
+    assert whole.size >= 0.9 * OUTPUT_CHUNK_BYTES
     assert 4 * len(packed.content) <= whole.size
     assert lines_of(packed.codec, packed.content) == lines
