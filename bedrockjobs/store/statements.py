@@ -32,6 +32,9 @@ RUN_FOUND = (
 )
 EVENT_FOUND = "(:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)"
 EVENT = 'seq, at, kind, name, jobID, runID, "by", detail'
+SEEN = "(:seen IS NULL OR EXISTS (SELECT 1 FROM json_each(:seen) WHERE name GLOB value))"
+"""Which names whoever asks may see: a JSON array of patterns, null for all."""
+
 RUN_FILTERS = "(:status IS NULL OR status = :status) AND (:worker IS NULL OR worker = :worker)"
 
 
@@ -67,6 +70,7 @@ MARKS = {
     "event": EVENT,
     "queued": QUEUED,
     "run": RUN,
+    "seen": SEEN,
     "run_filters": RUN_FILTERS,
     "moment": MOMENT,
 }
