@@ -49,14 +49,16 @@ class Moment(NamedTuple):
 async def job(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a job."""
     job_id = ListJobs.read({"after": request.match_info["jobID"]}).after
+    there = await site.views.job_is_there(job_id)
     runs = (await site.ask(ListRuns(job_id=job_id, limit=RUNS_SHOWN)))["runs"]
     events = await site.views.find.events_of(job_id)
-    waits = await _waits(site, job_id)
+    waits = await _waits(site, job_id) if there else []
     after = ListJobs.read({"after": request.query.get("children") or 0}).after
     log, log_after = await tail(site, runs[0]["runID"], LINES_SHOWN) if runs else (None, 0)
-    children, more_children = await _children(site, job_id, after)
+    children, more_children = await _children(site, job_id, after) if there else ([], False)
     relatives = await family(site, job_id) if children else None
-    members = await _members(site, job_id)  # at the end: a page that waits must not hold 4 MiB of data
+    # At the end: a page that waits must not hold 4 MiB of data.
+    members = await _members(site, job_id) if there else None
     watched = "HX-Request" in request.headers  # by a page that was opened while there was such a job
     if members is None and not runs and not events and not watched:
         raise NotFound("No job with this jobID", f"there is no job {job_id}, and nothing is known of one")

@@ -166,6 +166,10 @@ class Views:
         rows = (await self._reader.view("beside_run", {"runID": run_id}, 1)).rows
         return (rows[0][0], rows[0][1], rows[0][2]) if rows else (None, None, "{}")
 
+    async def job_is_there(self, job_id: int) -> bool:
+        """Tell whether there is a job."""
+        return bool((await self._reader.view("name_of_job", {"jobID": job_id}, 1)).rows)
+
     async def job(self, job_id: int) -> Job | None:
         """Return a job; None where there is none."""
         rows = (await self._reader.view("job", {"jobID": job_id}, 1)).rows

@@ -147,6 +147,12 @@ class Narrowed:
         if not rows or not scope.sees(rows[0][0]):
             raise NotFound("No run with this runID", f"there is no run {run_id}")
 
+    async def job_is_there(self, job_id: int) -> bool:
+        """Tell whether there is a job that is seen."""
+        if self._scope is None:
+            return await self._views.job_is_there(job_id)
+        return await self._sees_job(job_id, self._scope)
+
     async def job(self, job_id: int) -> Job | None:
         """Return a job that is seen; None where there is none."""
         found = await self._views.job(job_id)

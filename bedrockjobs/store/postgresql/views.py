@@ -35,7 +35,7 @@ _WORDS = (
         r"CROSS JOIN (\w+) USING \((\w+)\)",
         r"JOIN LATERAL (SELECT * FROM \1 AS one WHERE one.\2 = stretch.\2 OFFSET 0) AS \1 USING (\2)",
     ),
-    (r"EXISTS \(SELECT 1 FROM json_each\(:seen\) WHERE name GLOB value\)", "name ~ :seen_regex"),
+    (re.escape(statements.SEEN_ROW), "name ~ :seen_regex"),
     (r"(\w[\w.]*) GLOB :(\w+)", r"\1 ~ :\2_regex"),
     (r"(\w[\w.]*) GLOB pattern\b", r"\1 ~ pauses.regex"),
     (r":(\w+) IS NULL", r":\1::text IS NULL"),
