@@ -46,6 +46,14 @@ WITH stretch AS MATERIALIZED (
 )
 {found_runs};
 
+-- name: find_few_runs
+-- Through the runs of names with a common beginning, where they are few: they are sorted.
+WITH stretch AS MATERIALIZED (
+    SELECT runID FROM runs INDEXED BY runsByName WHERE name BETWEEN :low AND :high AND runID < :before
+        ORDER BY runID DESC LIMIT :stretch
+)
+{found_runs};
+
 -- name: find_events
 -- What happened, the newest first.
 WITH stretch AS MATERIALIZED (
@@ -76,6 +84,10 @@ SELECT name FROM (
 -- name: count_names
 -- How many jobs have names with a common beginning, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name BETWEEN :low AND :high LIMIT :most) AS found LIMIT :limit;
+
+-- name: count_runs
+-- How many runs are of names with a common beginning, up to a limit.
+SELECT count(*) FROM (SELECT 1 FROM runs WHERE name BETWEEN :low AND :high LIMIT :most) AS found LIMIT :limit;
 
 -- name: names
 -- The first names with a common beginning, each found by a seek.

@@ -30,7 +30,7 @@ STRETCH_MAX = 50_000
 """Jobs of the longest stretch."""
 
 FEW = 10_000
-"""Jobs with a common beginning of their names that are sorted by jobID rather than sought among all."""
+"""Jobs, or runs, with a common beginning of their names that are sorted rather than sought among all."""
 
 EVENTS_SHOWN = 100
 """The newest events of a job that are shown."""
@@ -178,9 +178,14 @@ class Finder:
         }
 
         async def search(one: str | None, within_s: float) -> Rows:
-            alone = one is not None and literal_prefix(one) == one
-            statement = "find_runs_of_name" if alone else "find_runs"
-            return await self._search(statement, {**given, "pattern": one}, 0, limit, within_s)
+            prefix = literal_prefix(one or "")
+            asked = {**given, "pattern": one, "low": prefix, "high": prefix + _HIGHEST}
+            statement = "find_runs"
+            if one is not None and prefix == one:
+                statement = "find_runs_of_name"
+            elif await self._are_few("count_runs", asked):
+                statement = "find_few_runs"
+            return await self._search(statement, asked, 0, limit, within_s)
 
         found = await self._together(pattern, search, 0, limit, None)
         return RunsFound([RunFound._make(row) for row in found.rows], found.reached, found.ended)
@@ -271,11 +276,13 @@ class Finder:
             return "find_named"
         if state in _ASIDE:
             return "find_aside"
-        if given["low"]:
-            few = await self._reader.view("count_names", {**given, "most": FEW + 1}, 1)
-            if few.rows[0][0] <= FEW:
-                return "find_few"
-        return "find_any"
+        return "find_few" if await self._are_few("count_names", given) else "find_any"
+
+    async def _are_few(self, statement: str, given: dict[str, Any]) -> bool:
+        """Tell whether there are few rows whose names have a common beginning, if they have one."""
+        if not given["low"]:
+            return False
+        return bool((await self._reader.view(statement, {**given, "most": FEW + 1}, 1)).rows[0][0] <= FEW)
 
     async def names(self, prefix: str, limit: int) -> list[str]:
         """Return the first names that begin with ``prefix``."""
