@@ -29,7 +29,7 @@ from bedrockjobs.base.errors import (
     UnknownCommand,
 )
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands import COMMANDS, Authenticate, Command
+from bedrockjobs.commands import COMMANDS, Authenticate, Command, complete
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.render import entity_tag
 from bedrockjobs.engine.submission import Outcome
@@ -102,7 +102,8 @@ class HTTPFront:
         self._gate = Gate(service.access, Proxies(settings.trusted_proxies, settings.proxy_user_header))
         self._root_path = root_path
         self._more = more
-        self._description, self._docs = _documents(root_path, tuple(COMMANDS.items()))
+        complete()  # a thread may not do it beside the loop
+        self._writing: asyncio.Future[tuple[str, DocsPage]] | None = None
         self._memory = memory or MemoryBudget(settings.memory_bytes)
         self.fast_path = FastPath(self._origins, self._gate, root_path)
         """Which requests need nothing of this."""
@@ -368,11 +369,20 @@ class HTTPFront:
             return web.Response(status=503, reason="STANDINGDOWN")
         return web.Response(reason="LEADING")
 
+    async def _documents(self) -> tuple[str, DocsPage]:
+        """Return what describes the commands, written by a thread when somebody first asks."""
+        if self._writing is None:
+            work = asyncio.to_thread(_documents, self._root_path, tuple(COMMANDS.items()))
+            self._writing = asyncio.ensure_future(work)
+        return await asyncio.shield(self._writing)
+
     async def _openapi(self, _: web.Request) -> web.Response:
-        return text_response(self._description, "application/json")
+        description, _page = await self._documents()
+        return text_response(description, "application/json")
 
     async def _docs_page(self, request: web.Request) -> web.Response:
-        response = text_response(self._docs.html(request.host), "text/html; charset=utf-8")
+        _description, page = await self._documents()
+        response = text_response(page.html(request.host), "text/html; charset=utf-8")
         response.headers["Content-Security-Policy"] = POLICY
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
