@@ -43,6 +43,7 @@ class Wire(BaseModel):
     """Anything that travels: snake_case here, Bedrock's camelCase on the wire."""
 
     model_config = ConfigDict(alias_generator=wire_name, populate_by_name=True, frozen=True, extra="ignore")
+    model_config["defer_build"] = True  # what checks one is made when it is first used: a program uses few
 
 
 class Spliced:

@@ -81,6 +81,8 @@ RECORDS_INTENDED = {
     "ended_runs": ("runs", BY_ID),
     "ended_runs_and_sizes": ("runs", BY_ID),
     "oldest_events": ("events", BY_ID),
+    "newest_events_and_sizes": ("events", BY_ID),
+    "trim_ticks_to_size": ("ticks", "PRIMARY KEY"),
     "delete_event": ("events", BY_ID),
     "trim_old_ticks": ("ticks", "PRIMARY KEY"),
     "count_queued": ("jobs", "jobsAnyState"),
