@@ -81,7 +81,7 @@ PAGES: Pages = (("/ui/failures", failures),)
 
 async def _jobs(site: Site, asked: ListJobs) -> Failed:
     """Return a page of FAILED jobs below ``asked.after``, or the first one where that is 0."""
-    found = await site.service.views.find.jobs(
+    found = await site.views.find.jobs(
         state="FAILED", pattern=asked.name, before=asked.after or None, limit=JOBS_SHOWN
     )
     told = [(job, job.memory.error) for job in found.jobs]
@@ -93,7 +93,7 @@ async def _jobs(site: Site, asked: ListJobs) -> Failed:
 
 async def _runs(site: Site, pattern: str | None, before: int | None) -> Failed:
     """Return a page of failed runs below a number."""
-    found = await site.service.views.find.runs(before=before, statuses=BAD, pattern=pattern, limit=RUNS_SHOWN)
+    found = await site.views.find.runs(before=before, statuses=BAD, pattern=pattern, limit=RUNS_SHOWN)
     rows = [
         (run.status, run.name, Failure(run.run_id, run.ended, _text(run.error), run.worker, run.started))
         for run in found.runs

@@ -67,7 +67,7 @@ class Asked(NamedTuple):
 async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of jobs, the newest first."""
     asked = _asked(request)
-    found = await site.service.views.find.jobs(**asked.search(), limit=ROWS)
+    found = await site.views.find.jobs(**asked.search(), limit=ROWS)
     return await site.show(
         request,
         "jobs.html",
@@ -85,13 +85,13 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
 async def names(site: Site, request: web.Request) -> web.StreamResponse:
     """Answer the names that begin with what was typed, as a JSON array."""
     typed = request.query.get("name", "")[:NAME_CHARS_MAX]
-    return _json(await site.service.views.find.names(typed.rstrip("*"), NAMES_OFFERED))
+    return _json(await site.views.find.names(typed.rstrip("*"), NAMES_OFFERED))
 
 
 async def matching(site: Site, request: web.Request) -> web.StreamResponse:
     """Answer the jobs that match, for an action on all: jobIDs, the first names, whether these are all."""
     asked = _asked(request)._replace(before=None)
-    found = await site.service.views.find.jobs(**asked.search(), limit=MATCHING_MAX, within_s=MATCHING_S)
+    found = await site.views.find.jobs(**asked.search(), limit=MATCHING_MAX, within_s=MATCHING_S)
     shown = [row.name for row in found.jobs[:NAMES_OFFERED]]
     return _json({"ids": [row.job_id for row in found.jobs], "names": shown, "all": found.ended})
 

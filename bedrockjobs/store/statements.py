@@ -32,6 +32,13 @@ RUN_FOUND = (
 )
 EVENT_FOUND = "(:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)"
 EVENT = 'seq, at, kind, name, jobID, runID, "by", detail'
+SEEN_ROW = (
+    "EXISTS (WITH seen AS MATERIALIZED (SELECT value FROM json_each(:seen))"
+    " SELECT 1 FROM seen WHERE name GLOB value)"
+)
+SEEN = f"(:seen IS NULL OR {SEEN_ROW})"
+"""Which names whoever asks may see: a JSON array of patterns, null for all. They are unpacked once."""
+
 RUN_FILTERS = "(:status IS NULL OR status = :status) AND (:worker IS NULL OR worker = :worker)"
 
 
@@ -67,6 +74,7 @@ MARKS = {
     "event": EVENT,
     "queued": QUEUED,
     "run": RUN,
+    "seen": SEEN,
     "run_filters": RUN_FILTERS,
     "moment": MOMENT,
 }

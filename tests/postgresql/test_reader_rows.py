@@ -41,6 +41,7 @@ STRETCH: Axis = [
     {"low": "mail", "high": f"mail{HIGHEST}"},
     {"low": "é", "high": "é"},
 ]
+SEEN = each("seen", None, '["mail*", "cron/*"]', '["?lean", "*[bd]"]', "[]")
 STATE = each("state", None, "QUEUED", "FAILED", "PAUSED")
 MOMENT: Axis = [
     {"moment": moment, "since": since, "until": until}
@@ -102,15 +103,17 @@ GIVEN: dict[str, list[Axis]] = {
     "find_named": [*SEARCH, NAME],
     "find_few": [*SEARCH, PATTERN, STRETCH],
     "find_runs": [BEFORE, PATTERN, RUN_FOUND, each("stretch", 10, 1_000)],
+    "find_few_runs": [BEFORE, PATTERN, RUN_FOUND, STRETCH, each("stretch", 10, 1_000)],
     "find_runs_of_name": [BEFORE, NAME, RUN_FOUND, each("stretch", 2, 1_000)],
     "find_events": [BEFORE, PATTERN, KINDS, each("stretch", 10, 1_000)],
-    "schedules_ahead": [NOW, STRETCH, each("pattern", None, "cron/*")],
-    "schedules_that_failed": [each("most", 10_000)],
+    "schedules_ahead": [NOW, STRETCH, each("pattern", None, "cron/*"), SEEN],
+    "schedules_that_failed": [each("most", 10_000), STRETCH, SEEN],
     "count_names": [STRETCH, MOST],
+    "count_runs": [STRETCH, MOST],
     "names": [STRETCH],
-    "children": [JOBS, each("after", 0, 80)],
-    "family": [JOBS, MOST],
-    "failed_children": [JOBS, MOST],
+    "children": [JOBS, each("after", 0, 80), MOST, SEEN],
+    "family": [JOBS, MOST, SEEN],
+    "failed_children": [JOBS, MOST, SEEN],
     "events_of_job": [each("jobID", *range(200))],
     "health_of_schedule": [],
     "queue_lanes": [],
@@ -143,6 +146,7 @@ GIVEN: dict[str, list[Axis]] = {
     "failed_by_name": [each("most", 10_000)],
     "newest_jobs": [],
     "newest_runs": [],
+    "set_aside_of_seen": [MOST, STRETCH, SEEN],
     "set_aside": [MOST],
     "names_of_jobs": [STRETCH, PATTERN, each("after", "", "mail/a"), each("walked", 3, 10_000)],
     "job": [each("jobID", *range(200))],
