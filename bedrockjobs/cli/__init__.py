@@ -20,6 +20,7 @@ from bedrockjobs.cli import (
     doctor,
     events,
     explain,
+    failure,
     import_,
     job,
     kept,
@@ -119,7 +120,8 @@ for _command in (details.show, *holding.COMMANDS, ping.ping_url):
     schedule.schedule.add_command(_command)
 
 for _command in (
-    serve.serve, job.job, schedule.schedule, run.run, queue.queue, worker.worker, limit.limit, kept.kept,
+    serve.serve, job.job, schedule.schedule, run.run, failure.failure, queue.queue, worker.worker,
+    limit.limit, kept.kept,
     server.server, top.top, events.events, notify.notify, token.token, audit.audit,
     apply.apply, import_.import_, query.query, call.call, ping.ping, query.status,
     database.backup, database.migrate, restore.restore, move.move, doctor.doctor, config.config,

@@ -19,14 +19,14 @@ RUN = (
 )
 MOMENT = "CASE :moment WHEN 'next' THEN nextRun WHEN 'last' THEN lastRun ELSE created END"
 JOB_FOUND = (
-    "(:state IS NULL OR state = :state) AND (:pattern IS NULL OR name GLOB :pattern)"
-    " AND (:text IS NULL OR instr(data, :text) > 0)"
+    "(:state IS NULL OR state = :state OR (:state = 'RUNNING' AND state = 'RUNQUEUED'))"
+    " AND (:pattern IS NULL OR name GLOB :pattern) AND (:text IS NULL OR instr(data, :text) > 0)"
     " AND (:since IS NULL OR {moment} >= :since) AND (:until IS NULL OR {moment} < :until)"
 )
 RUN_LISTED = "runID, jobID, name, attempt, status, started, ended, worker, exitCode, error, output"
 RUN_FOUND = (
     "(:statuses IS NULL OR instr(:statuses, status) > 0) AND (:pattern IS NULL OR name GLOB :pattern)"
-    " AND (:worker IS NULL OR worker GLOB :worker)"
+    " AND (:worker IS NULL OR worker GLOB :worker) AND (:kept IS NULL OR kept <> '')"
     " AND (:text IS NULL OR instr(output, :text) > 0 OR instr(error, :text) > 0)"
     " AND (:since IS NULL OR started >= :since) AND (:until IS NULL OR started < :until)"
 )

@@ -43,6 +43,7 @@ from bedrockjobs.views.find import Finder
 from bedrockjobs.views.folding import Folder
 from bedrockjobs.views.overview import Standings
 from bedrockjobs.views.queues import Queues
+from bedrockjobs.views.states import States
 from bedrockjobs.views.validate import words_of
 
 _P = TypeVar("_P")
@@ -107,6 +108,8 @@ class Views:
         self._reader = reader
         self.find = Finder(reader)
         """How a person finds jobs."""
+        self.states = States(reader)
+        """How many jobs are in each state."""
         self.queues = Queues(reader, presence, clock)
         """What is queued, and what holds it back."""
         self.folder = Folder(reader, self.queues, clock)

@@ -7,7 +7,7 @@ over, and says how far it got. It knows no page and no protocol.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
@@ -16,6 +16,7 @@ from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
+from bedrockjobs.views.queues import OLDEST_MAX
 
 FIND_S = 0.05
 """Time after which a search looks at no further stretch: half of what a page may take."""
@@ -32,6 +33,9 @@ FEW = 10_000
 EVENTS_SHOWN = 100
 """The newest events of a job that are shown."""
 
+OPEN_MAX = 10_000
+"""Open runs, the newest, whose jobs are found as running: more than machines have workers."""
+
 CHILDREN_COUNTED = 10_000
 """Children of a job that are counted by their states: 10 ms of the reader."""
 
@@ -40,6 +44,12 @@ SCHEDULES_LOOKED_AT = 10_000
 
 _HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
 _ASIDE = frozenset({"FAILED", "PAUSED"})
+_WHERE_FEW = {
+    "QUEUED": ("count_queued", "find_queued"),
+    "FINISHED": ("count_children", "find_children"),
+    "CANCELLED": ("count_children", "find_children"),
+}
+"""States whose jobs an index has: what counts them, and what goes through them where they are few."""
 _FOUND_FROM = 2
 _JOB_ID = Job._fields.index("job_id")
 
@@ -121,7 +131,8 @@ class Finder:
     ) -> Found:
         """Return jobs below ``before`` in a state, whose name matches a GLOB and whose data holds ``text``.
 
-        ``moment`` is the time that must be at ``since`` or later and before ``until``, both of them stamps.
+        RUNNING stands for RUNQUEUED too. ``moment`` is the time that must be at ``since`` or later and before
+        ``until``, both of them stamps.
         Raises TimedOut where one stretch alone took longer than a Query may.
         """
         prefix = literal_prefix(pattern or "")
@@ -135,6 +146,8 @@ class Finder:
             "until": until,
             "low": prefix,
             "high": prefix + _HIGHEST,
+            "most": OPEN_MAX,
+            "oldest": OLDEST_MAX,
         }
         statement = await self._statement(state, pattern, given)
         found = await self._search(statement, given, _JOB_ID, limit, within_s)
@@ -150,12 +163,13 @@ class Finder:
         text: str | None = None,
         since: str | None = None,
         until: str | None = None,
+        kept: bool = False,
         limit: int,
     ) -> RunsFound:
         """Return runs below ``before`` with one of some statuses, whose name and worker match GLOBs.
 
         ``text`` stands in their error or in the last lines of their output; they began at ``since`` or later
-        and before ``until``.
+        and before ``until``. With ``kept`` they are of jobs that ended well and are kept for a time.
         """
         one = pattern is not None and literal_prefix(pattern) == pattern
         given = {
@@ -166,8 +180,11 @@ class Finder:
             "text": text and jsontext.dump(text)[1:-1],
             "since": since,
             "until": until,
+            "kept": "kept" if kept else None,
         }
-        found = await self._search("find_runs_of_name" if one else "find_runs", given, 0, limit)
+        few = kept and not one and await self._are_few("count_kept")
+        statement = "find_runs_kept" if few else "find_runs_of_name" if one else "find_runs"
+        found = await self._search(statement, given, 0, limit)
         return RunsFound([RunFound._make(row) for row in found.rows], found.reached, found.ended)
 
     async def events(
@@ -227,11 +244,18 @@ class Finder:
             return "find_named"
         if state in _ASIDE:
             return "find_aside"
-        if given["low"]:
-            few = await self._reader.view("count_names", {**given, "most": FEW + 1}, 1)
-            if few.rows[0][0] <= FEW:
-                return "find_few"
+        if state == "RUNNING":
+            return "find_running"
+        if given["low"] and await self._are_few("count_names", given):
+            return "find_few"
+        if state in _WHERE_FEW and await self._are_few(_WHERE_FEW[state][0]):
+            return _WHERE_FEW[state][1]
         return "find_any"
+
+    async def _are_few(self, statement: str, given: Mapping[str, Any] | None = None) -> bool:
+        """Tell whether what a statement counts is little enough to be sorted."""
+        counted = await self._reader.view(statement, {**(given or {}), "most": FEW + 1}, 1)
+        return bool(counted.rows[0][0] <= FEW)
 
     async def names(self, prefix: str, limit: int) -> list[str]:
         """Return the first names that begin with ``prefix``."""

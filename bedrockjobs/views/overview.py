@@ -60,9 +60,15 @@ class Standings:
         totals = await self._queues.totals(look)
         given = {"most": COUNTED_MAX + 1}
         aside = await self._reader.view("set_aside", given, 1, scans=True)
-        failed, children, repeating, newest_event = aside.rows[0]
+        failed, unseen, children, repeating, newest_event = aside.rows[0]
         running = sum((await self._queues.running()).values())
-        counts = {"failed": failed, "children": children, "repeating": repeating, "running": running}
+        counts = {
+            "failed": failed,
+            "unseen": unseen,
+            "children": children,
+            "repeating": repeating,
+            "running": running,
+        }
         more = totals.more | {name for name, count in counts.items() if count > COUNTED_MAX}
         on_all_hosts = await self._queues.on_all_hosts()
         last_failed = await self._find.schedules_that_failed(TROUBLES_MAX)
@@ -84,7 +90,7 @@ class Standings:
                 taking=takers.taking,
                 oldest_ready=totals.oldest,
                 more=sorted(more),
-                problems=problems(look, totals, on_all_hosts, failed, last_failed, rules),
+                problems=problems(look, totals, on_all_hosts, min(unseen, COUNTED_MAX), last_failed, rules),
                 next=await self._next() if ahead else [],
                 newest_event=newest_event,
             ),

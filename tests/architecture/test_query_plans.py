@@ -112,6 +112,8 @@ RECORDS_INTENDED = {
     "delete_token": ("tokens", "PRIMARY KEY"),
     "delete_login": ("logins", "PRIMARY KEY"),
     "delete_rule": ("rules", "PRIMARY KEY"),
+    "delete_seen": ("seen", "PRIMARY KEY"),
+    "trim_seen": ("seen", "PRIMARY KEY"),
 }
 """The table and the index of each statement beside jobs."""
 
@@ -133,6 +135,7 @@ RECORDS_NO_SEEK = {
     "open_runs",
     "all_drains",
     "put_rule",
+    "put_seen",
     "all_rules",
     "last_event",
     "put_token",
@@ -160,7 +163,7 @@ QUEUES_INTENDED = {
     "failed_by_name": {"jobs": "jobsAside"},
     "newest_jobs": {"jobs": ""},
     "newest_runs": {"runs": ""},
-    "set_aside": {"jobs": "jobsAside|jobsRepeating", "events": ""},
+    "set_aside": {"jobs": "jobsAside|jobsRepeating", "seen": "PRIMARY KEY", "events": ""},
     "names_of_jobs": {"jobs": ANY_STATE},
     "job": {"jobs": BY_ID},
     "pending_children": {"jobs": BY_PARENT},
