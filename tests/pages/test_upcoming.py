@@ -53,6 +53,7 @@ async def test_ticks_of_all_schedules_come_in_order(site: Site, page: Page) -> N
 
 
 async def test_the_day_is_drawn_and_frequent_ticks_are_one_bar(site: Site, page: Page) -> None:
+    await site.ask("AdvanceClock", to="2031-01-01 00:30:00")
     often = await site.create("often", repeat="CRON * * * * *")
     await site.create("seldom", repeat="CRON 0 */6 * * *")
     await site.create("rarely", repeat="CRON 0 0 29 2 *")
@@ -96,12 +97,12 @@ async def test_of_very_many_schedules_those_that_run_next_are_shown(
     site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for hour in (5, 1, 4, 2, 3):
-        await site.create(f"at/{hour}", repeat="CRON 0 0 1 1 *", firstRun=f"2026-11-22 0{hour}:00:00")
-    await site.ask("AdvanceClock", to="2026-11-22 00:00:00")
+        await site.create(f"at/{hour}", repeat="CRON 0 0 1 1 *", firstRun=f"2031-01-02 0{hour}:00:00")
+    await site.ask("AdvanceClock", to="2031-01-02 00:00:00")
     monkeypatch.setattr("bedrockjobs.pages.upcoming.SCHEDULES_LOOKED_AT", 3)
     await site.open(page, "ui/upcoming")
     await expect(page.locator("[data-row] th")).to_have_text(["at/1", "at/2", "at/3"])
-    await expect(page.locator(".notice")).to_contain_text("2026-11-22 03:00:00 UTC")
+    await expect(page.locator(".notice")).to_contain_text("2031-01-02 03:00:00 UTC")
     await check(page)
 
 
