@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from bedrockjobs.base import shapes
 from bedrockjobs.base.config import SEEN_AT_ONCE_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import Boolean, JobID, JobIDs
-from bedrockjobs.commands.base import Command, Example, Refusal, Reply
+from bedrockjobs.commands.base import Command, Example, Reply
 from bedrockjobs.commands.refusals import BUSY, SLOW
 from bedrockjobs.commands.take import Pattern
 
@@ -92,13 +92,10 @@ class MarkSeen(Command[MarkedReply]):
     Jobs that are not FAILED, and runs that have not failed, are left out.
     """
 
-    model_config = ConfigDict(json_schema_extra=shapes.one_of("jobIDs", "runIDs"))
-
     group = "runs"
     role = "operate"
     repeatable = True
     example = Example({"jobIDs": [7, 9], "runIDs": [12]}, {"jobs": 2, "runs": 1})
-    refusals = [Refusal(402, "Missing jobIDs", "Neither `jobIDs` nor `runIDs` is given.")]
 
     job_ids: _Numbers = Field(default=[], description="FAILED jobs.")
     run_ids: _Numbers = Field(default=[], description="Runs that failed, were lost or took too long.")

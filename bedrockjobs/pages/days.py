@@ -39,7 +39,7 @@ class Ledger(NamedTuple):
 
     tick: str
     until: str
-    count: int
+    ticks: int
     outcome: str
     reason: str
     late: int
@@ -123,24 +123,25 @@ def _enter(row: Ledger, days: Sequence[Day], begins: Sequence[datetime], repeat:
     if last < 0:
         return 0
     if first == last:
-        _add(days[last], kind, row.count)
+        _add(days[last], kind, row.ticks)
         return 0
-    if row.count <= most:
+    if row.ticks <= most:
         found = _places(row, begins, repeat)
-        if len(found) == row.count:
+        if len(found) == row.ticks:
             for place in found:
                 if place >= 0:
                     _add(days[place], kind, 1)
-            return row.count
+            return row.ticks
     _spread(row, kind, days, begins)
-    return min(row.count, most)
+    return min(row.ticks, most)
 
 
 def _places(row: Ledger, begins: Sequence[datetime], repeat: str) -> list[int]:
     """Return the day of each tick of a row, as the schedule is now."""
-    found, until = [], moment_of(row.until)
+    found: list[int] = []
+    until = moment_of(row.until)
     for tick in next_ticks(repeat, moment_of(row.tick) - timedelta(seconds=1)):
-        if tick > until or len(found) > row.count:
+        if tick > until or len(found) > row.ticks:
             break
         found.append(bisect_right(begins, tick) - 1)
     return found
@@ -149,13 +150,13 @@ def _places(row: Ledger, begins: Sequence[datetime], repeat: str) -> list[int]:
 def _spread(row: Ledger, kind: str, days: Sequence[Day], begins: Sequence[datetime]) -> None:
     """Add the ticks of a row to its days as if they came evenly."""
     begin, end = moment_of(row.tick), moment_of(row.until)
-    step = (end - begin) / max(row.count - 1, 1)
+    step = (end - begin) / max(row.ticks - 1, 1)
     ends = [*begins[1:], begins[-1] + timedelta(days=2)]
     for place, (day, low, high) in enumerate(zip(days, begins, ends, strict=True)):
         if high <= begin or low > end:
             continue
         before = 0 if low <= begin else -((begin - low) // step)
-        upto = row.count if high > end else min(-((begin - high) // step), row.count)
+        upto = row.ticks if high > end else min(-((begin - high) // step), row.ticks)
         _add(days[place], kind, max(upto - before, 0))
         day.about = True
 

@@ -116,9 +116,9 @@ SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name BETWEEN :low AND :high LIMIT
 -- name: count_states
 -- How many jobs there are, are queued, run, wait for their families, have failed, have ended well or were cancelled
 -- within a family, and ended well and are kept, each up to `:most`; how many were looked at for those that are
--- queued, and for those within a family.
+-- queued, for those within a family, and for those that are kept.
 SELECT everything.found, queue.queued, open.found + oldest.found, aside.paused, aside.failed, children.finished,
-    children.cancelled, kept.found, queue.looked, children.looked
+    children.cancelled, kept.found, queue.looked, children.looked, kept.looked
     FROM (SELECT count(*) AS found FROM (SELECT 1 FROM jobs LIMIT :most) AS first) AS everything
     CROSS JOIN (SELECT count(*) AS looked, count(*) FILTER (WHERE state = 'QUEUED') AS queued
         FROM (SELECT state FROM jobs INDEXED BY jobsByPriority WHERE {queued} LIMIT :most) AS first) AS queue
@@ -134,8 +134,9 @@ SELECT everything.found, queue.queued, open.found + oldest.found, aside.paused, 
     CROSS JOIN (SELECT count(*) AS looked, count(*) FILTER (WHERE state = 'FINISHED') AS finished,
         count(*) FILTER (WHERE state = 'CANCELLED') AS cancelled
         FROM (SELECT state FROM jobs INDEXED BY jobsByParent WHERE parentJobID <> 0 LIMIT :most) AS first) AS children
-    CROSS JOIN (SELECT count(*) AS found FROM (SELECT 1 FROM runs INDEXED BY runsKept WHERE kept <> '' LIMIT :most)
-        AS first) AS kept
+    CROSS JOIN (SELECT count(*) AS looked, count(*) FILTER (WHERE gone) AS found FROM (
+        SELECT NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID) AS gone
+            FROM runs INDEXED BY runsKept WHERE kept <> '' LIMIT :most) AS first) AS kept
     LIMIT :limit;
 
 -- name: count_states_of_names
@@ -145,9 +146,11 @@ SELECT state, count(*), count(*) FILTER (WHERE :pattern IS NULL OR name GLOB :pa
 ) AS first GROUP BY state ORDER BY state LIMIT :limit;
 
 -- name: count_kept_of_names
--- How many of the first `:most` runs with a common beginning of their names are kept for a time and match.
-SELECT count(*), count(*) FILTER (WHERE kept <> '' AND (:pattern IS NULL OR name GLOB :pattern)) FROM (
-    SELECT kept, name FROM runs INDEXED BY runsByName WHERE name BETWEEN :low AND :high LIMIT :most
+-- How many of the first `:most` runs with a common beginning of their names match, and are of jobs that ended well
+-- and are kept.
+SELECT count(*), count(*) FILTER (WHERE gone AND (:pattern IS NULL OR name GLOB :pattern)) FROM (
+    SELECT name, kept <> '' AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID) AS gone
+        FROM runs INDEXED BY runsByName WHERE name BETWEEN :low AND :high LIMIT :most
 ) AS first LIMIT :limit;
 
 -- name: count_queued

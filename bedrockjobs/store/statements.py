@@ -26,10 +26,13 @@ JOB_FOUND = (
 RUN_LISTED = "runID, jobID, name, attempt, status, started, ended, worker, exitCode, error, output"
 RUN_FOUND = (
     "(:statuses IS NULL OR instr(:statuses, status) > 0) AND (:pattern IS NULL OR name GLOB :pattern)"
-    " AND (:worker IS NULL OR worker GLOB :worker) AND (:kept IS NULL OR kept <> '')"
+    " AND (:worker IS NULL OR worker GLOB :worker) AND {kept}"
     " AND (:text IS NULL OR instr(output, :text) > 0 OR instr(error, :text) > 0)"
     " AND (:since IS NULL OR started >= :since) AND (:until IS NULL OR started < :until)"
 )
+KEPT = "kept <> '' AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID)"
+"""What is left of a job that ended well: a run that is kept for a time while the job is gone."""
+
 EVENT_FOUND = "(:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)"
 EVENT = 'seq, at, kind, name, jobID, runID, "by", detail'
 RUN_FILTERS = "(:status IS NULL OR status = :status) AND (:worker IS NULL OR worker = :worker)"
@@ -68,6 +71,7 @@ MARKS = {
     "queued": QUEUED,
     "run": RUN,
     "run_filters": RUN_FILTERS,
+    "kept": f"(:kept IS NULL OR ({KEPT}))",
     "moment": MOMENT,
 }
 """What the marks in the files of statements stand for, in the order in which they are put in."""

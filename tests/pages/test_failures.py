@@ -103,7 +103,9 @@ async def test_a_group_is_marked_as_seen_and_comes_back_when_it_fails_anew(site:
     await expect(group).to_contain_text("2 jobs, 1 new")
     await site.open(page, "ui/")
     await expect(page.locator("#problems")).to_contain_text("2 jobs have failed")
-    await expect(page.locator("#tiles .tile", has_text="failed")).to_contain_text("3 in all: others were seen")
+    await expect(page.locator("#tiles .tile", has_text="failed")).to_contain_text(
+        "3 in all: others were seen"
+    )
 
 
 async def test_seen_can_be_taken_back_and_runs_have_it_too(site: Site, page: Page) -> None:
@@ -111,7 +113,9 @@ async def test_seen_can_be_taken_back_and_runs_have_it_too(site: Site, page: Pag
     run = (await site.ask("ListRuns"))["runs"][0]["runID"]
     await site.ask("MarkSeen", runIDs=[run], by="ann")
     await site.open(page, "ui/failures")
-    await expect(page.locator("#runs .problem.well")).to_contain_text("No run has failed that nobody has seen.")
+    await expect(page.locator("#runs .problem.well")).to_contain_text(
+        "No run has failed that nobody has seen."
+    )
     await page.locator("#seen-runs > summary").click()
     group = page.locator("#seen-runs .group")
     await expect(group.locator("summary")).to_contain_text("seen by ann")

@@ -79,7 +79,9 @@ async def test_long_lines_are_wrapped_or_scrolled_and_the_browser_remembers(site
     long = "x" * 2_000
     _, run = await running(site, ["short", long])
     await page.set_viewport_size({"width": 700, "height": 800})
-    wide = "() => { const log = document.getElementById('log'); return log.scrollWidth > log.clientWidth + 1; }"
+    wide = (
+        "() => { const log = document.getElementById('log'); return log.scrollWidth > log.clientWidth + 1; }"
+    )
     await site.open(page, f"ui/runs/{run}")
     assert await page.get_by_label("Wrap long lines").is_checked()
     assert not await page.evaluate(wide)

@@ -141,7 +141,7 @@ BESIDE = (
     "INSERT INTO audit (at, by, address, command, name) VALUES ('2026-01-05 10:00:00', 'ada', '::1',"
     " 'PauseJobs', 'mail'), ('2026-01-05 11:00:00', 'bob', '', 'DeleteJob', 'é')",
     "INSERT INTO seen SELECT 'job', jobID, 'ada', '2026' FROM jobs WHERE state = 'FAILED' AND jobID % 2 = 0",
-    "INSERT INTO seen SELECT 'run', runID, '', '2026' FROM runs WHERE status = 'fail' AND runID % 3 > 0",
+    "INSERT INTO seen SELECT 'run', runID, '', '2026' FROM runs WHERE status = 'fail' AND runID % 7 = 0",
     "UPDATE runs SET kept = ended WHERE status = 'success' AND runID % 5 = 0",
     "INSERT INTO rules (name, rule, created, cursor) VALUES ('a', '{}', '2026', 1), ('b', '{}', '2026', 2)",
 )

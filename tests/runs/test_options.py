@@ -142,7 +142,7 @@ async def test_an_option_that_is_emptied_is_removed(site: Site, name: str, value
 
 def test_every_option_can_be_emptied() -> None:
     shown = {"argv", "url", "cmd", "hosts", "expect", "pingGrace", "keep", "onChildFailure"}
-    assert OPTIONS == {*ALL, *shown}
+    assert {*ALL, *shown} == OPTIONS
 
 
 @pytest.mark.parametrize("name", [*ALL, "argv", "url", "keep", "onChildFailure"])

@@ -46,7 +46,10 @@ def test_a_list_has_what_is_new_and_with_all_who_has_seen_the_rest(fake: FakeSer
     ]  # fmt: skip
     everything = run("failure", "list", "--all").stdout
     assert cells(everything.splitlines()[2])[-2:] == ["ann", "no disk"]
-    assert [group["kind"] for group in json.loads(run("failure", "list", "-o", "json").stdout)] == ["job", "run"]
+    assert [group["kind"] for group in json.loads(run("failure", "list", "-o", "json").stdout)] == [
+        "job",
+        "run",
+    ]
     assert run("failure", "list").stderr == "Nothing has failed that nobody has seen.\n"
     assert sent(fake, "ListFailures")[0] == {"name": "a*"}
 
@@ -55,7 +58,10 @@ def test_names_are_marked_by_what_is_listed(fake: FakeServer) -> None:
     fake.will("ListFailures", PAGE, PAGE)
     fake.will("MarkSeen", {"jobs": 1, "runs": 0}, {"jobs": 0, "runs": 1}, {"jobs": 2, "runs": 0})
     assert run("failure", "seen", "--name", "*", "--by", "ann").stdout == "Seen: 1 job, 1 run.\n"
-    assert run("failure", "seen", "--name", "*", "--by", "ann", "--undo").stdout == "New again: 2 jobs, 0 runs.\n"
+    assert (
+        run("failure", "seen", "--name", "*", "--by", "ann", "--undo").stdout
+        == "New again: 2 jobs, 0 runs.\n"
+    )
     assert sent(fake, "MarkSeen") == [
         {"jobIDs": [9], "seen": True, "by": "ann"},
         {"runIDs": [5], "seen": True, "by": "ann"},

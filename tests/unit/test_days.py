@@ -78,7 +78,9 @@ def test_a_tick_failed_whose_newest_run_did() -> None:
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/St_Johns"])
 def test_very_many_are_spread_and_none_is_lost(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = NOW - timedelta(days=10)
-    ticks = [stamp(tick) for tick, _ in zip(next_ticks("CRON */5 * * * *", begin), range(2_500), strict=False)]
+    ticks = [
+        stamp(tick) for tick, _ in zip(next_ticks("CRON */5 * * * *", begin), range(2_500), strict=False)
+    ]
     exact = days_of([row(tick) for tick in ticks], [], "CRON */5 * * * *", ZoneInfo(zone), NOW)
     given = [row(ticks[0], ticks[-1], len(ticks))]
     assert len(ticks) > days.TICKS_TOLD

@@ -43,7 +43,8 @@ def counted(rows: list[tuple[str, str, int]], pattern: str | None) -> dict[str, 
 async def test_each_state_is_counted(table: Table, pattern: str | None) -> None:
     rows = fill(table)
     for run_id in range(1, 12):
-        table.run(run_id, name=NAMES[run_id % 4], kept=AT if run_id % 3 else "")
+        table.run(run_id, name=NAMES[run_id % 4], jobID=900, kept=AT if run_id % 3 else "")
+    table.run(12, name="b", jobID=5, kept=AT)
     found = await table.views.states.counts(pattern)
     kept = sum(1 for run in range(1, 12) if run % 3 and (pattern is None or glob(NAMES[run % 4], pattern)))
     assert found == {key: (count, False) for key, count in {**counted(rows, pattern), KEPT: kept}.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.commands import MarkSeen
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.registry import handles
@@ -14,8 +13,6 @@ from bedrockjobs.store.base import Plan
 @handles(MarkSeen, plan=lambda command: Plan(jobs=tuple(command.job_ids), runs=tuple(command.run_ids)))
 def mark_seen(context: Context, command: MarkSeen) -> Answer:
     """Mark failures as seen, or take that back; answers how many."""
-    if not command.job_ids and not command.run_ids:
-        raise BadArguments("Missing jobIDs", "expected jobIDs or runIDs")
     unit, records = context.unit, context.unit.records
     jobs = [job for job in map(unit.job, dict.fromkeys(command.job_ids)) if job and job.state == "FAILED"]
     runs = [
