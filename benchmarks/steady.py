@@ -124,7 +124,7 @@ async def looks(server: Served) -> None:
             for path in LOOKS:
                 async with session.get(f"http://127.0.0.1:{server.port}/{path}") as answer:
                     await answer.read()
-                    assert answer.status == 200
+                    assert answer.status == 200, f"{path}: {answer.status} {await answer.text()}"
 
 
 async def backup(server: Served) -> None:

@@ -6,44 +6,88 @@ else to stderr.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
 from typing import Any
 
 import click
 
-from bedrockjobs.cli import (
-    apply,
-    audit,
-    call,
-    config,
-    database,
-    details,
-    doctor,
-    events,
-    explain,
-    failure,
-    import_,
-    job,
-    kept,
-    limit,
-    move,
-    notify,
-    ping,
-    query,
-    queue,
-    restore,
-    run,
-    schedule,
-    serve,
-    server,
-    service,
-    token,
-    top,
-    worker,
-)
-from bedrockjobs.cli import job_end as ending
-from bedrockjobs.cli import schedule_control as holding
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
+
+HOMES = {
+    "serve": "serve.serve",
+    "job": "job.job job_end.COMMANDS explain.explain",
+    "schedule": "schedule.schedule details.show schedule_control.COMMANDS ping.ping_url",
+    "run": "run.run",
+    "failure": "failure.failure",
+    "queue": "queue.queue schedule_control.OF_QUEUES",
+    "worker": "worker.worker",
+    "limit": "limit.limit",
+    "kept": "kept.kept",
+    "server": "server.server",
+    "top": "top.top",
+    "events": "events.events",
+    "notify": "notify.notify",
+    "token": "token.token",
+    "audit": "audit.audit",
+    "apply": "apply.apply",
+    "import": "import_.import_",
+    "query": "query.query",
+    "call": "call.call",
+    "ping": "ping.ping",
+    "status": "query.status",
+    "backup": "database.backup",
+    "migrate": "database.migrate",
+    "restore": "restore.restore",
+    "move": "move.move",
+    "doctor": "doctor.doctor",
+    "config": "config.config",
+    "service": "service.service",
+}
+"""Where each command is, the usual ones first: a module and a name in it, then commands that go below it."""
+
+
+class Commands(MutableMapping[str, click.Command]):
+    """The commands by name. A module is imported when it is asked for: all together take a second."""
+
+    def __init__(self) -> None:
+        """Begin with none imported."""
+        self._names = dict.fromkeys(HOMES)
+        self._loaded: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        """Return a command; raises KeyError where there is none."""
+        if name not in self._loaded and name in self._names:
+            home, *below = (_found(place) for place in HOMES[name].split())
+            for some in below:
+                for command in (some,) if isinstance(some, click.Command) else some:
+                    home.add_command(command)
+            self._loaded[name] = home
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        """Put a command there."""
+        self._names[name] = None
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        """Take a command away."""
+        del self._names[name]
+        self._loaded.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the names."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._names)
+
+
+def _found(place: str) -> Any:
+    module, _, name = place.partition(".")
+    return getattr(import_module(f"{__name__}.{module}"), name)
 
 
 class Program(Group):
@@ -87,6 +131,7 @@ Completion of the shell (also zsh_source, fish_source):
 
 @click.group(
     cls=Program,
+    commands=Commands(),
     epilog=EPILOG,
     context_settings={
         "help_option_names": ["-h", "--help"],
@@ -108,23 +153,3 @@ def main(ctx: click.Context) -> None:
     bedrockjobs top                              see how things are
     """
     ctx.ensure_object(Session)
-
-
-for _command in (*ending.COMMANDS, explain.explain):
-    job.job.add_command(_command)
-
-for _command in holding.OF_QUEUES:
-    queue.queue.add_command(_command)
-
-for _command in (details.show, *holding.COMMANDS, ping.ping_url):
-    schedule.schedule.add_command(_command)
-
-for _command in (
-    serve.serve, job.job, schedule.schedule, run.run, failure.failure, queue.queue, worker.worker,
-    limit.limit, kept.kept,
-    server.server, top.top, events.events, notify.notify, token.token, audit.audit,
-    apply.apply, import_.import_, query.query, call.call, ping.ping, query.status,
-    database.backup, database.migrate, restore.restore, move.move, doctor.doctor, config.config,
-    service.service,
-):  # fmt: skip
-    main.add_command(_command)

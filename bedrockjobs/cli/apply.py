@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from bedrockjobs.cli.difference import attributes_added, attributes_changed, rul
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, printable, styled, text_of, write_many, write_one
 from bedrockjobs.cli.pages import literal
-from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.session import Session, built, interactive, pass_session, records_in, talks
 from bedrockjobs.cli.values import read_source
 from bedrockjobs.commands import ListJobs, ListRules, PauseJobs, SyncRules, SyncSchedules
 from bedrockjobs.definitions import (
@@ -231,11 +230,6 @@ def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False,
         click.confirm(f"Make this the {_what(changed)} of {printable(owners)}?", abort=True, err=True)
     done = [_done(session, plan) if plan.changes else plan for plan in plans]
     _write(session, done, [sentence for plan in done for sentence in plan.sentences()])
-
-
-def interactive() -> bool:
-    """Tell whether somebody is there to answer a question."""
-    return sys.stdin.isatty()
 
 
 def _planned(session: Session, wanted: Wanted) -> Plan:

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 
 import click
 
-from bedrockjobs.cli.apply import interactive
 from bedrockjobs.cli.choosing import Chosen
 from bedrockjobs.cli.output import Record, printable, write_many, write_one
-from bedrockjobs.cli.session import NOT_FOUND, OK, REFUSED, Failure, Refusal, Session
+from bedrockjobs.cli.session import NOT_FOUND, OK, REFUSED, Failure, Refusal, Session, interactive
 
 NAMES_SHOWN = 5
 """Names that are told of the jobs that were chosen, those with most jobs first."""

@@ -5,6 +5,7 @@ Only ``bedrockjobs.client`` is used to reach a server.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -165,6 +166,11 @@ def built(kind: type[Command[R]], given: Mapping[str, Any]) -> Command[R]:
         return kind.read({name: value for name, value in given.items() if value is not None})
     except CommandError as error:
         raise click.UsageError(error.detail or error.reason) from None
+
+
+def interactive() -> bool:
+    """Tell whether somebody is there to answer a question."""
+    return sys.stdin.isatty()
 
 
 def _set_server(ctx: click.Context, _: click.Parameter, value: str | None) -> None:

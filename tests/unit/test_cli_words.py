@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, get_args
@@ -144,3 +145,13 @@ def test_without_a_terminal_a_view_only_waits(monkeypatch: pytest.MonkeyPatch) -
     with keys.waiting_for_the_end() as ended:
         assert ended(3.0) is False
     assert waited == [3.0]
+
+
+def test_a_command_imports_its_own_module_only() -> None:
+    """All of them take a second, which nobody waits for who asks for one."""
+    asked = "from bedrockjobs.cli import main; main(['job', 'list', '--help'], standalone_mode=False)"
+    shown = "import sys; print([name for name in sys.modules if name.startswith('bedrockjobs.')])"
+    done = subprocess.run([sys.executable, "-c", f"{asked}; {shown}"], capture_output=True, check=True)
+    assert b"'bedrockjobs.cli.job'" in done.stdout
+    for other in (b"bedrockjobs.cli.doctor", b"bedrockjobs.definitions", b"bedrockjobs.store"):
+        assert b"'%b" % other not in done.stdout
