@@ -137,6 +137,7 @@ async def _tabs(site: Site, asked: Asked) -> list[Tab]:
     counts: Counts = {}
     if not (asked.text or asked.since or asked.until):
         counts = dict(await site.service.views.states.counts(asked.name))
+    if counts:
         (ended, more), (kept, more_kept) = counts["FINISHED"], counts[KEPT]
         counts["FINISHED"] = (ended + kept, more or more_kept)
     current = "RUNNING" if asked.state == "RUNQUEUED" else asked.state or ALL

@@ -53,8 +53,13 @@ class States:
         self._reader = reader
 
     async def counts(self, pattern: str | None = None) -> Counts:
-        """Return how many jobs are in each state, of all names or of those that match a GLOB."""
-        return await self._all() if pattern is None else await self._named(pattern)
+        """Return how many jobs are in each state, of all names or of those that match a GLOB.
+
+        Nothing is returned for a pattern without a fixed beginning: it would have to be sought among all names.
+        """
+        if pattern is None or not pattern.strip("*"):
+            return await self._all()
+        return await self._named(pattern) if literal_prefix(pattern) else {}
 
     async def _all(self) -> Counts:
         most = JOBS_COUNTED_MAX + 1
@@ -75,7 +80,9 @@ class States:
         high = low if low == pattern else low + _HIGHEST
         given = {"pattern": pattern, "low": low, "high": high, "most": JOBS_COUNTED_MAX + 1}
         rows = (await self._reader.view("count_states_of_names", given, len(STATES), scans=True)).rows
-        ((runs, kept),) = (await self._reader.view("count_kept_of_names", given, 1, scans=True)).rows
+        runs = kept = 0
+        if (await self._reader.view("count_kept", {"most": 1}, 1)).rows[0][0]:
+            ((runs, kept),) = (await self._reader.view("count_kept_of_names", given, 1, scans=True)).rows
         states = {state: matching for state, _, matching in rows}
         states["RUNNING"] = states.get("RUNNING", 0) + states.pop("RUNQUEUED", 0)
         more = sum(looked for _, looked, _ in rows) > JOBS_COUNTED_MAX

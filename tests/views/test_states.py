@@ -14,7 +14,7 @@ from bedrockjobs.views.states import ALL, CHILDREN_OF_MANY, KEPT
 from tests.views.table import AT, Table
 
 NAMES = ("a/1", "a/2", "b", "c/d/e")
-PATTERNS = (None, "a/*", "b", "*2", "nobody", "c/d/e")
+PATTERNS = (None, "*", "a/*", "a/[12]", "b", "nobody", "c/d/e")
 
 
 def fill(table: Table) -> list[tuple[str, str, int]]:
@@ -48,6 +48,11 @@ async def test_each_state_is_counted(table: Table, pattern: str | None) -> None:
     found = await table.views.states.counts(pattern)
     kept = sum(1 for run in range(1, 12) if run % 3 and (pattern is None or glob(NAMES[run % 4], pattern)))
     assert found == {key: (count, False) for key, count in {**counted(rows, pattern), KEPT: kept}.items()}
+
+
+async def test_what_would_be_sought_among_all_names_is_not_counted(table: Table) -> None:
+    fill(table)
+    assert await table.views.states.counts("*2") == {}
 
 
 async def test_open_runs_count_as_running_once(table: Table) -> None:
