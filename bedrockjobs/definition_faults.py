@@ -46,8 +46,12 @@ class Faults:
 
     def add(self, what: str, line: int = 0) -> None:
         """Note a problem and its line; 0 where nobody knows it."""
+        self._found.append((line, self.text(what, line)))
+
+    def text(self, what: str, line: int = 0) -> str:
+        """Return how a problem is told."""
         at = f"{self._file}: line {line}: " if line else f"{self._file}: " if self._file else ""
-        self._found.append((line, f"{at}{what}"))
+        return f"{at}{what}"
 
     def check(self) -> None:
         """Raise BadDefinitions with all that was noted, by line."""
@@ -73,8 +77,15 @@ class Entry(NamedTuple):
 
     def wrong(self, what: str, key: str = "") -> None:
         """Note a problem; with ``key`` it has the line of this key."""
-        line = self.place.keys.get(key, self.place.line) if self.place else 0
-        self.faults.add(f"{self.label}: {what}", line)
+        self.faults.add(f"{self.label}: {what}", self._line_of(key))
+
+    def text(self, what: str, *keys: str) -> str:
+        """Return how a problem is told; it has the line of the first of ``keys`` that is there."""
+        lines = (self._line_of(key) for key in keys if self.place and key in self.place.keys)
+        return self.faults.text(f"{self.label}: {what}", next(lines, self.line))
+
+    def _line_of(self, key: str) -> int:
+        return self.place.keys.get(key, self.place.line) if self.place else 0
 
     def unknown(self, key: str, known: Iterable[str]) -> None:
         """Note a key that means nothing here."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -58,6 +58,8 @@ class Definition:
     """Parameters of CreateJob by wire name."""
     paused: bool = False
     """Whether it is added paused; one that exists is left as it is."""
+    entry: Entry | None = field(default=None, compare=False, repr=False)
+    """Where it stands, for what a server finds wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Definitions:
     """Whether the source's schedules and rules that do not stand here are to be removed."""
     rules: list[dict[str, Any]] | None = None
     """Parameters of PutRule for each rule; None where the file says nothing of rules."""
+    rule_entries: list[Entry] = field(default_factory=list, compare=False, repr=False)
+    """Where each rule stands."""
 
 
 def format_of(file: str) -> Format | None:
@@ -105,11 +109,13 @@ def read(text: str, form: Format, file: str) -> Definitions:
     prune = document.get("prune", True)
     if not isinstance(prune, bool):
         faults.add("prune: expected true or false")
-    rules = rules_of(document[NOTIFY], places[NOTIFY], faults) if NOTIFY in document else None
+    rules, rule_entries = None, list[Entry]()
+    if NOTIFY in document:
+        rules, rule_entries = rules_of(document[NOTIFY], places[NOTIFY], faults)
     given = document.get(SCHEDULES, [] if NOTIFY in document else None)
     found = _schedules_of(given, places[SCHEDULES], faults)
     faults.check()
-    return Definitions(source, found, prune, rules)
+    return Definitions(source, found, prune, rules, rule_entries)
 
 
 def _check_values(document: Any, faults: Faults) -> None:
@@ -214,7 +220,7 @@ def _definition(entry: Entry, given: Mapping[str, Any]) -> Definition | None:
     commands = [field for field in ("cmd", "argv", "url") if getattr(spec, field) is not None]
     for second in commands[1:]:
         entry.wrong(f"{second}: expected one of cmd, argv and url, not also {commands[0]}", second)
-    return Definition(spec.name, wire, paused)
+    return Definition(spec.name, wire, paused, entry)
 
 
 def _repeat(fields: dict[str, Any], entry: Entry) -> str:

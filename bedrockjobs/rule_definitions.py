@@ -20,13 +20,17 @@ KEYS = {
 """What a rule may hold: each spelling, with the parameter that it stands for."""
 
 
-def rules_of(given: Any, places: list[Place], faults: Faults) -> list[dict[str, Any]]:
-    """Read the rules of a file; what is wrong with them is noted with its line, the rule and the key."""
+def rules_of(given: Any, places: list[Place], faults: Faults) -> tuple[list[dict[str, Any]], list[Entry]]:
+    """Read the rules of a file, and where each stands.
+
+    What is wrong with them is noted with its line, the rule and the key.
+    """
     if not isinstance(given, list):
         faults.add("notify: expected a list of rules")
-        return []
+        return [], []
     told = len(places) == len(given)
     found: list[dict[str, Any]] = []
+    entries: list[Entry] = []
     seen: dict[str, int] = {}
     for number, rule in enumerate(given, 1):
         label = rule.get("name") if isinstance(rule, dict) else None
@@ -38,12 +42,13 @@ def rules_of(given: Any, places: list[Place], faults: Faults) -> list[dict[str, 
             entry.wrong("expected its keys and values")
             continue
         found.append(_rule_of(rule, entry))
+        entries.append(entry)
         if isinstance(label, str):
             if label in seen:
                 line = seen[label]
                 entry.wrong("two have this name" + (f", the first one at line {line}" if line else ""))
             seen.setdefault(label, entry.line)
-    return found
+    return found, entries
 
 
 def _rule_of(given: Mapping[str, Any], entry: Entry) -> dict[str, Any]:

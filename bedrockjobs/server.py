@@ -35,6 +35,7 @@ from bedrockjobs.observe.measurements import Measurements
 from bedrockjobs.observe.stalls import LoopWatch
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol.connections import Connections
+from bedrockjobs.protocol.gate import caller_of
 from bedrockjobs.protocol.listener import Listener, is_loopback
 from bedrockjobs.protocol.memory import keep_large_apart
 from bedrockjobs.protocol.proxies import Proxies
@@ -147,7 +148,9 @@ class Server:
             stats.since_start,
             self.settings,
         )
-        watched = metrics.routes(look, lambda: service.connections)
+        watched = metrics.routes(
+            look, lambda: service.connections, lambda request: caller_of(request, service.access).scope
+        )
         self._connections = Connections(service, SystemClock(), self.settings)
         self._listener = Listener(
             self._connections,

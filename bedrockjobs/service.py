@@ -22,7 +22,7 @@ from bedrockjobs.base.config import READS_DRAINED_S
 from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import stamp
-from bedrockjobs.commands import Command, Heartbeat, Status
+from bedrockjobs.commands import Command, CreateJob, CreateJobs, Heartbeat, Status
 from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.admission import admit
 from bedrockjobs.engine.audit import is_kept
@@ -320,7 +320,16 @@ def _matters(caller: Caller, command: Command[Any]) -> bool:
     """Tell whether it matters to the writer who asks: for what is seen, or for what is noted."""
     if caller.run is not None or not caller.grant.whole:
         return True
+    if _is_unique(command) and "operate" not in caller.grant.roles:
+        return True
     return is_kept(caller, command) or getattr(command, "run_token", False)
+
+
+def _is_unique(command: Command[Any]) -> bool:
+    """Tell whether a command may change a job of its name: perhaps a schedule, which some may not."""
+    if isinstance(command, CreateJobs):
+        return any(spec.unique for spec in command.jobs)
+    return isinstance(command, CreateJob) and command.unique
 
 
 class Waits:

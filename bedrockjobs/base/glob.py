@@ -87,7 +87,8 @@ def _parts_matcher(prefix: str, parts: list[str]) -> Callable[[str], bool]:
 
 def anchored_regex(patterns: Iterable[str]) -> str:
     """Return a regular expression for what one of some patterns matches, as PostgreSQL writes them."""
-    return "|".join(f"^(?:{'.*'.join(_between_stars(pattern)[0])})$" for pattern in patterns)
+    found = "|".join(f"^(?:{'.*'.join(_between_stars(pattern)[0])})$" for pattern in patterns)
+    return found or _NOTHING
 
 
 def _regex(pattern: str) -> tuple[str, int]:

@@ -42,10 +42,8 @@ def wire_name(name: str) -> str:
 class Wire(BaseModel):
     """Anything that travels: snake_case here, Bedrock's camelCase on the wire."""
 
-    model_config = ConfigDict(
-        alias_generator=wire_name, populate_by_name=True, frozen=True, extra="ignore",
-        defer_build=True,  # what checks one is made when it is used first: a program uses few of them
-    )  # fmt: skip
+    model_config = ConfigDict(alias_generator=wire_name, populate_by_name=True, frozen=True, extra="ignore")
+    model_config["defer_build"] = True  # what checks one is made when it is first used: a program uses few
 
 
 class Spliced:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
-from bedrockjobs.base import jsontext
 from bedrockjobs.cli.difference import attributes_added, attributes_changed, rule_added, rule_changed
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, printable, styled, text_of, write_many, write_one
 from bedrockjobs.cli.pages import literal
-from bedrockjobs.cli.session import Session, built, interactive, pass_session, records_in, talks
+from bedrockjobs.cli.plan import CHANGES, Plan, Wanted
+from bedrockjobs.cli.session import REFUSED, Session, built, interactive, pass_session, records_in, talks
 from bedrockjobs.cli.values import read_source
 from bedrockjobs.commands import ListJobs, ListRules, PauseJobs, SyncRules, SyncSchedules
 from bedrockjobs.definitions import (
@@ -27,11 +26,6 @@ from bedrockjobs.definitions import (
     read,
 )
 
-CHANGES = (("added", "+", "green"), ("changed", "~", "yellow"), ("removed", "-", "red"))
-"""Parts of a difference: the key of the answer, its sign and its colour."""
-
-KEYS = (*(key for key, _, _ in CHANGES), "unchanged")
-
 DATA_CHANGES = "data: as the definition has it from now on"
 """What changes where no attribute shows it: runs may have given the job other data than its definition."""
 
@@ -41,73 +35,10 @@ RULES_ASKED = 1_000
 """Rules that are looked at for what changes of them: a server has fewer."""
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What is to become of a source."""
+class Refused(click.ClickException):
+    """A server would refuse it: says all of what, a line each."""
 
-    source: str
-    schedules: list[Definition]
-    rules: list[dict[str, Any]] | None = None
-    """None where the files say nothing of rules."""
-    prune: bool = True
-    by: str = ""
-
-    def schedules_command(self, *, dry_run: bool) -> dict[str, Any]:
-        """Return the parameters of SyncSchedules."""
-        wanted = [definition.given for definition in self.schedules]
-        more = {} if self.prune else {"prune": False}
-        return {
-            "source": self.source,
-            "schedules": wanted,
-            "by": self.by or None,
-            "dryRun": dry_run or None,
-            **more,
-        }
-
-    def rules_command(self, *, dry_run: bool) -> dict[str, Any]:
-        """Return the parameters of SyncRules."""
-        more = {} if self.prune else {"prune": False}
-        return {
-            "source": self.source,
-            "rules": self.rules,
-            "by": self.by or None,
-            "dryRun": dry_run or None,
-            **more,
-        }
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What would change of a source, as the server says."""
-
-    wanted: Wanted
-    schedules: Record
-    rules: Record | None = field(default=None)
-
-    def names(self, key: str) -> list[str]:
-        """Return the names of schedules with this change."""
-        return list(jsontext.parse(self.schedules[key]))
-
-    def rule_names(self, key: str) -> list[str]:
-        """Return the names of rules with this change."""
-        return list(jsontext.parse(self.rules[key])) if self.rules is not None else []
-
-    @property
-    def changes(self) -> bool:
-        """Tell whether anything would change."""
-        return any(self.names(key) or self.rule_names(key) for key, _, _ in CHANGES)
-
-    def record(self) -> Record:
-        """Return it as one record: of the schedules, with that of the rules inside."""
-        return self.schedules if self.rules is None else {**self.schedules, "rules": self.rules}
-
-    def sentences(self) -> list[str]:
-        """Return what was changed in words, of schedules and of rules."""
-        found = [("Schedules", self.names)] + ([("Rules", self.rule_names)] if self.rules is not None else [])
-        return [
-            f"{what} of {self.wanted.source}: {', '.join(f'{len(names(key))} {key}' for key in KEYS)}."
-            for what, names in found
-        ]
+    exit_code = REFUSED
 
 
 @click.command()
@@ -160,16 +91,38 @@ def _wanted(
         owner = source or definitions.source or ("" if file == "-" else Path(file).name)
         if not owner:
             raise click.UsageError("--source: stdin has no name: say whose schedules these are")
-        one = Wanted(owner, definitions.schedules, definitions.rules, prune and definitions.prune, by)
+        one = Wanted(
+            owner,
+            definitions.schedules,
+            definitions.rules,
+            prune and definitions.prune,
+            by,
+            definitions.rule_entries,
+        )
         if owner in found:
             one, names = _together(found[owner], one)
             problems += [
                 f"{file}: {name}: an earlier file of the source {owner} has it too" for name in names
             ]
         found[owner] = one
+    problems += _in_two_sources(list(found.values()))
     if problems:
         raise click.UsageError(_all_of(problems))
     return list(found.values())
+
+
+def _in_two_sources(wanted: list[Wanted]) -> list[str]:
+    """Return what is wrong with names that two sources have: a name is one source's."""
+    owners: dict[str, str] = {}
+    problems = []
+    for one in wanted:
+        rules = [(f"rule {rule['name']}", None) for rule in one.rules or []]
+        for label, entry in (*((f"schedule {each.name}", each.entry) for each in one.schedules), *rules):
+            other = owners.setdefault(label, one.source)
+            if other != one.source:
+                words = f"name: the source {other} has it too"
+                problems.append(f"{label}: {words}" if entry is None else entry.text(words, "name"))
+    return problems
 
 
 def _read(file: str, form: Format | None) -> Definitions:
@@ -196,6 +149,7 @@ def _together(first: Wanted, second: Wanted) -> tuple[Wanted, list[str]]:
         if first.rules is not None or second.rules is not None
         else None,
         prune=first.prune and second.prune,
+        rule_entries=[*first.rule_entries, *second.rule_entries],
     )
     return both, twice
 
@@ -213,6 +167,9 @@ def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False,
     Raises click.UsageError where somebody has to be asked and nobody can be.
     """
     plans = [_planned(session, wanted) for wanted in sources]
+    problems = [problem for plan in plans for problem in plan.problems()]
+    if problems:
+        raise Refused(_all_of(problems))
     if dry_run:
         _show(session, plans)
         return

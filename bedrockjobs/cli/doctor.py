@@ -276,7 +276,7 @@ def database_of(given: str | None, server: Server | None) -> Settings:
     named = settings_from({"database": given})
     if given is None and server is not None and "database" not in named.model_fields_set:
         told = named.model_copy(update={"database": server.status["database"]})
-        if not told.on_postgresql and not (path := told.database_path()).is_absolute():
+        if told.database and not told.on_postgresql and not (path := told.database_path()).is_absolute():
             path = _folder_of(server.status["pid"]) / path
             return named.model_copy(update={"database": str(path)})
         return told
@@ -301,7 +301,10 @@ def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator
         yield from check_server(session, found)
         yield from check_clock(found)
     settings = database_of(database, server)
-    if settings.on_postgresql:
+    if not settings.database:
+        words = "the server tells where it is only to those who see everything"
+        yield Finding("warn", "database", words, "name it by --database, or show a token for all names")
+    elif settings.on_postgresql:
         yield from look_at_postgresql(settings, server, scrub=scrub)
     else:
         yield from look_at_file(settings.database_path(), server, scrub=scrub)

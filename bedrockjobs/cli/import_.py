@@ -17,10 +17,11 @@ import click
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.wire import Timestamp, moment_of, stamp, stamped
-from bedrockjobs.cli.apply import Wanted, carry_out
+from bedrockjobs.cli.apply import carry_out
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, printable, write_many
+from bedrockjobs.cli.plan import Wanted
 from bedrockjobs.cli.session import FAILED, Failure, Session, built, pass_session, talks
 from bedrockjobs.cli.values import Moment, read_source
 from bedrockjobs.commands import CreateJob

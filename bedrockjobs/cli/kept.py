@@ -11,7 +11,7 @@ from bedrockjobs.base.duration import days_text
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
-from bedrockjobs.cli.values import Duration
+from bedrockjobs.cli.values import Duration, Size
 from bedrockjobs.commands import ListRetention, RemoveRetention, SetRetention
 
 COLUMNS = ("name", "kind", "for", "bytes", "most", "count", "used", "oldest of all", "by")
@@ -50,17 +50,19 @@ def _in_words(row: Record) -> Record:
 @click.option(
     "--runs-for", type=Duration(), metavar="DURATION", help="Time after its end a run is kept: 30d."
 )
-@click.option("--runs-bytes", type=int, metavar="BYTES", help="Room for their runs, with output.")
+@click.option("--runs-bytes", type=Size(), metavar="SIZE", help="Room for their runs, with output: 1G.")
 @click.option(
     "--output-for", type=Duration(), metavar="DURATION", help="Time after its run output is kept: 7d."
 )
-@click.option("--output-bytes", type=int, metavar="BYTES", help="Output kept of one run.")
+@click.option("--output-bytes", type=Size(), metavar="SIZE", help="Output kept of one run.")
 @click.option(
     "--events-for", type=Duration(), metavar="DURATION", help="Time events are kept; a day at least."
 )
 @click.option(
     "--ticks-for", type=Duration(), metavar="DURATION", help="Time the history of schedules is kept."
 )
+@click.option("--events-bytes", type=Size(), metavar="SIZE", help="Room for events older than a day.")
+@click.option("--ticks-bytes", type=Size(), metavar="SIZE", help="Room for the history of each schedule.")
 @by_option
 @talks
 @pass_session
@@ -72,6 +74,7 @@ def set_kept(session: Session, /, name: str, by: str, **given: Any) -> None:
     limits = {
         "runs": given["runs_for"], "runsBytes": given["runs_bytes"], "output": given["output_for"],
         "outputBytes": given["output_bytes"], "events": given["events_for"], "ticks": given["ticks_for"],
+        "eventsBytes": given["events_bytes"], "ticksBytes": given["ticks_bytes"],
     }  # fmt: skip
     if all(value is None for value in limits.values()):
         raise click.UsageError("nothing to limit: give at least one option; --help lists them")

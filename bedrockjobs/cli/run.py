@@ -187,7 +187,9 @@ def _write(lines: Iterable[Record], form: str, timestamps: bool) -> None:
 def _stop(session: Session, kind: type[StopRun], signal: str, /, **given: Any) -> None:
     chosen = {"runID": given["run_id"], "jobID": given["job_id"], "name": given["name"]}
     if sum(value is not None for value in chosen.values()) != 1:
-        raise click.UsageError("give a RUNID, --job ID or --name NAME")
+        raise click.UsageError("give a RUNID, --job ID|NAME or --name NAME")
+    if given["job_id"] is not None:
+        chosen["jobID"] = job_id_of(session, given["job_id"])
     session.ask(built(kind, {**chosen, "reason": given["reason"] or None, "by": given["by"] or None}))
     key, value = next((key, value) for key, value in chosen.items() if value is not None)
     words = {"runID": "run", "jobID": "the run of job", "name": "the runs of the jobs named"}
@@ -199,7 +201,9 @@ def _stop_options(command: Any) -> Any:
     for option in reversed(
         (
             click.argument("run_id", metavar="[RUNID]", required=False, shell_complete=run_ids),
-            click.option("--job", "job_id", metavar="ID", help="The run of this job."),
+            click.option(
+                "--job", "job_id", metavar="ID|NAME", shell_complete=job_names, help="The run of this job."
+            ),
             click.option("--name", shell_complete=job_names, help="The runs of all jobs of this name."),
             click.option("--reason", default="", help="Why, for others to read."),
             by_option,

@@ -11,11 +11,13 @@ import click
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LIST_MAX
+from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.cli.keys import waiting_for_the_end
 from bedrockjobs.cli.output import Record, text_of, write_one
 from bedrockjobs.cli.session import (
     UNAVAILABLE,
     Failure,
+    Refusal,
     Session,
     built,
     pass_session,
@@ -74,7 +76,7 @@ class Observer:
             names=self._picture.names,
             runs=runs,
             failures=self._failures(),
-            workers=workers(session),
+            workers=self._workers(),
         )
         begun = self._clock.monotonic()
         if begun >= self._count_again:
@@ -94,6 +96,15 @@ class Observer:
                 raise
             return picture._replace(counted=False)
         return picture._replace(overview=overview, names=records_in(names), counted=True)
+
+    def _workers(self) -> list[Record]:
+        """Return the workers; none where whoever looks sees some names only, and so no workers."""
+        try:
+            return workers(self._session)
+        except Refusal as refusal:
+            if refusal.error.code != Forbidden.code:
+                raise
+            return []
 
     def _failures(self) -> list[Record]:
         """Return the newest runs that ended badly, the newest first."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
 import shlex
 import sys
 from datetime import timedelta
@@ -20,12 +21,14 @@ from bedrockjobs.base.config import DURATION_S_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.duration import duration_text, seconds_of
 
 __all__ = [
-    "FILE_BYTES_MAX", "Duration", "Modifier", "Moment", "TextOrFile", "Words", "current_user",
+    "FILE_BYTES_MAX", "Duration", "Modifier", "Moment", "Size", "TextOrFile", "Words", "current_user",
     "duration_text", "read_source",
 ]  # fmt: skip
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """Size of a file given as a value: a server's default limit of a whole request."""
+
+_SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)", re.IGNORECASE)
 
 
 class Duration(click.ParamType[float]):
@@ -45,6 +48,19 @@ class Duration(click.ParamType[float]):
         if self.whole and seconds != int(seconds):
             self.fail(f"expected whole seconds, got {value!r}", param, ctx)
         return seconds
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes, as such or in thousands, millions, ...: 1000000000, 10M, 1G."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes of what was typed."""
+        found = _SIZE.fullmatch(str(value).strip())
+        if found is None:
+            self.fail(f"expected bytes, such as 500000, 500k, 10M or 1G, got {value!r}", param, ctx)
+        return int(found[1]) * int(1_000 ** " kmgt".index(found[2].lower() or " "))
 
 
 class Modifier(click.ParamType[str]):

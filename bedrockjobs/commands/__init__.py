@@ -54,7 +54,7 @@ def _declared() -> dict[str, type[Wire]]:
 _DECLARED = _declared()
 globals().update(_DECLARED)
 if not TYPE_CHECKING:  # for type checkers all that is imported above is public
-    __all__ = ["ALL", "COMMANDS", "command_named", *_DECLARED]
+    __all__ = ["ALL", "COMMANDS", "command_named", "complete", *_DECLARED]
 
 ALL: tuple[type[Command[Any]], ...] = tuple(
     sorted(defined(), key=lambda kind: (get_args(Group).index(kind.group), kind.order))
@@ -66,6 +66,13 @@ if len(COMMANDS) < len(ALL):
     raise TypeError(f"two commands have one name: {sorted(kind.__name__ for kind in ALL)}")
 
 _BY_LOWER_NAME = {name.lower(): kind for name, kind in COMMANDS.items()}
+
+
+def complete() -> None:
+    """Make now what checks each command and its reply, else it is made when one is used first."""
+    for kind in ALL:
+        kind.model_rebuild()
+        kind.reply.model_rebuild()
 
 
 def command_named(verb: str) -> type[Command[Any]]:

@@ -113,7 +113,8 @@ class JobSpec(JobOptions):
     )
     repeat: Repeat = Field(
         default="",
-        description="How it repeats: `FINISHED, +1 HOUR`, `DAILY`, `CRON TZ=Europe/Berlin 0 9 * * 1-5`, ...",
+        description="How it repeats: `FINISHED, +1 HOUR`, `DAILY`, `CRON TZ=Europe/Berlin 0 9 * * 1-5`, ...;"
+        " with tokens it needs the role operate.",
     )
     retry_after: RetryAfter = Field(
         default="",
@@ -227,10 +228,14 @@ class UpdateJob(JobOptions, Command[Empty]):
 
     job_id: JobID = Field(description="Job to change.")
     data: JSONObject | None = Field(default=None, description="New data.")
-    repeat: Repeat | None = Field(default=None, description="New repeat; the next run follows from it.")
+    repeat: Repeat | None = Field(
+        default=None, description="New repeat; the next run follows from it. It needs the role operate."
+    )
     job_priority: Priority | None = Field(default=None, description="New priority.")
     next_run: Timestamp | None = Field(default=None, description="New time of the next run.")
-    should_clear_repeat: Boolean = Field(default=False, description="End the repetition after the next run.")
+    should_clear_repeat: Boolean = Field(
+        default=False, description="End the repetition after the next run; it needs the role operate."
+    )
     progress: JSONObject | None = Field(
         default=None, description="How far the present run is: a JSON object."
     )

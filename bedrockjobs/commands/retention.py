@@ -15,7 +15,9 @@ from bedrockjobs.commands.control import PausePattern
 from bedrockjobs.commands.options import Duration
 from bedrockjobs.commands.refusals import BUSY
 
-_LIMITS = ("runs", "runsBytes", "output", "outputBytes", "events", "ticks")
+_LIMITS = (
+    "runs", "runsBytes", "output", "outputBytes", "events", "eventsBytes", "ticks", "ticksBytes",
+)  # fmt: skip
 
 
 class SetRetention(Command[Empty]):
@@ -39,7 +41,8 @@ class SetRetention(Command[Empty]):
     runs: Duration | None = Field(default=None, description="Time after its end in which a run is kept.")
     runs_bytes: Whole | None = Field(
         default=None, ge=0, le=KEPT_BYTES_MAX,
-        description="Room for the ended runs of all these names with their output; the newest are kept.",
+        description="Room for the ended runs of all these names with their output, also of those kept for a "
+        "time; the newest stay.",
     )  # fmt: skip
     output: Duration | None = Field(
         default=None, description="Time after the end of a run in which its output is kept."
@@ -52,9 +55,17 @@ class SetRetention(Command[Empty]):
         default=None,
         description="Time in which events are kept, never less than a day: messages are made of them.",
     )
+    events_bytes: Whole | None = Field(
+        default=None, ge=0, le=KEPT_BYTES_MAX,
+        description="Room for the events of all these names; the newest are kept, and those of the last day.",
+    )  # fmt: skip
     ticks: Duration | None = Field(
         default=None, description="Time in which the history of schedules is kept, but for its newest entry."
     )
+    ticks_bytes: Whole | None = Field(
+        default=None, ge=0, le=KEPT_BYTES_MAX,
+        description="Room for the history of each schedule; its newest entries are kept, one at least.",
+    )  # fmt: skip
     by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
@@ -76,7 +87,9 @@ class KeptReply(Reply):
     name: str
     kind: Literal["runs", "output", "events", "ticks", "audit", "keys"]
     seconds: int | None = Field(description="Time in which it is kept; null: no limit of time.")
-    bytes: int | None = Field(description="Room for it, of output that of one run; null: no such limit.")
+    bytes: int | None = Field(
+        description="Room for it, of output that of a run, of ticks that of a schedule; null: no such limit."
+    )
     most: int | None = Field(description="Number that is kept, of ticks by schedule; null: no such limit.")
     count: int = Field(description="How many there are; of output chunks.")
     used: int = Field(description="About how many bytes they take.")

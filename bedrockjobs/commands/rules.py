@@ -22,7 +22,7 @@ from bedrockjobs.commands.base import Command, Empty, Example, Paging, Parameter
 from bedrockjobs.commands.options import Duration, Tags
 from bedrockjobs.commands.refusals import BUSY
 from bedrockjobs.commands.runs import Limit
-from bedrockjobs.commands.schedules import SyncReply
+from bedrockjobs.commands.schedules import DRY_RUN, SyncReply
 
 RULES_PER_SYNC_MAX = 100
 """Rules of one source: as many as there may be at all."""
@@ -279,7 +279,7 @@ class SyncRules(Command[SyncReply]):
         RulesShape(),
     ]
     prune: Boolean = Field(default=True, description="Remove the source's rules that are not among these.")
-    dry_run: Boolean = Field(default=False, description="Only tell the difference.")
+    dry_run: Boolean = Field(default=False, description=DRY_RUN)
     by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 

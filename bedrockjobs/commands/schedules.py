@@ -175,6 +175,15 @@ class SchedulesShape:
         return found
 
 
+class SyncProblem(Reply):
+    """Why one of the schedules, or rules, would be refused."""
+
+    place: int = Field(description="Which of those given it is; the first one is 0.")
+    name: str
+    reason: str
+    detail: str
+
+
 class SyncReply(Reply):
     """Names of the schedules, or rules, that were added, changed, removed, and left alone."""
 
@@ -182,6 +191,15 @@ class SyncReply(Reply):
     changed: list[str]
     removed: list[str]
     unchanged: list[str]
+    problems: list[SyncProblem] | None = Field(
+        default=None, description="With `dryRun`, where there are any: what all would be refused for."
+    )
+
+
+SYNC_PROBLEMS_MAX = 100
+"""Problems that a dry run of a sync tells at once: more than anybody mends before trying again."""
+
+DRY_RUN = f"Only tell the difference, and up to {SYNC_PROBLEMS_MAX} problems at once."
 
 
 def _wanted(value: Any) -> list[dict[str, Any]]:
@@ -225,5 +243,5 @@ class SyncSchedules(Command[SyncReply]):
         default=True,
         description="Remove the source's schedules that are not among these.",
     )
-    dry_run: Boolean = Field(default=False, description="Only tell the difference.")
+    dry_run: Boolean = Field(default=False, description=DRY_RUN)
     by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")

@@ -40,7 +40,7 @@ BY_NUMBER: frozenset[type[Command[Any]]] = frozenset(
 READS: frozenset[type[Command[Any]]] = frozenset(
     {
         c.ListJobs, c.ListRuns, c.ListSchedules, c.ListQueues, c.Events, c.ListChildren, c.ListTicks,
-        c.ReadOutput, c.QueryRun, c.ExplainJob, c.ListPauses,
+        c.ReadOutput, c.QueryRun, c.ExplainJob, c.ListPauses, c.Overview,
     }
 )  # fmt: skip
 """Reads whose answers are narrowed, see ``views.narrowed``."""
@@ -70,8 +70,10 @@ def admit(caller: Caller, command: C) -> C:
         raise Forbidden(
             detail=f"{kind.__name__} needs the role {kind.role}; {grant.name or 'this'} is for {grant.role}"
         )
-    if kind is c.UpdateJob and "operate" not in grant.roles and caller.run is None:
-        _check_update(command)
+    if "operate" not in grant.roles:
+        if kind is c.UpdateJob and caller.run is None:
+            _check_update(command)
+        _check_repeat(command, grant)
     if grant.no_data and kind is c.ReadOutput:
         raise Forbidden(detail="output counts as data, which this token does not see")
     if grant.name and "by" in kind.model_fields:
@@ -84,11 +86,36 @@ def admit(caller: Caller, command: C) -> C:
     return cast(C, narrow(command, grant.scope, grant))
 
 
+def may_ask(grant: Grant, kind: type[Command[Any]]) -> bool:
+    """Tell whether somebody may do such a command at all, be it with some names only."""
+    if kind.role not in grant.roles and kind not in ANYBODYS:
+        return False
+    return grant.scope is None or kind in FREE or kind in BY_NUMBER or kind in READS or kind in NARROWED
+
+
 def _check_update(command: Command[Any]) -> None:
     """Refuse what changes how a job is run to those who only work on it: what it runs may be anything."""
     options = sorted(command.model_fields_set & JobOptions.model_fields.keys())
     if options:
         raise Forbidden(detail=f"{wire_name(options[0])}: options of a job are changed by the role operate")
+
+
+def _check_repeat(command: Command[Any], grant: Grant) -> None:
+    """Refuse what makes a job repeat, or no longer, to those who do not operate."""
+    if isinstance(command, c.CreateJob):
+        repeats = {"repeat": bool(command.repeat)}
+    elif isinstance(command, c.CreateJobs):
+        repeats = {f"jobs.{place}.repeat": bool(spec.repeat) for place, spec in enumerate(command.jobs)}
+    elif isinstance(command, c.UpdateJob):
+        repeats = {"repeat": bool(command.repeat), "shouldClearRepeat": command.should_clear_repeat}
+    else:
+        return
+    for place, given in repeats.items():
+        if given:
+            who = f"{grant.name or 'this'} is for {grant.role}"
+            raise Forbidden(
+                detail=f"{place}: schedules, and jobs that repeat, are for the role operate; {who}"
+            )
 
 
 def _outside(scope: Scope, place: str = "name") -> NotFound:
@@ -193,6 +220,8 @@ def _narrow_crash(
 
 @narrows(c.SyncSchedules)
 def _narrow_sync(command: c.SyncSchedules, scope: Scope, _: Grant) -> Command[Any]:
+    if command.dry_run:  # tells of each schedule that is outside, where it is done
+        return command
     for place, spec in enumerate(command.schedules):
         if not scope.sees(spec.name):
             raise _outside(scope, f"schedules.{place}.name")

@@ -117,7 +117,7 @@ class Batch:
         work = Work(context, careful=careful)
         if open_unit.read_anew:
             context.emit(DrainsChanged(open_unit.records.drains()))
-            context.emit(told(context))
+            context.emit(told(context)._replace(elsewhere=True))
             context.emit(HoldChanged(hold_of(open_unit.records.pauses())))
         waiting = self._waiting
         if maintenance.due():

@@ -152,6 +152,8 @@ class TokensChanged(NamedTuple):
 
     tokens: tuple[TokenRow, ...]
     logins: tuple[LoginRow, ...]
+    elsewhere: bool = False
+    """Whether another server, or somebody by hand, changed them."""
 
 
 class RulesChanged(NamedTuple):

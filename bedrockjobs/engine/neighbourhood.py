@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from bedrockjobs.engine.events import LeftReady, Noted, OutputChanged, RunEnded, RunForgotten, RunStopped
+from bedrockjobs.engine.events import (
+    LeftReady,
+    Noted,
+    OutputChanged,
+    RunEnded,
+    RunForgotten,
+    RunStopped,
+    TokensChanged,
+)
 from bedrockjobs.engine.notifier import EVENTS, Notifier, output_topic
 from bedrockjobs.engine.shared_workers import SharedWorkers
 from bedrockjobs.store.faults import StoreError
@@ -47,22 +55,22 @@ class Neighbourhood:
         workers: SharedWorkers,
         notifier: Notifier,
         heard: Callable[[Due], object],
-        moved: Callable[[], object],
+        look: Callable[[], object],
     ) -> None:
         """Speak over ``neighbours``; tell ``workers`` and ``notifier`` what is new, ``heard`` what is due.
 
-        ``moved`` is called where another server moved the test clock.
+        ``look`` is called where another server moved the test clock, or changed who may do what.
         """
         self._neighbours = neighbours
         self._workers = workers
         self._notifier = notifier
-        self._heard, self._moved = heard, moved
+        self._heard, self._look = heard, look
         self._pulse: asyncio.Task[None] | None = None
         self._soon = asyncio.Event()
         self._exchanged: asyncio.Future[None] | None = None
         self._hinting: asyncio.Task[None] | None = None
         self._due: dict[str, str] = {}
-        self._anybody = self._events = self._runs = self._clock = False
+        self._anybody = self._events = self._runs = self._clock = self._access = False
         self._output: set[int] = set()
         self._left = False
         neighbours.on_hint = self._hear
@@ -169,6 +177,7 @@ class Neighbourhood:
             RunEnded: self._run_over,
             RunForgotten: self._run_over,
             RunStopped: lambda _: self._tell(runs=True),
+            TokensChanged: self._access_changed,
         }
 
     def _left_ready(self, event: LeftReady) -> None:
@@ -186,7 +195,13 @@ class Neighbourhood:
         self._output.add(event.run_id)
         self._tell(runs=True)
 
-    def _tell(self, *, events: bool = False, runs: bool = False, clock: bool = False) -> None:
+    def _access_changed(self, event: TokensChanged) -> None:
+        if not event.elsewhere:
+            self._tell(access=True)
+
+    def _tell(
+        self, *, events: bool = False, runs: bool = False, clock: bool = False, access: bool = False
+    ) -> None:
         """Give a hint soon, unless there is nobody to be given it."""
         if self._left or len(self._workers.servers) <= 1:
             self._due, self._anybody, self._output = {}, False, set()
@@ -194,11 +209,15 @@ class Neighbourhood:
         self._events = self._events or events
         self._runs = self._runs or runs
         self._clock = self._clock or clock
+        self._access = self._access or access
         if self._hinting is None or self._hinting.done():
             self._hinting = asyncio.ensure_future(self._hint())
 
     async def _hint(self) -> None:
-        while self._due or self._anybody or self._events or self._runs or self._clock or self._output:
+        while (
+            self._due or self._anybody or self._events or self._runs or self._clock or self._access
+            or self._output
+        ):  # fmt: skip
             await asyncio.sleep(HINTS_GATHERED_S)
             text = self._text()
             try:
@@ -209,10 +228,12 @@ class Neighbourhood:
     def _text(self) -> str:
         """Return what is to be told, and remember it no more."""
         due, output = None if self._anybody else self._due, sorted(self._output)
-        flags = {"events": self._events, "runs": self._runs, "clock": self._clock}
+        flags = {
+            "events": self._events, "runs": self._runs, "clock": self._clock, "access": self._access,
+        }  # fmt: skip
         found = {"due": due, "output": output, **flags}
         self._due, self._output = {}, set()
-        self._anybody = self._events = self._runs = self._clock = False
+        self._anybody = self._events = self._runs = self._clock = self._access = False
         text = json.dumps({key: value for key, value in found.items() if value or value is None})
         return text if len(text) <= HINT_CHARS_MAX else ""
 
@@ -224,7 +245,7 @@ class Neighbourhood:
             self._heard(None)
             self._notifier.notify_all()
             self._soon.set()
-            self._moved()
+            self._look()
             return
         hint = json.loads(text)
         if "due" in hint:
@@ -235,5 +256,5 @@ class Neighbourhood:
             self._notifier.notify(EVENTS)
         if hint.get("runs"):
             self._soon.set()
-        if hint.get("clock"):
-            self._moved()
+        if hint.get("clock") or hint.get("access"):
+            self._look()

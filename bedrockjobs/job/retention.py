@@ -8,7 +8,9 @@ from typing import Literal, NamedTuple
 
 from bedrockjobs.base.glob import glob
 
-Kind = Literal["runs", "runs_bytes", "output", "output_bytes", "events", "ticks"]
+Kind = Literal[
+    "runs", "runs_bytes", "output", "output_bytes", "events", "ticks", "events_bytes", "ticks_bytes"
+]
 """What can be limited for names: times in seconds, but for those in bytes."""
 
 
@@ -31,6 +33,10 @@ class Retention(NamedTuple):
     """Seconds in which events are kept."""
     ticks: int | None = None
     """Seconds in which the ledgers of schedules are kept."""
+    events_bytes: int | None = None
+    """Room for the events of all these names; the newest are kept."""
+    ticks_bytes: int | None = None
+    """Room for the ledger of one schedule; its newest entries are kept."""
 
 
 Rules = tuple[tuple[str, int], ...]

@@ -12,7 +12,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, get_args
 
 from aiohttp import web
@@ -20,19 +19,20 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily as Counts
 from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError, NotFound
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands.overview import OverviewReply
 from bedrockjobs.engine.health import Health
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.memory import decode_memory
 from bedrockjobs.job.readiness import Standing
-from bedrockjobs.observe.measurements import Histogram, Measurements
+from bedrockjobs.observe.measurements import Measurements
+from bedrockjobs.observe.samples import by_label, counts, gauge, histogram, seconds, seconds_between, size_of
 from bedrockjobs.store.base import Reader
 from bedrockjobs.store.sharing import ServerState
 from bedrockjobs.views import Views
@@ -46,6 +46,9 @@ SCHEDULES_MAX = 100
 
 FRESH_S = 1.0
 """How long a look at the queue serves all who ask: many scrapers cost what one costs."""
+
+LOOKS_KEPT_MAX = 100
+"""Looks that are kept for so long, one for all and one for each token that sees some names only."""
 
 OTHER = "other"
 
@@ -104,17 +107,19 @@ class Metrics:
         self._totals = totals
         self._settings = settings
         self._monotonic = SystemClock().monotonic
-        self._found: Queue | None = None
-        self._found_at = 0.0
+        self._found: dict[tuple[str, ...], tuple[float, Queue | None]] = {}
         self._turn = asyncio.Lock()
         self.views = views
         self.connections: Callable[[], int] = lambda: 0
         """Tells how many connections are open."""
 
-    async def scrape(self) -> list[Metric]:
-        """Return all metrics; where the queue could not be read in time, without it."""
-        queue = await self._queue()
-        found = [*self._server(), *self._measured(), *self._files()]
+    async def scrape(self, scope: Scope | None = None) -> list[Metric]:
+        """Return all metrics; where the queue could not be read in time, without it.
+
+        Whoever sees some names only gets those of the queue alone.
+        """
+        queue = await self._queue(scope)
+        found = [] if scope is not None else [*self._server(), *self._measured(), *self._files()]
         was_read = int(queue is not None)
         found.append(gauge("queue_read_ok", "Whether the queue could be read in time.", was_read))
         if queue is not None:
@@ -123,25 +128,30 @@ class Metrics:
 
     # --- the queue ---------------------------------------------------------------------------------------
 
-    async def _queue(self) -> Queue | None:
+    async def _queue(self, scope: Scope | None) -> Queue | None:
+        key = () if scope is None else scope.patterns
         async with self._turn:
-            if self._found is None or self._monotonic() - self._found_at >= FRESH_S:
+            at, found = self._found.get(key, (float("-inf"), None))
+            if self._monotonic() - at >= FRESH_S:
                 try:
-                    self._found = await self._look()
+                    found = await self._look(scope)
                 except CommandError:
-                    self._found = None
-                self._found_at = self._monotonic()
-            return self._found
+                    found = None
+                if len(self._found) >= LOOKS_KEPT_MAX:
+                    self._found.clear()
+                self._found[key] = self._monotonic(), found
+            return found
 
-    async def _look(self) -> Queue:
-        overview, look = await self.views.standings.overview_and_look()
+    async def _look(self, scope: Scope | None) -> Queue:
+        sight = self.views.sight(scope)
+        overview, look = await sight.standings.overview_and_look()
         groups: dict[str, list[Group]] = {}
         for group in look.groups:
             groups.setdefault(prefix_of(group.name), []).append(group)
         parts: dict[str, Totals] = {}
         for number, prefix in enumerate(sorted(groups)):
             totals = parts.setdefault(prefix if number < PREFIXES_MAX else OTHER, Totals())
-            await self.views.queues.add_up(look, groups[prefix], totals)
+            await sight.queues.add_up(look, groups[prefix], totals)
         return Queue(overview, parts, look.held.now)
 
     @staticmethod
@@ -256,10 +266,10 @@ class Metrics:
         """Return why the server is not well, as a person reads it; empty where it is."""
         return "stopping" if self.views.ended else self._work.health.trouble
 
-    async def health(self, name: str) -> tuple[bool, str]:
-        """Return whether all schedules of a name are well, and why; raises NotFound."""
+    async def health(self, name: str, scope: Scope | None = None) -> tuple[bool, str]:
+        """Return whether all schedules of a name are well, and why; raises NotFound, also of one not seen."""
         page = await self._reader.view("health_of_schedule", {"name": name}, SCHEDULES_MAX)
-        if not page.rows:
+        if not page.rows or (scope is not None and not scope.sees(name)):
             raise NotFound("No such schedule", f"schedule: there is none named {name}")
         runs = [_deciding_run(row) for row in page.rows]
         for (job_id, state, *_, tick, outcome, reason), run in zip(page.rows, runs, strict=True):
@@ -298,59 +308,6 @@ def _complaint(job_id: int, state: str, run: _Run | None, tick: str, outcome: st
     return ""
 
 
-# --- words of Prometheus ---------------------------------------------------------------------------------
-
-
-def gauge(name: str, words: str, value: float, **labels: str) -> Metric:
-    """Return a gauge with one value."""
-    found = Gauge(f"bedrockjobs_{name}", words, labels=tuple(labels))
-    found.add_metric(tuple(labels.values()), value)
-    return found
-
-
-def counts(name: str, words: str, value: float) -> Metric:
-    """Return a counter with one value."""
-    return Counts(f"bedrockjobs_{name}", words, value=value)
-
-
-def by_label(
-    kind: type[Gauge] | type[Counts], name: str, words: str, label: str, values: Mapping[str, float]
-) -> Metric:
-    """Return a metric with a value for each value of a label."""
-    found = kind(f"bedrockjobs_{name}", words, labels=(label,))
-    for key, value in sorted(values.items()):
-        found.add_metric((key,), value)
-    return found
-
-
-def histogram(name: str, words: str, measured: Histogram) -> Metric:
-    """Return a histogram."""
-    buckets = [("+Inf" if bound == float("inf") else str(bound), count) for bound, count in measured.up_to()]
-    found = HistogramMetricFamily(f"bedrockjobs_{name}", words)
-    found.add_metric((), buckets, sum_value=measured.sum)
-    return found
-
-
-def seconds_between(oldest: str, now: str) -> float:
-    """Return the seconds from a stamp to a later one; 0 where it is empty or not later."""
-    if not oldest or oldest > now:
-        return 0.0
-    return (moment_of(now) - moment_of(oldest)).total_seconds()
-
-
-def seconds(stamp: str) -> float:
-    """Return a stamp as Prometheus has moments: seconds since 1970."""
-    return moment_of(stamp).timestamp()
-
-
-def size_of(path: Path) -> int:
-    """Return the size of a file, 0 where there is none."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
 class _Scraped:
     """A collector of what has been collected."""
 
@@ -365,14 +322,21 @@ class _Scraped:
 # --- the routes ------------------------------------------------------------------------------------------
 
 
-def routes(metrics: Metrics, connections: Callable[[], int]) -> list[web.RouteDef]:
-    """Return the routes; ``connections`` tells how many are open. Their handlers raise CommandError."""
+def routes(
+    metrics: Metrics, connections: Callable[[], int], scope_of: Callable[[web.Request], Scope | None]
+) -> list[web.RouteDef]:
+    """Return the routes; their handlers raise CommandError.
+
+    ``connections`` tells how many are open, ``scope_of`` which names are seen by whoever asks.
+    """
     metrics.connections = connections
 
     async def scrape(request: web.Request) -> web.Response:
+        scope = scope_of(request)
         registry = CollectorRegistry(auto_describe=False)
-        ProcessCollector(registry=registry)
-        registry.register(_Scraped(await metrics.scrape()))
+        if scope is None:
+            ProcessCollector(registry=registry)
+        registry.register(_Scraped(await metrics.scrape(scope)))
         encode, media = choose_encoder(request.headers.get("Accept", ""))
         headers = {"Content-Type": media, "Cache-Control": "no-store", "Server": "bedrockjobs"}
         return web.Response(body=encode(registry), headers=headers)
@@ -383,7 +347,7 @@ def routes(metrics: Metrics, connections: Callable[[], int]) -> list[web.RouteDe
             trouble = metrics.trouble
             well, reason = not trouble, trouble or "serving"
         else:
-            well, reason = await metrics.health(name)
+            well, reason = await metrics.health(name, scope_of(request))
         body = {"status": "ok" if well else "failing", "reason": reason}
         if name is not None:
             body["schedule"] = name

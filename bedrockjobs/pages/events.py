@@ -27,7 +27,7 @@ async def events(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of events."""
     given = {name: request.query.get(name, "") for name in _FILTERS}
     wanted = Events.read({name: given[name] for name in ("kind", "name") if given[name]})
-    found = await site.service.views.find.events(
+    found = await site.views.find.events(
         before=cursor(request, "before", "the number of an event"),
         kind=wanted.kind,
         pattern=wanted.name,

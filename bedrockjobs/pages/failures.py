@@ -31,7 +31,7 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
     given = {name: request.query.get(name, "") for name in _FILTERS}
     wanted = {"name": given["name"]} if given["name"] else {}
     asked = ListJobs.read({**wanted, "after": given["before"] or "0"})
-    views = site.service.views
+    views = site.views
     runs = await failed_runs(views, asked.name, cursor(request, "runsBefore", "a runID"))
     return await site.show(
         request,

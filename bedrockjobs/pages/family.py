@@ -51,10 +51,10 @@ class Family(NamedTuple):
 
 async def family(site: Site, job_id: int) -> Family | None:
     """Return how far a job's children are; None where it has none."""
-    counts = await site.service.views.find.family(job_id)
+    counts = await site.views.find.family(job_id)
     if not counts:
         return None
-    failed = await site.service.views.find.failed_children(job_id, FAILED_SHOWN) if "FAILED" in counts else []
+    failed = await site.views.find.failed_children(job_id, FAILED_SHOWN) if "FAILED" in counts else []
     return told(counts, [child._replace(data="") for child in failed])
 
 

@@ -19,11 +19,13 @@ from bedrockjobs.commands import QueryJob
 from bedrockjobs.engine.render import entity_tag
 from bedrockjobs.pages.filling import COMMANDS, OPTION_FIELDS, Typed, checked, filled
 from bedrockjobs.pages.site import HEADERS, Pages, Site
-from bedrockjobs.protocol.gate import caller_of
 from bedrockjobs.protocol.http_answers import problem
 
 CHECK_BYTES_MAX = 524_288
 """Size of a form that is looked at while it is typed: longer data are judged when they are sent."""
+
+SCHEDULES_ROLE = "operate"
+"""Who makes and changes schedules."""
 
 DATA_CHECKED_CHARS = 100_000
 """Length of data up to which they are looked at with the form."""
@@ -50,7 +52,7 @@ async def edit_schedule(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def _new(site: Site, request: web.Request, *, is_schedule: bool) -> web.StreamResponse:
-    _check_may(site, request, "CreateJob")
+    _check_may(site, "CreateJob", is_schedule=is_schedule)
     like = request.query.get("like")
     values: dict[str, str] = {}
     if like:
@@ -68,7 +70,7 @@ async def _new(site: Site, request: web.Request, *, is_schedule: bool) -> web.St
 
 
 async def _edit(site: Site, request: web.Request, *, is_schedule: bool) -> web.StreamResponse:
-    _check_may(site, request, "UpdateJob")
+    _check_may(site, "UpdateJob", is_schedule=is_schedule)
     job_id = request.match_info["jobID"]
     text = await site.ask_text(QueryJob.read({"jobID": job_id}))
     values = filled(jsontext.members(text))
@@ -109,12 +111,12 @@ async def _members(site: Site, job_id: str) -> dict[str, str]:
     return jsontext.members(await site.ask_text(QueryJob.read({"jobID": job_id})))
 
 
-def _check_may(site: Site, request: web.Request, command: str) -> None:
+def _check_may(site: Site, command: str, *, is_schedule: bool) -> None:
     """Refuse whoever may not send what the form sends."""
-    caller = caller_of(request, site.service.access)
-    role = COMMANDS[command].role
-    if role not in caller.grant.roles:
-        raise Forbidden(detail=f"{command} needs the role {role}; {caller.name} is for {caller.grant.role}")
+    role, grant = SCHEDULES_ROLE if is_schedule else COMMANDS[command].role, site.caller.grant
+    if role not in grant.roles:
+        what = "a schedule" if is_schedule else command
+        raise Forbidden(detail=f"{what} needs the role {role}; {grant.name} is for {grant.role}")
 
 
 PAGES: Pages = (

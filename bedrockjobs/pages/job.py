@@ -16,6 +16,7 @@ from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
+from bedrockjobs.engine.render import render_with_state
 from bedrockjobs.job.rows import Job
 from bedrockjobs.pages.family import family
 from bedrockjobs.pages.run import tail
@@ -48,14 +49,16 @@ class Moment(NamedTuple):
 async def job(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a job."""
     job_id = ListJobs.read({"after": request.match_info["jobID"]}).after
+    there = await site.views.job_is_there(job_id)
     runs = (await site.ask(ListRuns(job_id=job_id, limit=RUNS_SHOWN)))["runs"]
-    events = await site.service.views.find.events_of(job_id)
-    waits = await _waits(site, job_id)
+    events = await site.views.find.events_of(job_id)
+    waits = await _waits(site, job_id) if there else []
     after = ListJobs.read({"after": request.query.get("children") or 0}).after
     log, log_after = await tail(site, runs[0]["runID"], LINES_SHOWN) if runs else (None, 0)
-    children, more_children = await _children(site, job_id, after)
+    children, more_children = await _children(site, job_id, after) if there else ([], False)
     relatives = await family(site, job_id) if children else None
-    members = await _members(site, job_id)  # at the end: a page that waits must not hold 4 MiB of data
+    # At the end: a page that waits must not hold 4 MiB of data.
+    members = await _members(site, job_id) if there else None
     watched = "HX-Request" in request.headers  # by a page that was opened while there was such a job
     if members is None and not runs and not events and not watched:
         raise NotFound("No job with this jobID", f"there is no job {job_id}, and nothing is known of one")
@@ -93,15 +96,13 @@ PAGES: Pages = (("/ui/jobs/{jobID:[0-9]{1,18}}", job),)
 
 async def _members(site: Site, job_id: int) -> dict[str, str] | None:
     """Return the members of a job as JSON texts; None where there is no such job."""
-    text = await site.ask_text(ListJobs(after=max(job_id - 1, 0), limit=1))
-    found = jsontext.elements(jsontext.members(text)["jobs"])
-    members = jsontext.members(found[0]) if found else {}
-    return members if members.get("jobID") == str(job_id) else None
+    found = await site.views.job(job_id)
+    return None if found is None else jsontext.members(render_with_state(found))
 
 
 async def _children(site: Site, job_id: int, after: int) -> tuple[list[Job], bool]:
     """Return children without their data, which is not shown, and whether there are more."""
-    found, more = await site.service.views.find.children(job_id, after, CHILDREN_SHOWN)
+    found, more = await site.views.find.children(job_id, after, CHILDREN_SHOWN)
     return [child._replace(data="") for child in found], more
 
 

@@ -43,21 +43,22 @@ class Row(NamedTuple):
 async def rows_of(site: Site, state: str | None, jobs: Sequence[Job]) -> list[Row]:
     """Return the rows of a page of jobs that is about a state, or about all."""
     if state == "QUEUED":
-        held = await site.service.views.queues.held()
-        return [_queued(job, held) for job in jobs]
+        held = await site.views.queues.held()
+        return [_queued(job, held, whole=site.caller.scope is None) for job in jobs]
     ids = [job.job_id for job in jobs]
     if state == "PAUSED":
-        families = await site.service.views.states.families(ids)
+        families = await site.views.states.families(ids)
         return [Row(job, family=_family(families.get(job.job_id, {}))) for job in jobs]
     if state not in ("RUNNING", "RUNQUEUED", "FAILED"):
         return [Row(job) for job in jobs]
-    runs = await site.service.views.states.newest_runs(ids)
+    runs = await site.views.states.newest_runs(ids)
     if state == "FAILED":
         return [Row(job, why=_why(job), run=runs.get(job.job_id)) for job in jobs]
     return [_running(job, runs.get(job.job_id)) for job in jobs]
 
 
-def _queued(job: Job, held: Held) -> Row:
+def _queued(job: Job, held: Held, *, whole: bool) -> Row:
+    """Return a row of a queued job; to who does not see the whole no other job is named."""
     group = Group(job.lane, job.name, "")
     due = job.next_run <= held.now
     standing = held.standing(group, due=due)
@@ -66,7 +67,7 @@ def _queued(job: Job, held: Held) -> Row:
     if standing == "paused" and pause is not None:
         why = pause_words(pause)
     elif standing == "blocked":
-        why = f"job {lock} holds its lock"
+        why = f"{f'job {lock}' if whole else 'another job'} holds its lock"
     elif standing == "ready" and not held.takers.of(job.name, need_of(job.lane)):
         why = "nobody takes it"
     elif standing == "later" and by_hand(job.next_run):

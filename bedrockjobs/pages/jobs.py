@@ -92,7 +92,7 @@ class Asked(NamedTuple):
 async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of jobs, the newest first."""
     asked = _asked(request)
-    found = await site.service.views.find.jobs(**asked.search(), limit=ROWS)
+    found = await site.views.find.jobs(**asked.search(), limit=ROWS)
     kept = await _kept(site, request, asked)
     return await site.show(
         request,
@@ -118,13 +118,13 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
 async def names(site: Site, request: web.Request) -> web.StreamResponse:
     """Answer the names that begin with what was typed, as a JSON array."""
     typed = request.query.get("name", "")[:NAME_CHARS_MAX]
-    return _json(await site.service.views.find.names(typed.rstrip("*"), NAMES_OFFERED))
+    return _json(await site.views.find.names(typed.rstrip("*"), NAMES_OFFERED))
 
 
 async def matching(site: Site, request: web.Request) -> web.StreamResponse:
     """Answer the jobs that match, for an action on all: jobIDs, the first names, whether these are all."""
     asked = _asked(request)._replace(before=None)
-    found = await site.service.views.find.jobs(**asked.search(), limit=MATCHING_MAX, within_s=MATCHING_S)
+    found = await site.views.find.jobs(**asked.search(), limit=MATCHING_MAX, within_s=MATCHING_S)
     shown = [row.name for row in found.jobs[:NAMES_OFFERED]]
     return _json({"ids": [row.job_id for row in found.jobs], "names": shown, "all": found.ended})
 
@@ -136,7 +136,7 @@ async def _tabs(site: Site, asked: Asked) -> list[Tab]:
     """Return the tabs; jobs are counted by their names, not by their data or times."""
     counts: Counts = {}
     if not (asked.text or asked.since or asked.until):
-        counts = dict(await site.service.views.states.counts(asked.name))
+        counts = dict(await site.views.states.counts(asked.name))
     if counts:
         (ended, more), (kept, more_kept) = counts["FINISHED"], counts[KEPT]
         counts["FINISHED"] = (ended + kept, more or more_kept)
@@ -149,7 +149,7 @@ async def _kept(site: Site, request: web.Request, asked: Asked) -> RunsFound | N
     if asked.state != "FINISHED" or asked.text or asked.since or asked.until:
         return None
     before = cursor(request, "keptBefore", "a runID")
-    return await site.service.views.find.runs(before=before, pattern=asked.name, kept=True, limit=KEPT_ROWS)
+    return await site.views.find.runs(before=before, pattern=asked.name, kept=True, limit=KEPT_ROWS)
 
 
 def _asked(request: web.Request) -> Asked:

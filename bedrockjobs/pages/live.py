@@ -25,6 +25,9 @@ LOOK_S = 1.0
 AT_LEAST_S = 15.0
 """Time after which pages are read again whatever happened: time alone makes jobs due and workers silent."""
 
+OF_NAMES_S = 5.0
+"""The same for whoever sees some names only: that others work is not theirs to know."""
+
 COME_BACK_MS = 2_000
 """Time after which a page whose stream was cut asks for another."""
 
@@ -63,16 +66,18 @@ class _Streams:
             caller.grant.ends.discard(end)
 
     async def _tell(self, response: web.StreamResponse, caller: Caller) -> None:
-        seen, quiet_s = self._done(), 0.0
+        of_names = caller.scope is not None
+        seen, quiet_s = 0 if of_names else self._done(), 0.0
+        at_least_s = OF_NAMES_S if of_names else AT_LEAST_S
         while self._access.still(caller) and not self._site.service.draining:
             await asyncio.sleep(LOOK_S)
             quiet_s += LOOK_S
-            done = self._done()
-            if done != seen or quiet_s >= AT_LEAST_S:
+            done = 0 if of_names else self._done()
+            if done != seen or quiet_s >= at_least_s:
                 seen, quiet_s = done, 0.0
                 await response.write(f"event: changed\ndata: {done}\n\n".encode())
 
     def _done(self) -> int:
         """Return how many commands others had the writer do."""
         done: int = self._site.service.status()["commands"]
-        return done - self._site.asked
+        return done - self._site.asked.commands

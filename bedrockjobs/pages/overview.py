@@ -61,8 +61,8 @@ class Trouble(NamedTuple):
 async def overview(site: Site, request: web.Request) -> web.StreamResponse:
     """Show how things stand."""
     chosen = _range(request)
-    found = await site.service.views.standings.overview(ahead=False)
-    rows = await _steps(site, chosen)
+    found = await site.views.standings.overview(ahead=False)
+    rows = await _steps(site, chosen) if site.caller.scope is None else []
     sums = {name: sum(row[name] for row in rows) for name in _SERIES}
     return await site.show(
         request,
@@ -103,7 +103,7 @@ async def _steps(site: Site, chosen: str) -> list[dict[str, Any]]:
     back_s, step_s = RANGES[chosen]
     now = int(site.now().timestamp())
     first = now - now % step_s - back_s + step_s
-    rows = await site.service.views.stats(_stamp(first), step_s)
+    rows = await site.views.stats(_stamp(first), step_s)
     found = {row["minute"]: row for row in rows}
     nothing = {**dict.fromkeys(_SERIES, 0), "wait_ms": None}
     return [found.get(_stamp(at), {"minute": _stamp(at), **nothing}) for at in range(first, now + 1, step_s)]

@@ -25,7 +25,7 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
     given = {name: request.query.get(name, "") for name in _FILTERS}
     asked = ListQueues.read({"name": given["name"]} if given["name"] else {})
     under = given["under"] if given["under"].endswith("/") and not asked.name else ""
-    folder = site.service.views.folder
+    folder = site.views.folder
     if asked.name or under:
         pattern = asked.name or ListQueues.read({"name": f"{exactly(under)}*"}).name or ""
         folds = await folder.some(pattern, under, ROWS)

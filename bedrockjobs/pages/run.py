@@ -68,8 +68,7 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
         log = await _page(site, wanted.run_id, after, LINES_SHOWN)
     else:
         log, after = await tail(site, wanted.run_id, LINES_SHOWN)
-    beside = (await site.service.views.rows("beside_run", {"runID": wanted.run_id})).rows
-    before, following, options = beside[0] if beside else (None, None, "{}")
+    before, following, options = await site.views.beside_run(wanted.run_id)
     return await site.show(
         request,
         "run.html",
@@ -149,13 +148,13 @@ def progress_of(value: Any) -> float | None:
 
 async def tail(site: Site, run_id: int, count: int) -> tuple[Log, int]:
     """Return the last lines of a run, and the number of the line before them."""
-    last, _ = await site.service.views.end_of_output(run_id)
+    last, _ = await site.views.end_of_output(run_id)
     after = max(last - count, 0)
     return await _page(site, run_id, after, count), after
 
 
 async def _page(site: Site, run_id: int, after: int, count: int) -> Log:
-    page = await site.service.views.output(ReadOutput(run_id=run_id, after=after, limit=count + 1))
+    page = await site.views.output(ReadOutput(run_id=run_id, after=after, limit=count + 1))
     rows = page.lines[:count]
     lines = [_line(row, [plain(row[3])]) for row in rows]
     return Log(lines, rows[-1][0] if rows else after, len(page.lines) > count)
@@ -185,7 +184,7 @@ def _line(row: tuple[Any, ...], parts: list[str]) -> Line:
 
 async def _pieces(site: Site, run_id: int, after: int) -> AsyncIterator[list[tuple[Any, ...]]]:
     while True:
-        page = await site.service.views.output(ReadOutput(run_id=run_id, after=after, limit=LIST_MAX))
+        page = await site.views.output(ReadOutput(run_id=run_id, after=after, limit=LIST_MAX))
         if not page.lines:
             return
         yield page.lines

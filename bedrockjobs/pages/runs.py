@@ -41,7 +41,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
     before = cursor(request, "before", "a runID")
     since, until = time_in(given, "from"), time_in(given, "to")
     text = text_in(given)
-    found = await site.service.views.find.runs(
+    found = await site.views.find.runs(
         before=before,
         statuses=FAILED_STATUSES if status == ANY_FAILURE else (status,) if status else (),
         pattern=checked.name,

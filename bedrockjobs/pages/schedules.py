@@ -30,7 +30,7 @@ class Failing(NamedTuple):
 
 async def _failing(site: Site) -> tuple[list[Failing], bool]:
     """Return the schedules whose last run failed, and whether there are more."""
-    names = await site.service.views.find.schedules_that_failed(FAILING_SHOWN + 1)
+    names = await site.views.find.schedules_that_failed(FAILING_SHOWN + 1)
     found = []
     for name in names[:FAILING_SHOWN]:
         runs = (await site.ask(ListRuns.read({"name": exactly(name), "limit": 1})))["runs"]

@@ -5,6 +5,7 @@ It knows no page, and nothing of what a page shows.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Awaitable, Callable
@@ -16,12 +17,16 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
+from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.errors import BadArguments, CommandError
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import COMMANDS, Command
+from bedrockjobs.engine.admission import may_ask
 from bedrockjobs.pages.templates import templates
 from bedrockjobs.protocol.gate import caller_of
 from bedrockjobs.service import VERSION, Service
+from bedrockjobs.views import Views
+from bedrockjobs.views.narrowed import Narrowed, reads_of
 
 FOLDER = Path(__file__).parent
 
@@ -52,6 +57,9 @@ NAVIGATION = (
 )
 """The pages one can go to from everywhere: path, title, and the key after ``g`` that goes there."""
 
+_NEEDED = {"ui/workers": "ListWorkers"}
+"""What such a page asks for that some may not ask; they are not led there."""
+
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 _STATUS = {400: 400, 402: 400, 403: 403, 404: 404, 405: 409, 429: 429, 503: 503, 555: 504}
 
@@ -62,18 +70,33 @@ Pages = tuple[tuple[str, Page], ...]
 """What a module of pages offers: the path of each page, beginning with ``/ui/``, and the page."""
 
 
+class Asked:
+    """How many commands the pages themselves had the writer do, which are no news to them."""
+
+    commands = 0
+
+
 class Site:
-    """The pages of one server."""
+    """The pages of one server, as one caller sees them; a page reads by it alone."""
 
     def __init__(self, service: Service, settings: Settings) -> None:
         """Show ``service``."""
         self.service = service
         self.settings = settings
-        self.asked = 0
-        """Commands that the pages themselves had the writer do, which are no news to them."""
+        self.asked = Asked()
+        self.caller = Caller(service.access.everything, "")
+        """Who looks."""
+        self.views: Views | Narrowed = service.views
+        """What they may read."""
         self._files, self._marks = _static_files()
         self._templates = templates()
-        self._templates.globals.update(version=VERSION, navigation=NAVIGATION)
+        self._templates.globals.update(version=VERSION)
+
+    def seen_by(self, caller: Caller) -> Site:
+        """Return the pages as somebody sees them."""
+        site = copy.copy(self)
+        site.caller, site.views = caller, reads_of(self.service.views, caller)
+        return site
 
     # --- reading -----------------------------------------------------------------------------------------
 
@@ -83,9 +106,13 @@ class Site:
 
     async def ask_text(self, command: Command[Any]) -> str:
         """Return the answer to a command as the text it is, numbers as they are spelled."""
-        answer = await self.service.call(command)
-        self.asked += command.where == "writer"
+        answer = await self.service.call(command, self.caller)
+        self.asked.commands += command.where == "writer"
         return answer.body
+
+    def may(self, command: str) -> bool:
+        """Tell whether who looks may send a command."""
+        return may_ask(self.caller.grant, COMMANDS[command])
 
     def now(self) -> datetime:
         """Return the server's time."""
@@ -102,11 +129,12 @@ class Site:
 
         async def answer(request: web.Request) -> web.StreamResponse:
             await self._templates.prepare()
+            site = self.seen_by(caller_of(request, self.service.access))
             try:
-                return await page(self, request)
+                return await page(site, request)
             except CommandError as error:
                 status = _STATUS.get(error.code, 500)
-                return await self.show(request, "error.html", status=status, title=error.reason, error=error)
+                return await site.show(request, "error.html", status=status, title=error.reason, error=error)
 
         return web.get(path, answer)
 
@@ -126,15 +154,14 @@ class Site:
         def static(name: str) -> str:
             return f"{root}/ui/static/{name}?v={self._marks[name]}"
 
-        caller = caller_of(request, self.service.access)
-
-        def may(command: str) -> bool:
-            return COMMANDS[command].role in caller.grant.roles
-
+        scope = self.caller.scope
         values = {
             **context,
-            "who": caller.name,
-            "may": may,
+            "navigation": [one for one in NAVIGATION if one[0] not in _NEEDED or self.may(_NEEDED[one[0]])],
+            "who": self.caller.name,
+            "scope": None if scope is None else str(scope),
+            "may": self.may,
+            "operates": "operate" in self.caller.grant.roles,
             "title": title,
             "root": root,
             "link": link,

@@ -63,9 +63,7 @@ async def upcoming(site: Site, request: web.Request) -> web.StreamResponse:
     name, after = request.query.get("name", ""), request.query.get("after", "")
     asked = ListSchedules.read({"name": name} if name else {})
     now = site.now()
-    schedules, more = await site.service.views.find.schedules_ahead(
-        asked.name, stamp_ms(now), SCHEDULES_LOOKED_AT
-    )
+    schedules, more = await site.views.find.schedules_ahead(asked.name, stamp_ms(now), SCHEDULES_LOOKED_AT)
     end = stamp(now + AHEAD)
     reached = ""
     if more:  # those that are left out may tick from then on

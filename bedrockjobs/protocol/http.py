@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
 from yarl import URL
 
-from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE, FORM_FIELDS_MAX
 from bedrockjobs.base.errors import (
     BadArguments,
@@ -35,14 +34,14 @@ from bedrockjobs.engine.render import entity_tag
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.protocol import cronken, pings, sse
 from bedrockjobs.protocol.compression import compress
-from bedrockjobs.protocol.docs_page import POLICY, DocsPage
+from bedrockjobs.protocol.docs_page import POLICY
+from bedrockjobs.protocol.documents import Documents
 from bedrockjobs.protocol.fast_path import FastPath, HandedOver, text_of
 from bedrockjobs.protocol.gate import CALLER, LOGIN_PATH, PINGS_BELOW, PROBES, Gate, caller_of
 from bedrockjobs.protocol.host_check import Origins
 from bedrockjobs.protocol.http_answers import problem, text_response
 from bedrockjobs.protocol.http_connection import HTTPConnection
 from bedrockjobs.protocol.memory import MemoryBudget, full
-from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.protocol.paging import next_page
 from bedrockjobs.protocol.proxies import Proxies
 from bedrockjobs.service import NOT_LOOKED_YET, VERSION, Service
@@ -70,13 +69,6 @@ TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-@lru_cache(maxsize=4)
-def _documents(root_path: str, _: tuple[tuple[str, type[Command[Any]]], ...]) -> tuple[str, DocsPage]:
-    """Write what describes the commands, for programs and for people: once for all servers of a process."""
-    description = describe(VERSION, root_path)
-    return jsontext.dump(description), DocsPage(description, root_path)
-
-
 class HTTPFront:
     """The routes of one server."""
 
@@ -102,7 +94,7 @@ class HTTPFront:
         self._gate = Gate(service.access, Proxies(settings.trusted_proxies, settings.proxy_user_header))
         self._root_path = root_path
         self._more = more
-        self._description, self._docs = _documents(root_path, tuple(COMMANDS.items()))
+        self._documents = Documents(root_path)
         self._memory = memory or MemoryBudget(settings.memory_bytes)
         self.fast_path = FastPath(self._origins, self._gate, root_path)
         """Which requests need nothing of this."""
@@ -369,10 +361,12 @@ class HTTPFront:
         return web.Response(reason="LEADING")
 
     async def _openapi(self, _: web.Request) -> web.Response:
-        return text_response(self._description, "application/json")
+        description, _page = await self._documents.written()
+        return text_response(description, "application/json")
 
     async def _docs_page(self, request: web.Request) -> web.Response:
-        response = text_response(self._docs.html(request.host), "text/html; charset=utf-8")
+        _description, page = await self._documents.written()
+        response = text_response(page.html(request.host), "text/html; charset=utf-8")
         response.headers["Content-Security-Policy"] = POLICY
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response

@@ -28,18 +28,21 @@ CLEANED_MAX = 10_000
 LOOKED_AT_MAX = 1_000
 """Runs, runs with output, events and ledgers that one look goes through."""
 
+MEASURED_MAX = 10
+"""Ledgers of which one look adds up the room: each has up to a thousand rows."""
+
 
 @dataclass(slots=True)
 class _Walk:
-    """How far a walk through the runs is, from the newest to the oldest."""
+    """How far a walk through runs or events is, from the newest to the oldest."""
 
     before: int = JOB_ID_MAX
-    """The run that was looked at last."""
+    """The one that was looked at last."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """The room that the runs of each pattern take that were looked at."""
+    """The room that those of each pattern take that were looked at."""
 
     def is_over(self, rule: tuple[str, int] | None, size: int) -> bool:
-        """Tell whether a run of this size, and all older ones, are beyond the room of their pattern."""
+        """Tell whether one of this size, and all older ones, are beyond the room of their pattern."""
         if rule is None:
             return False
         pattern, most = rule
@@ -65,6 +68,8 @@ class CleanedRecords(AccessRecords):
     """A walk through the runs of which names or the server have limits, where it is not at its end."""
     _events_after = 0
     """The event up to which it was looked for what is too old by name; 0: it begins anew."""
+    _events_walk: _Walk | None = None
+    """A walk through the events of which names have limits of room, where it is not at its end."""
 
     def obey(self, settings: Settings) -> None:
         """Keep what an operator wants to be kept."""
@@ -93,11 +98,15 @@ class CleanedRecords(AccessRecords):
         self.drop_old_access(moment)
         more = self._drop_by_limits(now) or more
         more = self._drop_events(now) or more
+        more = self._drop_events_by_room(now) or more
         self._cleaned = (self._drop_ledgers(self._cleaned[0], now), self._drop_output(self._cleaned[1], now))
         return more or any(self._cleaned)
 
     def _drop_by_limits(self, now: str) -> bool:
-        """Forget runs beyond the limits of their names, from the newest on; return whether there are more."""
+        """Forget runs beyond the limits of their names, from the newest on; return whether there are more.
+
+        Room is for those as well that are kept for a time: a disk is no larger for them.
+        """
         times, sizes = rules_of(self.retention(), "runs"), rules_of(self.retention(), "runs_bytes")
         if not (times or sizes):
             self._walk = None
@@ -108,8 +117,8 @@ class CleanedRecords(AccessRecords):
         for run_id, name, ended, kept, size in rows:
             walk.before = run_id
             over = walk.is_over(rule_for(sizes, name), size)
-            time = rule_for(times, name)
-            if not kept and (over or (time is not None and ended <= after_seconds(now, -time[1]))):
+            time = None if kept else rule_for(times, name)
+            if over or (time is not None and ended <= after_seconds(now, -time[1])):
                 self._execute(self._sql["delete_output"], (run_id,))
                 self._execute(self._sql["delete_run"], (run_id,))
         self._walk = walk if len(rows) == LOOKED_AT_MAX else None
@@ -134,6 +143,21 @@ class CleanedRecords(AccessRecords):
                 return True
         self._events_after = 0
         return False
+
+    def _drop_events_by_room(self, now: str) -> bool:
+        """Forget events beyond the room of their names, from the newest on; return whether there are more."""
+        rules = rules_of(self.retention(), "events_bytes")
+        if not rules:
+            self._events_walk = None
+            return False
+        walk, old = self._events_walk or _Walk(), after_seconds(now, -EVENTS_KEPT_S_MIN)
+        rows = self._execute(self._sql["newest_events_and_sizes"], (walk.before, LOOKED_AT_MAX)).fetchall()
+        for seq, at, name, size in rows:
+            walk.before = seq
+            if walk.is_over(rule_for(rules, name), size) and at <= old:
+                self._execute(self._sql["delete_event"], (seq,))
+        self._events_walk = walk if len(rows) == LOOKED_AT_MAX else None
+        return self._events_walk is not None
 
     def _drop_runs(self, now: str) -> bool:
         """Forget runs that were kept for a time, and the oldest others; return whether there may be more."""
@@ -164,15 +188,21 @@ class CleanedRecords(AccessRecords):
 
     def _drop_ledgers(self, after: int, now: str) -> int:
         """Forget ledgers of jobs that are gone, and old ticks; return the jobID to go on after, or 0."""
-        rules = rules_of(self.retention(), "ticks")
+        times, sizes = rules_of(self.retention(), "ticks"), rules_of(self.retention(), "ticks_bytes")
+        measured = 0
         for _ in range(LOOKED_AT_MAX):
             found = self._execute(self._sql["next_ledger"], (after,)).fetchone()
             if found is None:
                 return 0
-            after = found[0]
-            rule = rule_for(rules, found[1] or "")
-            if not found[1]:
+            after, name = found[0], found[1] or ""
+            if not name:
                 self.delete_ticks(after)
-            elif rule is not None:
-                self._execute(self._sql["trim_old_ticks"], (after, after_seconds(now, -rule[1])))
+                continue
+            if (time := rule_for(times, name)) is not None:
+                self._execute(self._sql["trim_old_ticks"], (after, after_seconds(now, -time[1])))
+            if (size := rule_for(sizes, name)) is not None:
+                self._execute(self._sql["trim_ticks_to_size"], (after, size[1]))
+                measured += 1
+                if measured == MEASURED_MAX:
+                    break
         return after

@@ -81,6 +81,14 @@ WITH stretch AS MATERIALIZED (
 )
 {found_runs};
 
+-- name: find_few_runs
+-- Through the runs of names with a common beginning, where they are few: they are sorted.
+WITH stretch AS MATERIALIZED (
+    SELECT runID FROM runs INDEXED BY runsByName WHERE name BETWEEN :low AND :high AND runID < :before
+        ORDER BY runID DESC LIMIT :stretch
+)
+{found_runs};
+
 -- name: find_events
 -- What happened, the newest first.
 WITH stretch AS MATERIALIZED (
@@ -95,7 +103,7 @@ SELECT jobID, name, state, repeat, nextRun,
         ORDER BY pattern LIMIT 1), '') AS paused
     FROM jobs WHERE repeat <> '' AND name BETWEEN :low AND :high AND state <> 'FAILED'
     AND ltrim(replace(repeat, char(9), ' '), char(10, 13, 32)) LIKE 'CRON %'
-    AND (:pattern IS NULL OR name GLOB :pattern)
+    AND (:pattern IS NULL OR name GLOB :pattern) AND {seen}
     ORDER BY nextRun, jobID LIMIT :limit;
 
 -- name: schedules_that_failed
@@ -105,8 +113,8 @@ SELECT name FROM (
         coalesce((SELECT CASE WHEN status IN ('fail', 'timeout', 'frozen', 'killed') AND NOT EXISTS (
             SELECT 1 FROM seen WHERE kind = 'run' AND number = runs.runID) THEN 1 ELSE 0 END FROM runs WHERE jobID = jobs.jobID
             AND status NOT IN ('returned', 'snoozed') ORDER BY runID DESC LIMIT 1), 0) AS failed
-        FROM jobs WHERE repeat <> '' AND ltrim(replace(repeat, char(9), ' '), char(10, 13, 32)) LIKE 'CRON %'
-        ORDER BY name LIMIT :most
+        FROM jobs WHERE repeat <> '' AND name BETWEEN :low AND :high AND {seen}
+        AND ltrim(replace(repeat, char(9), ' '), char(10, 13, 32)) LIKE 'CRON %' ORDER BY name LIMIT :most
 ) AS looked WHERE failed = 1 LIMIT :limit;
 
 -- name: count_names
@@ -180,8 +188,13 @@ SELECT asked.value, (
         || count(*) FILTER (WHERE state = 'RUNNING' OR state = 'RUNQUEUED') || ' '
         || count(*) FILTER (WHERE state = 'QUEUED' OR state = 'PAUSED') || ' '
         || count(*) FILTER (WHERE state = 'CANCELLED')
-        FROM (SELECT state FROM jobs WHERE parentJobID = asked.value AND parentJobID <> 0 LIMIT :most) AS children
+        FROM (SELECT state, name FROM jobs WHERE parentJobID = asked.value AND parentJobID <> 0 LIMIT :most) AS children
+        WHERE {seen}
 ) FROM json_each(:jobs) AS asked ORDER BY asked.value LIMIT :limit;
+
+-- name: count_runs
+-- How many runs are of names with a common beginning, up to a limit.
+SELECT count(*) FROM (SELECT 1 FROM runs WHERE name BETWEEN :low AND :high LIMIT :most) AS found LIMIT :limit;
 
 -- name: names
 -- The first names with a common beginning, each found by a seek.
@@ -194,22 +207,24 @@ WITH RECURSIVE found (name) AS (
 SELECT name FROM found WHERE name IS NOT NULL LIMIT :limit;
 
 -- name: children
--- The children of a job.
-SELECT {columns} FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 AND jobID > :after
-    ORDER BY jobID LIMIT :limit;
+-- The children of a job, among the next `:most`.
+SELECT {columns} FROM jobs WHERE jobID IN (
+    SELECT jobID FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 AND jobID > :after
+        ORDER BY jobID LIMIT :most
+) AND {seen} ORDER BY jobID LIMIT :limit;
 
 -- name: family
 -- How many of the first `:most` children of a job are in each state.
 SELECT state, count(*) FROM (
-    SELECT state FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 ORDER BY jobID LIMIT :most
-) AS children GROUP BY state ORDER BY state LIMIT :limit;
+    SELECT state, name FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 ORDER BY jobID LIMIT :most
+) AS children WHERE {seen} GROUP BY state ORDER BY state LIMIT :limit;
 
 -- name: failed_children
 -- Those of the first `:most` children of a job that have failed.
 WITH stretch AS MATERIALIZED (
     SELECT jobID, state FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 ORDER BY jobID LIMIT :most
 )
-SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch WHERE state = 'FAILED')
+SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch WHERE state = 'FAILED') AND {seen}
     ORDER BY jobID LIMIT :limit;
 
 -- name: tries_of_schedule

@@ -120,6 +120,20 @@ SELECT
     (SELECT coalesce(max(seq), 0) FROM events)
 LIMIT :limit;
 
+-- name: set_aside_of_seen
+-- The same of some names, without the newest event: of those that have failed or wait for their children as many are
+-- looked at as are counted of all.
+SELECT
+    (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed
+        WHERE {seen}),
+    (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' AND NOT EXISTS (
+        SELECT 1 FROM seen WHERE kind = 'job' AND number = jobs.jobID) LIMIT :most) AS unseen WHERE {seen}),
+    (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'PAUSED' LIMIT :most) AS paused
+        WHERE {seen}),
+    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsRepeating
+        WHERE repeat <> '' AND name BETWEEN :low AND :high AND {seen} LIMIT :most) AS repeating)
+LIMIT :limit;
+
 -- name: names_of_jobs
 -- The names of all jobs that match a pattern, each found by a seek; the `:walked`th is the last one that is looked
 -- at, and comes whether it matches or not.

@@ -140,6 +140,10 @@ SELECT runID, name, ended, kept, length(data) + length(result) + length(runs.out
 -- The oldest events from one on.
 SELECT seq, at, name FROM events WHERE seq > ? ORDER BY seq LIMIT ?;
 
+-- name: newest_events_and_sizes
+-- Events before one, the newest first, with the room that they take.
+SELECT seq, at, name, length(name) + length(detail) FROM events WHERE seq < ? ORDER BY seq DESC LIMIT ?;
+
 -- name: delete_event
 -- Forget an event.
 DELETE FROM events WHERE seq = ?;
@@ -147,6 +151,15 @@ DELETE FROM events WHERE seq = ?;
 -- name: trim_old_ticks
 -- Forget the ticks of a schedule up to a moment, but for the newest.
 DELETE FROM ticks WHERE jobID = ?1 AND until <= ?2 AND tick < (SELECT max(tick) FROM ticks WHERE jobID = ?1);
+
+-- name: trim_ticks_to_size
+-- Forget the ticks of a schedule beyond a room for the newest ones, but for the newest.
+DELETE FROM ticks WHERE jobID = ?1 AND tick < (SELECT max(tick) FROM ticks WHERE jobID = ?1) AND tick <= (
+    SELECT max(tick) FROM (
+        SELECT tick, sum(length(tick) + length(until) + length(reason)) OVER (ORDER BY tick DESC) AS room
+            FROM ticks WHERE jobID = ?1
+    ) AS sized WHERE room > ?2
+);
 
 -- name: retention
 -- What is kept of names.

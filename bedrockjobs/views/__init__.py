@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from bedrockjobs.base.clock import Clock
@@ -34,16 +35,12 @@ from bedrockjobs.engine.handlers.registry import HANDLERS, handles
 from bedrockjobs.engine.notifier import EVENTS, Notifier, Topic, output_topic
 from bedrockjobs.engine.render import render_with_state
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.base import Page, Reader
 from bedrockjobs.store.chunks import lines_of
 from bedrockjobs.views import render
-from bedrockjobs.views.explain import Explainer
-from bedrockjobs.views.find import Finder
-from bedrockjobs.views.folding import Folder
-from bedrockjobs.views.overview import Standings
-from bedrockjobs.views.queues import Queues
-from bedrockjobs.views.states import States
+from bedrockjobs.views.sight import sight_of
 from bedrockjobs.views.validate import words_of
 
 _P = TypeVar("_P")
@@ -106,18 +103,11 @@ class Views:
     ) -> None:
         """Read from ``reader``, from ``presence`` and ``stats`` what no table has; wait for ``notifier``."""
         self._reader = reader
-        self.find = Finder(reader)
-        """How a person finds jobs."""
-        self.states = States(reader)
-        """How many jobs are in each state."""
-        self.queues = Queues(reader, presence, clock)
-        """What is queued, and what holds it back."""
-        self.folder = Folder(reader, self.queues, clock)
-        """How names are doing, folded by their slashes."""
-        self.standings = Standings(reader, self.queues, self.find, clock)
-        """How things stand."""
-        self.explainer = Explainer(reader, self.queues)
-        """What a job waits for."""
+        self.sight = partial(sight_of, reader, presence, clock)
+        """What somebody sees who sees the names of a scope, or all of them."""
+        (
+            self.find, self.queues, self.folder, self.standings, self.explainer, self.states
+        ) = self.sight(None)  # fmt: skip
         self._unpacking = asyncio.Lock()
         """Held by whoever unpacks much output: a page may be megabytes, and many may be asked for at once."""
         self._stats = stats
@@ -172,6 +162,20 @@ class Views:
             return _read_lines(chunks, after, limit, bytes_max)
         async with self._unpacking:
             return await asyncio.to_thread(_read_lines, chunks, after, limit, bytes_max)
+
+    async def beside_run(self, run_id: int) -> tuple[int | None, int | None, str]:
+        """Return the runs of the same name before and after a run, and the options that it was given."""
+        rows = (await self._reader.view("beside_run", {"runID": run_id}, 1)).rows
+        return (rows[0][0], rows[0][1], rows[0][2]) if rows else (None, None, "{}")
+
+    async def job_is_there(self, job_id: int) -> bool:
+        """Tell whether there is a job."""
+        return bool((await self._reader.view("name_of_job", {"jobID": job_id}, 1)).rows)
+
+    async def job(self, job_id: int) -> Job | None:
+        """Return a job; None where there is none."""
+        rows = (await self._reader.view("job", {"jobID": job_id}, 1)).rows
+        return job_from(rows[0]) if rows else None
 
     async def end_of_output(self, run_id: int) -> tuple[int, int]:
         """Return the number of a run's last line, and the bytes that it has printed."""

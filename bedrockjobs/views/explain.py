@@ -89,12 +89,13 @@ def _before_workers(row: Job, held: Held) -> Reasons:
     if row.mocked:
         found.append(("mocked", "it is a mocked job: only a GetJob with getMockedJobs takes it"))
     pause = held.pauses.of(row.name, row.lane)
+    because = f": {pause.reason}" if pause is not None and pause.reason else ""
     if pause is not None and pause.pattern == HOLD_PATTERN:
         found.append(("held", f"{hold_words(pause)}; {RELEASE}"))
     elif pause is not None and pause.by == AT_LIMIT:
-        found.append(("limit", f"{pause_words(pause)}: {pause.reason}"))
+        found.append(("limit", pause_words(pause) + because))
     elif pause is not None:
-        found.append(("paused", pause_words(pause) + (f": {pause.reason}" if pause.reason else "")))
+        found.append(("paused", pause_words(pause) + because))
     if row.next_run == NEVER and is_cron(row.repeat):
         found.append(("no tick", _no_tick(row.repeat)))
     elif row.next_run > held.now:

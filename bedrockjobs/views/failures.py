@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import SEEN_MAX
 from bedrockjobs.commands import ListFailures
 from bedrockjobs.commands.failures import FailureGroupReply, FailureReply, FailuresReply
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.job.rows import FAILED_STATUSES
 from bedrockjobs.views import Views
+from bedrockjobs.views.narrowed import Narrowed
 
 JOBS_SHOWN = 200
 """FAILED jobs on a page."""
@@ -68,7 +68,7 @@ class Failed(NamedTuple):
     """How far a search got that took its time."""
 
 
-async def failed_jobs(views: Views, pattern: str | None, before: int | None) -> Failed:
+async def failed_jobs(views: Views | Narrowed, pattern: str | None, before: int | None) -> Failed:
     """Return a page of FAILED jobs below a number."""
     found = await views.find.jobs(state="FAILED", pattern=pattern, before=before, limit=JOBS_SHOWN)
     failures = [
@@ -77,7 +77,7 @@ async def failed_jobs(views: Views, pattern: str | None, before: int | None) -> 
     return Failed(await _groups(views, "job", failures), None if found.ended else found.reached)
 
 
-async def failed_runs(views: Views, pattern: str | None, before: int | None) -> Failed:
+async def failed_runs(views: Views | Narrowed, pattern: str | None, before: int | None) -> Failed:
     """Return a page of failed runs below a number."""
     found = await views.find.runs(before=before, statuses=FAILED_STATUSES, pattern=pattern, limit=RUNS_SHOWN)
     failures = [
@@ -99,8 +99,8 @@ def line_of(error: str) -> str:
     return lines[-1] if _HOW_IT_ENDED.fullmatch(lines[0]) else lines[0]
 
 
-async def _groups(views: Views, kind: str, found: list[tuple[str, str, Failure]]) -> list[Group]:
-    seen = await _seen(views, kind, [failure.number for _, _, failure in found])
+async def _groups(views: Views | Narrowed, kind: str, found: list[tuple[str, str, Failure]]) -> list[Group]:
+    seen = await views.find.seen_failures(kind, [failure.number for _, _, failure in found])
     alike: dict[tuple[str, str, str], list[Failure]] = {}
     for state, name, failure in found:
         at, by = seen.get(failure.number, ("", ""))
@@ -108,15 +108,6 @@ async def _groups(views: Views, kind: str, found: list[tuple[str, str, Failure]]
         alike.setdefault((state, name, line_of(failure.error)), []).append(marked)
     groups = [Group(*key, failures) for key, failures in alike.items()]
     return sorted(groups, key=lambda group: not group.unseen)
-
-
-async def _seen(views: Views, kind: str, numbers: list[int]) -> dict[int, tuple[str, str]]:
-    """Return when and by whom failures were seen, of those that were."""
-    if not numbers:
-        return {}
-    given = {"kind": kind, "low": min(numbers), "high": max(numbers)}
-    rows = (await views.page("seen", given, SEEN_MAX)).rows
-    return {number: (at, by) for number, at, by in rows}
 
 
 @handles(ListFailures)

@@ -1,22 +1,25 @@
 """How a person finds jobs, failed runs and events: page by page, each page within a time.
 
 A search looks at one stretch after the other, the newest first, until it has found enough or its time is
-over, and says how far it got. It knows no page and no protocol.
+over, and says how far it got. For somebody who sees some names only it searches by each pattern that is left
+of what was wanted, and puts the pages together. It knows no page and no protocol.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX
+from bedrockjobs.base.caller import Scope
+from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX, SEEN_MAX
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.queues import OLDEST_MAX
+from bedrockjobs.views.seen import filter_of, patterns_of, pause_seen, prefix_of_all, sees
 
 FIND_S = 0.05
 """Time after which a search looks at no further stretch: half of what a page may take."""
@@ -28,7 +31,7 @@ STRETCH_MAX = 50_000
 """Jobs of the longest stretch."""
 
 FEW = 10_000
-"""Jobs with a common beginning of their names that are sorted by jobID rather than sought among all."""
+"""Jobs, or runs, with a common beginning of their names that are sorted rather than sought among all."""
 
 EVENTS_SHOWN = 100
 """The newest events of a job that are shown."""
@@ -38,6 +41,9 @@ OPEN_MAX = 10_000
 
 CHILDREN_COUNTED = 10_000
 """Children of a job that are counted by their states: 10 ms of the reader."""
+
+NAMES_WALKED = 5_000
+"""Names that are looked at for those that match one pattern of whoever sees some only: 5 ms of the reader."""
 
 SCHEDULES_LOOKED_AT = 10_000
 """Schedules that are looked at for one in trouble: 10 to 15 ms of the reader."""
@@ -52,7 +58,7 @@ _WHERE_FEW = {
 """States whose jobs an index has: what counts them, and what goes through them where they are few."""
 _FOUND_FROM = 2
 _JOB_ID = Job._fields.index("job_id")
-
+_EVENT_NAME = 3
 
 Moment = Literal["created", "next", "last"]
 """A time of a job: when it was created, its next run, its last run."""
@@ -112,9 +118,11 @@ class ScheduleAhead(NamedTuple):
 class Finder:
     """The searches of one server."""
 
-    def __init__(self, reader: Reader) -> None:
-        """Search with ``reader``."""
+    def __init__(self, reader: Reader, scope: Scope | None = None) -> None:
+        """Search with ``reader``, for somebody who sees the names of ``scope``."""
         self._reader = reader
+        self._scope = scope
+        self._seen = filter_of(scope)
 
     async def jobs(
         self,
@@ -135,22 +143,25 @@ class Finder:
         ``until``, both of them stamps.
         Raises TimedOut where one stretch alone took longer than a Query may.
         """
-        prefix = literal_prefix(pattern or "")
         given: dict[str, Any] = {
             "before": JOB_ID_MAX if before is None else before,
             "state": state,
-            "pattern": pattern,
             "text": text,
             "moment": moment,
             "since": since,
             "until": until,
-            "low": prefix,
-            "high": prefix + _HIGHEST,
             "most": OPEN_MAX,
             "oldest": OLDEST_MAX,
         }
-        statement = await self._statement(state, pattern, given)
-        found = await self._search(statement, given, _JOB_ID, limit, within_s)
+
+        async def search(one: str | None, within_s: float) -> Rows:
+            prefix = literal_prefix(one or "")
+            asked = {**given, "pattern": one, "low": prefix, "high": prefix + _HIGHEST}
+            return await self._search(
+                await self._statement(state, one, asked), asked, _JOB_ID, limit, within_s
+            )
+
+        found = await self._together(pattern, search, _JOB_ID, limit, within_s)
         return Found([job_from(row) for row in found.rows], found.reached, found.ended)
 
     async def runs(
@@ -171,54 +182,92 @@ class Finder:
         ``text`` stands in their error or in the last lines of their output; they began at ``since`` or later
         and before ``until``. With ``kept`` they are of jobs that ended well and are kept for a time.
         """
-        one = pattern is not None and literal_prefix(pattern) == pattern
         given = {
             "before": JOB_ID_MAX if before is None else before,
             "statuses": " ".join(statuses) or None,
-            "pattern": pattern,
             "worker": worker,
             "text": text and jsontext.dump(text)[1:-1],
             "since": since,
             "until": until,
             "kept": "kept" if kept else None,
         }
-        few = kept and not one and await self._are_few("count_kept")
-        statement = "find_runs_kept" if few else "find_runs_of_name" if one else "find_runs"
-        found = await self._search(statement, given, 0, limit)
+
+        async def search(one: str | None, within_s: float) -> Rows:
+            prefix = literal_prefix(one or "")
+            asked = {**given, "pattern": one, "low": prefix, "high": prefix + _HIGHEST}
+            statement = "find_runs"
+            if one is not None and prefix == one:
+                statement = "find_runs_of_name"
+            elif kept and await self._are_few("count_kept"):
+                statement = "find_runs_kept"
+            elif prefix and await self._are_few("count_runs", asked):
+                statement = "find_few_runs"
+            return await self._search(statement, asked, 0, limit, within_s)
+
+        found = await self._together(pattern, search, 0, limit, None)
         return RunsFound([RunFound._make(row) for row in found.rows], found.reached, found.ended)
 
     async def events(
         self, *, before: int | None = None, kind: str | None = None, pattern: str | None = None, limit: int
     ) -> Rows:
         """Return events (as in EventReply) below ``before``, of a kind, whose name matches a GLOB."""
-        given = {"before": JOB_ID_MAX if before is None else before, "kind": kind, "pattern": pattern}
-        return await self._search("find_events", given, 0, limit)
+        given = {"before": JOB_ID_MAX if before is None else before, "kind": kind}
+
+        async def search(one: str | None, within_s: float) -> Rows:
+            return await self._search("find_events", {**given, "pattern": one}, 0, limit, within_s)
+
+        return await self._together(pattern, search, 0, limit, None)
 
     async def schedules_ahead(
         self, pattern: str | None, now: str, limit: int
     ) -> tuple[list[ScheduleAhead], bool]:
         """Return the schedules that run next, and whether there are others behind them."""
-        prefix = literal_prefix(pattern or "")
-        given = {"pattern": pattern, "now": now, "low": prefix, "high": prefix + _HIGHEST}
+        given = {"pattern": pattern, "now": now, **self._among(pattern)}
         page = await self._reader.view("schedules_ahead", given, limit, scans=True)
-        return [ScheduleAhead._make(row) for row in page.rows], page.more
+        found = map(ScheduleAhead._make, page.rows)
+        return [one._replace(paused=pause_seen(one.paused, self._scope)) for one in found], page.more
 
     async def schedules_that_failed(self, limit: int) -> list[str]:
         """Return the names of schedules whose last run failed."""
-        given = {"most": SCHEDULES_LOOKED_AT}
+        given = {"most": SCHEDULES_LOOKED_AT, **self._among(None)}
         rows = (await self._reader.view("schedules_that_failed", given, limit, scans=True)).rows
         return [row[0] for row in rows]
 
-    async def _search(
+    def _among(self, pattern: str | None) -> dict[str, Any]:
+        """Return what a statement is given to find the names that are seen, by their beginning first."""
+        prefix = prefix_of_all(pattern, self._scope)
+        return {"low": prefix, "high": prefix + _HIGHEST, "seen": self._seen}
+
+    async def _together(
         self,
-        statement: str,
-        given: dict[str, Any],
+        pattern: str | None,
+        search: Callable[[str | None, float], Awaitable[Rows]],
         number: int,
         limit: int,
-        within_s: float | None = None,
+        within_s: float | None,
+    ) -> Rows:
+        """Search by each pattern that is left of what was wanted, each in its part of the time.
+
+        Of what was found comes what lies above the lowest number that all of them have reached.
+        """
+        patterns = patterns_of(pattern, self._scope)
+        if not patterns:
+            return Rows([], 0, ended=True)
+        within_s = (FIND_S if within_s is None else within_s) / len(patterns)
+        pages = [await search(one, within_s) for one in patterns]
+        if len(pages) == 1:
+            return pages[0]
+        reached = max((page.reached for page in pages if not page.ended), default=0)
+        found = {row[number]: row for page in pages for row in page.rows if row[number] >= reached}
+        rows = [found[key] for key in sorted(found, reverse=True)]
+        if len(rows) > limit:
+            return Rows(rows[:limit], rows[limit - 1][number], ended=False)
+        return Rows(rows, reached, ended=all(page.ended for page in pages))
+
+    async def _search(
+        self, statement: str, given: dict[str, Any], number: int, limit: int, within_s: float
     ) -> Rows:
         """Look at one stretch after the other; ``number`` is the column that says how far a row is."""
-        within_s = FIND_S if within_s is None else within_s
         loop = asyncio.get_running_loop()
         deadline, stretch = loop.time() + within_s, STRETCH_MIN
         found: list[tuple[Any, ...]] = []
@@ -259,25 +308,48 @@ class Finder:
 
     async def names(self, prefix: str, limit: int) -> list[str]:
         """Return the first names that begin with ``prefix``."""
+        if self._scope is not None:
+            return await self._names_seen(prefix, limit, self._scope)
         page = await self._reader.view("names", {"low": prefix, "high": prefix + _HIGHEST}, limit)
         return [row[0] for row in page.rows]
 
+    async def _names_seen(self, prefix: str, limit: int, scope: Scope) -> list[str]:
+        found: set[str] = set()
+        for pattern in scope.patterns:
+            low = max(prefix, literal_prefix(pattern), key=len)
+            given = {
+                "pattern": pattern, "after": "", "low": low, "high": low + _HIGHEST, "walked": NAMES_WALKED,
+            }  # fmt: skip
+            rows = (await self._reader.view("names_of_jobs", given, limit, scans=True)).rows
+            found.update(row[0] for row in rows if row[0].startswith(prefix) and scope.sees(row[0]))
+        return sorted(found)[:limit]
+
     async def children(self, job_id: int, after: int, limit: int) -> tuple[list[Job], bool]:
         """Return a page of a job's children by jobID, and whether there are more."""
-        page = await self._reader.view("children", {"jobID": job_id, "after": after}, limit)
+        most = limit + 1 if self._scope is None else CHILDREN_COUNTED
+        given = {"jobID": job_id, "after": after, "most": most, "seen": self._seen}
+        page = await self._reader.view("children", given, limit, scans=self._scope is not None)
         return [job_from(row) for row in page.rows], page.more
 
     async def family(self, job_id: int) -> dict[str, int]:
         """Return how many of a job's first ``CHILDREN_COUNTED`` children are in each state."""
-        given = {"jobID": job_id, "most": CHILDREN_COUNTED}
+        given = {"jobID": job_id, "most": CHILDREN_COUNTED, "seen": self._seen}
         return dict((await self._reader.view("family", given, len(STATES))).rows)
 
     async def failed_children(self, job_id: int, limit: int) -> list[Job]:
         """Return the first children of a job that have failed, among as many as ``family`` counts."""
-        given = {"jobID": job_id, "most": CHILDREN_COUNTED}
+        given = {"jobID": job_id, "most": CHILDREN_COUNTED, "seen": self._seen}
         return [job_from(row) for row in (await self._reader.view("failed_children", given, limit)).rows]
+
+    async def seen_failures(self, kind: str, numbers: Collection[int]) -> dict[int, tuple[str, str]]:
+        """Return when and by whom failed jobs or runs were seen, of those that were."""
+        if not numbers:
+            return {}
+        given = {"kind": kind, "low": min(numbers), "high": max(numbers)}
+        rows = (await self._reader.view("seen", given, SEEN_MAX)).rows
+        return {number: (at, by) for number, at, by in rows}
 
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
         """Return the newest events of a job (as in EventReply), the newest first."""
         page = await self._reader.view("events_of_job", {"jobID": job_id}, EVENTS_SHOWN, scans=True)
-        return page.rows
+        return [row for row in page.rows if sees(self._scope, row[_EVENT_NAME])]

@@ -12,19 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.job.lanes import OPEN_LANE
 from bedrockjobs.job.readiness import Need, need_of
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.problems import age_s, pause_words
-from bedrockjobs.views.queues import Group, Look, Queues, Totals
-
-NAMES_BELOW_MAX = 1_000
-"""Names below a fold, or that match a pattern, that are looked at; behind them there may be more."""
-
-NAMES_WALKED = 40_000
-"""Names that are looked at for those that match a pattern: 40 ms of the reader."""
+from bedrockjobs.views.queues import NAMES_MAX, NAMES_WALKED, Group, Look, Queues, Totals
+from bedrockjobs.views.seen import pause_seen, sees
 
 MEASURED_MAX = 1_000
 """The newest runs, and the newest jobs, by which speed is measured: a few milliseconds."""
@@ -96,11 +92,12 @@ class _Measured(NamedTuple):
 class Folder:
     """Folds the names of one server."""
 
-    def __init__(self, reader: Reader, queues: Queues, clock: Clock) -> None:
-        """Read from ``reader``, and what is queued from ``queues``."""
+    def __init__(self, reader: Reader, queues: Queues, clock: Clock, scope: Scope | None = None) -> None:
+        """Read from ``reader``, and what is queued from ``queues``, for who sees the names of ``scope``."""
         self._reader = reader
         self._queues = queues
         self._clock = clock
+        self._scope = scope
 
     async def all(self, most: int) -> Folds:
         """Return how all names are doing, folded at their first slash, in ``most`` rows."""
@@ -115,7 +112,7 @@ class Folder:
 
         Without ``under`` nothing is folded.
         """
-        names, more = await self._queues.first_names(pattern, "", NAMES_BELOW_MAX, NAMES_WALKED)
+        names, more = await self._queues.first_names(pattern, "", NAMES_MAX, NAMES_WALKED)
         look = await self._queues.look_at(names)
         running, failed = await self._queues.running(), await self._queues.failed()
         labels = {name: _label(name, under) if under else name for name in names}
@@ -158,6 +155,7 @@ class Folder:
         left_out, rows = len(rows[most:]), rows[:most]
         for fold in rows:
             _hold(fold, look, groups.get(fold.label, []), names[fold.label])
+            fold.paused_by = pause_seen(fold.paused_by, self._scope)
         await self._measure({fold.label: fold for fold in rows}, shown, under)
         return Folds(rows, left_out, look.more)
 
@@ -169,6 +167,8 @@ class Folder:
         seen: dict[str, _Measured] = {}
 
         def of(name: str) -> _Measured | None:
+            if not sees(self._scope, name):
+                return None
             label = shown.get(name) or _label(name, under)
             return seen.setdefault(label, _Measured([], [], [], [])) if label in found else None
 

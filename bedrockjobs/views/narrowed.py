@@ -14,12 +14,14 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Caller, Scope
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
 from bedrockjobs.base.errors import Forbidden, NotFound
-from bedrockjobs.base.overlap import TooManyPatterns, common
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.notifier import EVENTS
 from bedrockjobs.engine.render import without_data
+from bedrockjobs.job.rows import Job
 from bedrockjobs.views import EventsPage, OutputPage, Views
+from bedrockjobs.views.overview import written
+from bedrockjobs.views.seen import WIDE, patterns_within, pause_seen, sees
 
 Row = str
 """A row of a list, as JSON text."""
@@ -28,7 +30,6 @@ DESCENDING = frozenset({c.ListRuns})
 """Lists whose next page comes before the last row."""
 
 WORDS = {
-    "paused": "its name is paused",
     "lock": "another job holds its lock",
     "no worker": "no live worker takes it",
     "own command": "no live worker takes it with the command that it brings along",
@@ -47,6 +48,9 @@ class Narrowed:
         self._views = views
         self._scope = caller.scope
         self._no_data = caller.grant.no_data
+        (
+            self.find, self.queues, self.folder, self.standings, self.explainer, self.states
+        ) = views.sight(caller.scope)  # fmt: skip
 
     @property
     def ended(self) -> bool:
@@ -89,6 +93,22 @@ class Narrowed:
             await self._run(command.run_id, self._scope)
         return await self._views.output(command, again=again, bytes_max=bytes_max)
 
+    async def end_of_output(self, run_id: int) -> tuple[int, int]:
+        """Return how far the output of a run goes, as ``Views.end_of_output`` does."""
+        if self._scope is not None:
+            await self._run(run_id, self._scope)
+        return await self._views.end_of_output(run_id)
+
+    async def beside_run(self, run_id: int) -> tuple[int | None, int | None, str]:
+        """Return the neighbours of a run and its options, as ``Views.beside_run`` does."""
+        if self._scope is not None:
+            await self._run(run_id, self._scope)
+        return await self._views.beside_run(run_id)
+
+    async def stats(self, _: str, __: int) -> list[dict[str, Any]]:
+        """Refuse what was done in each minute: it is known of all names together only."""
+        raise Forbidden(detail="the numbers of what was done are kept for all names together")
+
     async def events(
         self, command: c.Events, *, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX
     ) -> EventsPage:
@@ -96,7 +116,7 @@ class Narrowed:
         if self._scope is None:
             return await self._views.events(command, again=again, bytes_max=bytes_max)
         scope, after = self._scope, command.after
-        patterns = _patterns(command.name, scope)
+        patterns = patterns_within(command.name, scope)
 
         async def look(again: bool) -> EventsPage:
             nonlocal after
@@ -113,7 +133,7 @@ class Narrowed:
         assert command.paging is not None
         field, key, _ = command.paging
         pages = []
-        for pattern in _patterns(getattr(command, "name"), scope):  # noqa: B009 - each of them has one
+        for pattern in patterns_within(getattr(command, "name"), scope):  # noqa: B009 - each of them has one
             body = (await self._views.answer(command.with_value("name", pattern))).body
             rows = jsontext.elements(jsontext.members(body)[field])
             pages.append([(_key(row, key), row) for row in rows])
@@ -129,8 +149,18 @@ class Narrowed:
         if not rows or not scope.sees(rows[0][0]):
             raise NotFound("No run with this runID", f"there is no run {run_id}")
 
-    async def job(self, job_id: int, scope: Scope) -> bool:
-        """Tell whether a job is seen."""
+    async def job_is_there(self, job_id: int) -> bool:
+        """Tell whether there is a job that is seen."""
+        if self._scope is None:
+            return await self._views.job_is_there(job_id)
+        return await self._sees_job(job_id, self._scope)
+
+    async def job(self, job_id: int) -> Job | None:
+        """Return a job that is seen; None where there is none."""
+        found = await self._views.job(job_id)
+        return found if found is not None and sees(self._scope, found.name) else None
+
+    async def _sees_job(self, job_id: int, scope: Scope) -> bool:
         rows = (await self._views.rows("name_of_job", {"jobID": job_id})).rows
         return bool(rows) and scope.sees(rows[0][0])
 
@@ -141,7 +171,7 @@ class Narrowed:
 
     async def list_ticks(self, command: c.ListTicks, scope: Scope) -> Answer:
         """Show the ticks of a schedule that is seen."""
-        if not await self.job(command.job_id, scope):
+        if not await self._sees_job(command.job_id, scope):
             raise NotFound(detail=f"there is no job {command.job_id}")
         return await self._views.answer(command)
 
@@ -149,7 +179,7 @@ class Narrowed:
         """List the children that are seen, of a parent that is; page by page until there are enough."""
         seen: list[Row] = []
         after = command.after
-        while await self.job(command.job_id, scope):
+        while await self._sees_job(command.job_id, scope):
             page = command.with_value("after", after).with_value("limit", LIST_MAX)
             rows = jsontext.elements(jsontext.members((await self._views.answer(page)).body)["jobs"])
             seen += [row for row in rows if scope.sees(_key(row, "name"))]
@@ -160,23 +190,20 @@ class Narrowed:
 
     async def explain(self, command: c.ExplainJob, scope: Scope) -> Answer:
         """Say what a job that is seen waits for; of others it says no more than that there are some."""
-        if not await self.job(command.job_id, scope):
+        if not await self._sees_job(command.job_id, scope):
             raise NotFound("No job with this jobID", f"there is no job {command.job_id}")
-        found = jsontext.parse((await self._views.answer(command)).body)
+        found = jsontext.parse(await self.explainer.explain(command))
         for wait in found["waitsFor"]:
             wait["detail"] = WORDS.get(wait["reason"], wait["detail"])
         return Answer(jsontext.dump(found))
 
-    async def list_pauses(self, command: c.ListPauses, scope: Scope) -> Answer:
+    async def list_pauses(self, _: c.ListPauses, __: Scope) -> Answer:
         """List the pauses of names that are seen; of one that covers others too, only that it is there."""
-        found = jsontext.parse((await self._views.answer(command)).body)["pauses"]
-        seen = []
-        for pause in found:
-            if scope.holds(pause["pattern"]):
-                seen.append(pause)
-            elif any(_overlaps(pause["pattern"], pattern) for pattern in scope.patterns):
-                seen.append({**pause, "by": "", "reason": ""})
-        return Answer(jsontext.dump({"pauses": seen}))
+        return Answer(written(await self.standings.pauses()))
+
+    async def overview(self, _: c.Overview, __: Scope) -> Answer:
+        """Tell how things stand with the names that are seen."""
+        return Answer(written(await self.standings.overview()))
 
 
 _LISTS = frozenset({c.ListJobs, c.ListRuns, c.ListSchedules, c.ListQueues})
@@ -187,27 +214,13 @@ _OTHERS: dict[type[Command[Any]], Callable[[Narrowed, Any, Scope], Awaitable[Ans
     c.ListChildren: Narrowed.list_children,
     c.ExplainJob: Narrowed.explain,
     c.ListPauses: Narrowed.list_pauses,
+    c.Overview: Narrowed.overview,
 }
 
 
 def reads_of(views: Views, caller: Caller | None) -> Views | Narrowed:
     """Return what somebody may read: all of it, where nothing is kept from them."""
     return views if caller is None or caller.grant.whole else Narrowed(views, caller)
-
-
-def _patterns(wanted: str | None, scope: Scope) -> tuple[str, ...]:
-    """Return by which patterns a list is asked for; raises Forbidden where that cannot be told."""
-    try:
-        return scope.within([wanted or "*"])
-    except TooManyPatterns as error:
-        raise Forbidden(detail=f"name: cannot be narrowed to {scope}: {error}") from None
-
-
-def _overlaps(pattern: str, other: str) -> bool:
-    try:
-        return bool(common(pattern, other))
-    except TooManyPatterns:
-        return False
 
 
 def _key(row: Row, name: str) -> Any:
@@ -218,8 +231,8 @@ def _without_wide_pause(row: Row, scope: Scope) -> Row:
     """Return a row without the words of a pause that covers other names too: it is told as ``*``."""
     for member in ("paused", "pausedBy"):
         pattern = jsontext.members(row).get(member, '""')
-        if pattern.startswith('"') and pattern != '""' and not scope.holds(jsontext.parse(pattern)):
-            return jsontext.with_members(row, {member: '"*"'})
+        if pattern.startswith('"') and pause_seen(found := jsontext.parse(pattern), scope) != found:
+            return jsontext.with_members(row, {member: jsontext.quoted(WIDE)})
     return row
 
 

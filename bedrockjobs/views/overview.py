@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.wire import stamp, stamp_ms
 from bedrockjobs.commands.base import Reply
@@ -21,7 +22,8 @@ from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.problems import age_s, problems
-from bedrockjobs.views.queues import COUNTED_MAX, Group, Look, Queues, Totals
+from bedrockjobs.views.queues import COUNTED_MAX, HIGHEST, Group, Look, Queues, Totals
+from bedrockjobs.views.seen import filter_of, prefix_of_all
 
 TROUBLES_MAX = 1_000
 """Schedules whose last run failed that are counted; their own page shows all."""
@@ -43,8 +45,11 @@ RULES_READ = 100
 class Standings:
     """How things stand with one server."""
 
-    def __init__(self, reader: Reader, queues: Queues, find: Finder, clock: Clock) -> None:
-        """Read all of these."""
+    def __init__(
+        self, reader: Reader, queues: Queues, find: Finder, clock: Clock, scope: Scope | None = None
+    ) -> None:
+        """Read all of these, for somebody who sees the names of ``scope``."""
+        self._scope = scope
         self._reader = reader
         self._queues = queues
         self._find = find
@@ -60,21 +65,19 @@ class Standings:
         totals = await self._queues.totals(look)
         given = {"most": COUNTED_MAX + 1}
         aside = await self._reader.view("set_aside", given, 1, scans=True)
-        failed, unseen, children, repeating, newest_event = aside.rows[0]
         running = sum((await self._queues.running()).values())
-        counts = {
-            "failed": failed,
-            "unseen": unseen,
-            "children": children,
-            "repeating": repeating,
-            "running": running,
-        }
+        counts = dict(
+            zip(("failed", "unseen", "children", "repeating", "newest_event"), aside.rows[0], strict=True)
+        )
+        counts["running"], newest_event = running, counts.pop("newest_event")
         more = totals.more | {name for name, count in counts.items() if count > COUNTED_MAX}
+        if self._scope is not None:
+            counts |= await self._set_aside(self._scope)
         on_all_hosts = await self._queues.on_all_hosts()
         last_failed = await self._find.schedules_that_failed(TROUBLES_MAX)
         found = await self._reader.view("rules", {"after": ""}, RULES_READ)
-        rules = list(map(RuleRow._make, found.rows))
-        takers = look.held.takers
+        rules = list(map(RuleRow._make, found.rows)) if self._scope is None else []
+        workers, taking = self._workers(look)
         return (
             OverviewReply(
                 now=stamp(self._clock.now()),
@@ -86,16 +89,33 @@ class Standings:
                 untaken=totals.untaken,
                 **{name: min(count, COUNTED_MAX) for name, count in counts.items()},
                 pauses=len(look.held.pauses.rows),
-                workers=len(takers),
-                taking=takers.taking,
+                workers=workers,
+                taking=taking,
                 oldest_ready=totals.oldest,
                 more=sorted(more),
-                problems=problems(look, totals, on_all_hosts, min(unseen, COUNTED_MAX), last_failed, rules),
+                problems=problems(
+                    look, totals, on_all_hosts, min(counts["unseen"], COUNTED_MAX), last_failed, rules
+                ),
                 next=await self._next() if ahead else [],
                 newest_event=newest_event,
             ),
             look,
         )
+
+    def _workers(self, look: Look) -> tuple[int, int]:
+        """Return how many workers are there and take jobs; of some names, how many take what is queued."""
+        takers = look.held.takers
+        if self._scope is None:
+            return len(takers), takers.taking
+        found = {taker for group in look.groups for taker in takers.of(group.name, need_of(group.lane))}
+        return len(found), len(found)
+
+    async def _set_aside(self, scope: Scope) -> dict[str, int]:
+        """Return how many jobs have failed, wait for their children and repeat, of seen names."""
+        prefix = prefix_of_all(None, scope)
+        given = {"most": COUNTED_MAX + 1, "low": prefix, "high": prefix + HIGHEST, "seen": filter_of(scope)}
+        row = (await self._reader.view("set_aside_of_seen", given, 1, scans=True)).rows[0]
+        return dict(zip(("failed", "unseen", "children", "repeating"), row, strict=True))
 
     async def _next(self) -> list[NextSchedule]:
         schedules, _ = await self._find.schedules_ahead(None, stamp_ms(self._clock.now()), NEXT_LOOKED_AT)

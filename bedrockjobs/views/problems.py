@@ -126,13 +126,18 @@ def _untaken(look: Look, totals: Totals, on_all_hosts: Mapping[str, Need]) -> li
         for one in waiting[:SAID_MAX]:
             age = age_s(one.since, now)
             waited = f", due for {duration_text(age)}" if age else ""
-            words = f"nobody takes {short(one.name)}{waited}: {takers.why_nobody(one.name, one.need)}"
+            words = f"nobody takes {short(one.name)}{waited}{_why_nobody(look.held, one.name, one.need)}"
             kind = "own command" if takers.asked_for(one.name, one.need) else "no worker"
             found.append(_problem(kind, one.jobs, words, name=one.name, since=one.since))
         if rest := waiting[SAID_MAX:]:
             words = f"nobody takes {len(rest):,} more names"
             found.append(_problem("no worker", sum(one.jobs for one in rest), words, since=rest[0].since))
     return found + _on_all_hosts(look.held, on_all_hosts)
+
+
+def _why_nobody(held: Held, name: str, need: Need) -> str:
+    """Return why nobody takes a name, to whoever may be told of all workers."""
+    return f": {held.takers.why_nobody(name, need)}" if held.tells_all else ""
 
 
 def _untaken_names(look: Look) -> Iterable[_Untaken]:
@@ -156,7 +161,7 @@ def _on_all_hosts(held: Held, schedules: Mapping[str, Need]) -> list[Trouble]:
         if held.takers.of(name, need) or held.pause_of(Group(EVERY_LANE, name, "")) is not None:
             continue
         kind = "own command" if held.takers.asked_for(name, need) else "no worker"
-        words = f"nobody takes {short(name)}, which runs on all hosts: {held.takers.why_nobody(name, need)}"
+        words = f"nobody takes {short(name)}, which runs on all hosts{_why_nobody(held, name, need)}"
         found.append(_problem(kind, 1, words, name=name))
     return found[:SAID_MAX]
 
@@ -183,8 +188,9 @@ def _blocked(look: Look) -> list[Trouble]:
     for lock, (count, since, holder) in sorted(waiting.items(), key=lambda item: item[1][1]):
         waited = age_s(since, look.held.now)
         if waited > LATE_S:
-            words = f"{jobs(count, 'waits', 'wait')} for the lock {short(lock)}, which job {holder} holds,"
-            words += f" the oldest for {duration_text(waited)}"
+            words = f"{jobs(count, 'waits', 'wait')} for the lock {short(lock)}"
+            words += f", which job {holder} holds" if look.held.tells_all else ""
+            words += f", the oldest for {duration_text(waited)}"
             found.append(_problem("blocked", count, words, name=lock, since=since))
     return found[:SAID_MAX]
 
@@ -234,7 +240,7 @@ def _drained(held: Held) -> list[Trouble]:
     """Return the live workers that somebody lets take no more jobs."""
     found = []
     for drain in held.drains.values():
-        if drain.worker in held.takers:
+        if drain.worker in held.takers and held.tells_all:
             by = f", by {drain.by}" if drain.by else ""
             words = f"worker {short(drain.worker)} takes no jobs: it is drained since {drain.since}{by}"
             found.append(_problem("drained", 0, words, name=drain.worker, since=drain.since))

@@ -2,6 +2,7 @@
 
 The words are those of ``bedrockjobs.job.readiness``. A look reads the queue by lane and name (a group), never
 job by job; where there are very many it stops at a limit and says ``more``: a count is then at least so high.
+For somebody who sees some names only, these are found first, and nothing else is looked at.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import LIST_MAX, NAME_CHARS_MAX, PAUSES_MAX
 from bedrockjobs.base.glob import glob, literal_prefix
@@ -23,9 +25,16 @@ from bedrockjobs.job.options import decode_options
 from bedrockjobs.job.readiness import Drain, Need, Pauses, Standing, Takers, lock_holder, need_of, standing
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.store.base import Reader
+from bedrockjobs.views.seen import patterns_of, pauses_seen, sees
 
 ANY_WALK = 1_000_000_000
 """More names than there are: a walk through them ends with the last, or with the time of a query."""
+
+NAMES_MAX = 1_000
+"""Names that match a pattern, or are all that somebody sees, that are looked at; there may be more."""
+
+NAMES_WALKED = 40_000
+"""Names that are looked at for those that match: 40 ms of the reader."""
 
 LANES_MAX = 1_000
 """Lanes that a look knows: there is one for each lock and each worker with jobs of its own."""
@@ -92,6 +101,8 @@ class Held(NamedTuple):
     """Running jobs by the lock that they hold."""
     takers: Takers
     drains: dict[str, Drain]
+    tells_all: bool = True
+    """Whether workers and jobs of other names may be told of."""
 
     def standing(self, group: Group, *, due: bool) -> Standing:
         """Return where the jobs of a group stand."""
@@ -148,11 +159,14 @@ class Look(NamedTuple):
 class Queues:
     """Looks at the queue of one server."""
 
-    def __init__(self, reader: Reader, presence: WorkerRegistry, clock: Clock) -> None:
-        """Read from ``reader``, and the live workers from ``presence``."""
+    def __init__(
+        self, reader: Reader, presence: WorkerRegistry, clock: Clock, scope: Scope | None = None
+    ) -> None:
+        """Read from ``reader``, and live workers from ``presence``, for who sees the names of ``scope``."""
         self._reader = reader
         self._presence = presence
         self._clock = clock
+        self._scope = scope
 
     # --- what holds back ---------------------------------------------------------------------------------
 
@@ -166,23 +180,32 @@ class Queues:
             if lock := parse_lane(lane).lock:
                 holders[lock] = min(job_id, holders.get(lock, job_id))
         drained = {row[0]: Drain._make(row) for row in drains}
-        return Held(now, pauses, holders, Takers(self._presence.workers.values(), drained), drained)
+        takers = Takers(self._presence.workers.values(), drained)
+        return Held(now, pauses, holders, takers, drained, self._scope is None)
 
     async def pauses(self, now: str = "") -> tuple[PauseRow, ...]:
         """Return the pauses that hold, by pattern."""
         given = {"now": now or stamp_ms(self._clock.now())}
         rows = (await self._reader.view("pauses_held", given, PAUSES_MAX)).rows
-        return tuple(PauseRow._make(row) for row in rows)
+        return pauses_seen(map(PauseRow._make, rows), self._scope)
 
     async def on_all_hosts(self) -> dict[str, Need]:
         """Return what the schedules on all hosts ask of their workers, by name."""
         rows = (await self._reader.view("schedules_on_all_hosts", {}, LIST_MAX)).rows
-        return {name: Need(decode_options(options).own_command) for name, options in rows}
+        return {
+            name: Need(decode_options(options).own_command)
+            for name, options in rows
+            if sees(self._scope, name)
+        }
 
     # --- a look ------------------------------------------------------------------------------------------
 
     async def look(self) -> Look:
-        """Look at all that is queued."""
+        """Look at all that is queued, of names that are seen."""
+        if self._scope is not None:
+            names, more = await self.first_names(None, "", NAMES_MAX, NAMES_WALKED)
+            look = await self.look_at(names)
+            return look._replace(more=look.more or more)
         held = await self.held()
         lanes, more = await self._lanes()
         given = {"lanes": jsontext.dump(lanes), "alike": ALIKE_MAX, "walked": GROUPS_MAX + len(lanes) + 1}
@@ -285,7 +308,7 @@ class Queues:
         await self.add_up(found, found.groups, totals)
         if found.more:
             totals.more |= {"ready", "later", "paused", "blocked", "mocked"}
-            if not found.held.pauses.rows:  # then the lanes alone tell what is ready
+            if found.unlocked_lanes and not found.held.pauses.rows:  # then the lanes alone tell what is ready
                 await self._by_lanes(found, totals)
         if "ready" in totals.more:
             totals.more.add("untaken")
@@ -305,12 +328,17 @@ class Queues:
         found: dict[str, int] = {}
         for name, count in (await self._reader.view("running_by_name", given, OLDEST_MAX, scans=True)).rows:
             found[name] = found.get(name, 0) + count
-        return found
+        return self._of_seen(found)
 
     async def failed(self) -> dict[str, int]:
         """Return how many jobs have failed, by name."""
         given = {"most": COUNTED_MAX + 1}
-        return dict((await self._reader.view("failed_by_name", given, OLDEST_MAX, scans=True)).rows)
+        return self._of_seen(
+            dict((await self._reader.view("failed_by_name", given, OLDEST_MAX, scans=True)).rows)
+        )
+
+    def _of_seen(self, counts: dict[str, int]) -> dict[str, int]:
+        return {name: count for name, count in counts.items() if sees(self._scope, name)}
 
     async def names(self, pattern: str | None, after: str, limit: int) -> list[str]:
         """Return a page of the names of jobs; raises TimedOut where too few match in ``query_s``."""
@@ -320,6 +348,18 @@ class Queues:
         self, pattern: str | None, after: str, limit: int, walked: int
     ) -> tuple[list[str], bool]:
         """Return the names that match among the next ``walked``, and whether there may be more."""
+        found: set[str] = set()
+        more = False
+        patterns = patterns_of(pattern, self._scope)
+        for one in patterns:
+            names, cut = await self._first_names(one, after, limit, walked // len(patterns))
+            found.update(names)
+            more = more or cut
+        return sorted(found)[:limit], more or len(found) > limit
+
+    async def _first_names(
+        self, pattern: str | None, after: str, limit: int, walked: int
+    ) -> tuple[list[str], bool]:
         low = literal_prefix(pattern or "")
         high = low if pattern and low == pattern else low + HIGHEST
         given = {"pattern": pattern, "after": after, "low": low, "high": high, "walked": walked}

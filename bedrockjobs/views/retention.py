@@ -79,8 +79,8 @@ def _of_pattern(row: Retention) -> dict[str, _Limits]:
     return {
         "runs": _Limits(row.runs, row.runs_bytes),
         "output": _Limits(row.output, row.output_bytes),
-        "events": _Limits(row.events),
-        "ticks": _Limits(row.ticks),
+        "events": _Limits(row.events, row.events_bytes),
+        "ticks": _Limits(row.ticks, row.ticks_bytes),
     }
 
 

@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.config import JOBS_COUNTED_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.queues import OLDEST_MAX
+from bedrockjobs.views.seen import filter_of, patterns_of
 
 CHILDREN_OF_MANY = 200
 """Children of each job of a list that are counted: 10,000 of a page, 15 ms of the reader."""
@@ -48,18 +50,23 @@ class NewestRun(NamedTuple):
 class States:
     """The counts of one server."""
 
-    def __init__(self, reader: Reader) -> None:
-        """Count with ``reader``."""
+    def __init__(self, reader: Reader, scope: Scope | None = None) -> None:
+        """Count with ``reader``, for somebody who sees the names of ``scope``."""
         self._reader = reader
+        self._scope = scope
 
     async def counts(self, pattern: str | None = None) -> Counts:
         """Return how many jobs are in each state, of all names or of those that match a GLOB.
 
-        Nothing is returned for a pattern without a fixed beginning: it would have to be sought among all names.
+        Nothing is returned for a pattern without a fixed beginning, which would have to be sought among all
+        names, and where several are seen, which may have names in common.
         """
-        if pattern is None or not pattern.strip("*"):
+        if self._scope is None and (pattern is None or not pattern.strip("*")):
             return await self._all()
-        return await self._named(pattern) if literal_prefix(pattern) else {}
+        patterns = patterns_of(pattern, self._scope)
+        if len(patterns) != 1 or not patterns[0] or not literal_prefix(patterns[0]):
+            return {}
+        return await self._named(patterns[0])
 
     async def _all(self) -> Counts:
         most = JOBS_COUNTED_MAX + 1
@@ -99,12 +106,12 @@ class States:
 
     async def families(self, jobs: Iterable[int]) -> dict[int, dict[str, int]]:
         """Return how many of the first ``CHILDREN_OF_MANY`` children of some jobs are in each state."""
-        rows = await self._of_jobs("families", jobs, most=CHILDREN_OF_MANY)
+        rows = await self._of_jobs("families", jobs, most=CHILDREN_OF_MANY, seen=filter_of(self._scope))
         return {
             job_id: dict(zip(FAMILY_STATES, map(int, counts.split()), strict=True)) for job_id, counts in rows
         }
 
-    async def _of_jobs(self, statement: str, jobs: Iterable[int], **given: int) -> list[tuple[Any, ...]]:
+    async def _of_jobs(self, statement: str, jobs: Iterable[int], **given: Any) -> list[tuple[Any, ...]]:
         asked = list(jobs)
         if not asked:
             return []

@@ -13,6 +13,7 @@ import click
 import pytest
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import main as program
 from bedrockjobs.commands.overview import OverviewReply
@@ -41,6 +42,10 @@ class _Queue:
     def __init__(self) -> None:
         """Be what is asked of the views, too."""
         self.standings = self.queues = self
+
+    def sight(self, _: Scope | None) -> Any:
+        """Return what is seen."""
+        return self
 
     async def overview_and_look(self) -> tuple[OverviewReply, Look]:
         """Return how things stand."""

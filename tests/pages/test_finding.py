@@ -131,6 +131,7 @@ async def test_stretches_grow_up_to_a_limit(finder: Finder, monkeypatch: pytest.
 RUN_CASES: list[dict[str, Any]] = [{}, {"pattern": "mail"}, {"pattern": "re*"}, {"pattern": "nobody"}]
 
 
+@pytest.mark.parametrize("few", [find.FEW, 3])
 @pytest.mark.parametrize("stretch", [1, 17, 500])
 @pytest.mark.parametrize("case", RUN_CASES, ids=str)
 async def test_pages_find_all_runs_that_failed(
@@ -138,8 +139,10 @@ async def test_pages_find_all_runs_that_failed(
     finder: Finder,
     case: dict[str, Any],
     stretch: int,
+    few: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(find, "FEW", few)
     monkeypatch.setattr(find, "STRETCH_MIN", stretch)
     statuses = ("success", "fail", "running", "frozen", "success", "timeout", "killed")
     database.executemany(
@@ -187,6 +190,8 @@ async def test_events_of_a_job_are_the_newest(database: sqlite3.Connection, find
         ("find_named", "jobsAnyState (name=? AND rowid<?)"),
         ("find_few", "jobsAnyState (name>? AND name<?)"),
         ("find_runs", "SEARCH runs USING INTEGER PRIMARY KEY (rowid<?)"),
+        ("find_few_runs", "runsByName (name>? AND name<?)"),
+        ("count_runs", "runsByName (name>? AND name<?)"),
         ("find_runs_of_name", "runsByName (name=? AND runID<?)"),
         ("schedules_ahead", "jobsRepeating (name>? AND name<?)"),
         ("schedules_that_failed", "jobsRepeating"),

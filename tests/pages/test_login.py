@@ -67,14 +67,25 @@ async def test_a_password_of_a_proxy_is_no_token(live: Live) -> None:
 async def test_a_wrong_token_and_one_that_may_not_look_are_refused(live: Live) -> None:
     root = await admin_of(live)
     worker = await root.token_for("w", "work")
-    narrow = await root.token_for("n", "read", "a/*")
-    for token, status in (("bj_wrong", 401), ("", 401), (worker.token, 403), (narrow.token, 403)):
+    blind = await root.token_for("n", "read", noData=True)
+    for token, status in (("bj_wrong", 401), ("", 401), (worker.token, 403), (blind.token, 403)):
         reply = await posted(live, "/ui/login", f"token={token}&to=/ui/")
         assert reply.code == status
         assert 'class="problem"' in reply.body
         assert "set-cookie" not in reply.headers
     assert (await posted(live, "/ui/login", "token=x&to=/ui/", Origin="http://evil.example")).code == 403
     assert (await posted(live, "/ui/login", "x" * (FORM_BYTES_MAX + 1))).code == 400
+
+
+async def test_a_session_sees_the_names_of_its_token(live: Live) -> None:
+    root = await admin_of(live)
+    for name in ("a/seen", "b/other"):
+        await root.ok("CreateJob", name=name)
+    narrow = await root.token_for("n", "read", "a/*")
+    cookie = await logged_in(live, narrow.token)
+    page = await Bearer(live).get("/ui/jobs", Cookie=cookie, **BROWSER)
+    assert (page.code, "other" in page.body) == (200, False)
+    assert "which sees a/*" in page.body
 
 
 async def test_the_session_ends_by_logging_out_with_the_token_and_after_twelve_hours(

@@ -64,12 +64,15 @@ async def test_buttons_and_forms_by_role(live: Live) -> None:
             "/ui/jobs": {"new", "CancelJob"},
             "/ui/jobs/1": {"new"},
             "/ui/jobs/new": {"CreateJob"},
-            "/ui/schedules/new": {"CreateJob"},
+            "/ui/schedules": set(),
+            "/ui/schedules/2": set(),
         },
         "operate": {
             "/ui/queues": {"PauseJobs"},
             "/ui/runs": {"RunAgain"},
             "/ui/jobs/1/edit": {"UpdateJob"},
+            "/ui/schedules/new": {"CreateJob"},
+            "/ui/schedules/2/edit": {"UpdateJob"},
             "/ui/schedules/2": {"TriggerJob", "PauseJobs", "DeleteJob", "new", "edit"},
         },
     }
@@ -86,17 +89,16 @@ async def test_a_form_that_one_may_not_send_is_refused_with_the_reason(live: Liv
     reply = await reader.get(path, **BROWSER)
     assert reply.code == 403
     assert re.search(
-        r"(CreateJob needs the role produce|UpdateJob needs the role work); r is for read", reply.body
+        r"(CreateJob needs the role produce|UpdateJob needs the role work"
+        r"|a schedule needs the role operate); r is for read",
+        reply.body,
     )
     assert "secret" not in reply.body
 
 
-@pytest.mark.parametrize("more", [{"names": "mail/*"}, {"noData": True}])
-async def test_who_sees_some_names_or_no_data_sees_no_page_and_no_count(
-    live: Live, more: dict[str, object]
-) -> None:
+async def test_who_sees_no_data_sees_no_page_and_no_count(live: Live) -> None:
     root = await filled(live)
-    narrow = await root.token_for("n", "read,produce", **more)  # type: ignore[arg-type]
+    narrow = await root.token_for("n", "read,produce", noData=True)
     for path in PAGES:
         reply = await narrow.get(path, **BROWSER)
         assert reply.code == 403, path
@@ -105,6 +107,46 @@ async def test_who_sees_some_names_or_no_data_sees_no_page_and_no_count(
         live, narrow, {"command": "CreateJob", "schedule": False, "fields": {}, "changed": []}
     )
     assert looked == 403
+
+
+async def test_who_sees_some_names_sees_pages_without_the_others(live: Live) -> None:
+    root = await filled(live)
+    narrow = await root.token_for("n", "read,produce", "mail/*")
+    for path in PAGES:
+        if path in FORMS[1:]:
+            continue
+        page = await shown(narrow, path)
+        assert "secret/work" not in page, path
+        assert "secret/plan" not in page, path
+        assert not re.search(r'href="[^"]*ui/(workers|kept)', page), f"{path}: where they may not go"
+        assert "which sees mail/*" in page
+    for path, words in (("/ui/workers", "ListWorkers"), ("/ui/kept", "ListRetention"), ("/ui/chart", "kept")):
+        reply = await narrow.get(path, **BROWSER)
+        assert (reply.code, words in reply.body) == (403, True), path
+    overview = await shown(narrow, "/ui/")
+    assert "You see mail/*." in overview
+    assert "data-chart" not in overview
+
+
+async def test_buttons_are_for_what_one_sees(live: Live) -> None:
+    """A pause of other names too is not theirs to end, nor is what holds the whole server."""
+    root = await admin_of(live)
+    await root.ok("CreateJob", name="mail/night", repeat="CRON 0 0 1 1 *")
+    await root.ok("PauseJobs", name="m*", reason="SECRET reason", by="SECRET")
+    narrow = await root.token_for("n", "operate", "mail/*")
+    page = await shown(narrow, "/ui/schedules")
+    assert "paused with other names" in page
+    assert "ResumeJobs" not in page
+    assert "SECRET" not in page
+    queues = await shown(narrow, "/ui/queues?name=mail/*")
+    assert "paused with other names" in queues
+    assert "SECRET" not in queues
+    await root.ok("ResumeJobs", name="m*")
+    await root.ok("PauseJobs", name="mail/*", reason="their own")
+    for path in ("/ui/schedules", "/ui/queues?name=mail/*"):
+        page = await shown(narrow, path)
+        assert {"ResumeJobs"} <= actions(page), path
+        assert "their own" in page, path
 
 
 async def posted(live: Live, who: Bearer, form: dict[str, object]) -> int:

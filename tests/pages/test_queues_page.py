@@ -75,7 +75,7 @@ async def test_a_pattern_is_not_folded_and_rows_have_a_limit(
     await site.open(page, "ui/queues?name=mail/*")
     assert len(await page.locator("#queues tbody tr").all()) == 2
     await expect(page.locator("#queues .notice")).to_contain_text("2 rows are left out")
-    monkeypatch.setattr(folding, "NAMES_BELOW_MAX", 1)
+    monkeypatch.setattr(folding, "NAMES_MAX", 1)
     await site.open(page, "ui/queues?under=mail/")
     await expect(page.locator("#queues .notice")).to_contain_text("There are very many names")
 

@@ -42,6 +42,7 @@ STRETCH: Axis = [
     {"low": "é", "high": "é"},
 ]
 STATE = each("state", None, "QUEUED", "RUNNING", "FAILED", "PAUSED")
+SEEN = each("seen", None, '["mail*", "cron/*"]', '["?lean", "*[bd]"]', "[]")
 MOMENT: Axis = [
     {"moment": moment, "since": since, "until": until}
     for moment in ("created", "next", "last")
@@ -110,17 +111,19 @@ GIVEN: dict[str, list[Axis]] = {
     "count_kept_of_names": [STRETCH, PATTERN, each("most", 10_000)],
     **{f"count_{one}": [MOST] for one in ("queued", "children", "kept")},
     "newest_runs_of_jobs": [each("jobs", jsontext.dump(list(range(1, 200))), "[]")],
-    "families": [each("jobs", jsontext.dump(list(range(1, 200))), "[]"), each("most", 10_000)],
+    "families": [each("jobs", jsontext.dump(list(range(1, 200))), "[]"), each("most", 10_000), SEEN],
     "find_runs": [BEFORE, PATTERN, RUN_FOUND, each("stretch", 10, 1_000)],
+    "find_few_runs": [BEFORE, PATTERN, RUN_FOUND, STRETCH, each("stretch", 10, 1_000)],
     "find_runs_of_name": [BEFORE, NAME, RUN_FOUND, each("stretch", 2, 1_000)],
     "find_events": [BEFORE, PATTERN, KINDS, each("stretch", 10, 1_000)],
-    "schedules_ahead": [NOW, STRETCH, each("pattern", None, "cron/*")],
-    "schedules_that_failed": [each("most", 10_000)],
+    "schedules_ahead": [NOW, STRETCH, each("pattern", None, "cron/*"), SEEN],
+    "schedules_that_failed": [each("most", 10_000), STRETCH, SEEN],
     "count_names": [STRETCH, MOST],
+    "count_runs": [STRETCH, MOST],
     "names": [STRETCH],
-    "children": [JOBS, each("after", 0, 80)],
-    "family": [JOBS, MOST],
-    "failed_children": [JOBS, MOST],
+    "children": [JOBS, each("after", 0, 80), MOST, SEEN],
+    "family": [JOBS, MOST, SEEN],
+    "failed_children": [JOBS, MOST, SEEN],
     "tries_of_schedule": [JOBS],
     "seen": [each("kind", "job", "run"), each("low", 0, 2), each("high", 1, 1_000)],
     "events_of_job": [each("jobID", *range(200))],
@@ -155,6 +158,7 @@ GIVEN: dict[str, list[Axis]] = {
     "failed_by_name": [each("most", 10_000)],
     "newest_jobs": [],
     "newest_runs": [],
+    "set_aside_of_seen": [MOST, STRETCH, SEEN],
     "set_aside": [MOST],
     "names_of_jobs": [STRETCH, PATTERN, each("after", "", "mail/a"), each("walked", 3, 10_000)],
     "job": [each("jobID", *range(200))],

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+
+import pytest
 
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from tests.conftest import Live, begin
+from tests.pages.test_login import logged_in, posted
 from tests.postgresql.cluster import CLUSTER, SCHEMA, emptied
 from tests.protocol.talk import Talk, request
 from tests.runs.bearer import Bearer, admin_of
@@ -23,16 +26,23 @@ async def until(bearer: Bearer, code: int) -> None:
             await asyncio.sleep(0.02)
 
 
+async def pair_of(stack: AsyncExitStack) -> list[Live]:
+    """Start two servers of one database."""
+    CLUSTER.engine().close()
+    stack.callback(CLUSTER.do, emptied(SCHEMA))
+    servers = []
+    for name in ("one", "two"):
+        given = Settings(port=0, server_name=name, database=CLUSTER.url, database_schema=SCHEMA)
+        server = Server(given)
+        await begin(server)
+        stack.push_async_callback(server.stop)
+        servers.append(Live(server, stack))
+    return servers
+
+
 async def test_a_token_holds_at_all_servers_and_so_does_its_end() -> None:
     async with AsyncExitStack() as stack:
-        CLUSTER.engine().close()
-        servers = []
-        for name in ("one", "two"):
-            given = Settings(port=0, server_name=name, database=CLUSTER.url, database_schema=SCHEMA)
-            server = Server(given)
-            await begin(server)
-            stack.push_async_callback(server.stop)
-            servers.append(Live(server, stack))
+        servers = await pair_of(stack)
         root = await admin_of(servers[0])
         await until(Bearer(servers[1]), 401)
         reader = await root.token_for("r", "read")
@@ -45,4 +55,47 @@ async def test_a_token_holds_at_all_servers_and_so_does_its_end() -> None:
             async with asyncio.timeout(HOLDS_S):
                 assert (await talk.reply()).status == "403 Forbidden"
         assert (await there.http("ListJobs")).code == 401
-        CLUSTER.do(emptied(SCHEMA))
+
+
+class Session(Bearer):
+    """A browser that is logged in."""
+
+    def __init__(self, live: Live, cookie: str) -> None:
+        """Show ``cookie`` to ``live``."""
+        super().__init__(live)
+        self._cookie = cookie
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return what is sent of the session."""
+        return {"Cookie": self._cookie}
+
+
+async def followed(session: Session) -> Talk:
+    """Follow the stream of the pages, whose head has come."""
+    talk = await Talk.open(session.live.port)
+    lines = ["GET /ui/live HTTP/1.1", "Host: localhost", f"Cookie: {session.headers['Cookie']}", "", ""]
+    talk.send("\r\n".join(lines).encode())
+    assert b" 200 " in await talk.reader.readline()
+    return talk
+
+
+@pytest.mark.parametrize("end", ["logout", "revoked", "rotated"])
+async def test_a_session_ends_at_all_servers_with_its_streams(end: str) -> None:
+    async with AsyncExitStack() as stack:
+        one, two = await pair_of(stack)
+        root = await admin_of(one)
+        reader = await root.token_for("r", "read")
+        cookie = await logged_in(one, reader.token)
+        there = Session(two, cookie)
+        await until(there, 200)
+        talk = await stack.enter_async_context(await followed(there))
+        if end == "logout":
+            assert (await posted(one, "/ui/logout", "", Cookie=cookie)).code == 303
+        else:
+            await root.ok("RevokeToken" if end == "revoked" else "RotateToken", name="r")
+        async with asyncio.timeout(HOLDS_S):
+            with suppress(ConnectionError):
+                await talk.reader.read()  # until it is cut
+        assert (await there.http("ListJobs")).code == 401
+        assert (await there.get("/ui/", Accept="text/html")).code == 303, "led to the login"

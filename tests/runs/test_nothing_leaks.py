@@ -24,7 +24,7 @@ from tests.runs.bearer import Bearer, admin_of
 SECRET = "SECRET"
 ROLES = ("read", "produce", "work", "operate")
 NOT_NARROWED = {
-    "Overview", "ListWorkers", "ListServers", "DrainWorker", "AdvanceClock", "Query", "CreateToken",
+    "ListWorkers", "ListServers", "DrainWorker", "AdvanceClock", "Query", "CreateToken",
     "ListTokens", "RevokeToken", "RotateToken", "ListAudit", "ReleaseHold", "ListLimits", "PutRule",
     "ListRules", "RemoveRule", "MuteRule", "ClaimMessage", "ReportDelivery", "ReportConditions",
     "SyncRules", "TestRule", "ListRetention", "ListFailures", "MarkSeen",
@@ -199,24 +199,94 @@ async def test_a_pause_is_told_to_those_who_see_all_that_it_holds(place: Place) 
     assert told == ["open"]
 
 
-@pytest.mark.parametrize("names", ["", "mine/*"])
+@pytest.mark.parametrize("names", ["", "mine/*", "mine/q*,mine/*,other"])
 @pytest.mark.parametrize("role", ROLES)
 async def test_no_route_page_or_stream_tells_of_other_names(place: Place, role: str, names: str) -> None:
     asker = await place.root.token_for("asker", role, names)
-    numbers, run = place.theirs["queued"], place.theirs["run"]
-    paths = {
-        *(route.resource.canonical for route in routes(place.root.live.server)),
-        "/events?after=0&limit=1000", f"/runs/{run}/output", f"/ui/jobs/{numbers}", f"/ui/runs/{run}",
-        f"/ui/jobs?name=*{SECRET}*",
-    }  # fmt: skip
-    for path in sorted(paths):
-        path = path.replace("{unknown}", "x").replace("{name}", "pages.css")
-        path = re.sub(r"\{\w+\}", str(numbers), path)
-        reply = await asker.get(path, Accept="text/html")
-        sees = not names and "read" in roles_held(role)
-        assert sees or SECRET not in words_of(reply).replace(path, ""), f"{path}: {reply}"
-        if path in ("/metrics", "/ui/jobs", "/ui/", "/ui/live/x"):
+    reads = "read" in roles_held(role)
+    for path, asked in paths_of(place, place.theirs):
+        reply = await asker.get(asked, Accept="text/html")
+        sees = not names and reads
+        question = f"theirs/{SECRET}/schedule" if "schedule=" in asked else asked
+        assert sees or SECRET not in words_of(reply).replace(question, ""), f"{path}: {reply}"
+        if path in SEEN_BY_NAME:
+            assert reply.code == (200 if reads else 403), (path, reply)
+        if path in ("/ui/workers", "/ui/kept", "/ui/chart"):
             assert reply.code == (200 if sees else 403), (path, reply)
+
+
+SEEN_BY_NAME = (
+    "/ui/", "/ui/jobs", "/ui/runs", "/ui/schedules", "/ui/upcoming", "/ui/failures", "/ui/queues",
+    "/ui/events", "/ui/jobs/names", "/ui/jobs/matching", "/metrics", "/healthz", "/events",
+)  # fmt: skip
+"""What everybody gets who may read, with no more in it than they see."""
+
+
+def paths_of(place: Place, numbers: dict[str, int]) -> list[tuple[str, str]]:
+    """Return every address that is answered to GET, with what it is asked for: also of some numbers."""
+    run = numbers["run"]
+    listed = ("jobs", "runs", "queues", "schedules", "upcoming", "failures", "events", "jobs/matching")
+    found = [
+        *((f"/ui/{page}", f"/ui/{page}?name=*{SECRET[:3]}*") for page in listed),
+        ("/events", "/events?after=0&limit=1000"),
+        ("/runs/{runID}/output", f"/runs/{run}/output"),
+        ("/ui/runs/{runID}", f"/ui/runs/{run}"),
+        ("/ui/runs/{runID}", f"/ui/runs/{run}?find=line"),
+        ("/ui/runs/{runID}/output.txt", f"/ui/runs/{run}/output.txt"),
+        ("/ui/jobs/names", "/ui/jobs/names?name=theirs"),
+        ("/ui/queues", "/ui/queues?under=theirs/"),
+        ("/healthz?schedule", f"/healthz?schedule=theirs/{SECRET}/schedule"),
+        *(("/ui/jobs/{jobID}", f"/ui/jobs/{numbers[key]}") for key in numbers if key != "run"),
+        ("/ui/schedules/{jobID}", f"/ui/schedules/{numbers['schedule']}"),
+        ("/ui/schedules/{jobID}/edit", f"/ui/schedules/{numbers['schedule']}/edit"),
+        ("/ui/jobs/new", f"/ui/jobs/new?like={numbers['queued']}"),
+    ]
+    for route in routes(place.root.live.server):
+        path = route.resource.canonical
+        asked = path.replace("{unknown}", "x").replace("{name}", "pages.css").replace("{runID}", str(run))
+        found.append((path, re.sub(r"\{\w+[^}]*\}+", str(numbers["queued"]), asked)))
+    return found
+
+
+async def test_pages_of_what_is_not_seen_are_those_of_what_is_not_there(place: Place) -> None:
+    """Word for word, but for the number; and nothing is counted that is not seen."""
+    asker = await place.root.token_for("asker", "operate", "mine/*")
+    nobody = dict.fromkeys(place.theirs, 999_999)
+    of_theirs = [asked for path, asked in paths_of(place, place.theirs) if "{" in path or "like=" in asked]
+    of_nobody = [asked for path, asked in paths_of(place, nobody) if "{" in path or "like=" in asked]
+    for theirs, none in zip(of_theirs, of_nobody, strict=True):
+        if theirs == none:
+            continue
+        found, missing = [await asker.get(one, Accept="text/html") for one in (theirs, none)]
+        said = [re.sub(r"\d+", "N", f"{one.status} {one.body}") for one in (found, missing)]
+        assert found.code == 404, (theirs, found)
+        assert said[0] == said[1], theirs
+
+
+async def test_pages_count_what_is_seen(place: Place) -> None:
+    """The numbers of a page are those that it would have if there were nothing else."""
+    asker = await place.root.token_for("asker", "operate", "mine/*")
+    tiles = dict(
+        reversed(found)
+        for found in re.findall(
+            r'class="figure">([^<]*)<.*?class="what">(?:<span[^>]*></span>)?\s*([^<]+?)\s*</span>',
+            (await asker.get("/ui/", Accept="text/html")).body,
+            re.DOTALL,
+        )
+    )
+    wanted = {"ready": "1", "running": "2", "wait for children": "1", "failed": "1", "repeating": "2"}
+    assert {key: tiles[key] for key in wanted} == wanted
+    overview = await asker.ok("Overview")
+    assert [overview[key] for key in ("ready", "failed", "repeating", "workers")] == [1, 1, 2, 0]
+    assert {problem["kind"] for problem in overview["problems"]} <= {"no worker", "failed", "paused"}
+    metrics = (await asker.get("/metrics")).body
+    assert 'bedrockjobs_jobs{prefix="mine",state="ready"} 1.0' in metrics
+    assert "bedrockjobs_jobs_failed 1.0" in metrics
+    assert "process_" not in metrics, "the server itself is not theirs"
+    queues = (await asker.get("/ui/queues?under=mine/", Accept="text/html")).body
+    assert "mine/<wbr>queued" in queues or "mine/queued" in queues
+    job = (await asker.get(f"/ui/jobs/{place.mine['parent']}", Accept="text/html")).body
+    assert "1 in all" in job, "the child of another name is not counted"
 
 
 def routes(server: Server) -> list[Any]:

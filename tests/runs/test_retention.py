@@ -17,6 +17,7 @@ from bedrockjobs.base.name_limits import (
 )
 from bedrockjobs.engine.handlers import retention as handlers
 from bedrockjobs.job.retention import Retention, rule_for, rules_of, value_for
+from bedrockjobs.store.cleaned_records import MEASURED_MAX
 from tests.runs.bearer import admin_of
 from tests.runs.conftest import Open
 from tests.runs.rig import Site
@@ -126,6 +127,19 @@ async def test_a_walk_goes_on_where_a_look_ended(site: Site, monkeypatch: pytest
     assert await site.runs() == []
 
 
+async def test_jobs_that_were_asked_to_be_kept_count_for_the_room_and_go(site: Site) -> None:
+    """A disk is no larger for them; a time that was set for the names leaves them."""
+    asked = [await ran(site, "mail/k", keep="30d") for _ in range(4)]
+    await site.ok("SetRetention", name="mail/*", runs=60)
+    await clean(site)
+    assert sorted(run["runID"] for run in await site.runs()) == asked
+    used = (await kept(site))["mail/*", "runs"]["used"]
+    await site.ok("SetRetention", name="mail/*", runs=60, runsBytes=used // 2)
+    await clean(site)
+    assert sorted(run["runID"] for run in await site.runs()) == asked[2:]
+    assert (await kept(site))["mail/*", "runs"]["used"] == used // 2
+
+
 async def test_output_goes_after_its_own_time(site: Site) -> None:
     await site.ok("SetRetention", name="*", output="1h")
     await site.ok("SetRetention", name="long", output="3d")
@@ -160,6 +174,24 @@ async def test_events_of_names_go_but_not_within_a_day(site: Site) -> None:
     assert [event["name"] for event in await site.events("paused")] == ["b"]
 
 
+async def test_events_have_room_for_the_newest_and_stay_for_a_day(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bedrockjobs.store.cleaned_records.LOOKED_AT_MAX", 2)
+    for name in ("a", "b"):
+        for number in range(5):
+            await site.ok("PauseJobs", name=name, reason=f"{number}" + "x" * 100)
+            await site.later(60)
+    await site.ok("SetRetention", name="a", eventsBytes=250)
+    for seconds in (EVENTS_KEPT_S_MIN - 7_200, 3 * 3_600):
+        assert len(await site.events("paused")) == 10
+        await site.later(seconds)
+        for _ in range(12):
+            await site.both(2)
+    left = [(event["name"], event["detail"][0]) for event in await site.events("paused")]
+    assert left == [("a", "3"), ("a", "4"), *(("b", str(number)) for number in range(5))]
+
+
 async def test_keys_and_what_operators_changed_have_settings(open_site: Open) -> None:
     site = await open_site(keep_keys_s=2 * DAY, keep_audit_s=DAY)
     await site.ok("PauseJobs", name="x")
@@ -184,6 +216,42 @@ async def test_old_ticks_go_but_for_the_newest(site: Site) -> None:
     assert len(await site.ticks(job_id)) >= 2
     await clean(site, 60)
     assert len(await site.select(f"SELECT tick FROM ticks WHERE jobID = {job_id}")) == 1
+
+
+async def ticks_of(site: Site, job_id: int) -> list[str]:
+    """Return the history of a schedule, as it is stored."""
+    rows = await site.select(f"SELECT tick FROM ticks WHERE jobID = {job_id} ORDER BY tick")
+    return [row["tick"] for row in rows]
+
+
+async def test_the_history_of_each_schedule_has_room_for_the_newest(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bedrockjobs.store.cleaned_records.MEASURED_MAX", 1)
+    assert MEASURED_MAX > 1
+    jobs = [await site.create(name, repeat="CRON 0 * * * *") for name in ("s/a", "s/b", "other")]
+    for _ in range(6):
+        await site.later(3_600)
+        for name in ("s/a", "s/b", "other"):
+            await site.finish(await site.take(name))
+    before = {
+        job: await site.select(f"SELECT tick FROM ticks WHERE jobID = {job} ORDER BY tick") for job in jobs
+    }
+    assert all(len(ticks) >= 6 for ticks in before.values())
+    room = (await kept(site))["*", "ticks"]["used"] // len(jobs) // 2
+    await site.ok("SetRetention", name="s/*", ticksBytes=room)
+    await clean(site, 60)
+    left = {
+        job: await site.select(f"SELECT tick FROM ticks WHERE jobID = {job} ORDER BY tick") for job in jobs
+    }
+    for job in jobs[:2]:
+        assert 2 <= len(left[job]) < len(before[job])
+        assert left[job] == before[job][-len(left[job]) :]
+    assert left[jobs[2]] == before[jobs[2]]
+    assert (await kept(site))["s/*", "ticks"]["used"] <= 2 * room
+    await site.ok("SetRetention", name="s/*", ticksBytes=0)
+    await clean(site, 60)
+    assert len(await ticks_of(site, jobs[0])) == 1
 
 
 async def test_it_is_set_anew_kept_over_a_restart_and_taken_back(site: Site) -> None:

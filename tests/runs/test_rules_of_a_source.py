@@ -65,3 +65,16 @@ async def test_a_name_that_is_taken_and_one_that_comes_twice_are_refused_whole(s
     assert RULES_PER_SYNC_MAX == RULES_MAX
     assert await site.refused("SyncRules", source="s", rules=many) == (429, "Too many rules")
     assert await known(site) == {"r": ""}
+
+
+async def test_a_dry_run_tells_all_problems_at_once(site: Site) -> None:
+    await site.ok("PutRule", **rule("r1"))
+    await site.ok("PutRule", **rule("r2"))
+    found = await synced(site, rule("r1"), rule("new"), rule("new"), rule("r2"), dryRun=True)
+    assert [(each["place"], each["name"], each["reason"]) for each in found["problems"]] == [
+        (0, "r1", "Name is taken"),
+        (2, "new", "Malformed rules"),
+        (3, "r2", "Name is taken"),
+    ]
+    detail = await site.detail("SyncRules", source="s", rules=[rule("new"), rule("r1")])
+    assert detail == "rules.1.name: a rule r1 exists that is not of this source"

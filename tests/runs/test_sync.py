@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
+from bedrockjobs.commands.schedules import SYNC_PROBLEMS_MAX
+from tests.conftest import Live
+from tests.runs.bearer import admin_of
 from tests.runs.rig import Site
 
 HOURLY, DAILY = "CRON 0 * * * *", "CRON 0 0 * * *"
@@ -261,3 +264,66 @@ async def test_a_removed_one_is_gone_when_its_run_ends(site: Site, end: str) -> 
     await site.end(end, job)
     assert await site.state(1) == "(deleted)"
     assert await sync(site, spec("a")) == answer(added=["a"])
+
+
+async def test_a_dry_run_tells_all_problems_at_once(site: Site) -> None:
+    """Each with its place, its name, and what was expected; without it the first is refused, and counted."""
+    await site.create("taken")
+    await sync(site, spec("other's"), source="other")
+    bad = [
+        spec("fine"),
+        spec("taken"),
+        spec("both", hosts="all", lock="x"),
+        spec("other's"),
+        spec("gone", "CRON 0 0 1 1 * 2020"),
+        spec("fine"),
+        spec("plain", "FINISHED, +1 HOUR"),
+        spec("pinged", expect="ping", cmd="ls"),
+        spec("once", unique=True),
+    ]
+    found = await sync(site, *bad, dryRun=True)
+    told = [(each["place"], each["name"], each["reason"]) for each in found["problems"]]
+    assert told == [
+        (1, "taken", "Name is taken"),
+        (2, "both", "Malformed hosts"),
+        (3, "other's", "Name is taken"),
+        (4, "gone", "Malformed repeat"),
+        (5, "fine", "Malformed schedules"),
+        (6, "plain", "Malformed repeat"),
+        (7, "pinged", "Malformed expect"),
+        (8, "once", "Malformed schedules"),
+    ]
+    assert found["problems"][0]["detail"] == "name: a job taken exists that is not of this source"
+    assert found["problems"][1]["detail"] == "hosts: expected nothing together with lock"
+    detail = await site.detail("SyncSchedules", source="src", schedules=bad)
+    assert detail == "schedules.1.name: a job taken exists that is not of this source; dryRun tells 7 more"
+    assert await names(site) == ["other's", "taken"]
+
+
+async def test_a_dry_run_tells_a_change_that_cannot_be(site: Site) -> None:
+    await sync(site, spec("a", cmd="ls"))
+    found = await sync(site, spec("a", hosts="all", lock="x"), spec("b"), dryRun=True)
+    assert [each["name"] for each in found["problems"]] == ["a"]
+    assert "problems" not in await sync(site, spec("a", lock="x"), spec("b"), dryRun=True)
+
+
+async def test_the_problems_told_have_a_limit(site: Site) -> None:
+    bad = [spec(f"s{number}", hosts="all", lock="x") for number in range(SYNC_PROBLEMS_MAX + 5)]
+    assert len((await sync(site, *bad, dryRun=True))["problems"]) == SYNC_PROBLEMS_MAX
+
+
+async def test_a_dry_run_tells_each_name_that_is_not_the_tokens(live: Live) -> None:
+    """Without a word on what there is of that name."""
+    root = await admin_of(live)
+    await root.ok("CreateJob", name="theirs/there")
+    mine = await root.token_for("m", "operate", "mine/*")
+    given = [spec("theirs/there"), spec("mine/a"), spec("theirs/new")]
+    found = await mine.ok("SyncSchedules", source="s", schedules=given, dryRun=True)
+    assert [(each["place"], each["detail"]) for each in found["problems"]] == [
+        (0, "name: expected what lies within mine/*"),
+        (2, "name: expected what lies within mine/*"),
+    ]
+    refused = await mine.http("SyncSchedules", source="s", schedules=given)
+    assert (refused.code, refused.json["detail"]) == (
+        404, "schedules.0.name: expected what lies within mine/*"
+    )  # fmt: skip

@@ -165,3 +165,64 @@ def test_several_sources_are_one_list(server: FakeServer, folder: Path) -> None:
     server.will("SyncRules", NOTHING)
     found = json.loads(run("apply", "a.toml", "f.toml", "--dry-run", "-o", "json").stdout)
     assert [(each["source"], "rules" in each) for each in found] == [("a.toml", False), ("s", True)]
+
+
+TAKEN = "a job exists that is not of this source"
+ONLY_THE_SERVER_KNOWS = """\
+source = "s"
+
+[[schedules]]
+name = "a"
+schedule = "5m"
+
+[[schedules]]
+schedule = "0 0 1 1 * 2020"
+name = "b"
+run_timeout = "5m"
+
+[[notify]]
+name = "n"
+on = ["failed"]
+to = "mailto:a@b.example"
+"""
+
+
+def test_what_only_a_server_finds_is_told_at_once_with_its_lines(server: FakeServer, folder: Path) -> None:
+    """Of all files, schedules and rules; nobody is asked and nothing is changed."""
+    Path("one.toml").write_text(ONLY_THE_SERVER_KNOWS)
+    Path("two.yaml").write_text("source: t\nschedules:\n- name: c\n  schedule: 5m\n")
+
+    def problem(place: int, name: str, detail: str) -> dict[str, Any]:
+        return {"place": place, "name": name, "reason": "Why", "detail": detail}
+
+    of_schedules = [
+        problem(0, "a", f"name: {TAKEN}"),
+        problem(1, "b", "repeat: it never fires"),
+        problem(1, "b", "runTimeout: expected less"),
+        problem(1, "b", "expected no unique"),
+    ]
+    server.will("SyncSchedules", {**NOTHING, "problems": of_schedules})
+    server.will("SyncRules", {**NOTHING, "problems": [problem(0, "n", f"name: {TAKEN}")]})
+    server.will("SyncSchedules", {**NOTHING, "problems": [problem(0, "c", f"name: {TAKEN}")]})
+    result = run("apply", "one.toml", "two.yaml", "--yes")
+    assert result.exit_code == 4
+    head, *told = result.stderr.removeprefix("Error: ").splitlines()
+    assert head == "6 problems; nothing was changed:"
+    assert told == [
+        f"  one.toml: line 4: schedule a: name: {TAKEN}",
+        "  one.toml: line 8: schedule b: repeat: it never fires",
+        "  one.toml: line 10: schedule b: runTimeout: expected less",
+        "  one.toml: line 7: schedule b: expected no unique",
+        f"  one.toml: line 13: rule n: name: {TAKEN}",
+        f"  two.yaml: line 3: schedule c: name: {TAKEN}",
+    ]
+    assert all(given["dryRun"] for verb in ("SyncSchedules", "SyncRules") for given in sent(server, verb))
+
+
+def test_a_name_of_two_sources_is_an_error(server: FakeServer, folder: Path) -> None:
+    """Which the server could only tell once the first one is there."""
+    Path("a.toml").write_text("[[schedules]]\nname = 'x'\nschedule = '5m'\n")
+    Path("b.toml").write_text("[[schedules]]\nname = 'x'\nschedule = '5m'\n")
+    result = run("apply", "a.toml", "b.toml", "--yes")
+    assert (result.exit_code, server.asked) == (2, [])
+    assert "b.toml: line 2: schedule x: name: the source a.toml has it too" in result.stderr

@@ -47,6 +47,14 @@ def test_a_server_that_is_well_gets_ok_from_every_check(server: FakeServer) -> N
     ]  # fmt: skip
 
 
+def test_who_is_not_told_where_the_database_is_is_asked_for_it(server: FakeServer) -> None:
+    server._answers.pop("Status", None)
+    server.will("Status", status(""))
+    found = findings()
+    assert [finding["check"] for finding in not_ok(found)] == ["database"]
+    assert of(found, "jobs"), "what is to be seen is looked at"
+
+
 def test_a_finding_is_a_line(server: FakeServer, path: Path) -> None:
     result = run("doctor")
     assert result.exit_code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from cli_fake import FakeServer, run, sent
 
 from bedrockjobs.base.duration import DAY_S, days_text
@@ -17,7 +18,7 @@ ONE = {
 
 
 def test_what_is_kept_is_limited_and_freed(fake: FakeServer) -> None:
-    done = run("kept", "set", "mail/*", "--runs-for", "30d", "--output-bytes", "100000", "--by", "ann")
+    done = run("kept", "set", "mail/*", "--runs-for", "30d", "--output-bytes", "100k", "--by", "ann")
     assert done.stdout == "Limited what is kept of mail/*.\n"
     assert sent(fake, "SetRetention") == [
         {"name": "mail/*", "runs": 30 * DAY_S, "outputBytes": 100_000, "by": "ann"}
@@ -43,3 +44,18 @@ def test_long_times_are_days() -> None:
     assert [days_text(seconds) for seconds in (0, 60, 3_600, DAY_S, DAY_S + 60)] == [
         "0s", "1m", "1h", "1d", "24h1m"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "size"), [("0", 0), ("500", 500), ("20k", 20_000), ("10M", 10_000_000), ("2g", 2 * 10**9)]
+)
+def test_room_is_typed_in_bytes_or_more(fake: FakeServer, typed: str, size: int) -> None:
+    assert run("kept", "set", "a", "--events-bytes", typed, "--ticks-bytes", typed).exit_code == 0
+    (given,) = sent(fake, "SetRetention")
+    assert (given["eventsBytes"], given["ticksBytes"]) == (size, size)
+
+
+@pytest.mark.parametrize("typed", ["much", "-1", "1.5G", "10 MB"])
+def test_what_is_no_room_is_refused(fake: FakeServer, typed: str) -> None:
+    refused = run("kept", "set", "a", f"--runs-bytes={typed}")
+    assert (refused.exit_code, "expected bytes, such as" in refused.stderr, fake.asked) == (2, True, [])

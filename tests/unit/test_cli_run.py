@@ -190,8 +190,19 @@ def test_a_run_is_stopped(
 @pytest.mark.parametrize("arguments", [[], ["3", "--job", "7"], ["--job", "7", "--name", "a"]])
 def test_one_way_to_name_a_run_is_enough(arguments: list[str], fake: FakeServer) -> None:
     result = run("run", "kill", *arguments)
-    assert (result.exit_code, "give a RUNID, --job ID or --name NAME" in result.stderr) == (2, True)
+    assert (result.exit_code, "give a RUNID, --job ID|NAME or --name NAME" in result.stderr) == (2, True)
     assert fake.asked == []
+
+
+def test_the_run_of_a_job_is_stopped_by_the_jobs_name(fake: FakeServer) -> None:
+    """Looked up as elsewhere; a name of several jobs is refused, and nothing is stopped."""
+    fake.will("ListJobs", {"jobs": [{"jobID": 7, "name": "backup"}]})
+    assert run("run", "kill", "--job", "backup", "--by", "ann").exit_code == 0
+    assert fake.wired[-1] == ("KillRun", {"jobID": 7, "by": "ann"})
+    fake.will("ListJobs", {"jobs": [{"jobID": 7, "name": "backup"}, {"jobID": 8, "name": "backup"}]})
+    refused = run("run", "terminate", "--job", "backup")
+    assert (refused.exit_code, fake.wired[-1][0]) == (4, "ListJobs")
+    assert "7, 8" in refused.stderr
 
 
 def test_a_run_that_is_over_is_4(fake: FakeServer) -> None:

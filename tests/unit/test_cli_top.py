@@ -12,7 +12,7 @@ from cli_fake import FakeServer, run, sent
 from rich.console import Console
 
 from bedrockjobs.base.clock import ManualClock, SystemClock
-from bedrockjobs.base.errors import TimedOut
+from bedrockjobs.base.errors import Forbidden, TimedOut
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli import keys, top
 from bedrockjobs.cli.output import Record
@@ -104,6 +104,16 @@ def test_jobs_that_cannot_be_counted_in_time(fake: FakeServer) -> None:
     failing = FakeServerAnswers(fake)
     failing.only("Overview", TimedOut("Timeout"))
     assert "The jobs could not be counted in time." in run("top", "--once").stdout
+
+
+def test_who_sees_some_names_only_sees_no_workers(fake: FakeServer) -> None:
+    prepared(fake)
+    FakeServerAnswers(fake).only("ListWorkers", Forbidden("Forbidden", "ListWorkers is not for you"))
+    data = json.loads(run("top", "-o", "json").stdout)
+    assert (data["workers"], data["ready"]) == ([], 1200)
+    prepared(fake)
+    FakeServerAnswers(fake).only("ListWorkers", TimedOut("Timeout"))
+    assert run("top", "--once").exit_code != 0
 
 
 class FakeServerAnswers:

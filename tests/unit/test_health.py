@@ -122,7 +122,7 @@ async def _told(request: web.Request, handler: Any) -> web.StreamResponse:
 async def client(site: Site) -> AsyncIterator[aiohttp.ClientSession]:
     """Return a client of an application with these routes alone."""
     app = web.Application(middlewares=[_told])
-    app.router.add_routes(routes(site.metrics, lambda: 2))
+    app.router.add_routes(routes(site.metrics, lambda: 2, lambda _: None))
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(TestServer(app))
         yield await stack.enter_async_context(aiohttp.ClientSession(base_url=server.make_url("/")))

@@ -17,11 +17,13 @@ def set_retention(context: Context, command: SetRetention) -> Answer:
     """Limit how much is kept of a pattern."""
     records = context.unit.records
     limits = (
-        command.runs, command.runs_bytes, command.output, command.output_bytes, command.events, command.ticks
+        command.runs, command.runs_bytes, command.output, command.output_bytes, command.events, command.ticks,
+        command.events_bytes, command.ticks_bytes,
     )  # fmt: skip
     if all(limit is None for limit in limits):
         raise BadArguments(
-            "Missing limit", "expected one of runs, runsBytes, output, outputBytes, events, ticks"
+            "Missing limit",
+            "expected one of runs, runsBytes, output, outputBytes, events, eventsBytes, ticks, ticksBytes",
         )
     others = [row for row in records.retention() if row.pattern != command.name]
     if len(others) >= LIMITS_MAX:
@@ -46,6 +48,9 @@ def remove_retention(context: Context, command: RemoveRetention) -> Answer:
 
 def _words(row: Retention) -> str:
     times = {"runs": row.runs, "output": row.output, "events": row.events, "ticks": row.ticks}
-    sizes = {"runs": row.runs_bytes, "output of a run": row.output_bytes}
+    sizes = {
+        "runs": row.runs_bytes, "output of a run": row.output_bytes,
+        "events": row.events_bytes, "ticks of a schedule": row.ticks_bytes,
+    }  # fmt: skip
     words = [f"{kind} for {days_text(time)}" for kind, time in times.items() if time is not None]
     return ", ".join(words + [f"{kind} {size:,} bytes" for kind, size in sizes.items() if size is not None])

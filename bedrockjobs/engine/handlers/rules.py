@@ -22,6 +22,7 @@ from bedrockjobs.commands.rules import RuleSpec
 from bedrockjobs.engine.events import RulesChanged
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.engine.handlers.sync_problems import Problems, synced
 from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.job.rules import ERROR_CHARS_KEPT, OVER, delivery_of, noted_for, source_of, with_delivery
 from bedrockjobs.store.base import Plan
@@ -49,12 +50,18 @@ def sync_rules(context: Context, command: SyncRules) -> Answer:
     rules = {rule.name: rule for rule in context.unit.records.rules()}
     ours = {name for name, row in rules.items() if source_of(row) == command.source}
     specs: dict[str, RuleSpec] = {}
+    problems = Problems("rules")
     for place, spec in enumerate(command.rules):
-        if spec.name in specs:
-            raise BadArguments("Malformed rules", f"rules.{place}.name: expected a name once")
-        if spec.name in rules and spec.name not in ours:
-            raise WrongState("Name is taken", f"rules: a rule {spec.name} exists that is not of this source")
-        specs[spec.name] = spec
+        with problems.of(place, spec.name):
+            if spec.name in specs:
+                raise BadArguments("Malformed rules", "name: expected a name once")
+            if spec.name in rules and spec.name not in ours:
+                raise WrongState(
+                    "Name is taken", f"name: a rule {spec.name} exists that is not of this source"
+                )
+        specs.setdefault(spec.name, spec)
+    if not command.dry_run:
+        problems.check()
     added = [name for name in specs if name not in ours]
     removed = sorted(ours - specs.keys()) if command.prune else []
     texts = {name: _text(spec, command.source) for name, spec in specs.items()}
@@ -69,9 +76,7 @@ def sync_rules(context: Context, command: SyncRules) -> Answer:
         if removed:
             context.emit(RulesChanged())
     unchanged = [name for name in specs if name in ours and name not in changed]
-    return Answer(
-        jsontext.dump({"added": added, "changed": changed, "removed": removed, "unchanged": unchanged})
-    )
+    return synced(added, changed, removed, unchanged, problems)
 
 
 def _text(spec: RuleSpec, source: str) -> str:

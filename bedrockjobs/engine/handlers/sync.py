@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.errors import BadArguments, WrongState
+from bedrockjobs.base.errors import BadArguments, NotFound, WrongState
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.commands import JobSpec, SyncSchedules
 from bedrockjobs.engine.handlers import families
@@ -13,6 +11,7 @@ from bedrockjobs.engine.handlers.change import mended
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.create import check_options, check_repeat, create
 from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.engine.handlers.sync_problems import Problems, synced
 from bedrockjobs.engine.handlers.trigger import with_next_tick
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.placement import placed_if_waiting
@@ -25,19 +24,21 @@ from bedrockjobs.store.base import Plan
 def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     """Add, change and remove a source's schedules; answers their names."""
     specs: dict[str, JobSpec] = {}
-    for place, spec in in_turns(enumerate(command.schedules)):
-        _check(context, place, spec, before=specs)
-        specs[spec.name] = spec
     scope = None if context.caller is None else context.caller.scope
     ours = {
         row.name: row
         for row in context.unit.repeating()
         if row.options.source == command.source and (scope is None or scope.sees(row.name))
     }
+    problems = Problems("schedules")
+    for place, spec in in_turns(enumerate(command.schedules)):
+        if not problems.enough:
+            with problems.of(place, spec.name):
+                _check(context, spec, ours.get(spec.name), command.source, twice=spec.name in specs)
+        specs.setdefault(spec.name, spec)
+    if not command.dry_run:
+        problems.check()
     added = [name for name in specs if name not in ours]
-    for name in in_turns(added):
-        if context.unit.named(name, 1):
-            raise WrongState("Name is taken", f"schedules: a job {name} exists that is not of this source")
     removed = [name for name in ours if name not in specs] if command.prune else []
     known = in_turns(name for name in specs if name in ours)
     changed = [name for name in known if _differs(ours[name], specs[name], command.source)]
@@ -53,22 +54,27 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
             context.note("synced", name=command.source, by=command.by, detail=detail)
     others = specs.keys() & ours.keys() - set(changed)
     unchanged = [name for name in specs if name in others]
-    return Answer(
-        jsontext.dump({"added": added, "changed": changed, "removed": removed, "unchanged": unchanged})
-    )
+    return synced(added, changed, removed, unchanged, problems)
 
 
-def _check(context: Context, place: int, spec: JobSpec, *, before: Container[str]) -> None:
-    if spec.name in before:
-        raise BadArguments("Malformed schedules", f"schedules.{place}.name: expected a name once")
+def _check(context: Context, spec: JobSpec, row: Job | None, source: str, *, twice: bool) -> None:
+    """Refuse what cannot be a schedule of this source; ``row`` is the one of its name that it has."""
+    scope = None if context.caller is None else context.caller.scope
+    if scope is not None and not scope.sees(spec.name):  # not looked up: of others nothing is said
+        raise NotFound("Outside of the token's names", f"name: expected what lies within {scope}")
+    if twice:
+        raise BadArguments("Malformed schedules", "name: expected a name once")
     if not repeats.is_cron(spec.repeat):
-        raise BadArguments("Malformed repeat", f"schedules.{place}.repeat: expected CRON ...")
+        raise BadArguments("Malformed repeat", "repeat: expected CRON ...")
     if spec.unique or spec.parent_job_id or spec.mock_request or spec.retry_after:
         raise BadArguments(
-            "Malformed schedules",
-            f"schedules.{place}: expected no unique, parentJobID, mockRequest or retryAfter",
+            "Malformed schedules", "expected no unique, parentJobID, mockRequest or retryAfter"
         )
     check_repeat(context, spec.repeat)
+    if row is None and context.unit.named(spec.name, 1):
+        raise WrongState("Name is taken", f"name: a job {spec.name} exists that is not of this source")
+    new = Job(context.now, 0, lifecycle.QUICK_CREATE[2], spec.name, context.now_ms)
+    check_options(_defined_row(row or new, spec, source))
 
 
 def _wanted(spec: JobSpec, source: str) -> dict[str, str]:
@@ -89,15 +95,19 @@ def _differs(row: Job, spec: JobSpec, source: str) -> bool:
     )
 
 
-def _change(context: Context, row: Job, spec: JobSpec, source: str) -> None:
+def _defined_row(row: Job, spec: JobSpec, source: str) -> Job:
+    """Return a job as its definition says."""
     redefined = "data" in spec.model_fields_set or bool(row.memory.defined)
-    changed = row.noting(defined=_defined(spec))._replace(
+    return row.noting(defined=_defined(spec))._replace(
         repeat=spec.repeat,
         priority=spec.wanted_priority,
         data=spec.data if redefined else row.data,
         options_json=jsontext.join(_wanted(spec, source)),
     )
-    check_options(changed)
+
+
+def _change(context: Context, row: Job, spec: JobSpec, source: str) -> None:
+    changed = _defined_row(row, spec, source)
     if row.state == "QUEUED" and spec.repeat != row.repeat:
         changed = with_next_tick(context, changed)
     context.save(placed_if_waiting(row, mended(context, changed)))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.store import statements
@@ -34,6 +35,7 @@ _WORDS = (
         r"CROSS JOIN (\w+) USING \((\w+)\)",
         r"JOIN LATERAL (SELECT * FROM \1 AS one WHERE one.\2 = stretch.\2 OFFSET 0) AS \1 USING (\2)",
     ),
+    (re.escape(statements.SEEN_ROW), "name ~ :seen_regex"),
     (r"(\w[\w.]*) GLOB :(\w+)", r"\1 ~ :\2_regex"),
     (r"(\w[\w.]*) GLOB pattern\b", r"\1 ~ pauses.regex"),
     (r":(\w+) IS NULL", r":\1::text IS NULL"),
@@ -62,12 +64,14 @@ class View(NamedTuple):
     """Whether a row may be large."""
 
     def parameters(self, given: Mapping[str, Any]) -> list[Any]:
-        """Return what the statement is given; a pattern as a regular expression where it asks for that."""
+        """Return what the statement is given; patterns as a regular expression where it asks for that."""
         found = []
         for name in self.names:
             pattern = name.removesuffix("_regex")
             value = given[name] if pattern == name or name in given else given[pattern]
-            found.append(value if value is None or pattern == name else anchored_regex([value]))
+            if value is not None and pattern != name:
+                value = anchored_regex(jsontext.parse(value) if pattern == "seen" else [value])
+            found.append(value)
         return found
 
 

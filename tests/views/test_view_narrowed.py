@@ -1,0 +1,170 @@
+"""What somebody sees of some names is what would be there if there were nothing else: rows, pages, counts.
+
+Two tables are compared: one with everything, seen by a scope, and one that has nothing but what it sees.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from bedrockjobs.base.caller import Scope
+from bedrockjobs.base.errors import Forbidden
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.commands import OverviewReply
+from bedrockjobs.job.limits import AT_LIMIT
+from bedrockjobs.job.rows import PauseRow
+from bedrockjobs.store import schema
+from bedrockjobs.store.reader import SQLiteReader
+from bedrockjobs.views import find, queues, seen
+from bedrockjobs.views.sight import Sight
+from tests.views.table import AT, Table
+
+NAMES = ("a", "a/b", "a/b/c", "a/x", "b", "b/a", "mail/1", "mail/12", "mail/2", "x/a")
+SCOPES = (["a*"], ["a/*", "b"], ["a/*", "a/b*", "*/a"], ["mail/?", "mail/1*"], ["none"], ["*"], ["[am]*"])
+PARENT = 1
+COUNT = 400
+
+Open = Callable[[str, Scope | None], Awaitable[Table]]
+
+
+@pytest.fixture
+async def filled(tmp_path: Path) -> AsyncIterator[Open]:
+    """Return a function that fills a table, with what a scope sees or with everything."""
+    opened: list[Table] = []
+
+    async def start(label: str, only: Scope | None) -> Table:
+        path, settings = tmp_path / f"{label}.db", Settings()
+        db = sqlite3.connect(path, isolation_level=None)
+        schema.apply(db)
+        db.close()
+        reader = SQLiteReader(path, settings)
+        await reader.open()
+        table = Table(path, reader, settings)
+        opened.append(table)
+        fill(table, only)
+        return table
+
+    yield start
+    for table in opened:
+        await table.reader.close()
+        table.db.close()
+
+
+def fill(table: Table, only: Scope | None) -> None:
+    """Write the same rows for each scope, without those it does not see."""
+    dice = Random(7)
+    table.db.execute("BEGIN")
+    for number in range(1, COUNT):
+        name = dice.choice(NAMES)
+        state = dice.choice(("QUEUED", "QUEUED", "FAILED", "PAUSED"))
+        more: dict[str, Any] = {"repeat": "CRON 0 9 * * *"} if number % 5 == 0 else {}
+        if number > PARENT and number % 3 == 0:
+            more["parentJobID"] = PARENT
+        due = f"2026-11-2{dice.randrange(1, 3)} 0{dice.randrange(10)}:00:00"
+        status = dice.choice(("success", "fail", "running", "timeout"))
+        if seen.sees(only, name):
+            table.job(number, name=name, state=state, **{**more, "nextRun": due})
+            table.run(number, name=name, jobID=number, status=status)
+            table.event(number, name=name, jobID=number)
+    table.db.execute("COMMIT")
+
+
+async def walked(page: Callable[..., Awaitable[Any]], rows: str, **asked: Any) -> list[Any]:
+    """Return all rows of a search, page by page."""
+    found: list[Any] = []
+    before = None
+    for _ in range(10 * COUNT):
+        part = await page(before=before, limit=7, **asked)
+        found += getattr(part, rows)
+        if part.ended:
+            return found
+        assert before is None or part.reached < before
+        before = part.reached
+    raise AssertionError("it goes on and on")
+
+
+@pytest.mark.parametrize("patterns", SCOPES)
+@pytest.mark.parametrize("wanted", [None, "a/*", "*a", "mail/1"])
+async def test_searches_find_what_is_seen(
+    filled: Open, patterns: list[str], wanted: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find, "STRETCH_MIN", 20)
+    scope = Scope(patterns)
+    whole, left = await filled("whole", None), await filled("left", scope)
+    mine, theirs = whole.views.sight(scope).find, left.views.find
+    for state in (None, "FAILED", "PAUSED"):
+        asked = {"state": state, "pattern": wanted}
+        assert await walked(mine.jobs, "jobs", **asked) == await walked(theirs.jobs, "jobs", **asked)
+    for statuses in ((), ("fail", "timeout")):
+        asked = {"statuses": statuses, "pattern": wanted}
+        assert await walked(mine.runs, "runs", **asked) == await walked(theirs.runs, "runs", **asked)
+    assert await walked(mine.events, "rows", pattern=wanted) == await walked(
+        theirs.events, "rows", pattern=wanted
+    )
+    assert await mine.schedules_ahead(wanted, AT, 1_000) == await theirs.schedules_ahead(wanted, AT, 1_000)
+    assert await mine.schedules_that_failed(1_000) == await theirs.schedules_that_failed(1_000)
+    for typed in ("", "a", "mail/"):
+        assert await mine.names(typed, 5) == await theirs.names(typed, 5)
+
+
+@pytest.mark.parametrize("patterns", SCOPES)
+async def test_counts_are_of_what_is_seen(filled: Open, patterns: list[str]) -> None:
+    scope = Scope(patterns)
+    whole, left = await filled("whole", None), await filled("left", scope)
+    mine, theirs = whole.views.sight(scope), left.views.sight(None)
+    assert await mine.find.family(PARENT) == await theirs.find.family(PARENT)
+    assert await mine.find.failed_children(PARENT, 9) == await theirs.find.failed_children(PARENT, 9)
+    assert await mine.find.children(PARENT, 6, 9) == await theirs.find.children(PARENT, 6, 9)
+    assert without_all(await mine.standings.overview()) == without_all(await theirs.standings.overview())
+    for under in ("", "a/", "mail/"):
+        folds = [await rows_of(sight, under) for sight in (mine, theirs)]
+        assert folds[0] == folds[1]
+
+
+def without_all(reply: OverviewReply) -> dict[str, Any]:
+    """Return an overview but for what is told of the whole server."""
+    return reply.model_dump(exclude={"newest_event", "workers", "taking"})
+
+
+async def rows_of(sight: Sight, under: str) -> list[tuple[Any, ...]]:
+    """Return the counts of the folds of the queues."""
+    folds = await (sight.folder.some(f"{under}*", under, 100) if under else sight.folder.all(100))
+    counts = ("label", "names", "running", "failed", "more", "totals", "incoming", "outgoing", "took")
+    return [tuple(getattr(fold, name) for name in counts) for fold in folds.rows]
+
+
+async def test_very_many_names_are_counted_as_far_as_they_are_looked_at(
+    filled: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that there are more, and never looks at more for it."""
+    monkeypatch.setattr(queues, "NAMES_MAX", 2)
+    whole = await filled("whole", None)
+    overview = await whole.views.sight(Scope(["a*"])).standings.overview()
+    assert {"ready", "later"} <= set(overview.more)
+    assert (find.NAMES_WALKED, find.CHILDREN_COUNTED) == (5_000, 10_000)
+
+
+def test_what_is_told_of_pauses() -> None:
+    scope = Scope(["mail/*"])
+    given = [PauseRow(one, "ann", "why", AT, "") for one in ("mail/1*", "m*", "other")]
+    limit = PauseRow("*", AT_LIMIT, "2 of 2 run", AT, "")
+    told = seen.pauses_seen([*given, limit], scope)
+    assert [(pause.pattern, pause.by, pause.reason) for pause in told] == [
+        ("mail/1*", "ann", "why"), ("m*", "", ""), ("*", AT_LIMIT, ""),
+    ]  # fmt: skip
+    assert [seen.pause_seen(one, scope) for one in ("", "mail/1*", "m*")] == ["", "mail/1*", "*"]
+    assert seen.pauses_seen(given, None) == tuple(given)
+
+
+def test_what_cannot_be_worded_is_refused() -> None:
+    with pytest.raises(Forbidden, match="cannot be narrowed"):
+        seen.patterns_within("[ab]*", Scope(["[bc]*"]))
+    assert seen.prefix_of_all("mail/", Scope(["mail/a*", "mail/b"])) == "mail/"
+    assert seen.prefix_of_all(None, Scope(["mail/a*", "mail/ab"])) == "mail/a"
+    assert seen.prefix_of_all("x", None) == "x"
