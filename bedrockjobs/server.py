@@ -181,7 +181,7 @@ class Server:
             await self._database.leave()
             await self.dispatcher.drain()
             await self._close()
-            raise StartError(f"cannot listen: {error}", EXIT_FAILURE) from None
+            raise StartError(f"cannot listen: {error.strerror or error}", EXIT_FAILURE) from None
         self._loop_watch.start()
         if self.settings.heartbeat_url:
             self._heartbeat = Heartbeat(self.settings.heartbeat_url, self._is_well)

@@ -353,7 +353,10 @@ class Settings(BaseSettings):
         if text.startswith("sqlite:///"):
             text = text.removeprefix("sqlite:///")
         elif "://" in text:
-            raise ValueError(f"database: expected a path or sqlite:///path, got {without_passwords(text)!r}")
+            raise ValueError(
+                "database: expected a path, sqlite:///path or postgresql://host/name, got"
+                f" {without_passwords(text)!r}"
+            )
         if not text:
             raise ValueError("database: the path is empty")
         if self.database_read:

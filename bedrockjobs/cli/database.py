@@ -42,8 +42,8 @@ _database_option = click.option(
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Context what can go wrong with a database into a sentence and an exit status."""
+def told(file: str = "SQLite") -> Iterator[None]:
+    """Context what can go wrong with a database into a sentence and an exit status; ``file`` begins some."""
     try:
         yield
     except BadName as error:
@@ -54,9 +54,10 @@ def told() -> Iterator[None]:
         raise Failure(str(error), REFUSED) from None
     except StoreError as error:
         away = error.reason in ("Database away", "Database busy")
-        raise Failure(f"PostgreSQL: {error}; nothing was done", UNAVAILABLE if away else FAILED) from None
+        words = " ".join(str(error).split())
+        raise Failure(f"PostgreSQL: {words}; nothing was done", UNAVAILABLE if away else FAILED) from None
     except sqlite3.Error as error:
-        raise Failure(f"SQLite: {error}", FAILED) from None
+        raise Failure(f"{file}: {error}", FAILED) from None
     except OSError as error:
         raise Failure(f"{error.filename or 'file'}: {error.strerror or error}", FAILED) from None
 
@@ -113,7 +114,7 @@ def backup(session: Session, file: Path, database: str | None, force: bool, sche
     """
     named = settings_from({}).database if database is None else database
     give_way()
-    with told():
+    with told("SQLite" if is_url(named) else str(file_named(database))):
         if is_url(named):
             copy = _copy_of(database_named(named, schema), file, force)
         else:
@@ -159,7 +160,7 @@ def migrate(
     if skip_bad and old is None:
         raise click.UsageError("--skip-bad has a meaning with --from-bedrock only")
     path = file_named(database)
-    with told():
+    with told(str(path)):
         if old is None:
             _migrate(session, path, keep=migration_backup)
         else:

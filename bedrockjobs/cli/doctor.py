@@ -333,7 +333,10 @@ def look_at_postgresql(settings: Settings, server: Server | None, *, scrub: bool
 
 def look_at_file(path: Path, server: Server | None, *, scrub: bool) -> Iterator[Finding]:
     """Yield what is found in a file."""
-    if path.exists():
+    if path.exists() and not path.is_file():
+        words = f"{path} is no file"
+        yield Finding("fail", "database", words, "name the file by --database")
+    elif path.exists():
         checks: list[Callable[[Path], Iterator[Finding]]] = [
             check_schema, check_disk, check_wal, partial(check_owner, server=server),
             *([check_damage] if scrub else []),

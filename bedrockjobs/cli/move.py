@@ -57,7 +57,7 @@ def move(
     clock = SystemClock()
     begun = clock.monotonic()
     rules = Rules(keep_damaged=keep_damaged, replace_zeros=replace_zeros)
-    with told(), progress_bar("Moving") as progress:
+    with told(target if is_url(source) else source), progress_bar("Moving") as progress:
         moved, places = (_in if is_url(target) else _out)(source, target, schema, rules, progress)
     seconds = round(clock.monotonic() - begun, 1)
     write_one(

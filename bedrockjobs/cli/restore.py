@@ -61,8 +61,10 @@ def restore(
     or not at all. A server that is started on it takes commands, but hands out no job, fires no schedule and
     sends no message until `bedrockjobs restore --release` reaches it.
     """
-    if (backup is not None) + only_hold + release != 1:
-        raise click.UsageError("give a BACKUP, or --hold, or --release")
+    given = (backup is not None) + only_hold + release
+    if given != 1:
+        words = "give a BACKUP, or --hold, or --release"
+        raise click.UsageError(f"{words}; one of them at a time" if given else words)
     if (force or no_hold) and backup is None:
         raise click.UsageError("--force and --no-hold have a meaning with a BACKUP only")
     if release:

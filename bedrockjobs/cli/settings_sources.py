@@ -202,8 +202,22 @@ def _seconds(field: str, value: Any) -> Any:
     return value if seconds is None else seconds
 
 
+_NUMBERS = {"int_parsing": "a whole number", "int_from_float": "a whole number", "float_parsing": "a number"}
+"""What was expected of numbers, by the kind of fault."""
+
+_PATTERNS = dict.fromkeys(
+    ("unix_role", "proxy_role"), "a comma list of the roles read, produce, work, operate and admin"
+)
+"""What was expected of texts whose pattern says it worse."""
+
+
 def _complaint(fault: Any, origins: Mapping[str, str]) -> str:
     expected = fault["msg"].removeprefix("Input should be ")
+    field, kind = str(fault["loc"][0]), fault["type"]
+    if kind in _NUMBERS:
+        expected = WORDS if is_duration(field) else _NUMBERS[kind]
+    elif kind == "string_pattern_mismatch":
+        expected = _PATTERNS.get(field, f"a text that matches {fault['ctx']['pattern']}")
     return f"{origins[str(fault['loc'][0])]}: expected {expected}, got {_shown(fault['input'])}"
 
 

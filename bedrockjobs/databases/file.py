@@ -101,6 +101,8 @@ class FileDatabase:
         folder = path.parent
         if not folder.is_dir():
             raise StartError(f"database: there is no folder {folder}", EXIT_USAGE)
+        if path.is_dir():
+            raise StartError(f"database: {path} is a folder: expected a file in it", EXIT_USAGE)
         mode = folder.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise StartError(f"database: everybody may write to the folder {folder}", EXIT_USAGE)
@@ -150,8 +152,9 @@ class FileDatabase:
     def _damaged(self, words: str) -> str:
         """Return what to do about a damaged database."""
         path = self._path
+        damaged = "is damaged, or no database at all" if "not a database" in words else "is damaged"
         return (
-            f"database: {path} is damaged, and nothing is served from it: {words}. Restore a backup, or save"
+            f"database: {path} {damaged}, and nothing is served from it: {words}. Restore a backup, or save"
             f" what can be read: `sqlite3 {path} .recover | sqlite3 new.db`. `bedrockjobs doctor --scrub`"
             " tells more."
         )

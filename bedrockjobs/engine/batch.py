@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
+from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import cast
 
@@ -17,9 +18,9 @@ from bedrockjobs.base.errors import ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
 from bedrockjobs.engine.by_caller import perform_for
-from bedrockjobs.engine.events import DrainsChanged, HoldChanged, LeftReady, Listeners
+from bedrockjobs.engine.events import DrainsChanged, Event, HoldChanged, LeftReady, Listeners
 from bedrockjobs.engine.gates import Gates
-from bedrockjobs.engine.handlers import take
+from bedrockjobs.engine.handlers import running, take
 from bedrockjobs.engine.handlers.access import told
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.failing import set_aside
@@ -49,7 +50,7 @@ SERVED_AT_ONCE_MAX = 200
 class Work:
     """What one transaction did, until it is on disk or undone."""
 
-    __slots__ = ("again", "careful", "context", "done", "left", "outcomes")
+    __slots__ = ("_heard", "again", "careful", "context", "done", "left", "outcomes")
 
     def __init__(self, context: Context, *, careful: bool) -> None:
         """Begin; ``careful`` work undoes each thing that fails, the usual one is undone as a whole."""
@@ -62,6 +63,13 @@ class Work:
         """The takes that were passed over by other servers, and are worth another look."""
         self.left: list[Submission] = []
         """The commands that have to go into the next transaction."""
+        self._heard = 0
+
+    def news(self) -> list[Event]:
+        """Return what happened since this was last asked."""
+        events = self.context.events
+        found, self._heard = events[self._heard :], len(events)
+        return found
 
 
 class Batch:
@@ -162,7 +170,8 @@ class Batch:
         if open_unit.changed:
             maintenance.note_alive(context, work.done)
             if self._engine.shared:
-                context.emit(LeftReady(*cast(SharedUnit, open_unit).left_ready()))
+                jobs, anybody = cast(SharedUnit, open_unit).left_ready()
+                context.emit(LeftReady(jobs, anybody or running.has_room_left(context)))
         return work
 
     def accept(self, work: Work) -> int:
@@ -241,11 +250,15 @@ class Batch:
         """Hand jobs that became ready to those who have waited longest for them."""
         open_unit = work.context.unit
         ready, wake_all = open_unit.became_ready(), open_unit.must_wake_all()
-        if not (ready or wake_all):
+        freed = running.rooms(work.news())
+        if not (ready or wake_all or freed):
             return
         self._regroup(open_unit)
         if wake_all:
             self._waiting.note_all_due()
+        for pattern in freed:
+            if not running.is_full(work.context, pattern):
+                self._serve_groups(work, self._waiting.groups_of_pattern(pattern), freed=pattern)
         while ready:
             for job in ready:
                 self._serve_job(work, job)
@@ -265,24 +278,34 @@ class Batch:
 
     def _serve_due(self, work: Work) -> None:
         """Hand out jobs that have become due since the last transaction."""
-        groups = self._waiting.due_groups(work.context.now_ms)
-        served = 0
-        while groups:
-            if served >= SERVED_AT_ONCE_MAX:  # the rest in the next transaction, which follows at once
-                for later in groups:
-                    self._waiting.note_due(later, "")
-                break
-            group = min(groups, key=lambda group: group.oldest().seq)
-            if self._serve_oldest(work, [group]) is not None:
-                served += 1
-                groups = [group for group in groups if group.waiters]
-            else:
-                groups.remove(group)
-                if group.waiters:
-                    self._note_soonest(work, group)
+        self._serve_groups(work, self._waiting.due_groups(work.context.now_ms))
         for job in work.context.unit.became_ready():
             for group in self._waiting.groups_for(job):
                 self._waiting.note_due(group, job.next_run)
+
+    def _serve_groups(self, work: Work, groups: Iterable[Group], freed: str | None = None) -> None:
+        """Take for those who have waited longest in some groups, until there is nothing for any of them.
+
+        Where they are asked since a limit has room, that of the pattern ``freed``, it ends as soon as that is
+        used up: the others would look for nothing.
+        """
+        queue = [(group.oldest().seq, group) for group in groups]
+        heapify(queue)
+        served = 0
+        while queue:
+            if served >= SERVED_AT_ONCE_MAX:  # the rest in the next transaction, which follows at once
+                for _, later in queue:
+                    self._waiting.note_due(later, "")
+                break
+            _, group = heappop(queue)
+            if self._serve_oldest(work, [group]) is not None:
+                served += 1
+                if group.waiters:
+                    heappush(queue, (group.oldest().seq, group))
+                if freed is not None and running.is_full(work.context, freed):
+                    break
+            elif group.waiters:
+                self._note_soonest(work, group)
 
     def _serve_oldest(self, work: Work, groups: Sequence[Group]) -> Answer | None:
         """Take for whoever has waited longest in some groups; None where there is nothing to take."""

@@ -172,6 +172,12 @@ class RunKeyKnown(NamedTuple):
     key: str
 
 
+class RoomForRuns(NamedTuple):
+    """A limit of runs at once is not reached any more."""
+
+    pattern: str
+
+
 class LeftReady(NamedTuple):
     """What a transaction has left for the waiters of other servers that share the database."""
 
@@ -184,7 +190,7 @@ class LeftReady(NamedTuple):
 Event = (
     Noted | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
     | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
-    | DrainsChanged | TokensChanged | HoldChanged | RunKeyKnown | RulesChanged | LeftReady
+    | DrainsChanged | TokensChanged | HoldChanged | RunKeyKnown | RulesChanged | RoomForRuns | LeftReady
 )  # fmt: skip
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)

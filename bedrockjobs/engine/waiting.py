@@ -253,6 +253,11 @@ class Waiting:
             self.note_due(group, "")
         self._polled = self._polled + count if self._polled + count < len(groups) else 0
 
+    def groups_of_pattern(self, pattern: str) -> list[Group]:
+        """Return the groups that may ask for names that match a pattern; all that do are among them."""
+        found = [group for group in self._groups.values() if not group.held]
+        return [group for group in found if group.request.names.may_match(pattern)]
+
     def note_name_due(self, name: str, stamp: str) -> None:
         """Note that a job of some name, of which nothing else is known, may become due at ``stamp``."""
         for group in self._groups_at(name):

@@ -32,6 +32,14 @@ class Names:
         """Tell whether a name is asked for."""
         return name in self.exact if self.exact else any(glob(name, pattern) for pattern in self.patterns)
 
+    def may_match(self, pattern: str) -> bool:
+        """Tell whether names that match a pattern may be asked for; True where that is hard to say."""
+        if self.exact:
+            return any(glob(name, pattern) for name in self.exact)
+        begin = literal_prefix(pattern)
+        begins = map(literal_prefix, self.patterns)
+        return any(begin.startswith(other) or other.startswith(begin) for other in begins)
+
     def prefix(self) -> str:
         """Return what all names asked for begin with, as far as the patterns tell."""
         if self.exact or len(self.patterns) > 1:

@@ -144,7 +144,7 @@ class Metrics:
 
     async def _look(self, scope: Scope | None) -> Queue:
         sight = self.views.sight(scope)
-        overview, look = await sight.standings.overview_and_look()
+        overview, look = await sight.standings.overview_and_look(ahead=False)
         groups: dict[str, list[Group]] = {}
         for group in look.groups:
             groups.setdefault(prefix_of(group.name), []).append(group)

@@ -100,7 +100,11 @@ class Listener:
     async def _listen(self, where: str | socket.socket, port: int = 0) -> None:
         loop = asyncio.get_running_loop()
         if isinstance(where, str):
-            server = await loop.create_server(self._connect, where, port, backlog=BACKLOG)
+            try:
+                server = await loop.create_server(self._connect, where, port, backlog=BACKLOG)
+            except OSError as error:
+                words = IN_WORDS.get(error.errno or 0, error.strerror)
+                raise OSError(error.errno, f"{where}, port {port}: {words}") from None
         else:
             server = await loop.create_server(self._connect, sock=where, backlog=BACKLOG)
         self._servers.append(server)
@@ -159,6 +163,14 @@ class Listener:
             await self._runner.cleanup()
 
 
+IN_WORDS = {
+    errno.EADDRINUSE: "somebody listens there already; end that, or choose another --port",
+    errno.EADDRNOTAVAIL: "this machine has no such address; choose another --host",
+    errno.EACCES: "this needs rights that the server does not have; choose a --port above 1023",
+}
+"""Why nobody can listen at an address, and what to do."""
+
+
 def _bound(path: Path) -> tuple[socket.socket, int]:
     """Return a unix socket at ``path``, in the place of one that nobody listens on, and its inode.
 
@@ -169,16 +181,21 @@ def _bound(path: Path) -> tuple[socket.socket, int]:
         if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as tried:
                 if not tried.connect_ex(str(path)):
-                    raise OSError(errno.EADDRINUSE, f"unix: somebody listens on {path}")  # noqa: TRY301
+                    raise OSError(errno.EADDRINUSE, "somebody listens there")  # noqa: TRY301
             path.unlink()
         before = os.umask(UNIX_MASK)
         try:
             listening.bind(str(path))
         finally:
             os.umask(before)
-    except OSError:
+    except OSError as error:
         listening.close()
-        raise
+        words = error.strerror
+        if error.errno == errno.EADDRINUSE and path.exists() and not path.is_socket():
+            words = "something else than a socket is there; choose another --unix"
+        elif error.errno == errno.ENOENT:
+            words = f"there is no folder {path.parent}"
+        raise OSError(error.errno, f"unix: {path}: {words}") from None
     return listening, path.stat().st_ino
 
 

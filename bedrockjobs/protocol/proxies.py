@@ -46,7 +46,7 @@ class Proxies:
                 ipaddress.ip_network(name) for name in names if name != UNIX
             )
         except ValueError as error:
-            raise ValueError(f"trusted_proxies: {error}") from None
+            raise ValueError(f"trusted_proxies: expected addresses, networks or unix: {error}") from None
         if user_header and not names:
             raise ValueError(
                 "proxy_user_header: expected the proxy's address in trusted_proxies beside it; anybody could"

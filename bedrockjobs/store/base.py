@@ -221,8 +221,8 @@ class Unit(Protocol):
         """Return the jobs of a name that are bound to a worker."""
         ...
 
-    def pauses_changed(self) -> None:
-        """Note that what is paused has changed."""
+    def pauses_changed(self, *, wake: bool = True) -> None:
+        """Note that what is paused has changed; ``wake`` where anybody who waits may be served."""
         ...
 
     def first_of_name(self, name: str, *, mocked: bool) -> Job | None:

@@ -222,11 +222,11 @@ class ReadyQueue:
         found = self._lock_history.last(lock) if lock else None
         return None if found is None or (not found.until and lock not in self._locks) else found
 
-    def pauses_changed(self) -> None:
+    def pauses_changed(self, *, wake: bool = True) -> None:
         """What is paused has changed: forget what was remembered of names, and serve those who wait."""
         self.patterns.forget()
         self._all_hosts.pauses_changed()
-        self._wake_all = True
+        self._wake_all = self._wake_all or wake
 
     # --- who is next -------------------------------------------------------------------------------------
 

@@ -112,11 +112,15 @@ def _ready(
         copy_snapshot(backup, draft, progress)
         checked(draft)
     except CopyError as error:
-        raise CopyError(f"{backup}: {error}; nothing was changed") from None
+        words = str(error) if str(error).startswith(str(backup)) else f"{backup}: {error}"
+        raise CopyError(f"{words}; nothing was changed") from None
     except sqlite3.DatabaseError as error:
         raise CopyError(f"{backup} cannot be restored: {error}; nothing was changed") from None
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-        told = schema.apply(connection).told
+        try:
+            told = schema.apply(connection).told
+        except schema.SchemaError as error:
+            raise CopyError(f"{backup}: {error} Nothing was changed.") from None
         if place := mark_of(connection):
             raise CopyError(f"{backup}: {refusal(place)}")
         connection.execute("DELETE FROM logins")  # who had logged out since would be logged in again

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, JOB_ID_MAX, NAME_CHARS_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import NotFound
@@ -40,6 +41,7 @@ from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.base import Page, Reader
 from bedrockjobs.store.chunks import lines_of
 from bedrockjobs.views import render
+from bedrockjobs.views.seen import filter_of, prefix_of_all
 from bedrockjobs.views.sight import sight_of
 from bedrockjobs.views.validate import words_of
 
@@ -308,10 +310,14 @@ class Views:
 
     @handles(ListRuns)
     async def _list_runs(self, command: ListRuns) -> Answer:
-        page = await self._runs(command)
+        return await self.list_runs(command)
+
+    async def list_runs(self, command: ListRuns, scope: Scope | None = None) -> Answer:
+        """List runs; those of one job as far as a scope sees them."""
+        page = await self._runs(command, scope)
         return Answer(f'{{"runs":[{",".join(render.run(row) for row in page.rows)}]}}')
 
-    async def _runs(self, command: ListRuns) -> Page:
+    async def _runs(self, command: ListRuns, scope: Scope | None) -> Page:
         """Read by the index that finds the fewest rows for what is asked."""
         pattern = None if command.name == "*" else command.name
         prefix = literal_prefix(pattern or "")
@@ -323,6 +329,7 @@ class Views:
             "worker": command.worker,
             "low": prefix,
             "high": prefix + _HIGHEST,
+            "seen": filter_of(scope),
         }
         if command.job_id is not None:
             return await self._reader.view("runs_of_job", given, command.limit)
@@ -337,7 +344,11 @@ class Views:
 
     @handles(ListSchedules)
     async def _list_schedules(self, command: ListSchedules) -> Answer:
-        prefix = literal_prefix(command.name or "")
+        return await self.list_schedules(command)
+
+    async def list_schedules(self, command: ListSchedules, scope: Scope | None = None) -> Answer:
+        """List schedules, as far as a scope sees them."""
+        prefix = prefix_of_all(command.name, scope)
         given = {
             "after": command.after,
             "pattern": command.name,
@@ -345,6 +356,7 @@ class Views:
             "low": prefix,
             "high": prefix if command.name and prefix == command.name else prefix + _HIGHEST,
             "now": stamp_ms(self._clock.now()),
+            "seen": filter_of(scope),
         }
         page = await self._reader.view("schedules", given, command.limit, scans=True)
         schedules = (render.schedule(row, words_of(row[render.REPEAT])) for row in page.rows)

@@ -129,19 +129,30 @@ class Narrowed:
     # --- lists -------------------------------------------------------------------------------------------
 
     async def _list(self, command: Command[Any], scope: Scope) -> Answer:
+        """Return a page of what is seen."""
+        assert command.paging is not None
+        field = command.paging[0]
+        if isinstance(command, c.ListSchedules):
+            rows = _rows(await self._views.list_schedules(command, scope), field)
+        elif isinstance(command, c.ListRuns) and command.job_id is not None:
+            rows = _rows(await self._views.list_runs(command, scope), field)
+        else:
+            rows = await self._put_together(command, scope)
+        seen = [_without_wide_pause(row, scope) for row in rows if scope.sees(_key(row, "name"))]
+        return Answer(f'{{"{field}":[{",".join(seen)}]}}')
+
+    async def _put_together(self, command: Command[Any], scope: Scope) -> list[Row]:
         """Return a page that is put together of one for each pattern."""
         assert command.paging is not None
         field, key, _ = command.paging
         pages = []
         for pattern in patterns_within(getattr(command, "name"), scope):  # noqa: B009 - each of them has one
-            body = (await self._views.answer(command.with_value("name", pattern))).body
-            rows = jsontext.elements(jsontext.members(body)[field])
+            answer = await self._views.answer(command.with_value("name", pattern))
+            rows = _rows(answer, field)
             pages.append([(_key(row, key), row) for row in rows])
-            if len(rows) < getattr(command, "limit") and len(body) >= ANSWER_BYTES_MAX:  # noqa: B009
+            if len(rows) < getattr(command, "limit") and len(answer.body) >= ANSWER_BYTES_MAX:  # noqa: B009
                 pages[-1].append((pages[-1][-1][0], ""))  # it goes on behind its last row
-        rows = _merged(pages, getattr(command, "limit"), descending=type(command) in DESCENDING)  # noqa: B009
-        seen = [_without_wide_pause(row, scope) for row in rows if scope.sees(_key(row, "name"))]
-        return Answer(f'{{"{field}":[{",".join(seen)}]}}')
+        return _merged(pages, getattr(command, "limit"), descending=type(command) in DESCENDING)  # noqa: B009
 
     async def _run(self, run_id: int, scope: Scope) -> None:
         """Raise NotFound for a run that is not seen, as for one that is not there."""
@@ -221,6 +232,10 @@ _OTHERS: dict[type[Command[Any]], Callable[[Narrowed, Any, Scope], Awaitable[Ans
 def reads_of(views: Views, caller: Caller | None) -> Views | Narrowed:
     """Return what somebody may read: all of it, where nothing is kept from them."""
     return views if caller is None or caller.grant.whole else Narrowed(views, caller)
+
+
+def _rows(answer: Answer, field: str) -> list[Row]:
+    return jsontext.elements(jsontext.members(answer.body)[field])
 
 
 def _key(row: Row, name: str) -> Any:

@@ -108,8 +108,11 @@ def test_a_server_that_cannot_start_says_so_in_the_form_of_its_log(form: str, tm
         for arguments, environment, status, words in (
             ([], {}, 69, f"is owned by the server with pid {server.process.pid}"),
             (["--host", "0.0.0.0"], {}, 2, "0.0.0.0 can be reached from other machines"),
-            ([], {"BEDROCKJOBS_HEAD_S": "soon"}, 2, "BEDROCKJOBS_HEAD_S: expected a valid number"),
+            ([], {"BEDROCKJOBS_HEAD_S": "soon"}, 2, "BEDROCKJOBS_HEAD_S: expected a duration"),
             (["--unix", str(tmp_path / "no" / "x.sock")], {}, 1, "cannot listen: "),
+            ([f"--port={server.port}"], {}, 1, f"127.0.0.1, port {server.port}: somebody listens there"),
+            (["--database", str(tmp_path)], {}, 2, f"{tmp_path} is a folder: expected a file in it"),
+            (["--unix-role", "king"], {}, 2, "--unix-role: expected a comma list of the roles read"),
         ):
             database = tmp_path / ("jobs.db" if status == 69 else "other.db")
             command = [sys.executable, "-m", "bedrockjobs", "serve", "--port=0", f"--database={database}"]

@@ -73,11 +73,12 @@ GIVEN: dict[str, list[Axis]] = {
     "run": [each("runID", *range(120))],
     "runs": RUNS,
     "runs_in_progress": RUNS,
-    "runs_of_job": [JOBS, *RUNS],
+    "runs_of_job": [JOBS, *RUNS, SEEN],
     "runs_of_name": [NAME, BEFORE, FILTERS],
     "runs_of_names": [*RUNS, STRETCH],
     "schedules": [
-        AFTER, NOW, STRETCH, each("pattern", None, "cron/*", "hosts/*"), each("source", None, "here")
+        AFTER, NOW, STRETCH, each("pattern", None, "cron/*", "hosts/*"), each("source", None, "here"),
+        SEEN,
     ],
     "ticks": [each("jobID", *range(1, 200)), each("before", HIGHEST, "2026-01-05 11:00:00")],
     "newest_event": [],

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bedrockjobs import pages
 from bedrockjobs.base.caller import roles_held
 from bedrockjobs.commands import ALL, Command
 from bedrockjobs.engine.admission import ANYBODYS, BY_NUMBER, FREE, NARROWED, READS
@@ -40,6 +42,13 @@ def by_name(kind: type[Command[Any]]) -> str:
 def test_every_command_is_judged() -> None:
     judged = {*FREE, *BY_NUMBER, *READS, *NARROWED}
     assert {kind.__name__ for kind in ALL if kind not in judged} == NOT_NARROWED
+
+
+def test_pages_read_as_whoever_looks() -> None:
+    """They ask their site, which knows who looks: a page that asked the service would see everything."""
+    for path in Path(pages.__file__).parent.glob("*.py"):
+        if path.name != "site.py":
+            assert not re.search(r"service\.(views|call|submit|do)\b", path.read_text()), path.name
 
 
 @dataclass

@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from bedrockjobs.base.name_limits import RUNNING_LIMIT_MAX
+from bedrockjobs.engine.handlers import take
+from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.running import LOOKED_AGAIN_S
-from tests.runs.rig import Site
+from bedrockjobs.job.take_request import TakeRequest, names_from
+from tests.engines import sqlite_only
+from tests.protocol.talk import Talk, request
+from tests.runs.rig import LONG_MS, Site
 
 
 @pytest.fixture
@@ -133,3 +138,94 @@ async def test_what_is_no_limit_is_refused(site: Site) -> None:
     refused = (402, "Missing limit")
     assert await site.refused("SetLimit", name="a", running=0) == refused
     assert (await site.refused("SetLimit", name="a", running=RUNNING_LIMIT_MAX + 1))[0] == 402
+
+
+async def waits(site: Site, name: str) -> Talk:
+    """Send a GetJob that waits; return its connection."""
+    talk = await site.connect()
+    talk.send(request("GetJob", name=name, worker="w", Connection="wait", timeout=LONG_MS))
+    return talk
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets what is asked for by each look for a job from now on."""
+    looks: list[str] = []
+    look = take.take
+
+    def counting(context: Context, asked: TakeRequest) -> Answer | None:
+        looks.append(asked.names.single or asked.names.patterns[0])
+        return look(context, asked)
+
+    monkeypatch.setattr(take, "take", counting)
+    return looks
+
+
+@sqlite_only("a pause that is written lets each server look again for all who wait, its own too")
+async def test_the_end_of_a_run_wakes_no_more_than_there_is_room_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 1,000 who wait, each for another name, the oldest looks and is served; nobody else looks."""
+    await site.ok("SetLimit", name="mail/*", running=2)
+    for _ in range(2):
+        await site.create("mail/first")
+    first, second = await site.take("mail/*"), await site.take("mail/*")
+    names = [f"mail/{number}" for number in range(1_000)]
+    talks = [await waits(site, name) for name in names[:1]]
+    await site.waiting(1)
+    talks += [await waits(site, name) for name in names[1:]]
+    others = [await waits(site, f"other/{number}") for number in range(10)]
+    await site.waiting(len(names) + len(others))
+    await site.ok("CreateJobs", jobs=[{"name": name} for name in names])
+    looks = counted(monkeypatch)
+    await site.finish(first)
+    assert (await talks[0].reply()).json["name"] == names[0]
+    await site.settle()
+    assert looks == names[:1]
+    await site.finish(second)
+    await site.waiting(len(names) - 2 + len(others))
+    assert len(looks) == 2
+    assert await site.nothing("mail/*", worker="w")
+    assert (await site.ok("ListLimits"))["limits"][0]["runs"] == 2
+
+
+async def test_those_for_whom_there_is_nothing_are_passed_by(limited: Site) -> None:
+    """In the order in which they came; and they are served when there is something."""
+    first, _ = await limited.take("mail/*"), await limited.take("mail/*")
+    for name in ("mail/none", "none/*", "mail/[ab]", "mail/*"):
+        await limited.asking(name)
+    await limited.finish(first)
+    await limited.waiting(3)
+    await limited.ok("SetLimit", name="mail/*", running=9)
+    await limited.waiting(2)
+    await limited.create("mail/none")
+    await limited.waiting(1)
+    await limited.create("none/x")
+    await limited.waiting(0)
+
+
+async def test_those_who_are_left_when_many_are_let_go_on_follow(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bedrockjobs.engine.batch.SERVED_AT_ONCE_MAX", 2)
+    await site.ok("SetLimit", name="mail/*", running=1)
+    for number in range(7):
+        await site.create(f"mail/{number}")
+    await site.take("mail/*")
+    for number in range(1, 7):
+        await site.asking(f"mail/{number}")
+    await site.ok("RemoveLimit", name="mail/*")
+    await site.waiting(0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "pattern", "may"),
+    [
+        ("mail/a,mail/b", "mail/*", True), ("mail/a,x", "mail/*", True), ("x,y", "mail/*", False),
+        ("mail/*", "mail/a*", True), ("m*", "mail/*", True), ("x*", "mail/*", False), ("*", "a", True),
+        ("*a", "mail/*", True), ("mail/[ab]", "mail/*", True),
+    ],
+)  # fmt: skip
+def test_who_may_ask_for_names_of_a_pattern(asked: str, pattern: str, may: bool) -> None:
+    names = names_from(asked, None)
+    assert names is not None
+    assert names.may_match(pattern) == may

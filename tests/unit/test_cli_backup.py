@@ -127,7 +127,11 @@ def test_a_log_beside_the_target_would_be_played_into_the_copy(
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [(None, "there is no database"), (b"", "is not a database of bedrockjobs"), (b"x" * 4096, "SQLite: ")],
+    [
+        (None, "there is no database"),
+        (b"", "is not a database of bedrockjobs"),
+        (b"x" * 4096, "other.db: file is not a database"),
+    ],
 )
 def test_what_cannot_be_backed_up_leaves_nothing_behind(
     content: bytes | None, complaint: str, tmp_path: Path

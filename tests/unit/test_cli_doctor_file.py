@@ -86,6 +86,13 @@ def test_a_file_that_is_no_database_fails(server: FakeServer, path: Path) -> Non
     assert "not a database" in found["finding"]
 
 
+def test_a_folder_in_the_place_of_the_file_fails_once(server: FakeServer, path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    told = [found for found in findings(expect=1) if found["level"] == "fail"]
+    assert [(found["check"], found["finding"]) for found in told] == [("database", f"{path} is no file")]
+
+
 @pytest.mark.parametrize(
     ("free", "level"), [(10 * 1024**4, "ok"), (500 * 1024**2, "warn"), (1024**2, "fail")]
 )

@@ -160,6 +160,7 @@ def test_a_bad_backup_changes_nothing(backup: Path, tmp_path: Path, spoil, words
     spoil(backup)
     result = run("restore", str(backup), "--force")
     assert (result.exit_code, words in result.stderr) == (4, True), result.stderr
+    assert result.stderr.count(str(backup)) == 1
     assert jobs.exists() == there
     assert not there or rows_of(jobs, "SELECT count(*) FROM jobs") == [(310,)]
     assert not any(".tmp" in name or "before-restore" in name for name in names(tmp_path))
@@ -209,7 +210,7 @@ def test_a_crash_in_the_middle_leaves_nothing_that_a_server_starts_on(backup: Pa
     ("arguments", "words"),
     [
         ([], "give a BACKUP, or --hold, or --release"),
-        (["a.db", "--hold"], "give a BACKUP, or --hold, or --release"),
+        (["a.db", "--hold"], "give a BACKUP, or --hold, or --release; one of them at a time"),
         (["--release", "--force"], "have a meaning with a BACKUP only"),
         (["a.db", "--database", "postgresql://h/d"], "pg_restore"),
     ],

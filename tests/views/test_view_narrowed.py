@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.caller import Scope
+from bedrockjobs.base.caller import Caller, Grant, Scope
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands import OverviewReply
+from bedrockjobs.commands import Command, ListJobs, ListRuns, ListSchedules, OverviewReply
 from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.views import find, queues, seen
+from bedrockjobs.views.narrowed import Narrowed
 from bedrockjobs.views.sight import Sight
 from tests.views.table import AT, Table
 
@@ -111,6 +112,21 @@ async def test_searches_find_what_is_seen(
     assert await mine.schedules_that_failed(1_000) == await theirs.schedules_that_failed(1_000)
     for typed in ("", "a", "mail/"):
         assert await mine.names(typed, 5) == await theirs.names(typed, 5)
+
+
+@pytest.mark.parametrize("patterns", SCOPES)
+@pytest.mark.parametrize("wanted", [None, "a/*", "*a"])
+async def test_lists_show_what_is_seen(filled: Open, patterns: list[str], wanted: str | None) -> None:
+    scope = Scope(patterns)
+    whole, left = await filled("whole", None), await filled("left", scope)
+    mine = Narrowed(whole.views, Caller(Grant("ann", "read", patterns), ""))
+    asked: list[Command[Any]] = [ListRuns(job_id=number) for number in range(1, 30)]
+    for limit, after in ((5, 0), (5, 100), (1_000, 0)):
+        asked += [ListSchedules(name=wanted, limit=limit, after=after), ListJobs(name=wanted, limit=limit)]
+        asked += [ListRuns(name=wanted, limit=limit, before=COUNT - after)]
+    for command in asked:
+        answers = [(await views.answer(command)).body for views in (mine, left.views)]
+        assert answers[0] == answers[1], command
 
 
 @pytest.mark.parametrize("patterns", SCOPES)

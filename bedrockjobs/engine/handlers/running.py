@@ -6,8 +6,11 @@ from looking for nothing. It ends by itself, and is written anew as long as its 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.engine.events import Event, RoomForRuns
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job.lanes import parse_lane
 from bedrockjobs.job.limits import AT_LIMIT, Limit
@@ -48,11 +51,28 @@ def went_on(context: Context, name: str) -> None:
 
 def look_again(context: Context, pause: PauseRow) -> None:
     """End a pause of a limit that is not reached any more, or write it anew."""
+    if not is_full(context, pause.pattern):
+        context.unit.records.delete_pause(pause.pattern)
+        context.unit.pauses_changed(wake=False)
+        context.emit(RoomForRuns(pause.pattern))
+
+
+def is_full(context: Context, pattern: str) -> bool:
+    """Tell whether the limit of a pattern is reached; its names are paused then."""
     records = context.unit.records
-    limits = [limit for limit in records.limits() if limit.pattern == pause.pattern and limit.running]
-    for limit in limits:
-        if records.running(limit.pattern) >= limit.running:
+    for limit in records.limits():
+        if limit.pattern == pattern and limit.running and records.running(pattern) >= limit.running:
             _hold(context, limit)
-            return
-    records.delete_pause(pause.pattern)
-    context.unit.pauses_changed()
+            return True
+    return False
+
+
+def rooms(events: Iterable[Event]) -> list[str]:
+    """Return the patterns whose limits have room again, each once."""
+    return list(dict.fromkeys(event.pattern for event in events if type(event) is RoomForRuns))
+
+
+def has_room_left(context: Context) -> bool:
+    """Tell whether some limit was reached before this transaction, and is not any more."""
+    full = {pause.pattern for pause in context.unit.records.pauses() if pause.by == AT_LIMIT}
+    return not full.issuperset(rooms(context.events))

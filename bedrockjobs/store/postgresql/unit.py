@@ -381,11 +381,11 @@ class PostgreSQLUnit:
         left = [(job.name, job.next_run) for job in jobs if job is not None and job.queued]
         return left, self._told_wake_all or self._wake_all
 
-    def pauses_changed(self) -> None:
+    def pauses_changed(self, *, wake: bool = True) -> None:
         """What is paused has changed: look again, and serve those who wait."""
         self._takes.forget()
         self.remembered.forget()
-        self._wake_all = True
+        self._wake_all = self._wake_all or wake
 
     def workers_with_own_jobs(self) -> frozenset[str]:
         """Return the workers for which jobs are queued that nobody else may take."""
