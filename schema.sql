@@ -225,6 +225,15 @@ CREATE TABLE rules (
     state   TEXT    NOT NULL DEFAULT '{}'       -- how its delivery stands: a JSON object, see bedrockjobs/job/rules.py
 ) STRICT, WITHOUT ROWID;
 
+-- Failures that somebody has looked at.
+CREATE TABLE seen (
+    kind   TEXT    NOT NULL,                    -- job: one that is FAILED; run: one that failed
+    number INTEGER NOT NULL,                    -- its jobID or runID
+    by     TEXT    NOT NULL DEFAULT '',
+    at     TEXT    NOT NULL,
+    PRIMARY KEY (kind, number)
+) STRICT, WITHOUT ROWID;
+
 -- What was done in each minute, for charts; written when the minute is over.
 CREATE TABLE stats (
     minute   TEXT    NOT NULL PRIMARY KEY,      -- YYYY-MM-DD HH:MM:00

@@ -61,8 +61,7 @@ JSON_HUGE_NUMBERS_MAX = 10_000
 """Numbers in data with an exponent of three digits or more: each is tried whether a double can hold it."""
 
 JSON_VALUES_MAX = 100_000
-"""Values of a list or an object that is read and not only kept, such as the names of a GetJob: all such lists
-have smaller limits of their own, which are looked at when they are read."""
+"""Values of a list or an object that is read and not only kept: lists have smaller limits of their own."""
 
 FORM_FIELDS_MAX = 100
 """Fields of a form: no command has as many parameters."""
@@ -148,8 +147,7 @@ LOCKS_REMEMBERED_MAX = 10_000
 """Locks of which the server remembers when they were held last; a few hundred bytes each."""
 
 HEADS_REMEMBERED_MAX = 1_024
-"""Raw requests of which it is remembered what they mean, as many again but for their last value: clients ask
-in the same words again."""
+"""Raw requests of which it is remembered what they mean, as many again but for their last value."""
 
 HEAD_REMEMBERED_BYTES_MAX = 1_024
 """Size of such a request, which bounds their memory to a few MiB."""
@@ -168,8 +166,7 @@ STREAM_BYTES_MAX = 64 * 1024
 clients take half of the budget of memory that there is by default."""
 
 BATCH_ANSWER_BYTES_MAX = 16 * 1024 * 1024
-"""Answers of one commit: beyond, the commands that are left share the next one, so that a thousand looks at
-large jobs are not in memory together."""
+"""Answers of one commit: a thousand looks at large jobs are not in memory together, the rest comes next."""
 
 LARGE_BYTES = 1024 * 1024
 """Size of what is given memory of its own by the system, and gives it back as soon as it is freed: large
@@ -237,8 +234,7 @@ HISTORY_DEFAULT = 100
 """Successful runs, and other runs, kept for each name."""
 
 NAMES_RUNS_MAX = 25_000
-"""Newest runs of a name that are looked through for those beyond its history: there may be twice HISTORY_MAX
-and a tenth, beside any number that are kept for a time. 25 ms."""
+"""Newest runs of a name that are looked through for those beyond its history, twice HISTORY_MAX. 25 ms."""
 
 OUTPUT_TAIL_MAX = 1_000
 """Last lines of output that a job may ask to be kept with a run."""
@@ -315,6 +311,15 @@ LIST_MAX = 1_000
 SCHEDULES_PER_SYNC_MAX = 10_000
 """Schedules of one source: to read as many takes 0.2 s, all else of it is done in slices."""
 
+JOBS_COUNTED_MAX = 10_000
+"""Jobs of one state that the page of jobs counts, `10,000+` where there are more: some 5 ms each."""
+
+SEEN_MAX = 10_000
+"""Failed jobs, and failed runs, that are known as seen; of more the oldest count as new again."""
+
+SEEN_AT_ONCE_MAX = 200
+"""Failures that one MarkSeen names: a group of a page."""
+
 PAGE_SLICE = 10
 """Rows of a page that are made in one turn of the event loop: half a millisecond."""
 
@@ -331,8 +336,7 @@ YAML_NODES_MAX = 50_000
 """Values in a YAML file, for reading one takes some 40 us: 7,000 schedules. TOML and JSON are faster."""
 
 YAML_VALUES_PER_CHAR_MAX = 4
-"""Values in a YAML file for each of its characters, what aliases stand for included: aliases of aliases, or
-merged ones, let a line mean millions. Without aliases there is at most one."""
+"""Values in a YAML file for each of its characters, with what aliases stand for: a line may mean millions."""
 
 TOML_KEY_PARTS_MAX = 64
 """Parts of a dotted key in TOML, as deep as JSON may nest: reading a key of n parts costs n * n."""
@@ -347,27 +351,23 @@ MOMENTS_PER_ADVANCE_MAX = 100_000
 """Moments that one AdvanceClock stops at; then it goes to its end at once."""
 
 PG_CONNECT_S_MAX = 5
-"""Time to connect to each host of PostgreSQL, and for what was sent to reach it: one that takes longer is
-gone, or about to be."""
+"""Time to connect to each host of PostgreSQL, and for what was sent to reach it: slower ones are gone."""
 
 PG_ANSWER_S_MAX = 10
 """Time in which PostgreSQL answers what a unit sends, waits for rows included: units take milliseconds.
 Beyond it the connection counts as broken; PostgreSQL ends a statement by itself then."""
 
 PG_LOOK_S = 0.05
-"""Time between two tries to reach a database that is away, half more or less: a standby is promoted in some
-300 ms."""
+"""Time between two tries to reach a database that is away: a standby is promoted in some 300 ms."""
 
 PG_LOOK_S_MAX = 2.0
 """The longest time between two tries: a try costs milliseconds of a processor, and may go on for days."""
 
 OUTCOME_S_MAX = 600
-"""Time in which a server finds out what became of a commit whose answer was lost: a failover by hand takes
-minutes. Then it ends."""
+"""Time in which a server finds out about a commit whose answer was lost: a failover by hand takes minutes."""
 
 TIMELINE_STEP = 1_000_000
-"""Numbers that are left out after a standby was promoted: more than a primary gives out that it did not tell
-it of."""
+"""Numbers left out after a standby was promoted: more than a primary gives out that it did not tell it of."""
 
 SESSION_KEPT_S = 86_400
 """Time that the last unit of a server is remembered: longer than it may ask for it."""

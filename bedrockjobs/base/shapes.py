@@ -7,7 +7,7 @@ enough to mean the same to every reader of JSON Schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any
 from zoneinfo import available_timezones
@@ -49,8 +49,11 @@ class Shape:
         return {**self._make(), **({NAMED: self._name} if self._name else {})}
 
 
-def of_parameters(schema: Schema) -> None:
-    """Let the schema of a set of parameters say what a request may: limits in every spelling, and nulls."""
+def of_parameters(schema: Schema, emptied: Collection[str] = ()) -> None:
+    """Let the schema of a set of parameters say what a request may: limits in every spelling, and nulls.
+
+    Those that are ``emptied`` may be an empty text.
+    """
     required = schema.get("required", ())
     for name, given in schema["properties"].items():
         given.pop("title", None)
@@ -58,7 +61,8 @@ def of_parameters(schema: Schema) -> None:
         value = {**_limited(given), **({"anyOf": options} if options else {})}
         if value.get("default", 0) is None:
             del value["default"]
-        schema["properties"][name] = value if name in required else _or_null(value)
+        value = value if name in required else _or(value, {"type": "null"})
+        schema["properties"][name] = _or(value, _EMPTY) if name in emptied else value
     schema.pop("title", None)
 
 
@@ -72,15 +76,18 @@ def _limited(schema: Schema) -> Schema:
 _NOTES = ("description", "default")
 
 
-def _or_null(schema: Schema) -> Schema:
-    """Return a schema that takes null too, which counts as left out."""
+_EMPTY: Schema = {"type": "string", "maxLength": 0}
+
+
+def _or(schema: Schema, other: Schema) -> Schema:
+    """Return a schema that takes another value too, such as null, which counts as left out."""
     bare = {key: value for key, value in schema.items() if key not in _NOTES}
-    if not bare or bare.get("type") == "null":
+    if not bare or bare == other:
         return schema
     options = bare["anyOf"] if set(bare) == {"anyOf"} else [bare]
     flat = [one for option in options for one in (option["anyOf"] if set(option) == {"anyOf"} else [option])]
-    kept = [option for option in flat if option.get("type") != "null"]
-    return {"anyOf": [*kept, {"type": "null"}], **{key: schema[key] for key in _NOTES if key in schema}}
+    kept = [option for option in flat if option != other]
+    return {"anyOf": [*kept, other], **{key: schema[key] for key in _NOTES if key in schema}}
 
 
 # --- parameters that need or exclude each other ----------------------------------------------------------

@@ -20,6 +20,7 @@ HOMES = {
     "job": "job.job job_end.COMMANDS explain.explain",
     "schedule": "schedule.schedule details.show schedule_control.COMMANDS ping.ping_url",
     "run": "run.run",
+    "failure": "failure.failure",
     "queue": "queue.queue schedule_control.OF_QUEUES",
     "worker": "worker.worker",
     "limit": "limit.limit",

@@ -221,7 +221,7 @@ _ADVICE = {
     "drained": "`bedrockjobs worker drain --undo` lets it take jobs again",
     "late": "start more workers, or see what the present ones do: `bedrockjobs top`",
     "blocked": "see what the job that holds the lock does: `bedrockjobs job show`",
-    "failed": "`bedrockjobs job list --state FAILED` shows them",
+    "failed": "`bedrockjobs failure list` shows them, and `failure seen` says that somebody knows",
     "last run failed": "`bedrockjobs run list` shows why",
     "messages": "`bedrockjobs notify list` shows the rules, `bedrockjobs notify test` tries one",
 }

@@ -41,14 +41,22 @@ class WordChoice(click.Choice[str]):
     """A choice that takes other words for the same, and names what was probably meant."""
 
     def __init__(
-        self, choices: Sequence[str], also: Mapping[str, str] | None = None, **attributes: Any
+        self,
+        choices: Sequence[str],
+        also: Mapping[str, str] | None = None,
+        *,
+        empty: bool = False,
+        **attributes: Any,
     ) -> None:
-        """Take ``choices``, and ``also`` the keys of a mapping for their values."""
+        """Take ``choices``, ``also`` the keys of a mapping for their values, and nothing where it may be."""
         super().__init__(choices, **attributes)
+        self.empty = empty
         self.also = dict(also or {})
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the choice; a word like one of them is named where it is none."""
+        if self.empty and not value:
+            return ""
         word = self.also.get(str(value).lower()) or meant(str(value))
         word = word if word in self.choices else value
         try:

@@ -199,7 +199,7 @@ def show(session: Session, /, job_id: str) -> None:
 @talks
 @pass_session
 def update(session: Session, /, job_id: str | None, **given: Any) -> None:
-    """Change a job, in whatever state it is.
+    """Change a job, in whatever state it is. An option given as '' is taken back: --run-timeout ''.
 
     Many at once: `job update --name 'mail/*' --state QUEUED --priority 1000`; how many there are and their
     names are told before a question.

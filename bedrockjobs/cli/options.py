@@ -92,7 +92,7 @@ def _attributes(field: str, info: FieldInfo) -> dict[str, Any]:
         return found | ATTRIBUTES[field]
     for part in get_args(info.annotation):
         if get_origin(part) is Literal:
-            return {**found, "type": WordChoice(get_args(part))}
+            return {**found, "type": WordChoice(get_args(part), empty=True)}
         for shape, metavar in METAVARS:
             if part == shape:
                 return {**found, "metavar": metavar}

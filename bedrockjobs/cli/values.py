@@ -103,10 +103,10 @@ class Words(click.ParamType[str]):
     name = "words"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the words as a JSON array."""
+        """Return the words as a JSON array; nothing where there are none."""
         text = str(value)
-        if text.lstrip().startswith("["):
-            return text
+        if not text.strip() or text.lstrip().startswith("["):
+            return text.strip()
         try:
             return json.dumps(shlex.split(text), ensure_ascii=False)
         except ValueError as error:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bedrockjobs.commands.control import *
     from bedrockjobs.commands.create import *
     from bedrockjobs.commands.deliveries import *
+    from bedrockjobs.commands.failures import *
     from bedrockjobs.commands.jobs import *
     from bedrockjobs.commands.limits import *
     from bedrockjobs.commands.options import *

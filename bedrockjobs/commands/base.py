@@ -81,6 +81,8 @@ class Parameters(Wire):
     """Every parameter's name on the wire, by the same name in lower case."""
     spliced: ClassVar[frozenset[str]] = frozenset()
     """The parameters (wire names) whose JSON stays text."""
+    emptied: ClassVar[frozenset[str]] = frozenset()
+    """The fields that an empty text takes back: set, and None."""
     refusals: ClassVar[Sequence[Refusal]] = ()
     """How these parameters may be refused, beside what any command may be answered; those that a base class
     has are not said again, see ``all_refusals``."""
@@ -113,7 +115,7 @@ class Parameters(Wire):
         found = handler(core)
         if handler.mode == "validation":
             own = handler.resolve_ref_schema(found)
-            shapes.of_parameters(own)
+            shapes.of_parameters(own, {wire_name(field) for field in cls.emptied})
             own["description"] = (cls.__doc__ or "").strip().partition("\n")[0]
             own.pop("additionalProperties")  # other names are passed over, but by a command over HTTP
         return found
@@ -165,6 +167,8 @@ class Parameters(Wire):
         for field in sorted(self.model_fields_set):
             value, name = getattr(self, field), wire_name(field)
             if value is None:
+                if field in self.emptied:
+                    parts[name] = '""'
                 continue
             if isinstance(value, Parameters):
                 parts[name] = value.wire()
@@ -319,7 +323,7 @@ class Command(Parameters, Generic[R_co]):
         """Validate parameters given by headers (names in lower case); a JSON object in the body adds some.
 
         Unknown headers are ignored, and so is a body that is no JSON object. An empty header counts as
-        left out, but for ``data`` of CreateJob.
+        left out, but for ``data`` of CreateJob and the options of UpdateJob.
         """
         names = cls.wire_names
         given: dict[str, Any] = {}

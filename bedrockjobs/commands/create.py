@@ -32,7 +32,7 @@ from bedrockjobs.base.wire import (
     wire_name,
 )
 from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
-from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions, one_command
+from bedrockjobs.commands.options import NOT_WITH_PINGS, OPTIONS, JobOptions, one_command
 from bedrockjobs.commands.refusals import BAD_DATA, BAD_LIST, BAD_PRIORITY, BAD_REPEAT, BOTH, NO_JOB, RUN_OVER
 
 RUN_ID = "Run that sends this; refused with 405 if it is no longer the job's current run."
@@ -202,12 +202,16 @@ class CreateJobs(Command[JobIDsReply]):
 
 
 class UpdateJob(JobOptions, Command[Empty]):
-    """Change a job in any state."""
+    """Change a job in any state; an option given as an empty text is taken back.
+
+    So `runTimeout` with nothing behind it lets runs take any time again. What is left out, or null, stays.
+    """
 
     order = -1
     role = "work"
     repeatable = True
     headers = MappingProxyType({"If-Match": "ifMatch"})
+    _empty_counts = frozenset(name.lower() for name in OPTIONS)
     example = Example({"jobID": 1, "data": {"to": "grace@example.org"}})
     refusals = [
         NO_JOB,

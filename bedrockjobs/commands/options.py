@@ -7,9 +7,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from bedrockjobs.base import duration, jsontext, shapes
@@ -175,8 +182,12 @@ def one_command(schema: dict[str, Any]) -> None:
     schema["allOf"] = [{"anyOf": [shapes.left_out(*names) for names in both]}]
 
 
+EMPTIED: Any = ""
+"""Given for an option, it takes the option back: ``UpdateJob(job_id=1, run_timeout=EMPTIED)``."""
+
+
 class JobOptions(Parameters):
-    """How a job is run, retried and scheduled."""
+    """How a job is run, retried and scheduled; an empty text takes back what was given before."""
 
     model_config = ConfigDict(json_schema_extra=one_command)
     refusals = [
@@ -287,19 +298,35 @@ class JobOptions(Parameters):
         description="W3C trace context of who made it, handed to the command as TRACEPARENT.",
     )
 
+    if not TYPE_CHECKING:  # checkers derive it from the fields
+
+        def __init__(self, **given: Any) -> None:
+            """Take the arguments of Python's callers, where None counts as left out."""
+            super().__init__(**{k: v for k, v in given.items() if v is not None or k not in _EITHER_NAME})
+
+        __init__.__pydantic_base_init__ = True  # what is read from a request does not come by here
+
+    @field_validator(
+        "argv", "url", "run_timeout", "grace", "lease", "on_lost", "on_child_failure", "retries",
+        "backoff", "max_backoff", "expire_after", "catchup", "overlap", "ping_grace", "max_late",
+        "jitter", "keep_success", "keep_fail", "keep", "output_lines", mode="before",
+    )  # fmt: skip
+    @classmethod
+    def _emptied(cls, value: Any) -> Any:
+        """Let an empty text stand for None: JSON's null and Python's None are left out before."""
+        return None if isinstance(value, str) and not value.strip() else value
+
     def chosen(self) -> dict[str, str]:
         """Return what was given, as JSON texts by wire name; an option that was emptied is ``null``."""
         found: dict[str, str] = {}
         for field in sorted(JobOptions.model_fields.keys() & self.model_fields_set):
             value = getattr(self, field)
-            if value is None:
-                continue
             if isinstance(value, Fetch):
                 found[wire_name(field)] = jsontext.dump(
                     value.model_dump(by_alias=True, exclude_defaults=True)
                 )
             else:
-                found[wire_name(field)] = "null" if value in ("", []) else jsontext.dump(value)
+                found[wire_name(field)] = "null" if value in ("", [], None) else jsontext.dump(value)
         return found
 
 
@@ -316,4 +343,8 @@ def answered_type(annotation: Any) -> Any:
     return annotation
 
 
+JobOptions.emptied = frozenset(JobOptions.model_fields)
+
 OPTIONS = frozenset(wire_name(field) for field in JobOptions.model_fields)
+
+_EITHER_NAME = OPTIONS | JobOptions.emptied

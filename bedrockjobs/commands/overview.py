@@ -48,6 +48,7 @@ class OverviewReply(Reply):
     blocked: int = Field(description="Due, and another job holds their lock.")
     mocked: int = Field(description="Queued, and only a GetJob with getMockedJobs takes them.")
     failed: int
+    unseen: int = Field(description="Those of the failed ones that nobody has marked as seen.")
     children: int = Field(description="In the state PAUSED: they wait for their family.")
     untaken: int = Field(description="Ready jobs that no live worker takes.")
     repeating: int
@@ -70,7 +71,8 @@ class Overview(Command[OverviewReply]):
         {},
         {
             "now": "2026-11-21 10:00:00", "ready": 500, "later": 3, "running": 2, "paused": 500, "blocked": 0,
-            "mocked": 0, "failed": 1, "children": 0, "untaken": 0, "repeating": 4, "pauses": 1, "workers": 2,
+            "mocked": 0, "failed": 1, "unseen": 1, "children": 0,
+            "untaken": 0, "repeating": 4, "pauses": 1, "workers": 2,
             "taking": 2, "oldestReady": "2026-11-21 09:59:58", "more": [],
             "problems": [
                 {

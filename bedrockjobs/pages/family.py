@@ -58,8 +58,8 @@ async def family(site: Site, job_id: int) -> Family | None:
     return told(counts, [child._replace(data="") for child in failed])
 
 
-def told(counts: dict[str, int], failed: list[Job]) -> Family:
-    """Return a family of which there are so many in each state."""
+def told(counts: dict[str, int], failed: list[Job], counted: int = CHILDREN_COUNTED) -> Family:
+    """Return a family of which there are so many in each state, among so many that were ``counted``."""
     total = sum(counts.values())
     parts: list[Part] = []
     begins = 0.0
@@ -67,7 +67,7 @@ def told(counts: dict[str, int], failed: list[Job]) -> Family:
         if count := sum(counts.get(state, 0) for state in states):
             parts.append(Part(called, mark, count, begins, 100 * count / total))
             begins += 100 * count / total
-    more = total >= CHILDREN_COUNTED
+    more = total >= counted
     words = ", ".join(f"{number(part.amount)} {part.called}" for part in parts)
     noun = "child" if total == 1 else "children"
     return Family(total, more, parts, f"{number(total)}{'+' if more else ''} {noun}: {words}", failed)

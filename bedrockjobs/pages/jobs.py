@@ -15,11 +15,16 @@ from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.pages.asked import iso, text_in, time_in
+from bedrockjobs.pages.job_rows import rows_of
 from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor
-from bedrockjobs.views.find import Moment
+from bedrockjobs.views.find import Moment, RunsFound
+from bedrockjobs.views.states import ALL, KEPT, Counts
 
 ROWS = 50
 """Jobs on a page: more than a screen, and quick to draw."""
+
+KEPT_ROWS = 50
+"""Jobs that ended well and are kept, on a page: a list of its own below the other one."""
 
 NAMES_OFFERED = 20
 """Names that complete what was typed so far."""
@@ -30,8 +35,28 @@ MATCHING_MAX = 1_000
 MOMENTS: dict[Moment, str] = {"created": "created", "next": "next run", "last": "last run"}
 """The times a list can be filtered by, in words."""
 
+TABS = (
+    (ALL, "All"),
+    ("QUEUED", "Queued"),
+    ("RUNNING", "Running"),
+    ("PAUSED", "Waiting for children"),
+    ("FAILED", "Failed"),
+    ("FINISHED", "Finished"),
+    ("CANCELLED", "Cancelled"),
+)
+"""The states of jobs in the order in which they are shown; RUNQUEUED ones run."""
+
 MATCHING_S = 1.0
 """Time in which the jobs of such an action are looked up."""
+
+
+class Tab(NamedTuple):
+    """A tab: the state that its address has, what it is called, and how many there are; None: not counted."""
+
+    state: str
+    called: str
+    amount: tuple[int, bool] | None
+    current: bool
 
 
 class Asked(NamedTuple):
@@ -68,6 +93,7 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of jobs, the newest first."""
     asked = _asked(request)
     found = await site.views.find.jobs(**asked.search(), limit=ROWS)
+    kept = await _kept(site, request, asked)
     return await site.show(
         request,
         "jobs.html",
@@ -76,6 +102,13 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
         moments=MOMENTS,
         begins=asked.before is None,
         found=found,
+        full=len(found.jobs) >= ROWS,
+        rows=await rows_of(site, asked.state, found.jobs),
+        listed="RUNNING" if asked.state == "RUNQUEUED" else asked.state or ALL,
+        tabs=await _tabs(site, asked),
+        kept=kept,
+        keeps=site.settings.keep_finished > 0,
+        later_kept=not request.query.get("keptBefore"),
         now_ms=stamp_ms(site.now()),
         priorities=PRIORITIES,
         matching_max=MATCHING_MAX,
@@ -97,6 +130,26 @@ async def matching(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 PAGES: Pages = (("/ui/jobs", jobs), ("/ui/jobs/names", names), ("/ui/jobs/matching", matching))
+
+
+async def _tabs(site: Site, asked: Asked) -> list[Tab]:
+    """Return the tabs; jobs are counted by their names, not by their data or times."""
+    counts: Counts = {}
+    if not (asked.text or asked.since or asked.until):
+        counts = dict(await site.views.states.counts(asked.name))
+    if counts:
+        (ended, more), (kept, more_kept) = counts["FINISHED"], counts[KEPT]
+        counts["FINISHED"] = (ended + kept, more or more_kept)
+    current = "RUNNING" if asked.state == "RUNQUEUED" else asked.state or ALL
+    return [Tab(state, called, counts.get(state), state == current) for state, called in TABS]
+
+
+async def _kept(site: Site, request: web.Request, asked: Asked) -> RunsFound | None:
+    """Return the jobs that ended well and are kept; None where the list is not about such jobs."""
+    if asked.state != "FINISHED" or asked.text or asked.since or asked.until:
+        return None
+    before = cursor(request, "keptBefore", "a runID")
+    return await site.views.find.runs(before=before, pattern=asked.name, kept=True, limit=KEPT_ROWS)
 
 
 def _asked(request: web.Request) -> Asked:

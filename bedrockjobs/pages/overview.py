@@ -32,7 +32,7 @@ PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "drained": ("ui/workers", {}),
     "late": ("ui/jobs", {"state": "QUEUED"}),
     "blocked": ("ui/jobs", {"state": "RUNNING"}),
-    "failed": ("ui/jobs", {"state": "FAILED"}),
+    "failed": ("ui/failures", {}),
     "last run failed": ("ui/schedules", {}),
     "messages": ("ui/events", {"kind": "message lost"}),
     "held": ("ui/jobs", {"state": "QUEUED"}),
@@ -115,7 +115,18 @@ def _stamp(at: int) -> str:
 
 def _counts(found: OverviewReply) -> dict[str, tuple[int, bool]]:
     """Return each count with whether there are more."""
-    names = ("ready", "later", "running", "paused", "blocked", "mocked", "children", "failed", "repeating")
+    names = (
+        "ready",
+        "later",
+        "running",
+        "paused",
+        "blocked",
+        "mocked",
+        "children",
+        "failed",
+        "unseen",
+        "repeating",
+    )
     return {name: (getattr(found, name), name in found.more) for name in names}
 
 

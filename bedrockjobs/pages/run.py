@@ -79,7 +79,7 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
         run=found,
         result=members(text)["result"] if found["result"] is not None else "",
         data=members(text)["data"] if found["data"] is not None else "",
-        progress=_progress(found["progress"]),
+        progress=progress_of(found["progress"]),
         log=log,
         after=after,
         earlier=max(after - LINES_SHOWN, 0) if after else None,
@@ -139,7 +139,7 @@ def _after(text: str) -> int:
     return int(text)
 
 
-def _progress(value: Any) -> float | None:
+def progress_of(value: Any) -> float | None:
     """Return the percentage that a progress tells, if it tells one."""
     told = value.get("percent") if isinstance(value, dict) else value
     is_number = isinstance(told, (int, float)) and not isinstance(told, bool)

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.commands import ListRuns
+from bedrockjobs.job.rows import FAILED_STATUSES
 from bedrockjobs.pages.asked import iso, text_in, time_in
-from bedrockjobs.pages.failures import BAD
 from bedrockjobs.pages.run import plain
 from bedrockjobs.pages.site import Pages, Site, cursor
 
@@ -43,7 +43,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
     text = text_in(given)
     found = await site.views.find.runs(
         before=before,
-        statuses=BAD if status == ANY_FAILURE else (status,) if status else (),
+        statuses=FAILED_STATUSES if status == ANY_FAILURE else (status,) if status else (),
         pattern=checked.name,
         worker=checked.worker,
         text=text,

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from bedrockjobs.base.config import TICK_ROWS_MAX
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands import ListRuns, ListSchedules, ListTicks, QueryJob, ValidateSchedule
+from bedrockjobs.pages import days
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.ticking import exactly, next_ticks, stamps, state_of, why_paused, zone_of
 from bedrockjobs.pages.words import option_text, span
@@ -23,6 +25,9 @@ LEDGER_ROWS = 50
 
 RUNS_SHOWN = 30
 """Runs whose durations are shown."""
+
+TROUBLED_SHOWN = 7
+"""Days with ticks that failed or were missed which stand below the chart in words."""
 
 CHART_WIDTH, CHART_HEIGHT, CHART_LEFT = 640, 130, 70
 """Size of the chart of durations, and the room of its scale, in its own units."""
@@ -67,6 +72,7 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
         (tick, f"{moment_of(tick).astimezone(find_zone(zone)):%a %Y-%m-%d %H:%M:%S %z}")
         for tick in stamps(next_ticks(row["repeat"], site.now()), NEXT_SHOWN)
     ]
+    month = await _days(site, job["jobID"], row["repeat"], zone)
     bars, longest_s = _bars(runs)
     durations = [Tick(_height_of(part * longest_s, longest_s), span(part * longest_s)) for part in (0.5, 1)]
     return await site.show(
@@ -83,6 +89,12 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
         ledger=[(tick, state_of(tick)) for tick in ticks[:LEDGER_ROWS]],
         older=ticks[LEDGER_ROWS - 1]["tick"] if len(ticks) > LEDGER_ROWS else None,
         before=given.get("before", ""),
+        month=days.bars_of(month),
+        kinds=[(kind, mark, sum(getattr(day, kind) for day in month)) for kind, mark in days.KINDS],
+        most=max(day.total for day in month),
+        about=any(day.about for day in month),
+        troubled=[day for day in reversed(month) if day.failed or day.missed][:TROUBLED_SHOWN],
+        month_size={"width": days.WIDTH, "height": days.HEIGHT, "left": days.LEFT},
         bars=bars,
         longest_s=longest_s,
         durations=[Tick(CHART_HEIGHT - 5, "0"), *durations],
@@ -96,6 +108,14 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 PAGES: Pages = (("/ui/schedules/{jobID}", schedule),)
+
+
+async def _days(site: Site, job_id: int, repeat: str, zone: str) -> list[days.Day]:
+    """Return the last days of a schedule, each by its own zone."""
+    ledger = await site.service.views.page("ticks", {"jobID": job_id, "before": "~"}, TICK_ROWS_MAX)
+    runs = await site.service.views.page("tries_of_schedule", {"jobID": job_id}, days.RUNS_LOOKED_AT)
+    rows = [days.Ledger._make(row) for row in ledger.rows if row[0] is not None]
+    return days.days_of(rows, runs.rows, repeat, find_zone(zone), site.now())
 
 
 async def _row(site: Site, job: dict[str, Any]) -> dict[str, Any]:

@@ -67,6 +67,10 @@ SHAPES = {
     "problem": ("warning", "bad"),
     "notice": ("warning", "warn"),
     "well": ("disc", "good"),
+    "ready": ("play", "active"),
+    "later": ("ring", "plain"),
+    "blocked": ("bars", "warn"),
+    "mocked": ("dash", "plain"),
 }
 """The shape and the tone of each state, so that colour is never the only sign of it."""
 

@@ -32,6 +32,34 @@ WITH stretch AS MATERIALIZED (
 )
 {found_jobs};
 
+-- name: find_queued
+-- Through the queued jobs, where they are few: they are sorted.
+WITH stretch AS MATERIALIZED (
+    SELECT jobID FROM jobs INDEXED BY jobsByPriority WHERE {queued} AND jobID < :before ORDER BY jobID DESC LIMIT :stretch
+)
+{found_jobs};
+
+-- name: find_children
+-- Through the children of all families, where they are few: they are sorted.
+WITH stretch AS MATERIALIZED (
+    SELECT jobID FROM jobs INDEXED BY jobsByParent WHERE parentJobID <> 0 AND jobID < :before
+        ORDER BY jobID DESC LIMIT :stretch
+)
+{found_jobs};
+
+-- name: find_running
+-- Through the jobs that run: those of open runs, and those without a run among the `:oldest` jobs.
+WITH stretch AS MATERIALIZED (
+    SELECT jobID FROM (
+        SELECT jobID FROM (SELECT jobID FROM runs INDEXED BY runsOpen WHERE status = 'running'
+            ORDER BY runID DESC LIMIT :most) AS open
+        UNION
+        SELECT jobID FROM (SELECT jobID, state, runID FROM jobs ORDER BY jobID LIMIT :oldest) AS oldest
+            WHERE runID = 0 AND (state = 'RUNNING' OR state = 'RUNQUEUED')
+    ) AS running WHERE jobID < :before ORDER BY jobID DESC LIMIT :stretch
+)
+{found_jobs};
+
 -- name: find_runs
 -- Through all runs.
 WITH stretch AS MATERIALIZED (
@@ -43,6 +71,13 @@ WITH stretch AS MATERIALIZED (
 -- Through the runs of one name.
 WITH stretch AS MATERIALIZED (
     SELECT runID FROM runs WHERE name = :pattern AND runID < :before ORDER BY runID DESC LIMIT :stretch
+)
+{found_runs};
+
+-- name: find_runs_kept
+-- Through the runs that are kept for a time, where they are few: they are sorted.
+WITH stretch AS MATERIALIZED (
+    SELECT runID FROM runs INDEXED BY runsKept WHERE kept <> '' AND runID < :before ORDER BY runID DESC LIMIT :stretch
 )
 {found_runs};
 
@@ -72,10 +107,11 @@ SELECT jobID, name, state, repeat, nextRun,
     ORDER BY nextRun, jobID LIMIT :limit;
 
 -- name: schedules_that_failed
--- Of the first schedules by name those whose last run failed.
+-- Of the first schedules by name those whose last run failed, and nobody has seen it.
 SELECT name FROM (
     SELECT name,
-        coalesce((SELECT CASE WHEN status IN ('fail', 'timeout', 'frozen', 'killed') THEN 1 ELSE 0 END FROM runs WHERE jobID = jobs.jobID
+        coalesce((SELECT CASE WHEN status IN ('fail', 'timeout', 'frozen', 'killed') AND NOT EXISTS (
+            SELECT 1 FROM seen WHERE kind = 'run' AND number = runs.runID) THEN 1 ELSE 0 END FROM runs WHERE jobID = jobs.jobID
             AND status NOT IN ('returned', 'snoozed') ORDER BY runID DESC LIMIT 1), 0) AS failed
         FROM jobs WHERE repeat <> '' AND name BETWEEN :low AND :high AND {seen}
         AND ltrim(replace(repeat, char(9), ' '), char(10, 13, 32)) LIKE 'CRON %' ORDER BY name LIMIT :most
@@ -84,6 +120,77 @@ SELECT name FROM (
 -- name: count_names
 -- How many jobs have names with a common beginning, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name BETWEEN :low AND :high LIMIT :most) AS found LIMIT :limit;
+
+-- name: count_states
+-- How many jobs there are, are queued, run, wait for their families, have failed, have ended well or were cancelled
+-- within a family, and ended well and are kept, each up to `:most`; how many were looked at for those that are
+-- queued, for those within a family, and for those that are kept.
+SELECT everything.found, queue.queued, open.found + oldest.found, aside.paused, aside.failed, children.finished,
+    children.cancelled, kept.found, queue.looked, children.looked, kept.looked
+    FROM (SELECT count(*) AS found FROM (SELECT 1 FROM jobs LIMIT :most) AS first) AS everything
+    CROSS JOIN (SELECT count(*) AS looked, count(*) FILTER (WHERE state = 'QUEUED') AS queued
+        FROM (SELECT state FROM jobs INDEXED BY jobsByPriority WHERE {queued} LIMIT :most) AS first) AS queue
+    CROSS JOIN (SELECT count(*) AS found FROM (SELECT 1 FROM runs INDEXED BY runsOpen WHERE status = 'running'
+        LIMIT :most) AS first) AS open
+    CROSS JOIN (SELECT count(*) AS found FROM (SELECT state, runID FROM jobs ORDER BY jobID LIMIT :oldest) AS first
+        WHERE runID = 0 AND (state = 'RUNNING' OR state = 'RUNQUEUED')) AS oldest
+    CROSS JOIN (SELECT
+        (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'PAUSED' LIMIT :most) AS first)
+            AS paused,
+        (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS first)
+            AS failed) AS aside
+    CROSS JOIN (SELECT count(*) AS looked, count(*) FILTER (WHERE state = 'FINISHED') AS finished,
+        count(*) FILTER (WHERE state = 'CANCELLED') AS cancelled
+        FROM (SELECT state FROM jobs INDEXED BY jobsByParent WHERE parentJobID <> 0 LIMIT :most) AS first) AS children
+    CROSS JOIN (SELECT count(*) AS looked, count(*) FILTER (WHERE gone) AS found FROM (
+        SELECT NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID) AS gone
+            FROM runs INDEXED BY runsKept WHERE kept <> '' LIMIT :most) AS first) AS kept
+    LIMIT :limit;
+
+-- name: count_states_of_names
+-- How many of the first `:most` jobs with a common beginning of their names are in each state; how many match.
+SELECT state, count(*), count(*) FILTER (WHERE :pattern IS NULL OR name GLOB :pattern) FROM (
+    SELECT state, name FROM jobs INDEXED BY jobsAnyState WHERE name BETWEEN :low AND :high LIMIT :most
+) AS first GROUP BY state ORDER BY state LIMIT :limit;
+
+-- name: count_kept_of_names
+-- How many of the first `:most` runs with a common beginning of their names match, and are of jobs that ended well
+-- and are kept.
+SELECT count(*), count(*) FILTER (WHERE gone AND (:pattern IS NULL OR name GLOB :pattern)) FROM (
+    SELECT name, kept <> '' AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID) AS gone
+        FROM runs INDEXED BY runsByName WHERE name BETWEEN :low AND :high LIMIT :most
+) AS first LIMIT :limit;
+
+-- name: count_queued
+-- How many jobs are queued, up to a limit.
+SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsByPriority WHERE {queued} LIMIT :most) AS found LIMIT :limit;
+
+-- name: count_children
+-- How many children there are in all families, up to a limit.
+SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsByParent WHERE parentJobID <> 0 LIMIT :most) AS found
+    LIMIT :limit;
+
+-- name: count_kept
+-- How many runs are kept for a time, up to a limit.
+SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY runsKept WHERE kept <> '' LIMIT :most) AS found LIMIT :limit;
+
+-- name: newest_runs_of_jobs
+-- The newest run of each of some jobs.
+SELECT runs.jobID, runs.runID, runs.status, runs.started, runs.ended, runs.worker, runs.progress
+    FROM json_each(:jobs) AS asked CROSS JOIN runs
+    WHERE runs.runID = (SELECT max(runID) FROM runs AS newest WHERE newest.jobID = asked.value)
+    ORDER BY runs.runID LIMIT :limit;
+
+-- name: families
+-- How many of the first `:most` children of each of some jobs are in each state: counts in the order of the states.
+SELECT asked.value, (
+    SELECT count(*) FILTER (WHERE state = 'FINISHED') || ' ' || count(*) FILTER (WHERE state = 'FAILED') || ' '
+        || count(*) FILTER (WHERE state = 'RUNNING' OR state = 'RUNQUEUED') || ' '
+        || count(*) FILTER (WHERE state = 'QUEUED' OR state = 'PAUSED') || ' '
+        || count(*) FILTER (WHERE state = 'CANCELLED')
+        FROM (SELECT state, name FROM jobs WHERE parentJobID = asked.value AND parentJobID <> 0 LIMIT :most) AS children
+        WHERE {seen}
+) FROM json_each(:jobs) AS asked ORDER BY asked.value LIMIT :limit;
 
 -- name: count_runs
 -- How many runs are of names with a common beginning, up to a limit.
@@ -119,6 +226,14 @@ WITH stretch AS MATERIALIZED (
 )
 SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch WHERE state = 'FAILED') AND {seen}
     ORDER BY jobID LIMIT :limit;
+
+-- name: tries_of_schedule
+-- For which moment, why and how the newest runs of a job went.
+SELECT scheduledFor, cause, status FROM runs WHERE jobID = :jobID ORDER BY runID DESC LIMIT :limit;
+
+-- name: seen
+-- When and by whom failures were seen, of those between two numbers.
+SELECT number, at, "by" FROM seen WHERE kind = :kind AND number BETWEEN :low AND :high ORDER BY number LIMIT :limit;
 
 -- name: events_of_job
 -- The newest events of a job.

@@ -109,9 +109,12 @@ SELECT name, created, CASE WHEN state = 'QUEUED' AND attempt = 0 AND repeat = ''
 SELECT name, attempt, scheduledFor, started, ended FROM runs ORDER BY runID DESC LIMIT :limit;
 
 -- name: set_aside
--- How many jobs have failed, how many wait for their children, how many repeat, and the newest event.
+-- How many jobs have failed, how many of these nobody has seen, how many jobs wait for their children, how many
+-- repeat, and the newest event.
 SELECT
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed),
+    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' AND NOT EXISTS (
+        SELECT 1 FROM seen WHERE kind = 'job' AND number = jobs.jobID) LIMIT :most) AS unseen),
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'PAUSED' LIMIT :most) AS paused),
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsRepeating WHERE repeat <> '' LIMIT :most) AS repeating),
     (SELECT coalesce(max(seq), 0) FROM events)
@@ -123,6 +126,8 @@ LIMIT :limit;
 SELECT
     (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed
         WHERE {seen}),
+    (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' AND NOT EXISTS (
+        SELECT 1 FROM seen WHERE kind = 'job' AND number = jobs.jobID) LIMIT :most) AS unseen WHERE {seen}),
     (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'PAUSED' LIMIT :most) AS paused
         WHERE {seen}),
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsRepeating

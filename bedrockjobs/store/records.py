@@ -27,6 +27,7 @@ from bedrockjobs.job.retention import (
 from bedrockjobs.job.rows import EventRow, PauseRow, RuleRow, RunGiven, RunRow, TickRow
 from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, Chunk, lines_of
 from bedrockjobs.store.cleaned_records import CleanedRecords
+from bedrockjobs.store.seen_records import SeenRecords
 from bedrockjobs.store.statements import RECORDS
 
 LAST_CHARACTER = "\U0010ffff"
@@ -57,7 +58,7 @@ class Connection(Protocol):
         ...
 
 
-class TableRecords(CleanedRecords):
+class TableRecords(CleanedRecords, SeenRecords):
     """What the server keeps beside the jobs, in the tables of the schema."""
 
     def __init__(self, connection: Connection, statements: Mapping[str, str] = RECORDS) -> None:

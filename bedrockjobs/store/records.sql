@@ -349,3 +349,17 @@ DELETE FROM rules WHERE name = ?;
 -- name: last_event
 -- The number of the newest event.
 SELECT coalesce(max(seq), 0) FROM events;
+
+-- name: put_seen
+-- Note who has seen a failure first, and when.
+INSERT INTO seen (kind, number, by, at) VALUES (?, ?, ?, ?) ON CONFLICT (kind, number) DO NOTHING;
+
+-- name: delete_seen
+-- Take it back.
+DELETE FROM seen WHERE kind = ? AND number = ?;
+
+-- name: trim_seen
+-- Forget the oldest beyond a number.
+DELETE FROM seen WHERE kind = ? AND number <= (
+    SELECT number FROM seen WHERE kind = ? ORDER BY number DESC LIMIT 1 OFFSET ?
+);

@@ -227,6 +227,18 @@ class Records(Protocol):
         """Forget a rule."""
         ...
 
+    def put_seen(self, kind: str, number: int, by: str, now: str) -> None:
+        """Note who has seen a failed ``job`` or ``run`` first, and when."""
+        ...
+
+    def delete_seen(self, kind: str, number: int) -> None:
+        """Let a failure count as new."""
+        ...
+
+    def trim_seen(self, kind: str) -> None:
+        """Let the oldest beyond ``SEEN_MAX`` count as new."""
+        ...
+
     def last_event(self) -> int:
         """Return the number of the newest event, 0 without any."""
         ...

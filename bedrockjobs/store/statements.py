@@ -19,17 +19,20 @@ RUN = (
 )
 MOMENT = "CASE :moment WHEN 'next' THEN nextRun WHEN 'last' THEN lastRun ELSE created END"
 JOB_FOUND = (
-    "(:state IS NULL OR state = :state) AND (:pattern IS NULL OR name GLOB :pattern)"
-    " AND (:text IS NULL OR instr(data, :text) > 0)"
+    "(:state IS NULL OR state = :state OR (:state = 'RUNNING' AND state = 'RUNQUEUED'))"
+    " AND (:pattern IS NULL OR name GLOB :pattern) AND (:text IS NULL OR instr(data, :text) > 0)"
     " AND (:since IS NULL OR {moment} >= :since) AND (:until IS NULL OR {moment} < :until)"
 )
 RUN_LISTED = "runID, jobID, name, attempt, status, started, ended, worker, exitCode, error, output"
 RUN_FOUND = (
     "(:statuses IS NULL OR instr(:statuses, status) > 0) AND (:pattern IS NULL OR name GLOB :pattern)"
-    " AND (:worker IS NULL OR worker GLOB :worker)"
+    " AND (:worker IS NULL OR worker GLOB :worker) AND {kept}"
     " AND (:text IS NULL OR instr(output, :text) > 0 OR instr(error, :text) > 0)"
     " AND (:since IS NULL OR started >= :since) AND (:until IS NULL OR started < :until)"
 )
+KEPT = "kept <> '' AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID)"
+"""What is left of a job that ended well: a run that is kept for a time while the job is gone."""
+
 EVENT_FOUND = "(:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)"
 EVENT = 'seq, at, kind, name, jobID, runID, "by", detail'
 SEEN_ROW = (
@@ -76,6 +79,7 @@ MARKS = {
     "run": RUN,
     "seen": SEEN,
     "run_filters": RUN_FILTERS,
+    "kept": f"(:kept IS NULL OR ({KEPT}))",
     "moment": MOMENT,
 }
 """What the marks in the files of statements stand for, in the order in which they are put in."""

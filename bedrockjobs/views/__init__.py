@@ -107,7 +107,9 @@ class Views:
         self._reader = reader
         self.sight = partial(sight_of, reader, presence, clock)
         """What somebody sees who sees the names of a scope, or all of them."""
-        self.find, self.queues, self.folder, self.standings, self.explainer = self.sight(None)
+        (
+            self.find, self.queues, self.folder, self.standings, self.explainer, self.states
+        ) = self.sight(None)  # fmt: skip
         self._unpacking = asyncio.Lock()
         """Held by whoever unpacks much output: a page may be megabytes, and many may be asked for at once."""
         self._stats = stats

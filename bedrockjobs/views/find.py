@@ -8,16 +8,17 @@ of what was wanted, and puts the pages together. It knows no page and no protoco
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Scope
-from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX
+from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX, SEEN_MAX
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
+from bedrockjobs.views.queues import OLDEST_MAX
 from bedrockjobs.views.seen import filter_of, patterns_of, pause_seen, prefix_of_all, sees
 
 FIND_S = 0.05
@@ -35,6 +36,9 @@ FEW = 10_000
 EVENTS_SHOWN = 100
 """The newest events of a job that are shown."""
 
+OPEN_MAX = 10_000
+"""Open runs, the newest, whose jobs are found as running: more than machines have workers."""
+
 CHILDREN_COUNTED = 10_000
 """Children of a job that are counted by their states: 10 ms of the reader."""
 
@@ -46,6 +50,12 @@ SCHEDULES_LOOKED_AT = 10_000
 
 _HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
 _ASIDE = frozenset({"FAILED", "PAUSED"})
+_WHERE_FEW = {
+    "QUEUED": ("count_queued", "find_queued"),
+    "FINISHED": ("count_children", "find_children"),
+    "CANCELLED": ("count_children", "find_children"),
+}
+"""States whose jobs an index has: what counts them, and what goes through them where they are few."""
 _FOUND_FROM = 2
 _JOB_ID = Job._fields.index("job_id")
 _EVENT_NAME = 3
@@ -129,7 +139,8 @@ class Finder:
     ) -> Found:
         """Return jobs below ``before`` in a state, whose name matches a GLOB and whose data holds ``text``.
 
-        ``moment`` is the time that must be at ``since`` or later and before ``until``, both of them stamps.
+        RUNNING stands for RUNQUEUED too. ``moment`` is the time that must be at ``since`` or later and before
+        ``until``, both of them stamps.
         Raises TimedOut where one stretch alone took longer than a Query may.
         """
         given: dict[str, Any] = {
@@ -139,6 +150,8 @@ class Finder:
             "moment": moment,
             "since": since,
             "until": until,
+            "most": OPEN_MAX,
+            "oldest": OLDEST_MAX,
         }
 
         async def search(one: str | None, within_s: float) -> Rows:
@@ -161,12 +174,13 @@ class Finder:
         text: str | None = None,
         since: str | None = None,
         until: str | None = None,
+        kept: bool = False,
         limit: int,
     ) -> RunsFound:
         """Return runs below ``before`` with one of some statuses, whose name and worker match GLOBs.
 
         ``text`` stands in their error or in the last lines of their output; they began at ``since`` or later
-        and before ``until``.
+        and before ``until``. With ``kept`` they are of jobs that ended well and are kept for a time.
         """
         given = {
             "before": JOB_ID_MAX if before is None else before,
@@ -175,6 +189,7 @@ class Finder:
             "text": text and jsontext.dump(text)[1:-1],
             "since": since,
             "until": until,
+            "kept": "kept" if kept else None,
         }
 
         async def search(one: str | None, within_s: float) -> Rows:
@@ -183,7 +198,9 @@ class Finder:
             statement = "find_runs"
             if one is not None and prefix == one:
                 statement = "find_runs_of_name"
-            elif await self._are_few("count_runs", asked):
+            elif kept and await self._are_few("count_kept"):
+                statement = "find_runs_kept"
+            elif prefix and await self._are_few("count_runs", asked):
                 statement = "find_few_runs"
             return await self._search(statement, asked, 0, limit, within_s)
 
@@ -276,13 +293,18 @@ class Finder:
             return "find_named"
         if state in _ASIDE:
             return "find_aside"
-        return "find_few" if await self._are_few("count_names", given) else "find_any"
+        if state == "RUNNING":
+            return "find_running"
+        if given["low"] and await self._are_few("count_names", given):
+            return "find_few"
+        if state in _WHERE_FEW and await self._are_few(_WHERE_FEW[state][0]):
+            return _WHERE_FEW[state][1]
+        return "find_any"
 
-    async def _are_few(self, statement: str, given: dict[str, Any]) -> bool:
-        """Tell whether there are few rows whose names have a common beginning, if they have one."""
-        if not given["low"]:
-            return False
-        return bool((await self._reader.view(statement, {**given, "most": FEW + 1}, 1)).rows[0][0] <= FEW)
+    async def _are_few(self, statement: str, given: Mapping[str, Any] | None = None) -> bool:
+        """Tell whether what a statement counts is little enough to be sorted."""
+        counted = await self._reader.view(statement, {**(given or {}), "most": FEW + 1}, 1)
+        return bool(counted.rows[0][0] <= FEW)
 
     async def names(self, prefix: str, limit: int) -> list[str]:
         """Return the first names that begin with ``prefix``."""
@@ -318,6 +340,14 @@ class Finder:
         """Return the first children of a job that have failed, among as many as ``family`` counts."""
         given = {"jobID": job_id, "most": CHILDREN_COUNTED, "seen": self._seen}
         return [job_from(row) for row in (await self._reader.view("failed_children", given, limit)).rows]
+
+    async def seen_failures(self, kind: str, numbers: Collection[int]) -> dict[int, tuple[str, str]]:
+        """Return when and by whom failed jobs or runs were seen, of those that were."""
+        if not numbers:
+            return {}
+        given = {"kind": kind, "low": min(numbers), "high": max(numbers)}
+        rows = (await self._reader.view("seen", given, SEEN_MAX)).rows
+        return {number: (at, by) for number, at, by in rows}
 
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
         """Return the newest events of a job (as in EventReply), the newest first."""

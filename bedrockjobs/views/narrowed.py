@@ -48,7 +48,9 @@ class Narrowed:
         self._views = views
         self._scope = caller.scope
         self._no_data = caller.grant.no_data
-        self.find, self.queues, self.folder, self.standings, self.explainer = views.sight(caller.scope)
+        (
+            self.find, self.queues, self.folder, self.standings, self.explainer, self.states
+        ) = views.sight(caller.scope)  # fmt: skip
 
     @property
     def ended(self) -> bool:

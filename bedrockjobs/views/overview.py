@@ -66,7 +66,9 @@ class Standings:
         given = {"most": COUNTED_MAX + 1}
         aside = await self._reader.view("set_aside", given, 1, scans=True)
         running = sum((await self._queues.running()).values())
-        counts = dict(zip(("failed", "children", "repeating", "newest_event"), aside.rows[0], strict=True))
+        counts = dict(
+            zip(("failed", "unseen", "children", "repeating", "newest_event"), aside.rows[0], strict=True)
+        )
         counts["running"], newest_event = running, counts.pop("newest_event")
         more = totals.more | {name for name, count in counts.items() if count > COUNTED_MAX}
         if self._scope is not None:
@@ -91,7 +93,9 @@ class Standings:
                 taking=taking,
                 oldest_ready=totals.oldest,
                 more=sorted(more),
-                problems=problems(look, totals, on_all_hosts, counts["failed"], last_failed, rules),
+                problems=problems(
+                    look, totals, on_all_hosts, min(counts["unseen"], COUNTED_MAX), last_failed, rules
+                ),
                 next=await self._next() if ahead else [],
                 newest_event=newest_event,
             ),
@@ -111,7 +115,7 @@ class Standings:
         prefix = prefix_of_all(None, scope)
         given = {"most": COUNTED_MAX + 1, "low": prefix, "high": prefix + HIGHEST, "seen": filter_of(scope)}
         row = (await self._reader.view("set_aside_of_seen", given, 1, scans=True)).rows[0]
-        return dict(zip(("failed", "children", "repeating"), row, strict=True))
+        return dict(zip(("failed", "unseen", "children", "repeating"), row, strict=True))
 
     async def _next(self) -> list[NextSchedule]:
         schedules, _ = await self._find.schedules_ahead(None, stamp_ms(self._clock.now()), NEXT_LOOKED_AT)

@@ -13,6 +13,7 @@ from bedrockjobs.views.find import Finder
 from bedrockjobs.views.folding import Folder
 from bedrockjobs.views.overview import Standings
 from bedrockjobs.views.queues import Queues
+from bedrockjobs.views.states import States
 
 
 class Sight(NamedTuple):
@@ -28,6 +29,8 @@ class Sight(NamedTuple):
     """How things stand."""
     explainer: Explainer
     """What a job waits for."""
+    states: States
+    """How many jobs are in each state."""
 
 
 def sight_of(reader: Reader, presence: WorkerRegistry, clock: Clock, scope: Scope | None) -> Sight:
@@ -36,4 +39,4 @@ def sight_of(reader: Reader, presence: WorkerRegistry, clock: Clock, scope: Scop
     queues = Queues(reader, presence, clock, scope)
     folder = Folder(reader, queues, clock, scope)
     standings = Standings(reader, queues, find, clock, scope)
-    return Sight(find, queues, folder, standings, Explainer(reader, queues))
+    return Sight(find, queues, folder, standings, Explainer(reader, queues), States(reader, scope))

@@ -114,6 +114,8 @@ RECORDS_INTENDED = {
     "delete_token": ("tokens", "PRIMARY KEY"),
     "delete_login": ("logins", "PRIMARY KEY"),
     "delete_rule": ("rules", "PRIMARY KEY"),
+    "delete_seen": ("seen", "PRIMARY KEY"),
+    "trim_seen": ("seen", "PRIMARY KEY"),
 }
 """The table and the index of each statement beside jobs."""
 
@@ -135,6 +137,7 @@ RECORDS_NO_SEEK = {
     "open_runs",
     "all_drains",
     "put_rule",
+    "put_seen",
     "all_rules",
     "last_event",
     "put_token",
@@ -162,7 +165,7 @@ QUEUES_INTENDED = {
     "failed_by_name": {"jobs": "jobsAside"},
     "newest_jobs": {"jobs": ""},
     "newest_runs": {"runs": ""},
-    "set_aside": {"jobs": "jobsAside|jobsRepeating", "events": ""},
+    "set_aside": {"jobs": "jobsAside|jobsRepeating", "seen": "PRIMARY KEY", "events": ""},
     "set_aside_of_seen": {"jobs": "jobsAside|jobsRepeating"},
     "names_of_jobs": {"jobs": ANY_STATE},
     "job": {"jobs": BY_ID},

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from bedrockjobs.pages.failures import line_of
+from bedrockjobs.views.failures import line_of
 from tests.pages.conftest import StartSite
 from tests.pages.looking import Site, check
 from tests.pages.test_schedules import awake
@@ -76,6 +76,54 @@ async def test_a_groups_jobs_are_retried_and_leave_the_list(site: Site, page: Pa
     await page.locator("#confirm-yes").click()
     await expect(page.locator("#jobs .group", has_text="1 job")).to_have_count(2)
     assert [await site.state(job) for job in [*jobs, other]] == ["FAILED", "QUEUED", "QUEUED", "FAILED"]
+
+
+async def test_a_group_is_marked_as_seen_and_comes_back_when_it_fails_anew(site: Site, page: Page) -> None:
+    jobs = [await site.fail("mail/send", "no mailbox") for _ in range(2)]
+    await site.fail("other", "x")
+    await site.open(page, "ui/failures")
+    group = page.locator("#jobs > .group", has_text="no mailbox")
+    await group.locator("summary").click()
+    await group.get_by_role("button", name="Mark as seen").click()
+    await expect(page.locator("#confirm-which")).to_have_text(
+        "Mark 2 jobs of mail/send as seen? They come back when they fail anew."
+    )
+    await page.locator("#confirm-yes").click()
+    await expect(page.locator("#news")).to_have_text("Marked as seen: 2 jobs of mail/send.")
+    await expect(group).to_have_count(0)
+    folded = page.locator("#seen-jobs")
+    await expect(folded.locator("> summary")).to_have_text("1 group of jobs that somebody has seen")
+    await expect(folded.locator(".group.seen")).to_be_hidden()
+    await folded.locator("> summary").click()
+    await expect(folded.locator(".group.seen > summary")).to_contain_text("seen ")
+    await check(page)
+    await site.ask("RetryJob", jobID=jobs[0], revive=True)
+    taken = await site.take("mail/send")
+    await site.ask("FailJob", jobID=jobs[0], runID=taken["runID"], error="no mailbox")
+    await expect(group).to_contain_text("2 jobs, 1 new")
+    await site.open(page, "ui/")
+    await expect(page.locator("#problems")).to_contain_text("2 jobs have failed")
+    await expect(page.locator("#tiles .tile", has_text="failed")).to_contain_text(
+        "3 in all: others were seen"
+    )
+
+
+async def test_seen_can_be_taken_back_and_runs_have_it_too(site: Site, page: Page) -> None:
+    await site.fail("a", "first")
+    run = (await site.ask("ListRuns"))["runs"][0]["runID"]
+    await site.ask("MarkSeen", runIDs=[run], by="ann")
+    await site.open(page, "ui/failures")
+    await expect(page.locator("#runs .problem.well")).to_contain_text(
+        "No run has failed that nobody has seen."
+    )
+    await page.locator("#seen-runs > summary").click()
+    group = page.locator("#seen-runs .group")
+    await expect(group.locator("summary")).to_contain_text("seen by ann")
+    await group.locator("summary").click()
+    await group.get_by_role("button", name="Not seen").click()
+    await page.locator("#confirm-yes").click()
+    await expect(page.locator("#runs > .group")).to_have_count(1)
+    assert (await site.ask("ListFailures"))["runs"][0]["unseen"] == 1
 
 
 async def test_a_failure_appears_and_what_is_open_stays_open(site: Site, page: Page) -> None:

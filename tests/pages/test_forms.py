@@ -148,6 +148,18 @@ async def test_a_queued_job_is_changed_where_it_was_changed(site: Site, page: Pa
     assert not changed.keys() & {"note", "lock"}
 
 
+async def test_numbers_and_times_are_taken_back_by_empty_fields(site: Site, page: Page) -> None:
+    job = await site.create("a", retries=3, runTimeout="5m", backoff="1m", catchup="all", argv=["ls"])
+    await site.open(page, f"ui/jobs/{job}/edit")
+    for label in ("Retries", "Time limit of a run", "Other options"):
+        await page.get_by_label(label).fill("")
+    await expect(page.locator(".wrong")).to_have_text([""] * await page.locator(".wrong").count())
+    await sent(page)
+    await page.wait_for_url(f"**/ui/jobs/{job}")
+    changed = await site.ask("QueryJob", jobID=job)
+    assert not changed.keys() & {"retries", "runTimeout", "backoff", "catchup", "argv"}
+
+
 async def test_what_somebody_else_changed_meanwhile_is_told(site: Site, page: Page) -> None:
     site.expected.add(412)
     job = await site.create("a", data={"n": 1})

@@ -47,7 +47,7 @@ async def test_problems_come_first(site: Site, page: Page) -> None:
     assert heights == sorted(heights)
     await check(page)
     await page.locator("#problems a").nth(1).click()
-    await page.wait_for_url("**/ui/jobs?state=FAILED")
+    await page.wait_for_url("**/ui/failures")
 
 
 @pytest.mark.parametrize(

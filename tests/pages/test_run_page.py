@@ -75,6 +75,30 @@ async def test_it_follows_until_the_run_ends(site: Site, page: Page) -> None:
     await expect(page.locator("#log .line")).to_have_count(4)
 
 
+async def test_long_lines_are_wrapped_or_scrolled_and_the_browser_remembers(site: Site, page: Page) -> None:
+    long = "x" * 2_000
+    _, run = await running(site, ["short", long])
+    await page.set_viewport_size({"width": 700, "height": 800})
+    wide = (
+        "() => { const log = document.getElementById('log'); return log.scrollWidth > log.clientWidth + 1; }"
+    )
+    await site.open(page, f"ui/runs/{run}")
+    assert await page.get_by_label("Wrap long lines").is_checked()
+    assert not await page.evaluate(wide)
+    await page.get_by_label("Wrap long lines").uncheck()
+    assert await page.evaluate(wide)
+    await site.ask("AppendOutput", runID=run, seq=3, lines=["later"])
+    await expect(page.locator("#line-3")).to_contain_text("later")
+    await page.reload()
+    await expect(page.get_by_label("Wrap long lines")).not_to_be_checked()
+    assert await page.evaluate(wide)
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 700
+    await check(page)
+    await page.get_by_label("Wrap long lines").check()
+    await page.reload()
+    assert not await page.evaluate(wide)
+
+
 async def test_a_hidden_tab_does_not_follow_and_misses_nothing(site: Site, page: Page) -> None:
     _, run = await running(site, ["one"])
     await site.open(page, f"ui/runs/{run}")

@@ -34,6 +34,33 @@ async def test_it_shows_ten_ticks_in_both_zones_and_what_the_clock_does(site: Si
     await check(page)
 
 
+async def test_its_last_days_are_drawn_in_its_own_zone(site: Site, page: Page) -> None:
+    job = await site.create("night", repeat="CRON TZ=Asia/Tokyo 0 1 * * *")
+    fates = (True, False, True)
+    for fine in fates:
+        row = (await site.ask("ListSchedules", name="night"))["schedules"][0]
+        await site.ask("AdvanceClock", to=row["nextRun"])
+        run = (await site.take("night"))["runID"]
+        end = {"jobID": job, "runID": run}
+        await (site.ask("FinishJob", **end) if fine else site.ask("FailJob", error="x", **end))
+    await site.open(page, f"ui/schedules/{job}")
+    chart = page.locator("#days svg")
+    await expect(chart).to_have_attribute(
+        "aria-label", "Ticks of the last 30 days, the oldest first; at most 1 a day"
+    )
+    days = chart.locator("g")
+    await expect(days).to_have_count(30)
+    words = [await day.get_attribute("aria-label") or "" for day in (await days.all())[-3:]]
+    assert [text.partition(": ")[2] for text in words] == ["1 ran", "1 failed", "1 ran"]
+    assert words[-1].split()[1] > row["nextRun"][:10], "it is the next day there"
+    await expect(chart.locator("rect[data-bad]")).to_have_count(1)
+    await expect(page.locator("#days .legend span", has_text="ran")).to_have_text("2 ran")
+    await expect(page.locator("#days li")).to_have_text([words[1]])
+    await days.last.focus()
+    await expect(page.locator("body > .tip")).to_contain_text(words[-1])
+    await check(page)
+
+
 async def test_its_runs_are_drawn_and_listed_with_how_long_they_took(site: Site, page: Page) -> None:
     job = await site.create("timed", repeat="CRON 0 * * * *")
     for seconds in (10, 90):

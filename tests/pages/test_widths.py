@@ -51,7 +51,8 @@ async def fill(site: Site) -> list[str]:
         "ui/jobs", f"ui/jobs?name={LONG}", f"ui/jobs/{schedule}", f"ui/jobs/{failed}",
         f"ui/jobs/{running}", "ui/schedules", f"ui/schedules/{schedule}", f"ui/schedules/{failing}",
         "ui/upcoming", f"ui/runs/{taken['runID']}", f"ui/runs/{taken['runID']}?find={'o' * 200}",
-        f"ui/runs/{run}", "ui/workers", "ui/failures", "ui/events", f"ui/events?name={LONG}",
+        f"ui/runs/{run}", "ui/workers", "ui/failures", "ui/jobs?state=FAILED",
+        "ui/events", f"ui/events?name={LONG}",
     ]  # fmt: skip
 
 

@@ -196,6 +196,7 @@ TABLES = (
     "events",
     "stats",
     "rules",
+    "seen",
     "tokens",
     "logins",
     "audit",

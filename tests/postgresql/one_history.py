@@ -26,7 +26,7 @@ REPEATS = ("CRON 5m", "cron 0 3 * * *", " \tCRON @hourly", "FINISHED, +1 HOUR", 
 
 TABLES = (
     "jobs", "runs", "output", "ticks", "keys", "pauses", "drains", "events", "stats", "tokens", "logins",
-    "audit", "rules",
+    "audit", "rules", "seen",
 )  # fmt: skip
 
 
@@ -140,6 +140,9 @@ BESIDE = (
     "INSERT INTO logins VALUES ('x', 'a', '2026', '2027'), ('y', 'a', '2026', '2027')",
     "INSERT INTO audit (at, by, address, command, name) VALUES ('2026-01-05 10:00:00', 'ada', '::1',"
     " 'PauseJobs', 'mail'), ('2026-01-05 11:00:00', 'bob', '', 'DeleteJob', 'é')",
+    "INSERT INTO seen SELECT 'job', jobID, 'ada', '2026' FROM jobs WHERE state = 'FAILED' AND jobID % 2 = 0",
+    "INSERT INTO seen SELECT 'run', runID, '', '2026' FROM runs WHERE status = 'fail' AND runID % 7 = 0",
+    "UPDATE runs SET kept = ended WHERE status = 'success' AND runID % 5 = 0",
     "INSERT INTO rules (name, rule, created, cursor) VALUES ('a', '{}', '2026', 1), ('b', '{}', '2026', 2)",
 )
 """What commands alone do not make: counts of minutes, drains of workers that are not there, bound jobs."""

@@ -41,8 +41,8 @@ STRETCH: Axis = [
     {"low": "mail", "high": f"mail{HIGHEST}"},
     {"low": "é", "high": "é"},
 ]
+STATE = each("state", None, "QUEUED", "RUNNING", "FAILED", "PAUSED")
 SEEN = each("seen", None, '["mail*", "cron/*"]', '["?lean", "*[bd]"]', "[]")
-STATE = each("state", None, "QUEUED", "FAILED", "PAUSED")
 MOMENT: Axis = [
     {"moment": moment, "since": since, "until": until}
     for moment in ("created", "next", "last")
@@ -55,8 +55,9 @@ FILTERS: Axis = [
     {"status": status, "worker": worker} for status in (None, "fail", "running") for worker in (None, "w1")
 ]
 RUN_FOUND: Axis = [
-    {"statuses": statuses, "worker": worker, "text": text, "since": since, "until": until}
+    {"statuses": statuses, "worker": worker, "text": text, "since": since, "until": until, "kept": kept}
     for statuses in (None, "fail frozen timeout", "running")
+    for kept in (None, "kept")
     for worker, text in ((None, None), ("w*", None), (None, "e"))
     for since, until in ((None, None), ("2026-01-05 10:30:00", "2026-01-05 11:00:00"))
 ]
@@ -103,6 +104,15 @@ GIVEN: dict[str, list[Axis]] = {
     "find_aside": [*SEARCH, PATTERN],
     "find_named": [*SEARCH, NAME],
     "find_few": [*SEARCH, PATTERN, STRETCH],
+    **{f"find_{one}": [*SEARCH, PATTERN] for one in ("queued", "children")},
+    "find_running": [*SEARCH, PATTERN, MOST, each("oldest", 50, 10_000)],
+    "find_runs_kept": [BEFORE, PATTERN, RUN_FOUND, each("stretch", 10, 1_000)],
+    "count_states": [each("most", 10_000), each("oldest", 50, 10_000)],
+    "count_states_of_names": [STRETCH, PATTERN, each("most", 10_000)],
+    "count_kept_of_names": [STRETCH, PATTERN, each("most", 10_000)],
+    **{f"count_{one}": [MOST] for one in ("queued", "children", "kept")},
+    "newest_runs_of_jobs": [each("jobs", jsontext.dump(list(range(1, 200))), "[]")],
+    "families": [each("jobs", jsontext.dump(list(range(1, 200))), "[]"), each("most", 10_000), SEEN],
     "find_runs": [BEFORE, PATTERN, RUN_FOUND, each("stretch", 10, 1_000)],
     "find_few_runs": [BEFORE, PATTERN, RUN_FOUND, STRETCH, each("stretch", 10, 1_000)],
     "find_runs_of_name": [BEFORE, NAME, RUN_FOUND, each("stretch", 2, 1_000)],
@@ -115,6 +125,8 @@ GIVEN: dict[str, list[Axis]] = {
     "children": [JOBS, each("after", 0, 80), MOST, SEEN],
     "family": [JOBS, MOST, SEEN],
     "failed_children": [JOBS, MOST, SEEN],
+    "tries_of_schedule": [JOBS],
+    "seen": [each("kind", "job", "run"), each("low", 0, 2), each("high", 1, 1_000)],
     "events_of_job": [each("jobID", *range(200))],
     "health_of_schedule": [],
     "queue_lanes": [],

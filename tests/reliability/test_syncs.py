@@ -23,7 +23,7 @@ LOG = 1
 """The log's number among the files that are recorded."""
 
 JOB, RUN, PLAIN, QUEUED, CHILD = "<job>", "<run>", "<plain>", "<queued>", "<child>"
-SCHEDULE, PINGED = "<schedule>", "<pinged>"
+SCHEDULE, PINGED, FAILED = "<schedule>", "<pinged>", "<failed>"
 """What is there before each command, a job with a run first of all; a number takes its place."""
 
 DONE: dict[str, dict[str, Any]] = {
@@ -48,6 +48,7 @@ DONE: dict[str, dict[str, Any]] = {
     "TerminateRun": {"runID": RUN},
     "KillRun": {"runID": RUN},
     "RunAgain": {"runID": RUN},
+    "MarkSeen": {"jobIDs": [FAILED]},
     "AppendOutput": {"runID": RUN, "seq": 1, "lines": ["text"]},
     "SyncSchedules": {"source": "s", "schedules": [{"name": "synced", "repeat": "CRON @daily"}]},
     "SetLimit": {"name": "limited", "queued": 5},
@@ -110,11 +111,15 @@ class Served:
         child = await self.ask("CreateJob", name="child", parentJobID=parent)
         await self.ask("FinishJob", jobID=parent)
         queued = await self.ask("CreateJob", name="queued")
+        failed = (await self.ask("CreateJob", name="failing"))["jobID"]
+        await self.ask("GetJob", name="failing")
+        await self.ask("FailJob", jobID=failed)
         schedule = await self.ask("CreateJob", name="schedule", repeat="CRON @daily")
         pinged = await self.ask("CreateJob", name="pinged", repeat="CRON @daily", expect="ping")
         return {
             JOB: run["jobID"], RUN: run["runID"], PLAIN: plain, CHILD: child["jobID"],
             QUEUED: queued["jobID"], SCHEDULE: schedule["jobID"], PINGED: pinged["jobID"],
+            FAILED: failed,
         }  # fmt: skip
 
 

@@ -29,7 +29,7 @@ NOT_NARROWED = {
     "ListWorkers", "ListServers", "DrainWorker", "AdvanceClock", "Query", "CreateToken",
     "ListTokens", "RevokeToken", "RotateToken", "ListAudit", "ReleaseHold", "ListLimits", "PutRule",
     "ListRules", "RemoveRule", "MuteRule", "ClaimMessage", "ReportDelivery", "ReportConditions",
-    "SyncRules", "TestRule", "ListRetention",
+    "SyncRules", "TestRule", "ListRetention", "ListFailures", "MarkSeen",
 }  # fmt: skip
 """Commands that are refused to a token with names, whatever its role."""
 

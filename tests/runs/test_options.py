@@ -17,8 +17,10 @@ from bedrockjobs.base.config import (
     TAGS_MAX,
 )
 from bedrockjobs.base.wire import wire_name
-from bedrockjobs.commands.options import OPTIONS
+from bedrockjobs.commands import CreateJob, UpdateJob
+from bedrockjobs.commands.options import EMPTIED, OPTIONS
 from bedrockjobs.commands.take import JobReply
+from tests.protocol.talk import Talk
 from tests.runs.conftest import Open
 from tests.runs.rig import Site
 
@@ -136,6 +138,53 @@ async def test_an_option_that_is_emptied_is_removed(site: Site, name: str, value
     await site.ok("UpdateJob", jobID=job_id, **{name: empty})
     assert name not in await site.ok("QueryJob", jobID=job_id)
     assert name not in await site.options(job_id)
+
+
+def test_every_option_can_be_emptied() -> None:
+    shown = {"argv", "url", "cmd", "hosts", "expect", "pingGrace", "keep", "onChildFailure"}
+    assert {*ALL, *shown} == OPTIONS
+
+
+@pytest.mark.parametrize("name", [*ALL, "argv", "url", "keep", "onChildFailure"])
+async def test_an_empty_text_takes_any_option_back(site: Site, name: str) -> None:
+    more = {"argv": ["ls"], "url": "http://x/", "keep": "1d", "onChildFailure": "fail"}
+    given = {**GIVEN, **more}[name]
+    others = {"note": "stays"} if name != "note" else {"tags": ["stays"]}
+    job_id = await site.create("a", **{name: given}, **others)
+    await site.ok("UpdateJob", jobID=job_id, **{name: None}, jobPriority=250)
+    assert name in await site.options(job_id), "null is left out"
+    await site.ok("UpdateJob", jobID=job_id, **{name: ""})
+    assert list(await site.options(job_id)) == list(others)
+    assert name not in await site.ok("QueryJob", jobID=job_id)
+
+
+async def test_on_the_raw_protocol_an_empty_header_takes_an_option_back(site: Site) -> None:
+    job_id = await site.create("a", retries=3, runTimeout="5m", cmd="ls")
+    async with await Talk.open(site.port) as talk:
+        talk.send(f"UpdateJob\njobID: {job_id}\nretries: \nRunTimeout:\ndata:\njobPriority:\n\n")
+        assert (await talk.reply()).code == 200
+        talk.send("CreateJob\nname: b\nretries:\ngrace: 5s\n\n")
+        assert (await talk.reply()).code == 200
+    assert await site.options(job_id) == {"cmd": "ls"}
+    assert await site.options(job_id + 1) == {"grace": 5}
+
+
+async def test_a_job_without_a_timeout_again_is_not_stopped(site: Site) -> None:
+    job_id = await site.create("a", runTimeout="5s", retries=9)
+    await site.ok("UpdateJob", jobID=job_id, runTimeout="", retries="")
+    job = await site.take("a")
+    await site.later(3_600)
+    assert (await site.run(job["runID"]))["status"] == "running"
+    await site.fail(job)
+    assert await site.state(job_id) == "FAILED"
+
+
+def test_a_client_says_so_by_an_empty_text_and_none_is_left_out() -> None:
+    assert UpdateJob(job_id=1, retries=None, run_timeout=EMPTIED, cmd=None).wire() == (
+        '{"jobID":1,"runTimeout":""}'
+    )
+    assert UpdateJob(job_id=1, argv=EMPTIED, note=EMPTIED).chosen() == {"argv": "null", "note": "null"}
+    assert CreateJob(name="a", retries=None).wire() == '{"name":"a"}'
 
 
 async def test_a_command_can_be_exchanged_for_one_of_another_kind(site: Site) -> None:

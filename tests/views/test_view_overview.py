@@ -30,7 +30,8 @@ async def overview(table: Table) -> dict[str, Any]:
 
 NONE = {
     "now": "2026-11-21 03:29:56", "ready": 0, "later": 0, "running": 0, "paused": 0, "blocked": 0,
-    "mocked": 0, "failed": 0, "children": 0, "untaken": 0, "repeating": 0, "pauses": 0, "workers": 0,
+    "mocked": 0, "failed": 0, "unseen": 0, "children": 0, "untaken": 0, "repeating": 0, "pauses": 0,
+    "workers": 0,
     "taking": 0, "oldestReady": "", "more": [],
 }  # fmt: skip
 
@@ -51,7 +52,8 @@ async def test_an_overview(table: Table) -> None:
     table.run(2)
     table.presence.seen("w")
     assert await overview(table) == {
-        **NONE, "ready": 2, "later": 1, "mocked": 1, "running": 2, "children": 2, "failed": 1, "repeating": 1,
+        **NONE, "ready": 2, "later": 1, "mocked": 1, "running": 2, "children": 2, "failed": 1, "unseen": 1,
+        "repeating": 1,
         "workers": 1, "taking": 1, "untaken": 2, "oldestReady": "2026-11-21 02:00:00",
     }  # fmt: skip
 

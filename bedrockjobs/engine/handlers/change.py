@@ -99,7 +99,7 @@ def update_job(context: Context, command: UpdateJob) -> Answer:
         changed = changed.noting(tick="")
     if changed != row:
         check_options(changed)
-        changed = placed_if_waiting(row, mended(changed) if command.repeat else changed)
+        changed = placed_if_waiting(row, mended(context, changed) if command.repeat else changed)
     if command.progress is not None:
         _set_progress(context, row, command.progress)
     if changed != row:
@@ -113,10 +113,11 @@ def _set_progress(context: Context, row: Job, progress: str) -> None:
     runs.set_progress(context, row.run_id, progress)
 
 
-def mended(job: Job) -> Job:
+def mended(context: Context, job: Job) -> Job:
     """Return a schedule that could not be evaluated, queued again for its new repeat; any other as it is."""
     if not job.memory.broken or job.state != "FAILED":
         return job
+    context.unit.records.delete_seen("job", job.job_id)
     return lifecycle.move(job.remembering(job.memory._replace(broken=False, error=None)), "mend")
 
 

@@ -216,6 +216,8 @@ def _queue_again(context: Context, job: Job, changed: Job, command: RetryJob, ev
         return
     if command.data is not None:
         again = again._replace(data=_without(command.data, "retryAfterCount"))
+    if revived:
+        context.unit.records.delete_seen("job", job.job_id)
     context.save(placed(lifecycle.move(again, event)))
 
 

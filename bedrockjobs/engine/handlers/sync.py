@@ -110,7 +110,7 @@ def _change(context: Context, row: Job, spec: JobSpec, source: str) -> None:
     changed = _defined_row(row, spec, source)
     if row.state == "QUEUED" and spec.repeat != row.repeat:
         changed = with_next_tick(context, changed)
-    context.save(placed_if_waiting(row, mended(changed)))
+    context.save(placed_if_waiting(row, mended(context, changed)))
 
 
 def _remove(context: Context, row: Job) -> None:

@@ -201,7 +201,7 @@
   async function act(form) {
     const { command, say, done, selection, as, called } = form.dataset;
     const given = fields(form);
-    let ids = [given.jobID ?? given.runID ?? given.worker ?? given.name ?? ""];
+    let ids = [given.jobID ?? given.runID ?? given.worker ?? given.name ?? called ?? ""];
     let more = "";
     let names = [];
     if (selection) {
@@ -221,7 +221,7 @@
     const key = selection ? as : ["jobID", "runID", "worker", "name"].find((name) => name in given) || "name";
     if (selection && !ids.length) return news("Nothing is selected.", true);
     const button = $("button[type=submit]", form);
-    const question = say.replace("{n}", () => which(key, ids, called || names[0]));
+    const question = say.replace("{n}", () => which(key, ids, ids[0] === called ? "" : called || names[0]));
     if (!(await confirmed(question + more, listed(ids, names), button.textContent))) return button.focus();
     const failed = [];
     button.disabled = true;

@@ -76,6 +76,17 @@
     }
   }
 
+  // --- long lines: wrapped, or scrolled sideways; the browser remembers which ---------------------------------
+
+  function kept() {
+    try { return localStorage.getItem("wrap") !== "no"; } catch { return true; }
+  }
+
+  function wrap(wraps) {
+    log.classList.toggle("unwrapped", !wraps);
+    try { localStorage.setItem("wrap", wraps ? "yes" : "no"); } catch { /* it lasts as long as the page */ }
+  }
+
   // --- new lines -------------------------------------------------------------------------------------------
 
   const part = (kind, name, text) => {
@@ -155,6 +166,10 @@
     for (const said of log.querySelectorAll("[data-raw]")) paint(said, JSON.parse(said.dataset.raw));
     for (const time of log.querySelectorAll(".when")) tell(time);
     times.addEventListener("change", showTimes);
+    const wraps = document.getElementById("wrap");
+    wraps.checked = kept();
+    wrap(wraps.checked);
+    wraps.addEventListener("change", () => wrap(wraps.checked));
     if (!follow) return;
     log.scrollTop = log.scrollHeight;
     follow.addEventListener("change", () => {

@@ -225,6 +225,14 @@ CREATE TABLE rules (
     state   text   COLLATE "C" NOT NULL DEFAULT '{}'
 );
 
+CREATE TABLE seen (
+    kind   text   COLLATE "C" NOT NULL,
+    number bigint NOT NULL,
+    by     text   COLLATE "C" NOT NULL DEFAULT '',
+    at     text   COLLATE "C" NOT NULL,
+    PRIMARY KEY (kind, number)
+);
+
 CREATE TABLE stats (
     minute   text   COLLATE "C" NOT NULL PRIMARY KEY,
     created  bigint NOT NULL,

@@ -43,6 +43,14 @@ CREATE TABLE rules (
     state   text   COLLATE "C" NOT NULL DEFAULT '{}'
 );
 
+CREATE TABLE seen (
+    kind   text   COLLATE "C" NOT NULL,
+    number bigint NOT NULL,
+    by     text   COLLATE "C" NOT NULL DEFAULT '',
+    at     text   COLLATE "C" NOT NULL,
+    PRIMARY KEY (kind, number)
+);
+
 -- Runs keep what they were given. Lines of output become chunks (bedrockjobs/store/chunks.py): a day's output is
 -- converted, which takes seconds.
 ALTER TABLE runs ADD COLUMN data text COLLATE "C" NOT NULL DEFAULT '',

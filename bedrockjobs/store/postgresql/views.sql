@@ -102,3 +102,21 @@ SELECT count(*) FROM (
         AND NOT ({priority} = :priority AND nextRun = :nextRun AND jobID >= :jobID)
         ORDER BY name, nextRun LIMIT :most)} LIMIT :most
 ) AS ahead LIMIT :limit;
+
+-- name: newest_runs_of_jobs
+-- The newest run of each of some jobs.
+SELECT runs.jobID, runs.runID, runs.status, runs.started, runs.ended, runs.worker, runs.progress
+    FROM json_array_elements_text(:jobs::json) AS asked (value) CROSS JOIN LATERAL (SELECT * FROM runs AS newest
+        WHERE newest.jobID = asked.value::bigint ORDER BY newest.jobID DESC, newest.runID DESC LIMIT 1) AS runs
+    ORDER BY runs.runID LIMIT :limit;
+
+-- name: families
+-- How many of the first `:most` children of each of some jobs are in each state, as on SQLite.
+SELECT asked.value::bigint, (
+    SELECT count(*) FILTER (WHERE state = 'FINISHED') || ' ' || count(*) FILTER (WHERE state = 'FAILED') || ' '
+        || count(*) FILTER (WHERE state = 'RUNNING' OR state = 'RUNQUEUED') || ' '
+        || count(*) FILTER (WHERE state = 'QUEUED' OR state = 'PAUSED') || ' '
+        || count(*) FILTER (WHERE state = 'CANCELLED')
+        FROM (SELECT state, name FROM jobs WHERE parentJobID = asked.value::bigint AND parentJobID <> 0 LIMIT :most) AS children
+        WHERE :seen::text IS NULL OR name ~ :seen_regex
+) FROM json_array_elements_text(:jobs::json) AS asked (value) ORDER BY 1 LIMIT :limit;

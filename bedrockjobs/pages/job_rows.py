@@ -1,0 +1,93 @@
+"""What the list of jobs shows beside each job, which depends on the state that is listed.
+
+Each is one bounded read for all rows of a page. It knows no template.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from bedrockjobs.job.readiness import need_of
+from bedrockjobs.job.rows import Job
+from bedrockjobs.pages.family import Family, told
+from bedrockjobs.pages.run import progress_of
+from bedrockjobs.pages.site import Site
+from bedrockjobs.pages.words import by_hand
+from bedrockjobs.views.failures import line_of
+from bedrockjobs.views.problems import pause_words
+from bedrockjobs.views.queues import Group, Held
+from bedrockjobs.views.states import CHILDREN_OF_MANY, NewestRun
+
+LINE_CHARS_SHOWN = 300
+"""Length of what was wrong that a row shows; the job's page has the rest."""
+
+
+class Row(NamedTuple):
+    """A job in a list."""
+
+    job: Job
+    standing: str = ""
+    """Of a queued job: ready, later, paused, blocked or mocked."""
+    why: str = ""
+    """Why it is not taken, or why it failed."""
+    run: NewestRun | None = None
+    progress: float | None = None
+    """How far the run says that it is, in percent."""
+    message: str = ""
+    """What it says of that."""
+    family: Family | None = None
+
+
+async def rows_of(site: Site, state: str | None, jobs: Sequence[Job]) -> list[Row]:
+    """Return the rows of a page of jobs that is about a state, or about all."""
+    if state == "QUEUED":
+        held = await site.views.queues.held()
+        return [_queued(job, held, whole=site.caller.scope is None) for job in jobs]
+    ids = [job.job_id for job in jobs]
+    if state == "PAUSED":
+        families = await site.views.states.families(ids)
+        return [Row(job, family=_family(families.get(job.job_id, {}))) for job in jobs]
+    if state not in ("RUNNING", "RUNQUEUED", "FAILED"):
+        return [Row(job) for job in jobs]
+    runs = await site.views.states.newest_runs(ids)
+    if state == "FAILED":
+        return [Row(job, why=_why(job), run=runs.get(job.job_id)) for job in jobs]
+    return [_running(job, runs.get(job.job_id)) for job in jobs]
+
+
+def _queued(job: Job, held: Held, *, whole: bool) -> Row:
+    """Return a row of a queued job; to who does not see the whole no other job is named."""
+    group = Group(job.lane, job.name, "")
+    due = job.next_run <= held.now
+    standing = held.standing(group, due=due)
+    pause, lock = held.pause_of(group), held.lock_holder(group)
+    why = ""
+    if standing == "paused" and pause is not None:
+        why = pause_words(pause)
+    elif standing == "blocked":
+        why = f"{f'job {lock}' if whole else 'another job'} holds its lock"
+    elif standing == "ready" and not held.takers.of(job.name, need_of(job.lane)):
+        why = "nobody takes it"
+    elif standing == "later" and by_hand(job.next_run):
+        why = "only by hand"
+    return Row(job, standing=standing, why=why)
+
+
+def _running(job: Job, run: NewestRun | None) -> Row:
+    """Return a row of a job that runs; a client without a worker's name opens no run."""
+    if run is None or run.run_id != job.run_id:
+        return Row(job)
+    said: Any = json.loads(run.progress) if run.progress else None
+    message = str(said.get("message", "")) if isinstance(said, dict) else ""
+    return Row(job, run=run, progress=progress_of(said), message=message[:LINE_CHARS_SHOWN])
+
+
+def _why(job: Job) -> str:
+    return line_of(job.memory.error or "")[:LINE_CHARS_SHOWN]
+
+
+def _family(counts: dict[str, int]) -> Family | None:
+    known = {state: count for state, count in counts.items() if count}
+    return told(known, [], CHILDREN_OF_MANY) if known else None

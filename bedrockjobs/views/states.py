@@ -1,0 +1,121 @@
+"""Jobs state by state: how many are in each, and what a list of them shows beside each job.
+
+Every count ends at a limit; where there are more it is at least so high. It knows no page and no protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Scope
+from bedrockjobs.base.config import JOBS_COUNTED_MAX, NAME_CHARS_MAX
+from bedrockjobs.base.glob import literal_prefix
+from bedrockjobs.job.lifecycle import STATES
+from bedrockjobs.store.base import Reader
+from bedrockjobs.views.queues import OLDEST_MAX
+from bedrockjobs.views.seen import filter_of, patterns_of
+
+CHILDREN_OF_MANY = 200
+"""Children of each job of a list that are counted: 10,000 of a page, 15 ms of the reader."""
+
+FAMILY_STATES = ("FINISHED", "FAILED", "RUNNING", "QUEUED", "CANCELLED")
+"""What children of a job are counted as; one that waits for its own family counts as queued."""
+
+ALL = ""
+"""The key of all jobs, whatever their state."""
+
+KEPT = "kept"
+"""The key of jobs that ended well and are kept as runs."""
+
+_HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
+
+Counts = dict[str, tuple[int, bool]]
+"""How many jobs are in a state, and whether there may be more. RUNNING are those that are RUNQUEUED too."""
+
+
+class NewestRun(NamedTuple):
+    """The newest run of a job; ``progress`` is a JSON value or empty."""
+
+    job_id: int
+    run_id: int
+    status: str
+    started: str
+    ended: str
+    worker: str
+    progress: str
+
+
+class States:
+    """The counts of one server."""
+
+    def __init__(self, reader: Reader, scope: Scope | None = None) -> None:
+        """Count with ``reader``, for somebody who sees the names of ``scope``."""
+        self._reader = reader
+        self._scope = scope
+
+    async def counts(self, pattern: str | None = None) -> Counts:
+        """Return how many jobs are in each state, of all names or of those that match a GLOB.
+
+        Nothing is returned for a pattern without a fixed beginning, which would have to be sought among all
+        names, and where several are seen, which may have names in common.
+        """
+        if self._scope is None and (pattern is None or not pattern.strip("*")):
+            return await self._all()
+        patterns = patterns_of(pattern, self._scope)
+        if len(patterns) != 1 or not patterns[0] or not literal_prefix(patterns[0]):
+            return {}
+        return await self._named(patterns[0])
+
+    async def _all(self) -> Counts:
+        most = JOBS_COUNTED_MAX + 1
+        page = await self._reader.view("count_states", {"most": most, "oldest": OLDEST_MAX}, 1, scans=True)
+        *counts, queued, children, kept = page.rows[0]
+        keys = (ALL, "QUEUED", "RUNNING", "PAUSED", "FAILED", "FINISHED", "CANCELLED", KEPT)
+        found = {
+            key: (min(count, JOBS_COUNTED_MAX), count == most)
+            for key, count in zip(keys, counts, strict=True)
+        }
+        bounded = (("QUEUED", queued), ("FINISHED", children), ("CANCELLED", children), (KEPT, kept))
+        for key, looked in bounded:
+            found[key] = (found[key][0], looked == most)
+        return found
+
+    async def _named(self, pattern: str) -> Counts:
+        low = literal_prefix(pattern)
+        high = low if low == pattern else low + _HIGHEST
+        given = {"pattern": pattern, "low": low, "high": high, "most": JOBS_COUNTED_MAX + 1}
+        rows = (await self._reader.view("count_states_of_names", given, len(STATES), scans=True)).rows
+        runs = kept = 0
+        if (await self._reader.view("count_kept", {"most": 1}, 1)).rows[0][0]:
+            ((runs, kept),) = (await self._reader.view("count_kept_of_names", given, 1, scans=True)).rows
+        states = {state: matching for state, _, matching in rows}
+        states["RUNNING"] = states.get("RUNNING", 0) + states.pop("RUNQUEUED", 0)
+        more = sum(looked for _, looked, _ in rows) > JOBS_COUNTED_MAX
+        counts = {ALL: sum(states.values()), **states}
+        found = {key: (min(count, JOBS_COUNTED_MAX), more) for key, count in counts.items()}
+        found[KEPT] = (min(kept, JOBS_COUNTED_MAX), runs > JOBS_COUNTED_MAX)
+        nothing = dict.fromkeys(("QUEUED", "PAUSED", "FAILED", "FINISHED", "CANCELLED"), (0, more))
+        return nothing | found
+
+    async def newest_runs(self, jobs: Iterable[int]) -> dict[int, NewestRun]:
+        """Return the newest run of each of some jobs, by jobID; a job without a run has none."""
+        rows = await self._of_jobs("newest_runs_of_jobs", jobs)
+        return {row[0]: NewestRun._make(row) for row in rows}
+
+    async def families(self, jobs: Iterable[int]) -> dict[int, dict[str, int]]:
+        """Return how many of the first ``CHILDREN_OF_MANY`` children of some jobs are in each state."""
+        rows = await self._of_jobs("families", jobs, most=CHILDREN_OF_MANY, seen=filter_of(self._scope))
+        return {
+            job_id: dict(zip(FAMILY_STATES, map(int, counts.split()), strict=True)) for job_id, counts in rows
+        }
+
+    async def _of_jobs(self, statement: str, jobs: Iterable[int], **given: Any) -> list[tuple[Any, ...]]:
+        asked = list(jobs)
+        if not asked:
+            return []
+        page = await self._reader.view(
+            statement, {"jobs": jsontext.dump(asked), **given}, len(asked), scans=True
+        )
+        return page.rows

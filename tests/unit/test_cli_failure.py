@@ -1,0 +1,86 @@
+"""`bedrockjobs failure`: what failed, and what somebody has seen."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cli_fake import FakeServer, run, sent
+
+from bedrockjobs.base.config import SEEN_AT_ONCE_MAX
+
+
+def failure(number: int, seen: str = "", by: str = "") -> dict[str, Any]:
+    """Return a failure as the server answers it."""
+    at = "2026-11-21 09:00:00"
+    return {"id": number, "at": at, "error": "x", "worker": "", "started": "", "seen": seen, "seenBy": by}
+
+
+def page(*groups: tuple[str, str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Return a page of failures."""
+    found: dict[str, Any] = {"jobs": [], "runs": [], "before": None, "runsBefore": None}
+    for kind, name, failures in groups:
+        state = "FAILED" if kind == "jobs" else "frozen"
+        unseen = sum(not one["seen"] for one in failures)
+        found[kind].append(
+            {"state": state, "name": name, "line": "no disk", "unseen": unseen, "failures": failures}
+        )
+    return found
+
+
+SEEN = failure(3, "2026-11-21 10:00:00", "ann")
+PAGE = page(("jobs", "a", [failure(9), SEEN]), ("jobs", "b", [SEEN]), ("runs", "c", [failure(5)]))
+
+
+def cells(line: str) -> list[str]:
+    """Return the cells of a line of a table."""
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_a_list_has_what_is_new_and_with_all_who_has_seen_the_rest(fake: FakeServer) -> None:
+    fake.will("ListFailures", PAGE, PAGE, PAGE, page())
+    head, *lines = run("failure", "list", "a*").stdout.splitlines()
+    assert cells(head)[:5] == ["state", "name", "count", "new", "newest"]
+    assert [cells(line)[:5] for line in lines] == [
+        ["FAILED", "a", "2 jobs", "1", "9"], ["lost", "c", "1 run", "1", "5"]
+    ]  # fmt: skip
+    everything = run("failure", "list", "--all").stdout
+    assert cells(everything.splitlines()[2])[-2:] == ["ann", "no disk"]
+    assert [group["kind"] for group in json.loads(run("failure", "list", "-o", "json").stdout)] == [
+        "job",
+        "run",
+    ]
+    assert run("failure", "list").stderr == "Nothing has failed that nobody has seen.\n"
+    assert sent(fake, "ListFailures")[0] == {"name": "a*"}
+
+
+def test_names_are_marked_by_what_is_listed(fake: FakeServer) -> None:
+    fake.will("ListFailures", PAGE, PAGE)
+    fake.will("MarkSeen", {"jobs": 1, "runs": 0}, {"jobs": 0, "runs": 1}, {"jobs": 2, "runs": 0})
+    assert run("failure", "seen", "--name", "*", "--by", "ann").stdout == "Seen: 1 job, 1 run.\n"
+    assert (
+        run("failure", "seen", "--name", "*", "--by", "ann", "--undo").stdout
+        == "New again: 2 jobs, 0 runs.\n"
+    )
+    assert sent(fake, "MarkSeen") == [
+        {"jobIDs": [9], "seen": True, "by": "ann"},
+        {"runIDs": [5], "seen": True, "by": "ann"},
+        {"jobIDs": [3, 3], "seen": False, "by": "ann"},
+    ]
+
+
+def test_numbers_are_marked_in_parts(fake: FakeServer) -> None:
+    ids = [str(number) for number in range(1, SEEN_AT_ONCE_MAX + 2)]
+    given = [word for number in ids for word in ("--run", number)]
+    fake.will("MarkSeen", {"jobs": 0, "runs": 200}, {"jobs": 0, "runs": 1})
+    found = run("failure", "seen", *given, "-o", "json")
+    assert json.loads(found.stdout) == {"jobs": "0", "runs": "201"}
+    assert [len(each["runIDs"]) for each in sent(fake, "MarkSeen")] == [SEEN_AT_ONCE_MAX, 1]
+
+
+def test_names_or_numbers_are_given(fake: FakeServer) -> None:
+    for given in ((), ("--name", "a", "--job", "1")):
+        found = run("failure", "seen", *given)
+        assert found.exit_code == 2
+        assert "give --name GLOB, or --job ID and --run RUNID" in found.stderr
+    assert fake.wired == []
