@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import sys
@@ -42,7 +43,7 @@ _database_option = click.option(
 
 
 @contextmanager
-def told(file: str = "SQLite") -> Iterator[None]:
+def told(file: str = "database") -> Iterator[None]:
     """Context what can go wrong with a database into a sentence and an exit status; ``file`` begins some."""
     try:
         yield
@@ -59,7 +60,8 @@ def told(file: str = "SQLite") -> Iterator[None]:
     except sqlite3.Error as error:
         raise Failure(f"{file}: {error}", FAILED) from None
     except OSError as error:
-        raise Failure(f"{error.filename or 'file'}: {error.strerror or error}", FAILED) from None
+        advice = "; make room there" if error.errno == errno.ENOSPC else ""
+        raise Failure(f"{error.filename or file}: {error.strerror or error}{advice}", FAILED) from None
 
 
 @contextmanager
@@ -114,7 +116,7 @@ def backup(session: Session, file: Path, database: str | None, force: bool, sche
     """
     named = settings_from({}).database if database is None else database
     give_way()
-    with told("SQLite" if is_url(named) else str(file_named(database))):
+    with told(f"{named if not is_url(named) else 'database'} to {file}"):
         if is_url(named):
             copy = _copy_of(database_named(named, schema), file, force)
         else:

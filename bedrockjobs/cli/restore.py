@@ -83,7 +83,7 @@ def restore(
 
 def _restore(session: Session, backup: Path, target: Path, *, force: bool, held: bool, by: str) -> None:
     why = Hold(by, f"restored from {backup.name}") if held else None
-    with told(), progress_bar(f"Restoring {target}") as progress:
+    with told(f"{backup} to {target}"), progress_bar(f"Restoring {target}") as progress:
         done = put_in_place(backup, target, held=why, force=force, now=_now(), progress=progress)
     write_one(
         {

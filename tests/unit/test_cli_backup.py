@@ -130,7 +130,7 @@ def test_a_log_beside_the_target_would_be_played_into_the_copy(
     [
         (None, "there is no database"),
         (b"", "is not a database of bedrockjobs"),
-        (b"x" * 4096, "other.db: file is not a database"),
+        (b"x" * 4096, "copy.db: file is not a database"),
     ],
 )
 def test_what_cannot_be_backed_up_leaves_nothing_behind(
