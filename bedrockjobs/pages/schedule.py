@@ -112,10 +112,9 @@ PAGES: Pages = (("/ui/schedules/{jobID}", schedule),)
 
 async def _days(site: Site, job_id: int, repeat: str, zone: str) -> list[days.Day]:
     """Return the last days of a schedule, each by its own zone."""
-    ledger = await site.service.views.page("ticks", {"jobID": job_id, "before": "~"}, TICK_ROWS_MAX)
-    runs = await site.service.views.page("tries_of_schedule", {"jobID": job_id}, days.RUNS_LOOKED_AT)
-    rows = [days.Ledger._make(row) for row in ledger.rows if row[0] is not None]
-    return days.days_of(rows, runs.rows, repeat, find_zone(zone), site.now())
+    ledger, runs = await site.views.find.history_of(job_id, TICK_ROWS_MAX, days.RUNS_LOOKED_AT)
+    rows = [days.Ledger._make(row) for row in ledger if row[0] is not None]
+    return days.days_of(rows, runs, repeat, find_zone(zone), site.now())
 
 
 async def _row(site: Site, job: dict[str, Any]) -> dict[str, Any]:

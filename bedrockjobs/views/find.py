@@ -353,3 +353,9 @@ class Finder:
         """Return the newest events of a job (as in EventReply), the newest first."""
         page = await self._reader.view("events_of_job", {"jobID": job_id}, EVENTS_SHOWN, scans=True)
         return [row for row in page.rows if sees(self._scope, row[_EVENT_NAME])]
+
+    async def history_of(self, job_id: int, ticks: int, runs: int) -> tuple[list[Any], list[Any]]:
+        """Return the last lines of the ledger of a schedule that may be seen, and its newest runs."""
+        ledger = await self._reader.view("ticks", {"jobID": job_id, "before": "~"}, ticks)
+        tries = await self._reader.view("tries_of_schedule", {"jobID": job_id}, runs)
+        return ledger.rows, tries.rows

@@ -47,7 +47,7 @@ class _Queue:
         """Return what is seen."""
         return self
 
-    async def overview_and_look(self) -> tuple[OverviewReply, Look]:
+    async def overview_and_look(self, *, ahead: bool) -> tuple[OverviewReply, Look]:
         """Return how things stand."""
         held = Held("2026-01-01 00:00:00", Pauses(()), {}, Takers((), {}), {})
         numbers = {name: 0 for name, field in OverviewReply.model_fields.items() if field.annotation is int}

@@ -104,7 +104,8 @@ async def test_rows_behind_the_one_that_is_too_much_are_not_fetched(opened: Open
 async def test_what_may_be_large_comes_row_by_row() -> None:
     large = {name for name, view in VIEWS.items() if view.large}
     assert large == {
-        "children", "failed_children", "find_any", "find_aside", "find_few", "find_named", "job",
+        "children", "failed_children", "find_any", "find_aside", "find_children", "find_few", "find_named",
+        "find_queued", "find_running", "job",
         "output_of_run", "run", "runs", "runs_in_progress", "runs_of_job", "runs_of_name", "runs_of_names",
         "use_of_output", "use_of_runs",
     }  # fmt: skip
@@ -178,7 +179,7 @@ async def test_a_read_has_its_time_and_the_loop_goes_on(opened: Open) -> None:
         await slow
     assert turns > 3
     assert monotonic() - began < DEADLINE_S
-    assert (await reader.view("set_aside", {"most": 9}, 1, scans=True)).rows == [(0, 0, 0, 0)]
+    assert (await reader.view("set_aside", {"most": 9}, 1, scans=True)).rows == [(0, 0, 0, 0, 0)]
 
 
 async def test_a_view_that_takes_too_long_is_told_so(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +233,7 @@ async def test_a_read_whose_caller_went_away_keeps_its_place(opened: Open) -> No
     with pytest.raises(asyncio.CancelledError):
         await gone
     assert reader._scans.pending == 1
-    assert (await reader.view("set_aside", {"most": 9}, 1, scans=True)).rows == [(0, 0, 0, 0)]
+    assert (await reader.view("set_aside", {"most": 9}, 1, scans=True)).rows == [(0, 0, 0, 0, 0)]
     assert reader._scans.pending == 0
 
 
