@@ -12,7 +12,7 @@ from typing import Any
 from bedrockjobs.base import jsontext
 from bedrockjobs.cli import main
 
-KEPT_BYTES = 20_000
+KEPT_BYTES = 40_000
 """Bytes that are kept of each request with a body: seconds of load are then megabytes."""
 
 _kept: list[Any] = []
