@@ -23,7 +23,7 @@ from bedrockjobs.store.base import Reader
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.problems import age_s, problems
 from bedrockjobs.views.queues import COUNTED_MAX, HIGHEST, Group, Look, Queues, Totals
-from bedrockjobs.views.seen import filter_of, prefix_of_all
+from bedrockjobs.views.visible import filter_of, prefix_of_all
 
 TROUBLES_MAX = 1_000
 """Schedules whose last run failed that are counted; their own page shows all."""
@@ -111,10 +111,15 @@ class Standings:
         return len(found), len(found)
 
     async def _set_aside(self, scope: Scope) -> dict[str, int]:
-        """Return how many jobs have failed, wait for their children and repeat, of seen names."""
+        """Return how many jobs have failed, wait for their children and repeat, of visible names."""
         prefix = prefix_of_all(None, scope)
-        given = {"most": COUNTED_MAX + 1, "low": prefix, "high": prefix + HIGHEST, "seen": filter_of(scope)}
-        row = (await self._reader.view("set_aside_of_seen", given, 1, scans=True)).rows[0]
+        given = {
+            "most": COUNTED_MAX + 1,
+            "low": prefix,
+            "high": prefix + HIGHEST,
+            "visible": filter_of(scope),
+        }
+        row = (await self._reader.view("set_aside_of_visible", given, 1, scans=True)).rows[0]
         return dict(zip(("failed", "unseen", "children", "repeating"), row, strict=True))
 
     async def _next(self) -> list[NextSchedule]:

@@ -25,7 +25,7 @@ from bedrockjobs.job.options import decode_options
 from bedrockjobs.job.readiness import Drain, Need, Pauses, Standing, Takers, lock_holder, need_of, standing
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.store.base import Reader
-from bedrockjobs.views.seen import patterns_of, pauses_seen, sees
+from bedrockjobs.views.visible import patterns_of, sees, visible_pauses
 
 ANY_WALK = 1_000_000_000
 """More names than there are: a walk through them ends with the last, or with the time of a query."""
@@ -187,7 +187,7 @@ class Queues:
         """Return the pauses that hold, by pattern."""
         given = {"now": now or stamp_ms(self._clock.now())}
         rows = (await self._reader.view("pauses_held", given, PAUSES_MAX)).rows
-        return pauses_seen(map(PauseRow._make, rows), self._scope)
+        return visible_pauses(map(PauseRow._make, rows), self._scope)
 
     async def on_all_hosts(self) -> dict[str, Need]:
         """Return what the schedules on all hosts ask of their workers, by name."""
