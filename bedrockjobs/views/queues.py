@@ -328,16 +328,16 @@ class Queues:
         found: dict[str, int] = {}
         for name, count in (await self._reader.view("running_by_name", given, OLDEST_MAX, scans=True)).rows:
             found[name] = found.get(name, 0) + count
-        return self._of_seen(found)
+        return self._visible_counts(found)
 
     async def failed(self) -> dict[str, int]:
         """Return how many jobs have failed, by name."""
         given = {"most": COUNTED_MAX + 1}
-        return self._of_seen(
+        return self._visible_counts(
             dict((await self._reader.view("failed_by_name", given, OLDEST_MAX, scans=True)).rows)
         )
 
-    def _of_seen(self, counts: dict[str, int]) -> dict[str, int]:
+    def _visible_counts(self, counts: dict[str, int]) -> dict[str, int]:
         return {name: count for name, count in counts.items() if sees(self._scope, name)}
 
     async def names(self, pattern: str | None, after: str, limit: int) -> list[str]:
