@@ -3,16 +3,20 @@
 For each kind of load a server of each checkout runs, and a round loads first one, then the other, the next
 round the other way round. What counts is the processor time of the server for each request, as the ratio of
 this checkout to the other one, pair by pair: rates and times change with the machine, the ratio of a pair
-hardly does.
+hardly does. With ``--postgresql`` the two have a database each in one PostgreSQL, and what counts is their
+rate: there a server waits as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+from contextlib import ExitStack
 from pathlib import Path
 
 import machine
+import psycopg
+from peer_servers import PostgresServer
 from results import table
 from served import Served
 from throughput import Bench
@@ -22,14 +26,30 @@ CELLS = tuple(f"{protocol}:{count}" for protocol in ("raw", "http") for count in
 HERE = Path(__file__).resolve().parent.parent
 
 
-def pair(bench: Bench, other: Path, directory: Path, cell: str, scenario: str) -> list[tuple[float, float]]:
-    """Return the microseconds a request of this checkout and of the other one, round by round."""
+def pair(
+    bench: Bench, other: Path, directory: Path, cell: str, options: argparse.Namespace
+) -> list[tuple[float, float]]:
+    """Return a figure of this checkout and of the other one, round by round.
+
+    It is the microseconds a request; on PostgreSQL what is done in a second.
+    """
     protocol, _, count = cell.partition(":")
     found = []
-    with Served(directory, checkout=HERE) as ours, Served(directory, checkout=other) as theirs:
+    with ExitStack() as stack:
+        urls = ["", ""]
+        if options.postgresql:
+            database = stack.enter_context(PostgresServer(directory))
+            with psycopg.connect(database.url, autocommit=True) as connection:
+                connection.execute("CREATE DATABASE other")
+            urls = [database.url, f"{database.url.rpartition('/')[0]}/other"]
+        ours, theirs = (
+            stack.enter_context(Served(directory, checkout=checkout, url=url))
+            for checkout, url in zip((HERE, other), urls, strict=True)
+        )
         for number in range(bench.rounds):
             order = (ours, theirs) if number % 2 else (theirs, ours)
-            took = {one: bench.load(one, scenario, protocol, int(count)).cpu_us for one in order}
+            cells = {one: bench.load(one, options.scenario, protocol, int(count)) for one in order}
+            took = {one: cell.rate if options.postgresql else cell.cpu_us for one, cell in cells.items()}
             found.append((took[ours], took[theirs]))
     return found
 
@@ -43,12 +63,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20, help="pairs of which the median counts")
     parser.add_argument("--scenario", default="lifecycle", help="what the load does; see load.py")
     parser.add_argument("--cells", nargs="+", default=CELLS, help="protocol:connections, such as raw:64")
+    parser.add_argument("--postgresql", action="store_true", help="both on PostgreSQL; rates")
     options = parser.parse_args()
     directory = machine.real_directory(options.directory)
     bench = Bench(options)
     rows = []
     for cell in options.cells:
-        found = pair(bench, options.other.resolve(), directory, cell, options.scenario)
+        found = pair(bench, options.other.resolve(), directory, cell, options)
         ratios = sorted(ours / theirs for ours, theirs in found)
         ours, theirs = (statistics.median(one) for one in zip(*found, strict=True))
         rows.append(
@@ -61,7 +82,8 @@ def main() -> None:
             )
         )
         print(f"  {' | '.join(rows[-1])}", flush=True)
-    print(table(("load", "µs a request", "the other", "ratio, median of pairs", "from, to"), rows))
+    what = "a second" if options.postgresql else "µs a request"
+    print(table(("load", what, "the other", "ratio, median of pairs", "from, to"), rows))
 
 
 if __name__ == "__main__":

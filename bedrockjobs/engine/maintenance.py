@@ -286,8 +286,8 @@ class Maintenance:
 
     def _pass_over_missed(self, context: Context) -> None:
         """Let schedules pass over what they missed while no server worked, where they want that."""
-        for job in context.unit.repeating():
-            if job.state == "QUEUED" and job.options.catchup == "skip" and ticks.is_schedule(job):
+        for job in context.unit.repeating(due=context.now_ms):
+            if job.options.catchup == "skip" and ticks.is_schedule(job):
                 skip = partial(pass_over, context, job, "server down")
                 self._try(
                     context,

@@ -209,8 +209,12 @@ class Unit(Protocol):
         """Return the queued schedules on all hosts that are due and not paused, the oldest first."""
         ...
 
-    def repeating(self) -> Iterator[Job]:
-        """Yield all jobs with a repeat, by name, damaged ones as DamagedJobs; each is read when it comes."""
+    def repeating(self, due: str | None = None) -> Iterator[Job]:
+        """
+        Yield all jobs with a repeat, by name, damaged ones as DamagedJobs; each is read when it comes.
+
+        With ``due``, a stamp, only those that are queued and due by then.
+        """
         ...
 
     def named(self, name: str, limit: int) -> list[Job]:

@@ -151,6 +151,11 @@ SELECT min(expires) FROM jobs WHERE expires <> '';
 -- All that repeats.
 SELECT jobID FROM jobs WHERE repeat <> '' ORDER BY name, jobID;
 
+-- name: repeating_due
+-- What repeats, is queued and is due.
+SELECT jobID FROM jobs INDEXED BY jobsRepeating WHERE repeat <> '' AND state = 'QUEUED' AND nextRun <= ?
+    ORDER BY name, jobID;
+
 -- name: named
 -- The first jobs of a name.
 SELECT {columns} FROM jobs WHERE name = ? ORDER BY jobID LIMIT ?;

@@ -271,9 +271,10 @@ class SQLiteUnit:
         self._facts.look_for_expiry()  # anew, when these have been dealt with
         return self._jobs("expired", now, limit)
 
-    def repeating(self) -> Iterator[Job]:
-        """Yield all jobs with a repeat, by name."""
-        for (job_id,) in in_turns(self._execute(SQL["repeating"]).fetchall()):
+    def repeating(self, due: str | None = None) -> Iterator[Job]:
+        """Yield all jobs with a repeat, or those that are queued and due by then, by name."""
+        asked = (SQL["repeating"],) if due is None else (SQL["repeating_due"], (due,))
+        for (job_id,) in in_turns(self._execute(*asked).fetchall()):
             yield from self._jobs("job_by_id", job_id)
 
     def named(self, name: str, limit: int) -> list[Job]:

@@ -59,6 +59,7 @@ NO_SEEK = {
     "set_meta",
     "holding",
     "repeating",
+    "repeating_due",
 }
 """Statements that look for no row, or read all of a partial index, or the tiny table ``meta``."""
 
@@ -263,6 +264,7 @@ def test_a_statement_beside_jobs_uses_its_index(database: sqlite3.Connection, na
     [
         ("holding", "jobsHolding"),
         ("repeating", "jobsRepeating"),
+        ("repeating_due", "jobsRepeating"),
         ("open_runs", "runsOpen"),
         ("count_running", "runsOpen"),
     ],

@@ -52,6 +52,18 @@ def sent(one: Server, act: Callable[[], Any]) -> list[str]:
     return found
 
 
+def test_a_name_that_has_most_of_the_next_jobs_is_asked_for_more_and_more(
+    servers: Servers, short_walks: None
+) -> None:
+    (one,) = servers(1)
+    names = [f"n{number:02d}" for number in range(1, 20)]
+    fill(one, *"xxxx", *["n00"] * 40, *names)
+    found: list[str] = []
+    listed = sent(one, lambda: found.extend(taken(one, "n*", 45)))
+    assert found == [f"{5 + number}{name}" for number, name in enumerate([*["n00"] * 40, *names[:5]])]
+    assert listed.count("take_by_name") <= 6  # of four each, it would be ten
+
+
 # --- floors ----------------------------------------------------------------------------------------------
 
 

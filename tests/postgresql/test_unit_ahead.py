@@ -64,6 +64,24 @@ def test_plain_takes_and_ends_are_written_by_the_first_round_trip(servers: Serve
     assert one.value("SELECT count(*) FROM jobs") == 1
 
 
+def test_jobs_of_which_little_is_said_are_added_with_fewer_columns(servers: Servers, sent: Any) -> None:
+    (one,) = servers(1)
+    listed = sent(one)
+    first = c.CreateJob.read({"name": "a", "firstRun": "2100-01-01 00:00:00", "data": {"x": 1}})
+    one.call_together([first, c.CreateJob.read({"name": "a", "data": {"x": 1}})])
+    assert {"insert_plain_jobs", "insert_jobs"} <= set(listed)  # one moment is all that the former tells
+    alike = "SELECT count(DISTINCT to_jsonb(jobs) - 'jobid' - 'nextrun') FROM jobs"
+    assert one.value(alike) == 1
+    del listed[:]
+    one.call_together(
+        [c.CreateJob(name="b"), c.CreateJob(name="c"), c.CreateJob(name="b", job_priority=1000)]
+    )
+    assert [listed.count(name) for name in ("insert_plain_jobs", "insert_jobs")] == [1, 1]
+    assert one.value("SELECT string_agg(name || priority, ' ' ORDER BY jobID) FROM jobs WHERE jobID > 2") == (
+        "b500 c500 b1000"
+    )
+
+
 def test_what_was_taken_ahead_and_by_nobody_is_put_back(servers: Servers) -> None:
     (one,) = servers(1)
     for _ in range(3):

@@ -53,32 +53,14 @@ class Candidates:
     ) -> Job | None:
         """Return the first that is due and asked for; ``job`` returns a row, ``is_open`` whether it may be
         taken where only its name and its lane count."""
-
-        def first_of(classes: _Classes) -> Job | None:
-            for priority in PRIORITIES:
-                if (heap := classes.get(priority)) and (found := _first_due(heap, priority)) is not None:
-                    return found
-            return None
-
-        def _first_due(heap: list[tuple[str, int]], priority: int) -> Job | None:
-            closed, found = [], None
-            while heap and heap[0][0] <= now and found is None:
-                next_run, job_id = heap[0]
-                known = job(job_id)
-                if known is None or not known.queued or order_of(known) != (-priority, next_run, job_id):
-                    heappop(heap)
-                elif request.fits(known) and is_open(known):
-                    found = known
-                else:
-                    closed.append(heappop(heap))
-            for entry in closed:
-                heappush(heap, entry)
-            return found
-
-        exact = request.names.exact
-        if not exact:
-            return first_of(self._matching(request.names))
-        firsts = (first_of(self._names[name]) for name in exact & self._names.keys())
+        names = request.names
+        if not names.exact:
+            return _first_of(self._matching(names), request, now, job, is_open)
+        if names.single is not None:  # nearly all of them
+            classes = self._names.get(names.single)
+            return None if classes is None else _first_of(classes, request, now, job, is_open)
+        known = names.exact & self._names.keys()
+        firsts = (_first_of(self._names[name], request, now, job, is_open) for name in known)
         return min((each for each in firsts if each is not None), key=order_of, default=None)
 
     def _matching(self, names: Names) -> _Classes:
@@ -93,6 +75,33 @@ class Candidates:
             for heap in found.values():
                 heapify(heap)
         return found
+
+
+def _first_of(
+    classes: _Classes,
+    request: TakeRequest,
+    now: str,
+    job: Callable[[int], Job | None],
+    is_open: Callable[[Job], bool],
+) -> Job | None:
+    """Return the first of some jobs, see ``Candidates.first``."""
+    for priority in PRIORITIES:
+        heap, closed, found = classes.get(priority), [], None
+        while heap and heap[0][0] <= now and found is None:
+            next_run, job_id = heap[0]
+            known = job(job_id)
+            if known is None or not known.queued or order_of(known) != (-priority, next_run, job_id):
+                heappop(heap)
+            elif request.fits(known) and is_open(known):
+                found = known
+            else:
+                closed.append(heappop(heap))
+        if heap is not None:
+            for entry in closed:
+                heappush(heap, entry)
+        if found is not None:
+            return found
+    return None
 
 
 def _push(classes: _Classes, job: Job) -> None:

@@ -112,6 +112,11 @@ INSERT INTO jobs ({columns}, parental) SELECT * FROM unnest($1::text[], $2::bigi
     $6::text[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[],
     $14::text[], $15::text[], $16::text[], $17::text[], $18::bigint[], $19::boolean[]);
 
+-- name: insert_plain_jobs
+-- Add jobs of which nothing was said but their names and data: all were created, and become due, at the same moment.
+INSERT INTO jobs (created, state, nextRun, jobID, name, data, checksum)
+    SELECT $1, 'QUEUED', $2, * FROM unnest($3::bigint[], $4::text[], $5::text[], $6::bigint[]);
+
 -- name: claim_jobs
 -- Mark plain jobs as taken.
 UPDATE jobs SET state = 'RUNNING', lastRun = claim.lastRun, attempt = claim.attempt, runID = claim.runID
@@ -303,6 +308,10 @@ SELECT min(expires) FROM jobs WHERE expires <> '';
 -- name: repeating
 -- All that repeats.
 SELECT jobID FROM jobs WHERE repeat <> '' ORDER BY name, jobID;
+
+-- name: repeating_due
+-- What repeats, is queued and is due.
+SELECT jobID FROM jobs WHERE repeat <> '' AND state = 'QUEUED' AND nextRun <= $1 ORDER BY name, jobID;
 
 -- name: named
 -- The first jobs of a name.

@@ -20,6 +20,9 @@ _PARENTAL = _WIDTH + 1
 """Where a row says whether it had a child: behind the checksum."""
 _CLAIMED = _PARENTAL + 1
 """Where a row of a claiming look says whether it was marked as taken."""
+_PLAIN = Job("", 0, "", "", "")
+_PLAIN_BEFORE, _PLAIN_BEHIND = _PLAIN[5:7], _PLAIN[8:]
+"""What stands before and behind the data of a job of which nothing else was said: defaults of the table."""
 
 
 def row_order(row: Row) -> Order:
@@ -179,12 +182,15 @@ class Rows:
                     claims.append(job)
                 elif before._replace(data="") != job._replace(data=""):
                     saved.append(job)
+        new_ids = {job.job_id for job in new}
         parents = [job_id for job_id in sorted(self._new_parents) if self.now.get(job_id) is not None]
-        parents = [job_id for job_id in parents if job_id not in {job.job_id for job in new}]
+        parents = [job_id for job_id in parents if job_id not in new_ids]
+        plain, new = self._plain_first(new)
         self._touched, self._new_parents = {}, set()
         return [
             (SQL[name], parameters)
             for name, parameters in (
+                ("insert_plain_jobs", plain),
                 ("insert_jobs", columns([self._inserted(job) for job in new])),
                 ("claim_jobs", columns([(j.job_id, j.last_run, j.attempt, j.run_id) for j in claims])),
                 ("save_jobs", columns([_saved(job) for job in saved])),
@@ -194,6 +200,20 @@ class Rows:
             )
             if parameters
         ]
+
+    def _plain_first(self, new: list[Job]) -> tuple[list[object], list[Job]]:
+        """Return what ``insert_plain_jobs`` is given, of nearly all new jobs, and the jobs that are left."""
+        plain, others = list[Job](), list[Job]()
+        for job in new:
+            alike = job.state == "QUEUED" and job[5:7] == _PLAIN_BEFORE and job[8:] == _PLAIN_BEHIND
+            if alike and (not plain or (job.created, job.next_run) == (plain[0].created, plain[0].next_run)):
+                (others if job.job_id in self.parental else plain).append(job)
+            else:
+                others.append(job)
+        if not plain:
+            return [], others
+        rows = [(job.job_id, job.name, job.data, checksum_of(job.data)) for job in plain]
+        return [plain[0].created, plain[0].next_run, *columns(rows)], others
 
     def _inserted(self, job: Job) -> Row:
         return (*job, checksum_of(job.data), job.job_id in self.parental)

@@ -27,7 +27,7 @@ from bedrockjobs.store.postgresql.transaction import Transaction
 Key = tuple[Sort, str | Names, str]
 """A name or patterns of a sort, and the moment."""
 
-NAMES_ASKED_AT_ONCE = 8
+NAMES_ASKED_AT_ONCE = 16
 """Names of patterns that one statement asks for more jobs: those of which fewest are known, in order."""
 
 _EVERYTHING: Order = (1, "", 0)
@@ -48,17 +48,23 @@ class Asked:
     def __init__(self, limit: int) -> None:
         """Ask for so many jobs at a time, from the beginning."""
         self.limit = limit
-        self.names: dict[str, None] = {}
-        """Those that were found so far."""
+        self.names: dict[str, int] = {}
+        """Those that were found so far, each with how often it was asked."""
         self.last = _BEGINNING
         """Where the last of them stands."""
         self.end: Order | None = None
         """Up to where all jobs of these names are known, unless another look was done since."""
 
-    @property
-    def each(self) -> int:
-        """Return how many jobs of each name are asked for: one more, so that it is known what follows."""
-        return -(-self.limit // max(len(self.names), 1)) + 1
+    def wanted(self, names: list[str]) -> dict[str, int]:
+        """Return how many jobs of some names to ask for next, and note that they are asked.
+
+        One more than their part, so that it is known what follows; a name of which that was not enough has
+        most of the next jobs, and is asked for more and more.
+        """
+        each = -(-self.limit // max(len(self.names), 1)) + 1
+        wanted = {name: min(each << self.names[name], max(self.limit, each)) for name in names}
+        self.names.update((name, self.names[name] + 1) for name in names)
+        return wanted
 
 
 class Takes:
@@ -136,12 +142,12 @@ class Takes:
             best = self._rows.candidates.first(request, now, self._rows.now.get, self._is_open)
             asked = self._asked.get((sort, names, now))
             if asked is not None:
-                unknown, each = self._names_to_ask(asked, sort, now, best), asked.each
+                unknown = asked.wanted(self._names_to_ask(asked, sort, now, best))
             else:
-                unknown = [name for name in names.exact if not _covers(self._end(sort, name, now), best)]
-                each = limit
+                exact = [name for name in names.exact if not _covers(self._end(sort, name, now), best)]
+                unknown = dict.fromkeys(exact, limit)
             if unknown:
-                self._look(Look(sort, dict.fromkeys(unknown, each)), now)
+                self._look(Look(sort, unknown), now)
             elif names.exact or _covers(self._end(sort, names, now), best):
                 return best
             elif asked is not None:
@@ -164,7 +170,7 @@ class Takes:
         """Find the names with the next due jobs, behind those that were found before."""
         found = self._heads(asked, sort, names, now)
         for head in found[: asked.limit]:
-            asked.names[head[3]] = None
+            asked.names.setdefault(head[3], 0)
             asked.last, asked.end = head, None
         if len(found) > asked.limit:
             before = (*found[-1][:2], found[-1][2] - 1)

@@ -315,10 +315,10 @@ class PostgreSQLUnit:
         """Return jobs whose ``expires`` has passed, the oldest first."""
         return self._look("expired", now, limit)
 
-    def repeating(self) -> Iterator[Job]:
-        """Yield all jobs with a repeat, by name."""
-        (found,) = self._transaction.read((SQL["repeating"], ()))
-        job_ids = iter([job_id for (job_id,) in found])
+    def repeating(self, due: str | None = None) -> Iterator[Job]:
+        """Yield all jobs with a repeat, or those that are queued and due by then, by name."""
+        asked = (SQL["repeating"], ()) if due is None else (SQL["repeating_due"], (due,))
+        job_ids = iter([job_id for (job_id,) in self._transaction.read(asked)[0]])
         while some := list(islice(job_ids, SLICE)):
             self._look("jobs_by_id", some)
             for job_id in in_turns(some):
