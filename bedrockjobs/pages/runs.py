@@ -14,7 +14,7 @@ from bedrockjobs.commands import ListRuns
 from bedrockjobs.job.rows import FAILED_STATUSES
 from bedrockjobs.pages.asked import iso, text_in, time_in
 from bedrockjobs.pages.run import plain
-from bedrockjobs.pages.site import Pages, Site, cursor
+from bedrockjobs.pages.site import Pages, Site, cursor, rows_asked
 
 ROWS = 50
 """Runs on a page: more than a screen."""
@@ -41,6 +41,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
     before = cursor(request, "before", "a runID")
     since, until = time_in(given, "from"), time_in(given, "to")
     text = text_in(given)
+    limit = rows_asked(request, ROWS)
     found = await site.views.find.runs(
         before=before,
         statuses=FAILED_STATUSES if status == ANY_FAILURE else (status,) if status else (),
@@ -49,7 +50,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         text=text,
         since=since,
         until=until,
-        limit=ROWS,
+        limit=limit,
     )
     asked = {
         "status": status, "name": checked.name, "worker": checked.worker, "text": text,
@@ -64,7 +65,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         any_failure=ANY_FAILURE,
         begins=before is None,
         found=found,
-        short=len(found.runs) < ROWS,
+        short=len(found.runs) < limit,
         said={run.run_id: said(run.error, run.output) for run in found.runs},
     )
 
