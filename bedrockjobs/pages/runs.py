@@ -15,6 +15,7 @@ from bedrockjobs.job.rows import FAILED_STATUSES
 from bedrockjobs.pages.asked import iso, text_in, time_in
 from bedrockjobs.pages.run import plain
 from bedrockjobs.pages.site import Pages, Site, cursor, rows_asked
+from bedrockjobs.views.failures import line_of
 
 ROWS = 50
 """Runs on a page: more than a screen."""
@@ -74,7 +75,7 @@ PAGES: Pages = (("/ui/runs", runs),)
 
 
 def said(error: str, output: str) -> str:
-    """Return the last words of a run: its error, or the last line that it printed which is not empty."""
+    """Return the last words of a run: the line of its error that says what was wrong, or the last line that it printed which is not empty."""
     lines = [plain(line).strip() for line in json.loads(output)]
-    told = error.strip().partition("\n")[0] or next((line for line in reversed(lines) if line), "")
+    told = line_of(error) or next((line for line in reversed(lines) if line), "")
     return told if len(told) <= SAID_CHARS else f"{told[:SAID_CHARS]}…"

@@ -120,18 +120,18 @@ SELECT
     (SELECT coalesce(max(seq), 0) FROM events)
 LIMIT :limit;
 
--- name: set_aside_of_seen
+-- name: set_aside_of_visible
 -- The same of some names, without the newest event: of those that have failed or wait for their children as many are
 -- looked at as are counted of all.
 SELECT
     (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed
-        WHERE {seen}),
+        WHERE {visible}),
     (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' AND NOT EXISTS (
-        SELECT 1 FROM seen WHERE kind = 'job' AND number = jobs.jobID) LIMIT :most) AS unseen WHERE {seen}),
+        SELECT 1 FROM seen WHERE kind = 'job' AND number = jobs.jobID) LIMIT :most) AS unseen WHERE {visible}),
     (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'PAUSED' LIMIT :most) AS paused
-        WHERE {seen}),
+        WHERE {visible}),
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsRepeating
-        WHERE repeat <> '' AND name BETWEEN :low AND :high AND {seen} LIMIT :most) AS repeating)
+        WHERE repeat <> '' AND name BETWEEN :low AND :high AND {visible} LIMIT :most) AS repeating)
 LIMIT :limit;
 
 -- name: names_of_jobs

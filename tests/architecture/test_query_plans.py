@@ -166,7 +166,7 @@ QUEUES_INTENDED = {
     "newest_jobs": {"jobs": ""},
     "newest_runs": {"runs": ""},
     "set_aside": {"jobs": "jobsAside|jobsRepeating", "seen": "PRIMARY KEY", "events": ""},
-    "set_aside_of_seen": {"jobs": "jobsAside|jobsRepeating"},
+    "set_aside_of_visible": {"jobs": "jobsAside|jobsRepeating"},
     "names_of_jobs": {"jobs": ANY_STATE},
     "job": {"jobs": BY_ID},
     "pending_children": {"jobs": BY_PARENT},
