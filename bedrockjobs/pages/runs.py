@@ -75,7 +75,7 @@ PAGES: Pages = (("/ui/runs", runs),)
 
 
 def said(error: str, output: str) -> str:
-    """Return the last words of a run: the line of its error that says what was wrong, or the last it printed."""
+    """Return the last words of a run: the line that says what was wrong, or the last it printed."""
     lines = [plain(line).strip() for line in json.loads(output)]
     told = line_of(error) or next((line for line in reversed(lines) if line), "")
     return told if len(told) <= SAID_CHARS else f"{told[:SAID_CHARS]}…"
