@@ -1,6 +1,7 @@
 """bedrockjobs: a durable job queue in one SQLite file.
 
-The public names: the clients, one class per command with its reply, and the errors. They are loaded when
+The public names: the clients, one class per command with its reply, the errors,
+and EMPTIED, which takes an option back. They are loaded when
 they are first used, so that importing the package costs nothing.
 """
 
@@ -19,6 +20,10 @@ _HOMES = ("bedrockjobs.base.errors", "bedrockjobs.commands", "bedrockjobs.client
 """Where the names are looked for, the cheapest module first."""
 
 
+_VALUES = {"EMPTIED": "bedrockjobs.commands.options"}
+"""Public names that are no classes, and where they are."""
+
+
 def _classes(home: str) -> dict[str, type]:
     """Return the public classes of one of these modules."""
     found = vars(import_module(home))
@@ -35,7 +40,10 @@ if not TYPE_CHECKING:  # for checkers a name that is not imported above does not
     def __getattr__(name: str) -> Any:
         """Load a public name when it is first used."""
         if name == "__all__":
-            return sorted({name for home in _HOMES for name in _classes(home)})
+            return sorted({*_VALUES, *(name for home in _HOMES for name in _classes(home))})
+        if name in _VALUES:
+            globals()[name] = getattr(import_module(_VALUES[name]), name)
+            return globals()[name]
         if not name.startswith("_"):
             for home in _HOMES:
                 found = _classes(home).get(name)

@@ -42,10 +42,17 @@ FORM = {
 
 PAGES = (
     ("overview", "ui/"),
+    ("overview: what runs", "ui/jobs?state=RUNNING&rows=5"),
+    ("overview: what failed", "ui/runs?status=failed&rows=5"),
+    ("overview: names", "ui/queues?rows=5"),
     ("charts of 7 d", "ui/chart?range=7d"),
     ("jobs", "ui/jobs"),
     ("jobs that failed", "ui/jobs?state=FAILED"),
+    ("jobs that are queued", "ui/jobs?state=QUEUED"),
     ("jobs that run: few among all", "ui/jobs?state=RUNNING"),
+    ("jobs that wait for children", "ui/jobs?state=PAUSED"),
+    ("jobs that finished", "ui/jobs?state=FINISHED"),
+    ("jobs that are cancelled", "ui/jobs?state=CANCELLED"),
     ("jobs of one name", "ui/jobs?name=report/5"),
     ("jobs by a beginning", "ui/jobs?name=mail/9*"),
     ("jobs by an end", "ui/jobs?name=*77"),
@@ -71,6 +78,8 @@ PAGES = (
     ("upcoming", "ui/upcoming"),
     ("workers", "ui/workers"),
     ("failures", "ui/failures"),
+    ("failures, half of them seen", "ui/failures?name=report/*"),
+    ("what is kept", "ui/kept"),
     ("events", "ui/events"),
 )
 """Each page with a label."""

@@ -67,7 +67,7 @@ def job() -> None:
 @click.option("--priority", type=PRIORITY, help="Higher goes first; 500 if left out.")
 @click.option("--unique", is_flag=True, help="Update the job of this name, if there is one.")
 @click.option("--no-overwrite", is_flag=True, help="With --unique: leave an existing job as it is.")
-@click.option("--parent", metavar="ID", help="Parent job, which must be running or paused.")
+@click.option("--parent", metavar="ID", help="Parent job, which must run or wait for children.")
 @click.option("--mock", is_flag=True, help="A job for tests: only who asks for mocked jobs gets it.")
 @click.option("--idempotency-key", metavar="KEY", help="The same key makes one job within a day, no second.")
 @job_options

@@ -58,7 +58,7 @@ def restore(
     """Put BACKUP in the place of the database, and hold it until --release.
 
     No server may use the database. BACKUP is checked first and stays as it is; the database appears at once
-    or not at all. A server that is started on it takes commands, but hands out no job, fires no schedule and
+    or not at all. A server that is started on it takes commands, but hands out no job, runs no schedule and
     sends no message until `bedrockjobs restore --release` reaches it.
     """
     given = (backup is not None) + only_hold + release

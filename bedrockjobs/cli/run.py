@@ -56,7 +56,7 @@ _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
 @click.option(
     "--status",
     type=WordChoice(get_args(RunStatus), STATUSES_ALSO),
-    help="Only with this status; frozen is lost.",
+    help="Only with this status; frozen is lost: its worker fell silent.",
 )
 @click.option("--worker", metavar="NAME", shell_complete=worker_names, help="Only by this worker.")
 @since_option("Only runs that began since")

@@ -297,7 +297,7 @@ def _row(record: Record) -> Record:
 @talks
 @pass_session
 def show_next(session: Session, /, expression: str, zone: str | None) -> None:
-    """Say what an expression, or the schedule NAME, means, and when it fires next."""
+    """Say what an expression, or the schedule NAME, means, and when it runs next."""
     named = ListSchedules(name=literal(expression), limit=1)
     there = [] if zone is not None else records_in(session.record(named)["schedules"])
     repeat = text_of(there[0], "repeat") if there else repeat_of(expression, zone)

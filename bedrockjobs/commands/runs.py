@@ -28,7 +28,7 @@ RunStatus = Literal["running", "success", "fail", "timeout", "frozen", "terminat
 Limit = Annotated[Whole, Field(ge=1, le=LIST_MAX)]
 
 RUN = {
-    "runID": 1, "jobID": 1, "name": "mail/welcome", "attempt": 1, "cause": "due",
+    "runID": 1, "jobID": 1, "name": "mail/welcome", "attempt": 1, "cause": "schedule",
     "scheduledFor": "2026-11-21 03:29:56", "started": "2026-11-21 03:29:56.332",
     "ended": "2026-11-21 03:29:57.100", "worker": "worker-1", "host": "box", "pid": 4711, "status": "fail",
     "exitCode": 1, "error": "no such mailbox", "output": ["first line", "second line"], "stop": "",
@@ -183,7 +183,10 @@ class RunReply(Reply):
     job_id: int
     name: str
     attempt: int
-    cause: str
+    cause: str = Field(
+        description="Why it was taken: `schedule` (its time had come, of plain jobs too), `manual` (somebody"
+        " triggered it), `retry` or `lost` (the run before failed, or was lost)."
+    )
     scheduled_for: str
     started: str
     ended: str

@@ -16,7 +16,7 @@ from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.pages.asked import iso, text_in, time_in
 from bedrockjobs.pages.job_rows import rows_of
-from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor
+from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, rows_asked
 from bedrockjobs.views.find import Moment, RunsFound
 from bedrockjobs.views.states import ALL, KEPT, Counts
 
@@ -92,7 +92,8 @@ class Asked(NamedTuple):
 async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of jobs, the newest first."""
     asked = _asked(request)
-    found = await site.views.find.jobs(**asked.search(), limit=ROWS)
+    limit = rows_asked(request, ROWS)
+    found = await site.views.find.jobs(**asked.search(), limit=limit)
     kept = await _kept(site, request, asked)
     return await site.show(
         request,
@@ -102,7 +103,7 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
         moments=MOMENTS,
         begins=asked.before is None,
         found=found,
-        full=len(found.jobs) >= ROWS,
+        full=len(found.jobs) >= limit,
         rows=await rows_of(site, asked.state, found.jobs),
         listed="RUNNING" if asked.state == "RUNQUEUED" else asked.state or ALL,
         tabs=await _tabs(site, asked),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from bedrockjobs.commands import ListQueues
-from bedrockjobs.pages.site import Pages, Site
+from bedrockjobs.pages.site import Pages, Site, rows_asked
 from bedrockjobs.pages.ticking import exactly
 
 ROWS = 100
@@ -25,12 +25,12 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
     given = {name: request.query.get(name, "") for name in _FILTERS}
     asked = ListQueues.read({"name": given["name"]} if given["name"] else {})
     under = given["under"] if given["under"].endswith("/") and not asked.name else ""
-    folder = site.views.folder
+    folder, limit = site.views.folder, rows_asked(request, ROWS)
     if asked.name or under:
         pattern = asked.name or ListQueues.read({"name": f"{exactly(under)}*"}).name or ""
-        folds = await folder.some(pattern, under, ROWS)
+        folds = await folder.some(pattern, under, limit)
     else:
-        folds = await folder.all(ROWS)
+        folds = await folder.all(limit)
     return await site.show(
         request,
         "queues.html",

@@ -14,7 +14,8 @@ from bedrockjobs.commands import ListRuns
 from bedrockjobs.job.rows import FAILED_STATUSES
 from bedrockjobs.pages.asked import iso, text_in, time_in
 from bedrockjobs.pages.run import plain
-from bedrockjobs.pages.site import Pages, Site, cursor
+from bedrockjobs.pages.site import Pages, Site, cursor, rows_asked
+from bedrockjobs.views.failures import line_of
 
 ROWS = 50
 """Runs on a page: more than a screen."""
@@ -41,6 +42,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
     before = cursor(request, "before", "a runID")
     since, until = time_in(given, "from"), time_in(given, "to")
     text = text_in(given)
+    limit = rows_asked(request, ROWS)
     found = await site.views.find.runs(
         before=before,
         statuses=FAILED_STATUSES if status == ANY_FAILURE else (status,) if status else (),
@@ -49,7 +51,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         text=text,
         since=since,
         until=until,
-        limit=ROWS,
+        limit=limit,
     )
     asked = {
         "status": status, "name": checked.name, "worker": checked.worker, "text": text,
@@ -64,7 +66,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         any_failure=ANY_FAILURE,
         begins=before is None,
         found=found,
-        short=len(found.runs) < ROWS,
+        short=len(found.runs) < limit,
         said={run.run_id: said(run.error, run.output) for run in found.runs},
     )
 
@@ -73,7 +75,7 @@ PAGES: Pages = (("/ui/runs", runs),)
 
 
 def said(error: str, output: str) -> str:
-    """Return the last words of a run: its error, or the last line that it printed which is not empty."""
+    """Return the last words of a run: the line that says what was wrong, or the last it printed."""
     lines = [plain(line).strip() for line in json.loads(output)]
-    told = error.strip().partition("\n")[0] or next((line for line in reversed(lines) if line), "")
+    told = line_of(error) or next((line for line in reversed(lines) if line), "")
     return told if len(told) <= SAID_CHARS else f"{told[:SAID_CHARS]}…"

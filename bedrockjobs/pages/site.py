@@ -220,6 +220,11 @@ def cursor(request: web.Request, name: str, what: str) -> int | None:
     return int(given) if given else None
 
 
+def rows_asked(request: web.Request, most: int) -> int:
+    """Return how many rows a list shows: fewer where it is a part of another page."""
+    return min(cursor(request, "rows", "a number of rows") or most, most)
+
+
 def _query(query: dict[str, Any]) -> str:
     given = [(key, value) for key, value in query.items() if value not in ("", None)]
     return f"?{urlencode(given)}" if given else ""

@@ -49,7 +49,7 @@ async def test_it_lists_the_newest_first_for_everybody(site: Site, page: Page) -
 
 async def test_an_empty_list_says_so(site: Site, page: Page) -> None:
     await site.open(page, "ui/jobs?state=FAILED")
-    assert "No such job." in await page.locator("#jobs").inner_text()
+    assert "No job has failed." in await page.locator("#jobs").inner_text()
     await check(page)
 
 

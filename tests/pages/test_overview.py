@@ -28,6 +28,26 @@ async def test_nothing_is_wrong_with_an_empty_server(site: Site, page: Page) -> 
     await check(page)
 
 
+async def test_what_runs_what_failed_and_names_are_there(site: Site, page: Page) -> None:
+    await site.open(page, "ui/")
+    await expect(page.locator("#now-running")).to_contain_text("No job is running.")
+    await expect(page.locator("#now-failed")).to_contain_text("No run has failed.")
+    for number in range(7):
+        await site.fail(f"mail/{number}", "no mailbox")
+    await site.create("thumbnail")
+    job = await site.take("thumbnail")
+    await site.ask("UpdateJob", jobID=job["jobID"], runID=job["runID"], progress={"percent": 40})
+    await site.open(page, "ui/")
+    await expect(page.locator("#now-running")).to_contain_text("40 %")
+    await expect(page.locator("#now-failed tbody tr")).to_have_count(5)
+    await expect(page.locator("#now-failed")).to_contain_text("no mailbox")
+    await expect(page.locator("#by-name tbody tr")).to_have_count(2)
+    await expect(page.locator(".brief input[type=checkbox]:visible")).to_have_count(0)
+    await check(page)
+    await page.locator("#now-failed").get_by_role("link", name="7", exact=True).click()
+    await expect(page.locator("h1")).to_have_text("Run 7 of mail/6")
+
+
 async def test_problems_come_first(site: Site, page: Page) -> None:
     await site.create("nightly", repeat="CRON 0 9 * * *")
     await site.fail("mail/1")

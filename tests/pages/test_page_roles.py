@@ -131,6 +131,44 @@ async def test_who_sees_some_names_sees_pages_without_the_others(live: Live) -> 
     assert "data-chart" not in overview
 
 
+TABS = ("", "QUEUED", "RUNNING", "PAUSED", "FAILED", "FINISHED", "CANCELLED")
+
+
+async def test_who_sees_some_names_sees_tabs_with_their_own_alone(live: Live) -> None:
+    root = await filled(live)
+    await root.ok("PauseJobs", name="secret/plan", reason="secret reason")
+    night = (await root.ok("CreateJob", name="mail/night", repeat="CRON 0 0 1 1 *"))["jobID"]
+    await root.ok("TriggerJob", jobID=night)
+    taken = await root.ok("GetJob", name="mail/night", worker="w1")
+    await root.ok("FinishJob", jobID=night, runID=taken["runID"])
+    for state in ("QUEUED", "RUNNING", "FAILED"):
+        await root.ok("CreateJob", name=f"mail/{state}")
+    for state in ("RUNNING", "FAILED"):
+        taken = await root.ok("GetJob", name=f"mail/{state}", worker="w1")
+    await root.ok("FailJob", jobID=taken["jobID"], runID=taken["runID"], error="no mailbox")
+    narrow = await root.token_for("n", "read", "mail/*")
+    for state in TABS:
+        page = await shown(narrow, f"/ui/jobs?state={state}")
+        assert "secret" not in page, state
+        assert re.findall(r'tab-count[^"]*">([^<]*)<', page) == ["4", "2", "1", "0", "1", "0", "0"], state
+        if state in ("QUEUED", "RUNNING", "FAILED"):
+            assert f"mail/<wbr>{state}" in page
+    for seen in (False, True):
+        page = await shown(narrow, "/ui/failures")
+        assert "secret" not in page
+        assert ("Mark as seen" in page, "no mailbox" in page) == (False, True)
+        assert ("1 group of jobs that somebody has seen" in page) is seen
+        failed = await root.ok("ListFailures")
+        both = [failure["id"] for group in failed["jobs"] for failure in group["failures"]]
+        assert len(both) == 2
+        await root.ok("MarkSeen", jobIDs=both, by="secret")
+    page = await shown(narrow, f"/ui/schedules/{night}")
+    assert 'id="days"' in page
+    assert "secret" not in page
+    reply = await narrow.get("/ui/schedules/2", **BROWSER)
+    assert (reply.code, "secret" in reply.body) == (404, False)
+
+
 async def test_buttons_are_for_what_one_sees(live: Live) -> None:
     """A pause of other names too is not theirs to end, nor is what holds the whole server."""
     root = await admin_of(live)

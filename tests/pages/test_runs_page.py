@@ -87,6 +87,7 @@ async def test_what_cannot_be_asked_is_refused_and_an_empty_page_teaches(site: S
 
 async def test_last_words_are_short() -> None:
     assert said("first\nsecond", "[]") == "first"
+    assert said("exit status 1\ncopying\nno space left on device", "[]") == "no space left on device"
     assert said("", '["a", "\\u001b[31mred\\u001b[0m", "  "]') == "red"
     assert said("", "[]") == ""
     assert len(said("x" * 999, "[]")) == SAID_CHARS + 1

@@ -75,6 +75,44 @@ async def test_no_page_is_wider_than_its_window(site: Site, page: Page, width: i
     assert not {path: found for path, found in wide.items() if found}
 
 
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [
+        ("ui/jobs", 4), ("ui/jobs?state=QUEUED", 5), ("ui/jobs?state=FAILED", 4), ("ui/runs", 3),
+        ("ui/events", 3), ("ui/schedules", 7), ("ui/queues", 7),
+    ],
+)  # fmt: skip
+async def test_a_card_is_a_few_lines_in_which_nothing_overlaps(
+    site: Site, page: Page, path: str, lines: int
+) -> None:
+    await site.fail("mail/receipt", "no mailbox")
+    await site.create("mail/newsletter")
+    await site.create("backup/nightly", repeat="CRON 30 2 * * *")
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await site.open(page, path)
+    rows = page.locator(".cards tbody tr")
+    await expect(rows.first).to_be_visible()
+    for row in await rows.all():
+        box = await row.bounding_box()
+        assert box is not None
+        assert box["height"] <= lines * 25 + 20, await row.inner_text()
+        assert await row.evaluate(OVERLAPS) == []
+
+
+OVERLAPS = """row => {
+  const parts = [...row.querySelectorAll("td > *, th > *, td:not(:has(> *))")].filter((part) =>
+    part.getClientRects().length && !part.matches(".hidden, wbr"));
+  const found = [];
+  for (const [at, one] of parts.entries()) for (const other of parts.slice(at + 1)) {
+    const a = one.getBoundingClientRect(), b = other.getBoundingClientRect();
+    if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 2 && b.top < a.bottom - 2)
+      found.push(`${one.textContent.trim()} | ${other.textContent.trim()}`);
+  }
+  return found;
+}"""
+"""Says which parts of a card stand on each other."""
+
+
 @pytest.mark.parametrize("path", ["ui/jobs", "ui/runs"])
 async def test_filters_stand_on_one_line(site: Site, page: Page, path: str) -> None:
     await page.set_viewport_size({"width": 1400, "height": 900})

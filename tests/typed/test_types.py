@@ -112,10 +112,19 @@ def test_every_command_and_its_reply_can_be_imported() -> None:
             assert getattr(bedrockjobs, each.__name__) is each
 
 
+def test_what_takes_an_option_back_is_exported() -> None:
+    assert (
+        bedrockjobs.UpdateJob(job_id=1, run_timeout=bedrockjobs.EMPTIED).wire()
+        == '{"jobID":1,"runTimeout":""}'
+    )
+
+
 def test_every_error_is_of_one_family() -> None:
     names = bedrockjobs.__all__  # type: ignore[attr-defined]
     errors = [
-        getattr(bedrockjobs, name) for name in names if issubclass(getattr(bedrockjobs, name), Exception)
+        found
+        for found in (getattr(bedrockjobs, name) for name in names)
+        if isinstance(found, type) and issubclass(found, Exception)
     ]
     assert len(errors) > 20
     assert all(issubclass(error, bedrockjobs.BedrockjobsError) for error in errors)

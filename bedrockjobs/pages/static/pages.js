@@ -176,10 +176,12 @@
     place.textContent = text;
   }
 
-  function fields(form) {
+  // What is typed into a form, and what the button says that was pressed.
+  function fields(form, pressed) {
     const given = {};
     for (const field of form.elements) {
       if (!field.name || field.disabled || field.value === "") continue;
+      if (field.type === "submit" && field !== pressed) continue;
       if (field.type === "checkbox" && !field.checked) continue;
       given[field.name] = field.type === "datetime-local" ? new Date(field.value).toISOString() : field.value;
     }
@@ -198,9 +200,9 @@
       ? `${problem.reason}: ${problem.detail}` : problem.reason || `HTTP ${answer.status}`;
   }
 
-  async function act(form) {
-    const { command, say, done, selection, as, called } = form.dataset;
-    const given = fields(form);
+  async function act(form, button) {
+    const { command, say, done, selection, as, called } = { ...form.dataset, ...button.dataset };
+    const given = fields(form, button);
     let ids = [given.jobID ?? given.runID ?? given.worker ?? given.name ?? called ?? ""];
     let more = "";
     let names = [];
@@ -220,7 +222,6 @@
     }
     const key = selection ? as : ["jobID", "runID", "worker", "name"].find((name) => name in given) || "name";
     if (selection && !ids.length) return news("Nothing is selected.", true);
-    const button = $("button[type=submit]", form);
     const question = say.replace("{n}", () => which(key, ids, ids[0] === called ? "" : called || names[0]));
     if (!(await confirmed(question + more, listed(ids, names), button.textContent))) return button.focus();
     const failed = [];
@@ -334,7 +335,7 @@
   document.addEventListener("submit", (event) => {
     if (!event.target.matches("form[data-command]")) return;
     event.preventDefault();
-    act(event.target);
+    act(event.target, event.submitter);
   });
   document.addEventListener("change", (event) => {
     const name = event.target.dataset && event.target.dataset.all;
