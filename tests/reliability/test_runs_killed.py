@@ -146,10 +146,10 @@ async def test_the_server_is_killed(tmp_path: Path, capsys: pytest.CaptureFixtur
         for name in STAGES:
             await until(lambda name=name: bool(crew.seen(ENDED, name)), f"a run of {name}")  # type: ignore[misc]
         runs = {name: await crew.held(name) for name in ("working", "done")}
-        workers["done"].send(signal.SIGSTOP)
+        runs["taken"] = await stopped_with_a_job(crew, "taken", workers["taken"].send)
+        workers["done"].send(signal.SIGSTOP)  # last, as its lease is kept by nobody from now on
         crew.release("done")
         await crew.effect(ENDED, runs["done"])
-        runs["taken"] = await stopped_with_a_job(crew, "taken", workers["taken"].send)
         await crew.at_rest("waiting")
         await crew.kill_server()
 
