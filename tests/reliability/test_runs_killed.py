@@ -29,8 +29,9 @@ KILLS = int(os.environ.get("RELIABILITY_SCHEDULE_KILLS", "3"))
 SHORT_LEASE_S = 4
 """Lease of schedules whose worker is killed: the run is lost after that."""
 
-LONG_LEASE_S = 30
-"""Lease of schedules whose server is killed: the run lasts beyond that, on a slow machine too."""
+LONG_LEASE_S = 60
+"""Lease of schedules whose server is killed: the run lasts beyond that, on a slow machine too, where a server may
+take many seconds to start. A worker ends its command ten seconds before."""
 
 STOPPED_S = 5.0
 """Time in which a stopped worker that waits is given a job of a schedule of every second."""
