@@ -30,8 +30,8 @@ SHORT_LEASE_S = 4
 """Lease of schedules whose worker is killed: the run is lost after that."""
 
 LONG_LEASE_S = 60
-"""Lease of schedules whose server is killed: the run lasts beyond that, on a slow machine too, where a server may
-take many seconds to start. A worker ends its command ten seconds before."""
+"""Lease of schedules whose server is killed: the run lasts beyond that, also where a start takes many seconds. A
+worker ends its command ten seconds before."""
 
 STOPPED_S = 5.0
 """Time in which a stopped worker that waits is given a job of a schedule of every second."""
