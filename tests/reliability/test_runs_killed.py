@@ -30,7 +30,7 @@ SHORT_LEASE_S = 4
 """Lease of schedules whose worker is killed: the run is lost after that."""
 
 LONG_LEASE_S = 60
-"""Lease of schedules whose server is killed: the run lasts beyond that, also where a start takes many seconds. A
+"""Lease of schedules whose server is killed: it lasts beyond a start of many seconds. A
 worker ends its command ten seconds before."""
 
 STOPPED_S = 5.0
