@@ -96,7 +96,7 @@ class Server:
         try:
             self._tls = self._tls_context()
         except BadCertificate as error:
-            raise StartError(f"tls_cert: {error}", EXIT_USAGE) from None
+            raise StartError(str(error), EXIT_USAGE) from None
         await self._open()
 
     def _tls_context(self) -> ssl.SSLContext | None:
@@ -105,7 +105,9 @@ class Server:
         if settings.tls_cert:
             return server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
         if settings.tls_key or settings.tls_client_ca:
-            raise BadCertificate("expected the server's certificate beside tls_key and tls_client_ca")
+            raise BadCertificate(
+                "tls_cert: expected the server's certificate beside tls_key and tls_client_ca"
+            )
         return None
 
     def _renew_tls(self) -> None:

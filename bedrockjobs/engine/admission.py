@@ -32,7 +32,7 @@ FREE = ANYBODYS | {c.Ping, c.Authenticate}
 BY_NUMBER: frozenset[type[Command[Any]]] = frozenset(
     {
         c.QueryJob, c.UpdateJob, c.CancelJob, c.DeleteJob, c.TriggerJob, c.TerminateRun,
-        c.KillRun, c.AppendOutput, c.PingSchedule, c.GetPingSecret, c.RunAgain,
+        c.KillRun, c.AppendOutput, c.PingSchedule, c.GetPingSecret, c.RunAgain, c.MarkSeen,
     }
 )  # fmt: skip
 """Commands of the writer that name jobs or runs: of others they find none, see ``by_caller``."""
@@ -40,7 +40,7 @@ BY_NUMBER: frozenset[type[Command[Any]]] = frozenset(
 READS: frozenset[type[Command[Any]]] = frozenset(
     {
         c.ListJobs, c.ListRuns, c.ListSchedules, c.ListQueues, c.Events, c.ListChildren, c.ListTicks,
-        c.ReadOutput, c.QueryRun, c.ExplainJob, c.ListPauses, c.Overview,
+        c.ReadOutput, c.QueryRun, c.ExplainJob, c.ListPauses, c.Overview, c.ListFailures,
     }
 )  # fmt: skip
 """Reads whose answers are narrowed, see ``views.narrowed``."""

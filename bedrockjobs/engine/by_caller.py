@@ -11,7 +11,7 @@ from typing import Any
 
 from bedrockjobs.base.caller import Caller, Scope
 from bedrockjobs.base.errors import Forbidden
-from bedrockjobs.commands import Command, CreateJobs, FinishJobs, RequeueJobs
+from bedrockjobs.commands import Command, CreateJobs, FinishJobs, MarkSeen, RequeueJobs
 from bedrockjobs.engine.audit import audited
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.of_run import check_open
@@ -55,12 +55,11 @@ def _hidden(context: Context, command: Command[Any], scope: Scope) -> Hiding | N
         named += [spec.parent_job_id for spec in command.jobs]
     elif isinstance(command, FinishJobs):
         named += [spec.job_id for spec in command.jobs]
-    elif isinstance(command, RequeueJobs):
+    elif isinstance(command, RequeueJobs | MarkSeen):
         named += command.job_ids
     jobs = {job_id for job_id in named if job_id and not _sees_job(context, job_id, scope)}
-    run_id: int = getattr(command, "run_id", None) or 0
-    run = context.unit.records.run(run_id) if run_id else None
-    runs = {run_id} if run is not None and not scope.sees(run.name) else set()
+    given = command.run_ids if isinstance(command, MarkSeen) else [getattr(command, "run_id", None) or 0]
+    runs = {run_id for run_id in given if run_id and not _sees_run(context, run_id, scope)}
     name = getattr(command, "name", None)
     names = {name} if isinstance(name, str) and not scope.sees(name) else set()
     return Hiding(context.unit, jobs, runs, names) if jobs or runs or names else None
@@ -69,6 +68,11 @@ def _hidden(context: Context, command: Command[Any], scope: Scope) -> Hiding | N
 def _sees_job(context: Context, job_id: int, scope: Scope) -> bool:
     job = context.unit.job(job_id)
     return job is None or scope.sees(job.name)
+
+
+def _sees_run(context: Context, run_id: int, scope: Scope) -> bool:
+    run = context.unit.records.run(run_id)
+    return run is None or scope.sees(run.name)
 
 
 class Hiding:

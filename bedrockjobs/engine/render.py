@@ -57,6 +57,11 @@ def without_data(text: str) -> str:
     return jsontext.with_members(text, {key: value for key, value in _DATA.items() if key in found})
 
 
+def job_without_data(row: Job) -> Job:
+    """Return a job as somebody is shown it who sees no data."""
+    return row._replace(data="{}", options_json=without_data(row.options_json))
+
+
 def entity_tag(text: str) -> str:
     """Return the entity tag of an answer: the same as long as the answer is."""
     return f'"{sha256(text.encode()).hexdigest()[:32]}"'

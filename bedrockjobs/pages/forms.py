@@ -65,6 +65,7 @@ async def _new(site: Site, request: web.Request, *, is_schedule: bool) -> web.St
         command="CreateJob",
         is_schedule=is_schedule,
         values=values,
+        copied=bool(like),
         back=f"ui/{what}s" + (f"/{like}" if like else ""),
     )
 
@@ -93,7 +94,7 @@ async def _show(site: Site, request: web.Request, **given: Any) -> web.StreamRes
     """Show a form; what belongs to edits alone is empty in others."""
     values = {"jobPriority": str(PRIORITY_DEFAULT), **given.pop("values")}
     more = any(values.get(name) for name in (*OPTION_FIELDS, "other"))
-    context = {"job_id": 0, "tag": "", "source": "", "state": "", **given}
+    context = {"copied": False, "job_id": 0, "tag": "", "source": "", "state": "", **given}
     return await site.show(
         request,
         "form.html",

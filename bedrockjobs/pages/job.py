@@ -54,7 +54,9 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     events = await site.views.find.events_of(job_id)
     waits = await _waits(site, job_id) if there else []
     after = ListJobs.read({"after": request.query.get("children") or 0}).after
-    log, log_after = await tail(site, runs[0]["runID"], LINES_SHOWN) if runs else (None, 0)
+    log, log_after = (
+        await tail(site, runs[0]["runID"], LINES_SHOWN) if runs and site.shows_data else (None, 0)
+    )
     children, more_children = await _children(site, job_id, after) if there else ([], False)
     relatives = await family(site, job_id) if children else None
     # At the end: a page that waits must not hold 4 MiB of data.
@@ -80,7 +82,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
         runs=runs,
         log=log,
         log_after=log_after,
-        follows=bool(runs) and runs[0]["status"] == "running",
+        follows=log is not None and runs[0]["status"] == "running",
         timeline=_timeline(shown, runs, events),
         children=children,
         family=relatives,

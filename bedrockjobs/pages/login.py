@@ -69,8 +69,8 @@ class _Login:
             caller = self._access.by_token(
                 token[: TOKEN_CHARS_MAX + 1], caller_of(request, self._access).address
             )
-            if caller.run is not None or "read" not in caller.grant.roles or caller.grant.no_data:
-                raise Forbidden(detail="the pages are for tokens with the role read that see data")
+            if caller.run is not None or "read" not in caller.grant.roles:
+                raise Forbidden(detail="the pages are for tokens with the role read")
         except CommandError as error:
             await self._site.prepare()
             words = error.detail or error.reason

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from bedrockjobs.base.config import LIST_MAX
-from bedrockjobs.base.errors import BadArguments
+from bedrockjobs.base.errors import BadArguments, Forbidden
 from bedrockjobs.base.jsontext import members
 from bedrockjobs.commands import QueryRun, ReadOutput
 from bedrockjobs.pages.site import HEADERS, Pages, Site
@@ -62,7 +62,10 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
     find = request.query.get("find", "")[:FIND_CHARS_MAX]
     given = request.query.get("after", "")
     after = _after(given)
-    if find:
+    log: Log | None
+    if not site.shows_data:
+        log, after = None, 0
+    elif find:
         log = await _found(site, wanted.run_id, after, find)
     elif given:
         log = await _page(site, wanted.run_id, after, LINES_SHOWN)
@@ -77,15 +80,15 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
         following=following,
         command=_command(options),
         run=found,
-        result=members(text)["result"] if found["result"] is not None else "",
+        result=members(text)["result"] if found.get("result") is not None else "",
         data=members(text)["data"] if found["data"] is not None else "",
-        progress=progress_of(found["progress"]),
+        progress=progress_of(found.get("progress")),
         log=log,
         after=after,
         earlier=max(after - LINES_SHOWN, 0) if after else None,
         find=find,
         times=request.query.get("times") == "1",
-        follows=found["status"] == "running" and not find and not log.more,
+        follows=log is not None and found["status"] == "running" and not find and not log.more,
     )
 
 
@@ -100,6 +103,8 @@ async def output(site: Site, request: web.Request) -> web.StreamResponse:
     """Answer the whole output as a text file, read piece by piece."""
     wanted = QueryRun.read({"runID": request.match_info["runID"]})
     await site.ask(wanted)
+    if not site.shows_data:
+        raise Forbidden(detail="output counts as data, which this token does not see")
     name = f"run-{wanted.run_id}.txt"
     response = web.StreamResponse(
         headers={

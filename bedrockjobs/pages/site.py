@@ -110,6 +110,11 @@ class Site:
         self.asked.commands += command.where == "writer"
         return answer.body
 
+    @property
+    def shows_data(self) -> bool:
+        """Tell whether who looks may see what jobs were given, and what they gave back, printed and told."""
+        return not self.caller.grant.no_data
+
     def may(self, command: str) -> bool:
         """Tell whether who looks may send a command."""
         return may_ask(self.caller.grant, COMMANDS[command])
@@ -160,6 +165,7 @@ class Site:
             "navigation": [one for one in NAVIGATION if one[0] not in _NEEDED or self.may(_NEEDED[one[0]])],
             "who": self.caller.name,
             "scope": None if scope is None else str(scope),
+            "shows_data": self.shows_data,
             "may": self.may,
             "operates": "operate" in self.caller.grant.roles,
             "title": title,

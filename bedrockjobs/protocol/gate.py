@@ -48,7 +48,7 @@ _NARROWED = frozenset({"/events", "/cronken/events", "/docs", "/openapi.json"})
 """Paths beside the commands whose answers are narrowed, or that say nothing of any job."""
 
 _PAGES = "/ui/"
-"""Where the pages are: they read as whoever looks may, and so say nothing of names that are not seen."""
+"""Where the pages are: they read as whoever looks may, and so say nothing of what is not seen."""
 
 _OF_NAMES = frozenset({"/metrics", "/healthz"})
 """Other paths that say nothing of names that are not seen."""
@@ -85,10 +85,8 @@ class Gate:
             raise Forbidden(detail=WORDS)
         if "read" not in caller.grant.roles:
             raise Forbidden(detail=f"{path} needs the role read; {caller.name} is for {caller.grant.role}")
-        if caller.grant.no_data:
-            raise Forbidden(detail=f"{path} is not for tokens that see no data")
-        if caller.scope is not None and not (path.startswith(_PAGES) or path in _OF_NAMES):
-            raise Forbidden(detail=f"{path} is not for tokens that see some names only")
+        if not (caller.grant.whole or path.startswith(_PAGES) or path in _OF_NAMES):
+            raise Forbidden(detail=f"{path} is not for tokens that do not see everything")
 
     def _caller(self, request: web.Request) -> Caller:
         given, address = request.headers.get("Authorization", ""), self.address(request)

@@ -101,9 +101,12 @@ class DatabaseLock:
 
         The file stays: removing it would let two servers lock two files.
         """
-        if self._file is not None and self._held is not None:
+        if self._file is None or self._held is None:
+            return
+        try:
             if self._described:
                 self._write(self._file, STOPPED)
+        finally:
             os.close(self._file)
             os.close(self._held)
             self._file = self._held = None

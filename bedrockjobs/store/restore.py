@@ -92,6 +92,7 @@ def restore(
 def _owned(target: Path) -> Iterator[bool]:
     """Context a place that no server uses; the value tells whether a database is there."""
     there = target.exists() and target.stat().st_size > 0
+    known = lock_path(target).exists()
     lock = DatabaseLock(target, replaces=True)
     lock.acquire()
     try:
@@ -100,6 +101,8 @@ def _owned(target: Path) -> Iterator[bool]:
     finally:
         if not there and target.exists() and not target.stat().st_size:
             target.unlink()  # the lock made it
+            if not known:
+                lock_path(target).unlink(missing_ok=True)
         lock.release()
         _give_to_owner(lock_path(target), target.parent)
 

@@ -16,8 +16,24 @@ _PLACE = re.compile(r"^\[[^]]*\] | \(_ssl\.c:[0-9]+\)$")
 """What stands around the words of an error without a reason."""
 
 
+PEM_BYTES_MAX = 4_194_304
+"""What is looked at of a file for what it holds: all certificates of a system take a fifth."""
+
+_BEGIN = {
+    "CERTIFICATE": re.compile(rb"^-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----", re.MULTILINE),
+    "PRIVATE KEY": re.compile(rb"^-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", re.MULTILINE),
+}
+"""How each kind begins; a key may have its algorithm there, or that it is encrypted."""
+
+_ENCRYPTED = b"Proc-Type: 4,ENCRYPTED"
+"""What an encrypted key of the older form has on its second line."""
+
+_DER = b"\x30"
+"""How each of them begins in the form that is not PEM."""
+
+
 class BadCertificate(ValueError):
-    """A file with a certificate or a key that cannot be used; names the file and the reason."""
+    """A file with a certificate or a key that cannot be used; names the option, the file and the reason."""
 
 
 def server_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
@@ -31,9 +47,9 @@ def server_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # which a client could ask for again and again
     context.set_alpn_protocols(ALPN)
-    _load_own(context, cert, key)
+    _load_own(context, cert, key, "tls_")
     if client_ca:
-        _load_signers(context, client_ca)
+        _load_signers(context, client_ca, "tls_client_ca")
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
@@ -53,7 +69,7 @@ def client_context(ca: str, cert: str, key: str) -> ssl.SSLContext:
     if cert:
         _load_own(context, cert, key)
     elif key:
-        raise BadCertificate(f"{key}: a key needs its certificate")
+        raise BadCertificate(f"key: {key}: a key needs its certificate")
     return context
 
 
@@ -78,34 +94,57 @@ def why(error: ssl.SSLError) -> str:
     return error.reason.replace("_", " ").lower() if error.reason else _PLACE.sub("", str(error))
 
 
-def _load_own(context: ssl.SSLContext, cert: str, key: str) -> None:
-    for path in filter(None, (cert, key)):
-        _check_readable(path)
+def _load_own(context: ssl.SSLContext, cert: str, key: str, options: str = "") -> None:
+    for option, path, kind in (("cert", cert, "CERTIFICATE"), ("key", key or cert, "PRIVATE KEY")):
+        _check(f"{options}{option}", path, kind)
     try:
         context.load_cert_chain(cert, key or None, password=_no_passphrase)
     except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            words = f"expected the key of the certificate {cert}; it is that of another one"
+            raise BadCertificate(f"{options}key: {key or cert}: {words}") from None
         where = f"{cert} and {key}" if key else cert
         raise BadCertificate(
-            f"{where}: expected a certificate and its key without a passphrase, in PEM: {why(error)}"
+            f"{options}cert: {where}: expected a certificate and its key in PEM; {_unread(error)}"
         ) from None
     except OSError as error:
-        raise BadCertificate(f"{cert}: {error.strerror}") from None
+        raise BadCertificate(f"{options}cert: {cert}: {error.strerror}") from None
 
 
-def _load_signers(context: ssl.SSLContext, path: str) -> None:
-    _check_readable(path)
+def _load_signers(context: ssl.SSLContext, path: str, option: str = "ca") -> None:
+    _check(option, path, "CERTIFICATE")
     try:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
-        raise BadCertificate(f"{path}: expected certificates in PEM: {why(error)}") from None
+        raise BadCertificate(f"{option}: {path}: expected certificates in PEM; {_unread(error)}") from None
 
 
-def _check_readable(path: str) -> None:
+def _check(option: str, path: str, kind: str) -> None:
+    """Refuse a file that cannot be read, or has nothing of a kind in PEM, or a key that is encrypted.
+
+    OpenSSL would say no more than ``PEM lib``.
+    """
     try:
-        with Path(path).open("rb"):
-            pass
+        with Path(path).open("rb") as file:
+            found = file.read(PEM_BYTES_MAX)
     except OSError as error:
-        raise BadCertificate(f"{path}: cannot be read: {error.strerror}") from None
+        raise BadCertificate(f"{option}: {path}: cannot be read: {error.strerror}") from None
+    begin = next(iter(_BEGIN[kind].findall(found)), None)
+    if begin is None:
+        form = "it is in DER, the binary form" if found[:1] == _DER else "there is none in it"
+        what = "a certificate" if kind == "CERTIFICATE" else "a key"
+        raise BadCertificate(
+            f"{option}: {path}: expected {what} in PEM, which begins with -----BEGIN {kind}-----; {form}"
+        )
+    if kind == "PRIVATE KEY" and (b"ENCRYPTED" in begin or _ENCRYPTED in found):
+        raise BadCertificate(f"{option}: {path}: expected a key without a passphrase; this one is encrypted")
+
+
+def _unread(error: ssl.SSLError) -> str:
+    """Return why what stands in a file could not be used."""
+    if error.reason in (None, "PEM_LIB", "ASN1_LIB") or "PEM lib" in str(error):
+        return "what stands there is damaged"
+    return why(error)
 
 
 def _no_passphrase() -> str:

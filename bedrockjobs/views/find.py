@@ -8,13 +8,15 @@ of what was wanted, and puts the pages together. It knows no page and no protoco
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX, SEEN_MAX
+from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.glob import literal_prefix
+from bedrockjobs.engine.render import job_without_data
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
@@ -118,10 +120,11 @@ class ScheduleAhead(NamedTuple):
 class Finder:
     """The searches of one server."""
 
-    def __init__(self, reader: Reader, scope: Scope | None = None) -> None:
-        """Search with ``reader``, for somebody who sees the names of ``scope``."""
+    def __init__(self, reader: Reader, scope: Scope | None = None, *, data: bool = True) -> None:
+        """Search with ``reader``, for somebody who sees the names of ``scope``, and ``data`` or not."""
         self._reader = reader
         self._scope = scope
+        self._data = data
         self._visible = filter_of(scope)
 
     async def jobs(
@@ -141,8 +144,9 @@ class Finder:
 
         RUNNING stands for RUNQUEUED too. ``moment`` is the time that must be at ``since`` or later and before
         ``until``, both of them stamps.
-        Raises TimedOut where one stretch alone took longer than a Query may.
+        Raises TimedOut where one stretch alone took longer than a Query may, and Forbidden for the text.
         """
+        self._check_text(text)
         given: dict[str, Any] = {
             "before": JOB_ID_MAX if before is None else before,
             "state": state,
@@ -162,7 +166,7 @@ class Finder:
             )
 
         found = await self._together(pattern, search, _JOB_ID, limit, within_s)
-        return Found([job_from(row) for row in found.rows], found.reached, found.ended)
+        return Found(self._shown(found.rows), found.reached, found.ended)
 
     async def runs(
         self,
@@ -181,7 +185,9 @@ class Finder:
 
         ``text`` stands in their error or in the last lines of their output; they began at ``since`` or later
         and before ``until``. With ``kept`` they are of jobs that ended well and are kept for a time.
+        Raises Forbidden for the text.
         """
+        self._check_text(text)
         given = {
             "before": JOB_ID_MAX if before is None else before,
             "statuses": " ".join(statuses) or None,
@@ -205,7 +211,10 @@ class Finder:
             return await self._search(statement, asked, 0, limit, within_s)
 
         found = await self._together(pattern, search, 0, limit, None)
-        return RunsFound([RunFound._make(row) for row in found.rows], found.reached, found.ended)
+        runs = [RunFound._make(row) for row in found.rows]
+        if not self._data:
+            runs = [run._replace(output="[]") for run in runs]
+        return RunsFound(runs, found.reached, found.ended)
 
     async def events(
         self, *, before: int | None = None, kind: str | None = None, pattern: str | None = None, limit: int
@@ -232,6 +241,16 @@ class Finder:
         given = {"most": SCHEDULES_LOOKED_AT, **self._among(None)}
         rows = (await self._reader.view("schedules_that_failed", given, limit, scans=True)).rows
         return [row[0] for row in rows]
+
+    def _shown(self, rows: Iterable[tuple[Any, ...]]) -> list[Job]:
+        """Return jobs with what may be seen of them."""
+        found = map(job_from, rows)
+        return list(found if self._data else map(job_without_data, found))
+
+    def _check_text(self, text: str | None) -> None:
+        """Refuse to search in what is not seen: whether it is found would tell of it."""
+        if text and not self._data:
+            raise Forbidden(detail="text: what would be searched is not shown to this token")
 
     def _among(self, pattern: str | None) -> dict[str, Any]:
         """Return what a statement is given to find the names that are seen, by their beginning first."""
@@ -329,7 +348,7 @@ class Finder:
         most = limit + 1 if self._scope is None else CHILDREN_COUNTED
         given = {"jobID": job_id, "after": after, "most": most, "visible": self._visible}
         page = await self._reader.view("children", given, limit, scans=self._scope is not None)
-        return [job_from(row) for row in page.rows], page.more
+        return self._shown(page.rows), page.more
 
     async def family(self, job_id: int) -> dict[str, int]:
         """Return how many of a job's first ``CHILDREN_COUNTED`` children are in each state."""
@@ -339,7 +358,7 @@ class Finder:
     async def failed_children(self, job_id: int, limit: int) -> list[Job]:
         """Return the first children of a job that have failed, among as many as ``family`` counts."""
         given = {"jobID": job_id, "most": CHILDREN_COUNTED, "visible": self._visible}
-        return [job_from(row) for row in (await self._reader.view("failed_children", given, limit)).rows]
+        return self._shown((await self._reader.view("failed_children", given, limit)).rows)
 
     async def seen_failures(self, kind: str, numbers: Collection[int]) -> dict[int, tuple[str, str]]:
         """Return when and by whom failed jobs or runs were seen, of those that were."""

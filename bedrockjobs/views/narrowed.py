@@ -16,8 +16,9 @@ from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
 from bedrockjobs.base.errors import Forbidden, NotFound
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.handlers.registry import HANDLERS
 from bedrockjobs.engine.notifier import EVENTS
-from bedrockjobs.engine.render import without_data
+from bedrockjobs.engine.render import job_without_data, without_data
 from bedrockjobs.job.rows import Job
 from bedrockjobs.views import EventsPage, OutputPage, Views
 from bedrockjobs.views.overview import written
@@ -50,7 +51,7 @@ class Narrowed:
         self._no_data = caller.grant.no_data
         (
             self.find, self.queues, self.folder, self.standings, self.explainer, self.states
-        ) = views.sight(caller.scope)  # fmt: skip
+        ) = views.sight(caller.scope, data=not self._no_data)  # fmt: skip
 
     @property
     def ended(self) -> bool:
@@ -87,14 +88,18 @@ class Narrowed:
         self, command: c.ReadOutput, *, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX
     ) -> OutputPage:
         """Return lines of a run, as ``Views.output`` does."""
-        if self._no_data:
-            raise Forbidden(detail="output counts as data, which this token does not see")
+        self._check_output()
         if self._scope is not None and not again:
             await self._run(command.run_id, self._scope)
         return await self._views.output(command, again=again, bytes_max=bytes_max)
 
+    def _check_output(self) -> None:
+        if self._no_data:
+            raise Forbidden(detail="output counts as data, which this token does not see")
+
     async def end_of_output(self, run_id: int) -> tuple[int, int]:
         """Return how far the output of a run goes, as ``Views.end_of_output`` does."""
+        self._check_output()
         if self._scope is not None:
             await self._run(run_id, self._scope)
         return await self._views.end_of_output(run_id)
@@ -103,10 +108,13 @@ class Narrowed:
         """Return the neighbours of a run and its options, as ``Views.beside_run`` does."""
         if self._scope is not None:
             await self._run(run_id, self._scope)
-        return await self._views.beside_run(run_id)
+        before, following, options = await self._views.beside_run(run_id)
+        return before, following, without_data(options) if self._no_data else options
 
-    async def stats(self, _: str, __: int) -> list[dict[str, Any]]:
-        """Refuse what was done in each minute: it is known of all names together only."""
+    async def stats(self, since: str, bucket_s: int) -> list[dict[str, Any]]:
+        """Return what was done in each minute; it is known of all names together only. Raises Forbidden."""
+        if self._scope is None:
+            return await self._views.stats(since, bucket_s)
         raise Forbidden(detail="the numbers of what was done are kept for all names together")
 
     async def events(
@@ -169,7 +177,9 @@ class Narrowed:
     async def job(self, job_id: int) -> Job | None:
         """Return a job that is seen; None where there is none."""
         found = await self._views.job(job_id)
-        return found if found is not None and sees(self._scope, found.name) else None
+        if found is None or not sees(self._scope, found.name):
+            return None
+        return job_without_data(found) if self._no_data else found
 
     async def _sees_job(self, job_id: int, scope: Scope) -> bool:
         rows = (await self._views.rows("name_of_job", {"jobID": job_id})).rows
@@ -216,6 +226,11 @@ class Narrowed:
         """Tell how things stand with the names that are seen."""
         return Answer(written(await self.standings.overview()))
 
+    async def list_failures(self, command: c.ListFailures, _: Scope) -> Answer:
+        """List what failed of the names that are seen: its handler reads by what it is given."""
+        answer: Answer = await HANDLERS[c.ListFailures](self, command)
+        return answer
+
 
 _LISTS = frozenset({c.ListJobs, c.ListRuns, c.ListSchedules, c.ListQueues})
 
@@ -226,6 +241,7 @@ _OTHERS: dict[type[Command[Any]], Callable[[Narrowed, Any, Scope], Awaitable[Ans
     c.ExplainJob: Narrowed.explain,
     c.ListPauses: Narrowed.list_pauses,
     c.Overview: Narrowed.overview,
+    c.ListFailures: Narrowed.list_failures,
 }
 
 

@@ -33,10 +33,15 @@ class Sight(NamedTuple):
     """How many jobs are in each state."""
 
 
-def sight_of(reader: Reader, presence: WorkerRegistry, clock: Clock, scope: Scope | None) -> Sight:
-    """Return what is seen by somebody who sees the names of ``scope``, or all of them where there is none."""
-    find = Finder(reader, scope)
+def sight_of(
+    reader: Reader, presence: WorkerRegistry, clock: Clock, scope: Scope | None, *, data: bool = True
+) -> Sight:
+    """Return what is seen by somebody who sees the names of ``scope``, or all of them where there is none.
+
+    Without ``data`` neither what jobs were given is seen, nor what they gave back, printed and told.
+    """
+    find = Finder(reader, scope, data=data)
     queues = Queues(reader, presence, clock, scope)
     folder = Folder(reader, queues, clock, scope)
     standings = Standings(reader, queues, find, clock, scope)
-    return Sight(find, queues, folder, standings, Explainer(reader, queues), States(reader, scope))
+    return Sight(find, queues, folder, standings, Explainer(reader, queues), States(reader, scope, data=data))

@@ -50,10 +50,11 @@ class NewestRun(NamedTuple):
 class States:
     """The counts of one server."""
 
-    def __init__(self, reader: Reader, scope: Scope | None = None) -> None:
-        """Count with ``reader``, for somebody who sees the names of ``scope``."""
+    def __init__(self, reader: Reader, scope: Scope | None = None, *, data: bool = True) -> None:
+        """Count with ``reader``, for somebody who sees the names of ``scope``, and ``data`` or not."""
         self._reader = reader
         self._scope = scope
+        self._data = data
 
     async def counts(self, pattern: str | None = None) -> Counts:
         """Return how many jobs are in each state, of all names or of those that match a GLOB.
@@ -102,7 +103,8 @@ class States:
     async def newest_runs(self, jobs: Iterable[int]) -> dict[int, NewestRun]:
         """Return the newest run of each of some jobs, by jobID; a job without a run has none."""
         rows = await self._of_jobs("newest_runs_of_jobs", jobs)
-        return {row[0]: NewestRun._make(row) for row in rows}
+        found = map(NewestRun._make, rows)
+        return {run.job_id: run if self._data else run._replace(progress="") for run in found}
 
     async def families(self, jobs: Iterable[int]) -> dict[int, dict[str, int]]:
         """Return how many of the first ``CHILDREN_OF_MANY`` children of some jobs are in each state."""

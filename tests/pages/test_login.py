@@ -68,11 +68,12 @@ async def test_a_wrong_token_and_one_that_may_not_look_are_refused(live: Live) -
     root = await admin_of(live)
     worker = await root.token_for("w", "work")
     blind = await root.token_for("n", "read", noData=True)
-    for token, status in (("bj_wrong", 401), ("", 401), (worker.token, 403), (blind.token, 403)):
+    for token, status in (("bj_wrong", 401), ("", 401), (worker.token, 403)):
         reply = await posted(live, "/ui/login", f"token={token}&to=/ui/")
         assert reply.code == status
         assert 'class="problem"' in reply.body
         assert "set-cookie" not in reply.headers
+    assert (await logged_in(live, blind.token)).startswith(SESSION_COOKIE), "it sees pages without data"
     assert (await posted(live, "/ui/login", "token=x&to=/ui/", Origin="http://evil.example")).code == 403
     assert (await posted(live, "/ui/login", "x" * (FORM_BYTES_MAX + 1))).code == 400
 

@@ -186,7 +186,11 @@ async def test_the_name_of_a_client_is_known_where_its_certificate_is_good(
     [
         ({"tls_cert": "missing.pem"}, r"tls_cert: missing.pem: cannot be read: No such file"),
         ({"tls_key": "key.pem"}, "tls_cert: expected the server's certificate beside tls_key"),
-        ({"tls_cert": __file__}, r"tls_cert: .*test_tls.py: expected a certificate and its key without a"),
+        (
+            {"tls_cert": str(Path(__file__).with_name("talk.py"))},
+            r"^tls_cert: .*talk.py: expected a certificate in PEM, which begins with -----BEGIN"
+            r" CERTIFICATE-----; there is none in it$",
+        ),
     ],
 )
 async def test_what_cannot_be_used_is_told_at_the_start(
@@ -195,6 +199,51 @@ async def test_what_cannot_be_used_is_told_at_the_start(
     with pytest.raises(StartError, match=words) as caught:
         await serve(**settings)
     assert caught.value.status == 2
+
+
+async def test_files_that_do_not_fit_are_told_with_their_option(serve: Serve, authority: Authority) -> None:
+    """OpenSSL alone would say ``PEM lib``."""
+    cert, key = authority.sign("one", "localhost")
+    _, other = authority.sign("two", "localhost")
+    folder = authority.folder
+    der, missing, locked, damaged = (folder / name for name in ("a.der", "none.key", "locked.key", "bad.pem"))
+    der.write_bytes(
+        ssl.PEM_cert_to_DER_cert(cert.read_text().partition("-----END")[0] + "-----END CERTIFICATE-----\n")
+    )
+    damaged.write_text("-----BEGIN CERTIFICATE-----\nbm9uZQ==\n-----END CERTIFICATE-----\n")
+    locking = ("-aes256", "-passout", "pass:secret")
+    locked.write_bytes(await output_of("openssl", "pkey", "-in", str(key), *locking))
+    older = folder / "older.key"
+    older.write_text(
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n-----END RSA PRIVATE KEY-----\n"
+    )
+    pem = r"in PEM, which begins with -----BEGIN"
+    for given, words in (
+        (
+            {"tls_cert": der, "tls_key": key},
+            rf"tls_cert: {der}: expected a certificate {pem} .*; it is in DER",
+        ),
+        ({"tls_cert": cert}, rf"tls_key: {cert}: expected a key {pem} PRIVATE KEY-----; there is none in it"),
+        ({"tls_cert": cert, "tls_key": cert}, rf"tls_key: {cert}: expected a key {pem}"),
+        ({"tls_cert": cert, "tls_key": missing}, rf"tls_key: {missing}: cannot be read: No such file"),
+        ({"tls_cert": cert, "tls_key": locked}, rf"tls_key: {locked}: expected a key without a passphrase"),
+        ({"tls_cert": cert, "tls_key": older}, rf"tls_key: {older}: expected a key without a passphrase"),
+        (
+            {"tls_cert": cert, "tls_key": other},
+            rf"tls_key: {other}: expected the key of the certificate {cert}; it is that of another one",
+        ),
+        (
+            {"tls_cert": damaged, "tls_key": key},
+            rf"tls_cert: {damaged} and {key}: .*; what stands there is dam",
+        ),
+        (
+            {"tls_cert": cert, "tls_key": key, "tls_client_ca": key},
+            rf"tls_client_ca: {key}: expected a certificate {pem}",
+        ),
+        ({"tls_cert": cert, "tls_key": key, "tls_client_ca": folder}, "tls_client_ca: .*: Is a directory"),
+    ):
+        with pytest.raises(StartError, match=f"^{words}"):
+            await serve(**{name: str(path) for name, path in given.items()})
 
 
 async def test_curl_and_openssl(serve: Serve, authority: Authority) -> None:

@@ -55,3 +55,40 @@ async def test_a_message_is_sent_again_whose_sender_was_killed(tmp_path: Path) -
     assert second["id"] == first["id"]
     assert second["data"]["events"] == first["data"]["events"]
     assert (rule["sent"], rule["tries"]) == (1, 0)
+
+
+KILLED_AFTER_S = (0.0, 0.001, 0.003, 0.006, 0.012, 0.025, 0.05, 0.2)
+"""Times after a failure at which the server is killed: before its message goes, meanwhile, and after it."""
+
+
+async def test_kills_at_any_moment_lose_none_and_repeats_are_marked(tmp_path: Path) -> None:
+    came: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    async def take(request: web.Request) -> web.Response:
+        came.put_nowait(await request.json())
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/", take)
+    messages: list[dict[str, Any]] = []
+    told: set[str] = set()
+    async with TestServer(app) as receiver:
+        for number, delay_s in enumerate((*KILLED_AFTER_S, None)):
+            async with Server(tmp_path / "jobs.db") as server, asyncio.timeout(STARTED_S):
+                port = await server.listening()
+                if number == 0:
+                    await ask(port, "PutRule", name="r", on="failed", to=str(receiver.make_url("/")))
+                if delay_s is not None:
+                    made = await ask(port, "CreateJob", name=f"a{number}")
+                    await ask(port, "GetJob", name=f"a{number}", worker="w")
+                    await ask(port, "FailJob", **made, error="no disk")
+                    await asyncio.sleep(delay_s)
+                    continue
+                while len(told) < len(KILLED_AFTER_S):
+                    messages.append(await came.get())
+                    told |= {event["name"] for event in messages[-1]["data"]["events"]}
+    ids: set[str] = set()
+    for message in messages:
+        assert message["id"] not in ids or message["data"]["repeated"], "what came before says so"
+        ids.add(message["id"])
+    assert told == {f"a{number}" for number in range(len(KILLED_AFTER_S))}

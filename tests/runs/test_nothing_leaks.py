@@ -29,7 +29,7 @@ NOT_NARROWED = {
     "ListWorkers", "ListServers", "DrainWorker", "AdvanceClock", "Query", "CreateToken",
     "ListTokens", "RevokeToken", "RotateToken", "ListAudit", "ReleaseHold", "ListLimits", "PutRule",
     "ListRules", "RemoveRule", "MuteRule", "ClaimMessage", "ReportDelivery", "ReportConditions",
-    "SyncRules", "TestRule", "ListRetention", "ListFailures", "MarkSeen",
+    "SyncRules", "TestRule", "ListRetention",
 }  # fmt: skip
 """Commands that are refused to a token with names, whatever its role."""
 
@@ -112,6 +112,8 @@ def bodies(kind: type[Command[Any]], numbers: dict[str, int], name: str) -> list
         return [{"jobs": [{"name": name}]}, {"jobs": [{"name": "mine/x", "parentJobID": numbers["parent"]}]}]
     if kind.__name__ == "RequeueJobs":
         return [{"jobIDs": [numbers["running"]]}]
+    if kind.__name__ == "MarkSeen":
+        return [{"jobIDs": [numbers["failed"]]}, {"runIDs": [numbers["run"], numbers["run"] + 1]}]
     if kind.__name__ == "SyncSchedules":
         return [{"source": SECRET, "schedules": []}]
     given: list[dict[str, Any]] = []
@@ -308,6 +310,70 @@ def routes(server: Server) -> list[Any]:
     ]
 
 
+async def test_failures_are_listed_and_marked_by_those_who_see_them(place: Place) -> None:
+    root = place.root
+    asker = await root.token_for("asker", "operate", "mine/*")
+    listed = await asker.ok("ListFailures")
+    assert [group["name"] for kind in ("jobs", "runs") for group in listed[kind]] == ["mine/failed"] * 2
+    every = await root.ok("ListFailures")
+    jobs, runs = (
+        [one["id"] for group in every[kind] for one in group["failures"]] for kind in ("jobs", "runs")
+    )
+    assert (len(jobs), len(runs)) == (2, 2)
+    assert await asker.ok("MarkSeen", jobIDs=jobs, runIDs=runs) == {"jobs": 1, "runs": 1}
+    every = await root.ok("ListFailures")
+    for kind in ("jobs", "runs"):
+        assert {group["name"]: group["unseen"] for group in every[kind]} == {
+            "mine/failed": 0, f"theirs/{SECRET}/failed": 1,
+        }  # fmt: skip
+    assert (await asker.ok("ListFailures", name="theirs/*")) == {
+        "jobs": [], "runs": [], "before": None, "runsBefore": None,
+    }  # fmt: skip
+
+
+DATA = f'"word":"{SECRET}"'
+
+
+@pytest.mark.parametrize("names", ["", "theirs/*"])
+async def test_no_data_means_none_on_pages(place: Place, names: str) -> None:
+    """Not in what is shown, not by searching for it, and it is said where it would stand."""
+    root, run = place.root, place.theirs["run"]
+    name = f"theirs/{SECRET}/queued"
+    printed, url = "PRINTED", {"url": "http://localhost/FETCHED"}
+    await root.ok("AppendOutput", runID=run, seq=2, lines=[printed])
+    await root.ok("UpdateJob", jobID=place.theirs["running"], progress={"percent": 7, "message": "TOLD"})
+    fetched = (await root.ok("CreateJob", name="theirs/fetch", data={"a": "GIVEN"}, url=url))["jobID"]
+    done = (await root.ok("CreateJob", name="theirs/done", data={"a": "GIVEN"}, keep="7d"))["jobID"]
+    taken = await root.ok("GetJob", name="theirs/done", worker="w")
+    await root.ok("AppendOutput", runID=taken["runID"], seq=1, lines=[printed])
+    await root.ok("FinishJob", jobID=done, data={"b": "RESULT"})
+    asker = await root.token_for("asker", "read,produce", names, noData=True)
+    secret = re.compile(rf"PRINTED|FETCHED|TOLD|GIVEN|RESULT|&#34;{SECRET}|line {SECRET}|\b7 %")
+    said: dict[str, int] = {}
+    asked = paths_of(place, {**place.theirs, "fetched": fetched, "done": done})
+    asked += [("", f"/ui/runs/{taken['runID']}"), ("", f"/ui/jobs/new?like={fetched}")]
+    asked += [
+        ("", f"/ui/jobs?state={state}") for state in ("RUNNING", "FINISHED", "FAILED", "QUEUED", "PAUSED")
+    ]
+    for _, path in asked:
+        reply = await asker.get(path, Accept="text/html")
+        assert not secret.search(words_of(reply)), (path, reply)
+        said[path] = reply.body.count("not shown to this token")
+        if path.endswith(("/output", "/output.txt")):
+            assert reply.code == 403, path
+    assert said[f"/ui/runs/{run}"] == 3, "progress, data and result, output"
+    assert said[f"/ui/jobs/{place.theirs['running']}"] == 2, "data, output"
+    assert said[f"/ui/jobs/{fetched}"] == 1
+    assert said[f"/ui/jobs/new?like={fetched}"] == said["/ui/"] == said["/ui/runs"] == 1
+    assert said["/ui/jobs?state=RUNNING"] == (2 if names else 4), "for each that runs"
+    for path in ("/ui/jobs?text=GIV", "/ui/jobs/matching?text=GIV", "/ui/runs?text=PRINTED"):
+        reply = await asker.get(path, Accept="text/html")
+        assert (reply.code, "text:" in reply.body) == (403, True), path
+    whole = await root.token_for("whole", "read", names)
+    assert "PRINTED" in (await whole.get(f"/ui/runs/{run}", Accept="text/html")).body, "the others see it"
+    assert name in (await asker.get("/ui/jobs", Accept="text/html")).body.replace("<wbr>", "")
+
+
 async def test_no_data_means_none(place: Place) -> None:
     asker = await place.root.token_for("asker", "read", noData=True)
     for kind in ALL:
@@ -315,7 +381,6 @@ async def test_no_data_means_none(place: Place) -> None:
             continue
         for body in bodies(kind, place.theirs, "*"):
             reply = await asker.http(kind.__name__, **body)
-            assert f'"word":"{SECRET}"' not in reply.body, (kind, reply)
+            assert DATA not in reply.body, (kind, reply)
             assert f"line {SECRET}" not in reply.body, (kind, reply)
-    for path in (f"/runs/{place.theirs['run']}/output", "/ui/", f"/ui/jobs/{place.theirs['queued']}"):
-        assert (await asker.get(path)).code == 403
+    assert (await asker.get(f"/runs/{place.theirs['run']}/output")).code == 403

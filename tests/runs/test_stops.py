@@ -183,3 +183,14 @@ async def test_a_run_that_is_to_be_killed_is_not_asked_politely_again(site: Site
     assert (await site.beat(job["runID"]))["stop"] == kill
     await site.ok("TerminateRun", runID=job["runID"])
     assert (await site.beat(job["runID"]))["stop"] == kill
+
+
+async def test_that_nothing_runs_is_told_of_the_job(site: Site) -> None:
+    await site.create("backup/nightly")
+    for given, words in (
+        ({"jobID": 1}, "jobID: job 1 (backup/nightly) has none; it is QUEUED"),
+        ({"name": "backup/nightly"}, "name: no job named backup/nightly has one"),
+        ({"name": "none"}, "name: no job named none has one"),
+    ):
+        assert await site.refused("KillRun", **given) == (404, "No run in progress")
+        assert await site.detail("KillRun", **given) == words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -165,6 +166,30 @@ def test_a_bad_backup_changes_nothing(backup: Path, tmp_path: Path, spoil, words
     assert not there or rows_of(jobs, "SELECT count(*) FROM jobs") == [(310,)]
     assert not any(".tmp" in name or "before-restore" in name for name in names(tmp_path))
     DatabaseLock(jobs).acquire()  # a server may start
+
+
+@pytest.mark.parametrize("step", ["copy_snapshot", "checked"])
+def test_a_full_disk_leaves_nothing_behind(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    jobs = tmp_path / "jobs.db"
+    jobs.unlink()
+    before = [name for name in names(tmp_path) if name != "jobs.db-lock"]
+    (tmp_path / "jobs.db-lock").unlink(missing_ok=True)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(f"bedrockjobs.store.restore.{step}", full)
+    result = run("restore", str(backup))
+    assert (result.exit_code, "No space left on device" in result.stderr) == (1, True), result.stderr
+    assert names(tmp_path) == before, "not even a lock file"
+    server = DatabaseLock(jobs)
+    server.acquire()
+    server.release()
+    jobs.unlink()
+    assert run("restore", str(backup)).exit_code == 1
+    assert names(tmp_path) == sorted([*before, "jobs.db-lock"]), "one that was there stays"
 
 
 def execute(path: Path, sql: str) -> None:

@@ -138,7 +138,7 @@ async def test_files_are_read_again_when_that_is_asked_for(server, authority, tm
         file.write_text(NEW)
         kept = authority.ca.read_bytes()
         authority.ca.write_text("none")
-        with pytest.raises(ValueError, match="expected certificates in PEM"):
+        with pytest.raises(ValueError, match="expected a certificate in PEM"):
             client.renew()
         await client.call(Ping())
         authority.ca.write_bytes(stranger.ca.read_bytes())
@@ -182,9 +182,9 @@ async def test_where_a_token_comes_from(given, variables, sent, kind, tmp_path, 
         ({"token_file": "missing"}, r"^token file missing: cannot be read: No such file or directory$"),
         ({"token_file": "large"}, rf"^token file large: expected at most {TOKEN_FILE_BYTES_MAX} bytes$"),
         ({"token_file": "two"}, r"^token file two: expected one token like"),
-        ({"ca": "two"}, r"^two: expected certificates in PEM: "),
-        ({"cert": "two"}, r"^two: expected a certificate and its key without a passphrase, in PEM: "),
-        ({"key": "two"}, r"^two: a key needs its certificate$"),
+        ({"ca": "two"}, r"^ca: two: expected a certificate in PEM, which begins with -----BEGIN CERTIFICATE"),
+        ({"cert": "two"}, r"^cert: two: expected a certificate in PEM, which .*; there is none in it$"),
+        ({"key": "two"}, r"^key: two: a key needs its certificate$"),
     ],
 )
 def test_what_cannot_be_used_is_told_before_anything_is_sent(given, words, tmp_path, monkeypatch):

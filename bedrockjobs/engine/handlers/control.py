@@ -162,10 +162,12 @@ def kill_run(context: Context, command: KillRun) -> Answer:
 
 def _stop(context: Context, command: TerminateRun | KillRun, signal: str) -> Answer:
     records = context.unit.records
+    idle = f"name: no job named {command.name} has one"
     if command.run_id is not None:
         ids = [command.run_id]
     elif command.job_id is not None:
-        ids = [existing(context, command.job_id).run_id]
+        job = existing(context, command.job_id)
+        ids, idle = [job.run_id], f"jobID: job {job.job_id} ({job.name}) has none; it is {job.state}"
     elif command.name is not None:
         ids = [row.run_id for row in context.unit.named(command.name, LIST_MAX)]
     else:
@@ -177,7 +179,7 @@ def _stop(context: Context, command: TerminateRun | KillRun, signal: str) -> Ans
     if not alive:
         if command.run_id is not None:
             raise WrongState("Run is over", f"runID: run {command.run_id} is over")
-        raise NotFound("No run in progress", "expected a job that a worker is running")
+        raise NotFound("No run in progress", idle)
     for run in alive:
         if not run.stop.startswith("KILL"):
             runs.stop(context, run.run_id, signal)
