@@ -28,6 +28,7 @@ class Proxy:
         """Where clients connect to."""
         self._target = target
         self._swallowed: frozenset[Direction] = frozenset()
+        self._cut_by_answer = False
         self._writers: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -49,6 +50,11 @@ class Proxy:
         """Break all connections after some time; what comes by new ones is forwarded."""
         self._loop.call_soon_threadsafe(self._loop.call_later, after_s, self._cut)
 
+    def cut_when_answered(self) -> None:
+        """Swallow what PostgreSQL answers, and break all connections once it has answered."""
+        self._cut_by_answer = True
+        self.swallow("down")
+
     def shut(self) -> None:
         """Break all connections, and let nobody connect."""
         self._do(self._stop())
@@ -69,7 +75,7 @@ class Proxy:
     # --- in its loop -------------------------------------------------------------------------------------
 
     def _cut(self) -> None:
-        self._swallowed = frozenset()
+        self._swallowed, self._cut_by_answer = frozenset(), False
         for writer in self._writers:
             writer.transport.abort()
 
@@ -113,7 +119,9 @@ class Proxy:
     ) -> None:
         with suppress(OSError):
             while data := await reader.read(READ_BYTES):
-                if direction not in self._swallowed:
+                if direction == "down" and self._cut_by_answer:
+                    self._cut()
+                elif direction not in self._swallowed:
                     writer.write(data)
                     await writer.drain()
         if not writer.transport.is_closing():

@@ -24,7 +24,8 @@ from tests.postgresql.conftest import DEADLINE_S, Server
 from tests.postgresql.live import Live, until
 from tests.postgresql.proxy import Proxy
 
-COMMAND_S = 0.4
+COMMAND_S = 1.0
+"""How long commands wait: far longer than a busy machine stands still."""
 
 
 @pytest.fixture
@@ -122,7 +123,9 @@ PostgreSQLEngine(sys.argv[1], name=sys.argv[2], terms=terms).begin([Plan(jobs=(1
 print("open", flush=True)
 sys.stdin.read()
 """
-UNIT_S_MAX = 1.0
+UNIT_S_MAX = 2.0
+BUSY_S = 5.0
+"""What a busy machine may take longer."""
 
 
 def test_a_server_that_stands_still_in_a_unit_keeps_its_rows_for_a_limited_time() -> None:
@@ -144,5 +147,5 @@ def test_a_server_that_stands_still_in_a_unit_keeps_its_rows_for_a_limited_time(
         took_s = monotonic() - begun
         other.kill()
     assert waited or took_s > UNIT_S_MAX / 2
-    assert took_s < UNIT_S_MAX + 1
+    assert took_s < UNIT_S_MAX + BUSY_S
     one.store.close()

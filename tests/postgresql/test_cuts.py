@@ -20,8 +20,8 @@ from tests.postgresql.proxy import Proxy
 
 CUTS = examples(200, night=10_000)
 OTHERS = examples(40, night=2_000)
-CUT_AFTER_S = 0.004
-"""Longer than most commits take, so that they are done."""
+CUT_WITHIN_S = 0.002
+"""About the time of a commit: what is cut at any moment falls before, into and behind it."""
 
 
 class Cut:
@@ -54,13 +54,12 @@ class Cut:
 
     def _cut(self, kind: str) -> None:
         if kind == "answer":
-            self.proxy.swallow("down")
-            self.proxy.cut(CUT_AFTER_S)
+            self.proxy.cut_when_answered()
         elif kind == "request":
             self.proxy.swallow("up")
             self.proxy.cut()
         else:
-            self.proxy.cut(self.rng.random() * CUT_AFTER_S / 2)
+            self.proxy.cut(self.rng.random() * CUT_WITHIN_S)
 
     def doubled(self) -> list[str]:
         """Return the names of which there is more than one job."""
@@ -106,11 +105,12 @@ def test_without_the_number_of_the_unit_commits_would_be_doubled(
 
 
 def test_a_database_that_does_not_answer_counts_as_away(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cut.server.store.session._connection, "answer_s", 0.2)
     cut.server.opened(c.CreateJob(name="a"))
     cut.proxy.swallow("up", "down")
-    with pytest.raises(StoreAway, match="no answer within"):
-        cut.server.store.session.run([("SELECT 1", ())])
+    with monkeypatch.context() as brief:
+        brief.setattr(cut.server.store.session._connection, "answer_s", 0.2)
+        with pytest.raises(StoreAway, match="no answer within"):
+            cut.server.store.session.run([("SELECT 1", ())])
     cut.server.store.rollback()
     cut.proxy.swallow()
     assert cut.server.do(c.CreateJob, name="a") == {"jobID": 1}

@@ -17,11 +17,11 @@ from bedrockjobs.server import Server
 from tests.history import Ledger, judge
 from tests.reliability.recorded import Recorded, look
 from tests.reliability.servers import Launcher
-from tests.reliability.wire import Cut, Wire
+from tests.reliability.wire import Cut, Wire, one_waits
 
 pytestmark = pytest.mark.reliability
 
-BUSY_S = 0.5
+BUSY_S = 1.0
 LAG_S_MAX = 0.5
 """Ten times the 50 ms that the event loop may lag: timings are only held to a ceiling here."""
 
@@ -81,7 +81,7 @@ async def test_a_waiting_client_survives_a_locked_database(tmp_path: Path) -> No
         pid, port = await launcher.start({"database": str(database), "busy_s": BUSY_S})
         maker, taker = [await Recorded.connect(port, ledger) for _ in range(2)]
         waiting = taker.start("GetJob", name="*", connection="wait", timeout=20_000)
-        await asyncio.sleep(0.1)
+        await one_waits(port)
         with closing(sqlite3.connect(database, isolation_level=None)) as outsider:
             outsider.execute("BEGIN EXCLUSIVE")
             assert (await maker.create("refused")).code == 503

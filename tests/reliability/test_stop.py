@@ -23,8 +23,11 @@ STOP_S = 10.0
 """A server has ended by then, whatever holds it up."""
 
 STUCK = f"SELECT instr(hex(zeroblob({LONG})), hex(zeroblob(4000000)) || '1');"
-GONE_S = 1.5
-"""A Query has ended by then, also where its server is no more."""
+GONE_S = 5.0
+"""A Query has ended by then, also where its server is no more: a second, on a busy machine."""
+
+BUSY_S = 30.0
+"""Time in which queries that were sent are under way."""
 
 
 def children(pid: int) -> list[int]:
@@ -32,12 +35,24 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def state(pid: int) -> str:
+    """Return what a process does, as the kernel has it: R computes; a process that is gone is dead, X."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
 def lives(pid: int) -> bool:
     """Tell whether a process runs; one that has ended and waits for its parent does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return state(pid) not in "ZX"
+
+
+async def compute(pids: list[int], count: int) -> None:
+    """Wait until so many of some processes compute."""
+    async with asyncio.timeout(BUSY_S):
+        while [state(pid) for pid in pids].count("R") < count:
+            await asyncio.sleep(0.01)
 
 
 async def test_sigterm_ends_a_server_whose_queries_are_stuck(tmp_path: Path) -> None:
@@ -49,6 +64,7 @@ async def test_sigterm_ends_a_server_whose_queries_are_stuck(tmp_path: Path) -> 
             wire.send("Query", {"query": STUCK})
         processes = children(server.pid)
         assert len(processes) == QUERY_PROCESSES
+        await compute(processes, QUERY_PROCESSES)
         began = time.monotonic()
         server.send(signal.SIGTERM)
         status, log = await server.ended()
@@ -64,6 +80,7 @@ async def test_a_killed_server_leaves_no_query_behind(tmp_path: Path) -> None:
         processes = children(server.pid)
         assert len(processes) == QUERY_PROCESSES
         wire.send("Query", {"query": STUCK})
+        await compute(processes, 1)
         os.kill(server.pid, signal.SIGKILL)
         await server.ended()
     async with asyncio.timeout(GONE_S):

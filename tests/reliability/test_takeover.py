@@ -19,6 +19,7 @@ from tests.history import Ledger, judge
 from tests.reliability.load import Load
 from tests.reliability.recorded import Recorded, look
 from tests.reliability.servers import Launcher, Server
+from tests.reliability.wire import one_waits
 from tests.worker.test_command_line import program
 
 pytestmark = pytest.mark.reliability
@@ -30,8 +31,8 @@ DRAINS = 5
 LOAD_S = 0.4
 HANDOVERS = 3
 WORKERS = 2
-RESULTS_S = 60.0
-"""Time for what workers do, on a busy machine."""
+RESULTS_S = 100.0
+"""Time for what workers do, on a busy machine: a lease of 45 s may have to pass."""
 
 
 async def test_a_second_server_is_refused_and_told_of_the_first(tmp_path: Path) -> None:
@@ -184,9 +185,10 @@ async def test_a_stopped_server_answers_everybody_and_loses_nothing(
 
 async def test_a_stopping_server_says_that_it_closes(tmp_path: Path) -> None:
     async with Server(tmp_path / "jobs.db") as server:
-        client = await Recorded.connect(await server.listening(), Ledger())
+        port = await server.listening()
+        client = await Recorded.connect(port, Ledger())
         waiting = client.start("GetJob", name="*", connection="wait", timeout=60_000)
-        await asyncio.sleep(0.2)
+        await one_waits(port)
         server.send(signal.SIGTERM)
         answer = await waiting
         assert answer is not None

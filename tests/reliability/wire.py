@@ -6,6 +6,9 @@ import asyncio
 import json
 from typing import Any, ClassVar, NamedTuple
 
+WAITS_S = 30.0
+"""Time in which a GetJob that was sent waits, on a busy machine."""
+
 
 class Answer(NamedTuple):
     """What came back."""
@@ -67,3 +70,12 @@ class Wire:
     def close(self) -> None:
         """Close at once."""
         self._writer.transport.abort()
+
+
+async def one_waits(port: int) -> None:
+    """Return once a server has one GetJob that waits."""
+    wire = await Wire.connect(port)
+    async with asyncio.timeout(WAITS_S):
+        while (await wire.ask("Status")).reply["waiting"] != 1:
+            await asyncio.sleep(0.01)
+    wire.close()

@@ -184,18 +184,22 @@ async def test_lease_is_kept_for_as_long_as_the_server_answers(once, server):
     assert beats[-1] == 666
 
 
+LEASE_S = 6
+"""Its command is killed a second before, which a busy machine may take."""
+
+
 @pytest.mark.parametrize("trap", ["", 'trap "" TERM; '])
 async def test_run_ends_before_its_lease_and_nothing_is_reported(server, working, tmp_path, trap):
     """The server is away; it will give the job away when the lease is over."""
     loop = asyncio.get_running_loop()
     async with working("sh", "-c", trap + PIDS + "; sleep 1000", str(tmp_path), jobs_max=1) as worker:
-        await server.add(lease=2)
+        await server.add(lease=LEASE_S)
         await until((tmp_path / "pids").exists)
         await server.until(lambda: any(beat.given["runIDs"] for beat in server.of("Heartbeat")))
         await server.stop()
         away_at = loop.time()
         await until(lambda: gone(*pids(tmp_path)))
-        assert loop.time() - away_at < 2.0
+        assert loop.time() - away_at < LEASE_S
         await worker.ended()
     assert server.reports == []
 

@@ -266,7 +266,7 @@ async def test_flood_of_output_stays_out_of_memory(once, server):
     zeros = "head /dev/zero -c"
     tracemalloc.start()
     try:
-        report = await once(f"{zeros} 30000000 | tr '\\0' x; echo; {zeros} 300000 | tr '\\0' '\\n'; exit 9")
+        report = await once(f"{zeros} 10000000 | tr '\\0' x; echo; {zeros} 100000 | tr '\\0' '\\n'; exit 9")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

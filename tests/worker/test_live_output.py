@@ -13,6 +13,9 @@ from bedrock_worker.report.progress import progress_of
 from bedrockjobs.base.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
 from tests.worker.conftest import until
 
+SOON_S = 5.0
+"""Lines are sent within a second; the rest is for a busy machine."""
+
 WAIT = 'until [ -e "$0/go" ]; do sleep 0.01; done'
 
 
@@ -29,7 +32,7 @@ async def test_lines_come_while_the_command_runs(server, working, tmp_path):
         await until((tmp_path / "said").exists)
         said_at = loop.time()
         await server.until(lambda: server.of("AppendOutput"))
-        assert loop.time() - said_at < 1.0
+        assert loop.time() - said_at < SOON_S
         (tmp_path / "go").touch()
         assert await worker.ended() == 0
     assert sorted(server.output[101][:2]) == [("err", "two"), ("out", "one")]
