@@ -22,8 +22,7 @@ from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.problems import age_s, problems
-from bedrockjobs.views.queues import COUNTED_MAX, HIGHEST, Group, Look, Queues, Totals
-from bedrockjobs.views.seen import filter_of, prefix_of_all
+from bedrockjobs.views.queues import COUNTED_MAX, Group, Look, Queues, Totals, aside_of
 
 TROUBLES_MAX = 1_000
 """Schedules whose last run failed that are counted; their own page shows all."""
@@ -70,9 +69,9 @@ class Standings:
             zip(("failed", "unseen", "children", "repeating", "newest_event"), aside.rows[0], strict=True)
         )
         counts["running"], newest_event = running, counts.pop("newest_event")
-        more = totals.more | {name for name, count in counts.items() if count > COUNTED_MAX}
         if self._scope is not None:
             counts |= await self._set_aside(self._scope)
+        more = totals.more | {name for name, count in counts.items() if count > COUNTED_MAX}
         on_all_hosts = await self._queues.on_all_hosts()
         last_failed = await self._find.schedules_that_failed(TROUBLES_MAX)
         found = await self._reader.view("rules", {"after": ""}, RULES_READ)
@@ -112,8 +111,7 @@ class Standings:
 
     async def _set_aside(self, scope: Scope) -> dict[str, int]:
         """Return how many jobs have failed, wait for their children and repeat, of seen names."""
-        prefix = prefix_of_all(None, scope)
-        given = {"most": COUNTED_MAX + 1, "low": prefix, "high": prefix + HIGHEST, "seen": filter_of(scope)}
+        given = {"most": COUNTED_MAX + 1, **aside_of(scope)}
         row = (await self._reader.view("set_aside_of_seen", given, 1, scans=True)).rows[0]
         return dict(zip(("failed", "unseen", "children", "repeating"), row, strict=True))
 
