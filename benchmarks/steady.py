@@ -3,6 +3,7 @@
 Start, memory and the median of a create beside 1,000 and 1,000,000 queued jobs; then creates at half of the
 rate that the server reaches, sent when they are due whether it has answered or not, while it copies its log,
 cleans up, is backed up, and somebody looks at pages. A time is from when a create was due until its answer.
+Beside them stands what the disk alone does when as many pages are written and synced at the same pace.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -39,6 +42,10 @@ OLD = 500_000
 """Idempotency keys that are too old when the cleaning comes."""
 LOOKS = ("ui/", "ui/jobs", "ui/jobs?name=mail/9*", "ui/failures")
 """Pages that somebody looks at without a pause."""
+LOG_BYTES = 16 << 20
+"""Length of the file that the disk alone is tried with, written over and over, as the server's log is."""
+PAGE_BYTES, PAGES_OF_COMMIT, PAGES_OF_CREATE = 4096, 2, 2
+"""What a commit writes to the log: some pages of its own, and some for each create."""
 HOUR = b"3700"
 """Seconds that bring the hourly cleaning."""
 
@@ -156,6 +163,28 @@ def make_old(path: Path) -> None:
         database.execute("COMMIT")
 
 
+def disk_alone(directory: Path, rate: float, seconds: float) -> list[float]:
+    """Write and sync what creates at this rate would; return the sorted milliseconds of each."""
+    took: list[float] = []
+    with tempfile.TemporaryFile(dir=directory) as log:
+        handle, page = log.fileno(), b"x" * PAGE_BYTES
+        os.pwrite(handle, bytes(LOG_BYTES), 0)
+        os.fsync(handle)
+        place, begun = 0, time.perf_counter()
+        while len(took) < rate * seconds:
+            due = int((time.perf_counter() - begun) * rate) - len(took)
+            if due < 1:
+                time.sleep(0.0002)
+                continue
+            for _ in range(PAGES_OF_COMMIT + PAGES_OF_CREATE * due):
+                os.pwrite(handle, page, place)
+                place = (place + PAGE_BYTES) % LOG_BYTES
+            os.fdatasync(handle)
+            now = time.perf_counter() - begun
+            took += [(now - number / rate) * 1000 for number in range(len(took), len(took) + due)]
+    return sorted(took)
+
+
 PHASES: tuple[tuple[str, Callable[[Served], Awaitable[None]]], ...] = (
     ("checkpoints alone", nothing),
     ("looks at pages", looks),
@@ -177,6 +206,20 @@ async def phase(
         with suppress(asyncio.CancelledError):
             await beside
     return sorted(found)
+
+
+def spread_of(took: list[float]) -> float:
+    """Return the p99 of sorted times in their p50."""
+    return took[len(took) * 99 // 100] / took[len(took) // 2]
+
+
+def row(label: str, rate: float, took: list[float]) -> tuple[str, ...]:
+    """Print and return a row of the table for sorted times."""
+    p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
+    figures = (f"{rate:,.0f}", f"{p50:.2f}", f"{p99:.2f}", f"**{spread_of(took):.1f}**", f"{took[-1]:.0f}")
+    cells = (label, *figures)
+    print("  ", *cells, flush=True)
+    return cells
 
 
 def main() -> None:
@@ -204,19 +247,13 @@ def main() -> None:
             rate = top_rate(server.port)
             growth.append((f"{size:,}", f"{start_s:.2f}", f"{rss_mib:.0f}", f"{rate:,.0f}"))
             print("  ", *growth[-1], flush=True)
-            for label, act in PHASES if size == sizes[-1] else ():
+            if size != sizes[-1]:
+                continue
+            steady.append(row("the disk alone", rate / 2, disk_alone(directory, rate / 2, seconds)))
+            for label, act in PHASES:
                 took = asyncio.run(phase(server, act, rate / 2, seconds))
-                p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
-                spread = max(spread, p99 / p50)
-                cells = (
-                    f"{rate / 2:,.0f}",
-                    f"{p50:.2f}",
-                    f"{p99:.2f}",
-                    f"**{p99 / p50:.1f}**",
-                    f"{took[-1]:.0f}",
-                )
-                steady.append((label, *cells))
-                print("  ", *steady[-1], flush=True)
+                spread = max(spread, spread_of(took))
+                steady.append(row(label, rate / 2, took))
     text = f"{before}.\n\n### Growth\n\n"
     text += table(("queued jobs", "start s", "RSS after it, MiB", "creates/s, 4 connections"), growth)
     text += f"\n\n### Creates at half of that rate, {sizes[-1]:,} jobs\n\n"

@@ -234,7 +234,7 @@ HISTORY_DEFAULT = 100
 """Successful runs, and other runs, kept for each name."""
 
 NAMES_RUNS_MAX = 25_000
-"""Newest runs of a name that are looked through for those beyond its history, twice HISTORY_MAX. 25 ms."""
+"""Newest runs of a name that are looked through for those beyond its history: HISTORY_MAX twice and more."""
 
 OUTPUT_TAIL_MAX = 1_000
 """Last lines of output that a job may ask to be kept with a run."""

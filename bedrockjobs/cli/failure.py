@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -69,7 +70,7 @@ def seen(
         raise click.UsageError("give --name GLOB, or --job ID and --run RUNID")
     numbers = {"job": list(jobs), "run": list(runs)}
     if mask is not None:
-        for group in _groups(session, mask):
+        for group in _all_groups(session, mask):
             numbers[text_of(group, "kind")] += [
                 text_of(one, "id")
                 for one in records_in(group["failures"])
@@ -87,14 +88,25 @@ def seen(
     write_one({key: str(count) for key, count in marked.items()}, session.form, said)
 
 
-def _groups(session: Session, mask: str | None) -> list[Record]:
-    """Return the groups of the newest jobs and runs that failed, each with its kind."""
+def _groups(session: Session, mask: str | None) -> Iterator[Record]:
+    """Go through the groups of the newest jobs and runs that failed, each with its kind."""
     page = session.record(built(ListFailures, {"name": mask}))
-    return [
-        {"kind": RawJSON(jsontext.dump(kind)), **group}
-        for key, _, kind in _KINDS
-        for group in records_in(page[key])
-    ]
+    for key, _, kind in _KINDS:
+        yield from _of_kind(page, key, kind)
+
+
+def _all_groups(session: Session, mask: str) -> Iterator[Record]:
+    """Go through the groups of all jobs and runs that failed, page by page."""
+    for key, cursor, kind in _KINDS:
+        before = 0
+        while before is not None:
+            page = session.record(built(ListFailures, {"name": mask, cursor: before}))
+            yield from _of_kind(page, key, kind)
+            before = jsontext.parse(page[cursor])
+
+
+def _of_kind(page: Record, key: str, kind: str) -> Iterator[Record]:
+    return ({"kind": RawJSON(jsontext.dump(kind)), **group} for group in records_in(page[key]))
 
 
 def _row(group: Record) -> Record:

@@ -35,26 +35,15 @@ class Wanted:
 
     def schedules_command(self, *, dry_run: bool) -> dict[str, Any]:
         """Return the parameters of SyncSchedules."""
-        wanted = [definition.given for definition in self.schedules]
-        more = {} if self.prune else {"prune": False}
-        return {
-            "source": self.source,
-            "schedules": wanted,
-            "by": self.by or None,
-            "dryRun": dry_run or None,
-            **more,
-        }
+        return self._command(dry_run=dry_run, schedules=[definition.given for definition in self.schedules])
 
     def rules_command(self, *, dry_run: bool) -> dict[str, Any]:
         """Return the parameters of SyncRules."""
+        return self._command(dry_run=dry_run, rules=self.rules)
+
+    def _command(self, *, dry_run: bool, **entries: Any) -> dict[str, Any]:
         more = {} if self.prune else {"prune": False}
-        return {
-            "source": self.source,
-            "rules": self.rules,
-            "by": self.by or None,
-            "dryRun": dry_run or None,
-            **more,
-        }
+        return {"source": self.source, **entries, "by": self.by or None, "dryRun": dry_run or None, **more}
 
 
 @dataclass(frozen=True)

@@ -257,7 +257,7 @@ class Batch:
         if wake_all:
             self._waiting.note_all_due()
         for pattern in freed:
-            if not running.is_full(work.context, pattern):
+            if not running.hold_if_full(work.context, pattern):
                 self._serve_groups(work, self._waiting.groups_of_pattern(pattern), freed=pattern)
         while ready:
             for job in ready:
@@ -302,7 +302,7 @@ class Batch:
                 served += 1
                 if group.waiters:
                     heappush(queue, (group.oldest().seq, group))
-                if freed is not None and running.is_full(work.context, freed):
+                if freed is not None and running.hold_if_full(work.context, freed):
                     break
             elif group.waiters:
                 self._note_soonest(work, group)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from aiohttp import web
 
 from bedrockjobs.commands import ListJobs
+from bedrockjobs.commands.failures import FailureGroupReply
 from bedrockjobs.pages.site import Pages, Site, cursor
-from bedrockjobs.views.failures import Failed, Group, failed_jobs, failed_runs
+from bedrockjobs.views.failures import Failed, failed_jobs, failed_runs
 
 _FILTERS = ("name", "before", "runsBefore")
 
@@ -20,8 +21,8 @@ _FILTERS = ("name", "before", "runsBefore")
 class Shown(NamedTuple):
     """A page of failures: what is new, what was seen, where it goes on, and what is missing."""
 
-    groups: list[Group]
-    seen: list[Group]
+    groups: list[FailureGroupReply]
+    seen: list[FailureGroupReply]
     following: int | None
     note: str
 
@@ -57,6 +58,6 @@ def _shown(found: Failed) -> Shown:
     return Shown(unseen, [group for group in found.groups if not group.unseen], found.following, note)
 
 
-def key_of(group: Group) -> str:
+def key_of(group: FailureGroupReply) -> str:
     """Return what names a group on the page: the same however many are in it."""
     return hashlib.sha256(repr((group.state, group.name, group.line)).encode()).hexdigest()[:12]

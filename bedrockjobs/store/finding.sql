@@ -103,7 +103,7 @@ SELECT jobID, name, state, repeat, nextRun,
         ORDER BY pattern LIMIT 1), '') AS paused
     FROM jobs WHERE repeat <> '' AND name BETWEEN :low AND :high AND state <> 'FAILED'
     AND ltrim(replace(repeat, char(9), ' '), char(10, 13, 32)) LIKE 'CRON %'
-    AND (:pattern IS NULL OR name GLOB :pattern) AND {seen}
+    AND (:pattern IS NULL OR name GLOB :pattern) AND {visible}
     ORDER BY nextRun, jobID LIMIT :limit;
 
 -- name: schedules_that_failed
@@ -113,7 +113,7 @@ SELECT name FROM (
         coalesce((SELECT CASE WHEN status IN ('fail', 'timeout', 'frozen', 'killed') AND NOT EXISTS (
             SELECT 1 FROM seen WHERE kind = 'run' AND number = runs.runID) THEN 1 ELSE 0 END FROM runs WHERE jobID = jobs.jobID
             AND status NOT IN ('returned', 'snoozed') ORDER BY runID DESC LIMIT 1), 0) AS failed
-        FROM jobs WHERE repeat <> '' AND name BETWEEN :low AND :high AND {seen}
+        FROM jobs WHERE repeat <> '' AND name BETWEEN :low AND :high AND {visible}
         AND ltrim(replace(repeat, char(9), ' '), char(10, 13, 32)) LIKE 'CRON %' ORDER BY name LIMIT :most
 ) AS looked WHERE failed = 1 LIMIT :limit;
 
@@ -189,7 +189,7 @@ SELECT asked.value, (
         || count(*) FILTER (WHERE state = 'QUEUED' OR state = 'PAUSED') || ' '
         || count(*) FILTER (WHERE state = 'CANCELLED')
         FROM (SELECT state, name FROM jobs WHERE parentJobID = asked.value AND parentJobID <> 0 LIMIT :most) AS children
-        WHERE {seen}
+        WHERE {visible}
 ) FROM json_each(:jobs) AS asked ORDER BY asked.value LIMIT :limit;
 
 -- name: count_runs
@@ -211,20 +211,20 @@ SELECT name FROM found WHERE name IS NOT NULL LIMIT :limit;
 SELECT {columns} FROM jobs WHERE jobID IN (
     SELECT jobID FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 AND jobID > :after
         ORDER BY jobID LIMIT :most
-) AND {seen} ORDER BY jobID LIMIT :limit;
+) AND {visible} ORDER BY jobID LIMIT :limit;
 
 -- name: family
 -- How many of the first `:most` children of a job are in each state.
 SELECT state, count(*) FROM (
     SELECT state, name FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 ORDER BY jobID LIMIT :most
-) AS children WHERE {seen} GROUP BY state ORDER BY state LIMIT :limit;
+) AS children WHERE {visible} GROUP BY state ORDER BY state LIMIT :limit;
 
 -- name: failed_children
 -- Those of the first `:most` children of a job that have failed.
 WITH stretch AS MATERIALIZED (
     SELECT jobID, state FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 ORDER BY jobID LIMIT :most
 )
-SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch WHERE state = 'FAILED') AND {seen}
+SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch WHERE state = 'FAILED') AND {visible}
     ORDER BY jobID LIMIT :limit;
 
 -- name: tries_of_schedule

@@ -99,11 +99,11 @@ LIMIT :limit;
 SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed
     GROUP BY name LIMIT :limit;
 
--- name: failed_by_name_of_seen
+-- name: failed_by_name_of_visible
 -- The same of names that are seen: out of the first `:looked` with the beginning that they have in common.
 SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName
     WHERE state = 'FAILED' AND name BETWEEN :low AND :high LIMIT :looked) AS failed
-    WHERE {seen} GROUP BY name LIMIT :limit;
+    WHERE {visible} GROUP BY name LIMIT :limit;
 
 -- name: newest_jobs
 -- The newest jobs, and whether each waits for its first run.
@@ -126,19 +126,19 @@ SELECT
     (SELECT coalesce(max(seq), 0) FROM events)
 LIMIT :limit;
 
--- name: set_aside_of_seen
+-- name: set_aside_of_visible
 -- The same of some names, without the newest event: of those that have failed or wait for their children `:looked` are
 -- looked at whose names have the beginning that all of these have in common.
 SELECT
     (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName
-        WHERE state = 'FAILED' AND name BETWEEN :low AND :high LIMIT :looked) AS failed WHERE {seen}),
+        WHERE state = 'FAILED' AND name BETWEEN :low AND :high LIMIT :looked) AS failed WHERE {visible}),
     (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName
         WHERE state = 'FAILED' AND name BETWEEN :low AND :high AND NOT EXISTS (
-        SELECT 1 FROM seen WHERE kind = 'job' AND number = jobs.jobID) LIMIT :looked) AS unseen WHERE {seen}),
+        SELECT 1 FROM seen WHERE kind = 'job' AND number = jobs.jobID) LIMIT :looked) AS unseen WHERE {visible}),
     (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName
-        WHERE state = 'PAUSED' AND name BETWEEN :low AND :high LIMIT :looked) AS paused WHERE {seen}),
+        WHERE state = 'PAUSED' AND name BETWEEN :low AND :high LIMIT :looked) AS paused WHERE {visible}),
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsRepeating
-        WHERE repeat <> '' AND name BETWEEN :low AND :high AND {seen} LIMIT :most) AS repeating)
+        WHERE repeat <> '' AND name BETWEEN :low AND :high AND {visible} LIMIT :most) AS repeating)
 LIMIT :limit;
 
 -- name: names_of_jobs

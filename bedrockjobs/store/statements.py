@@ -35,11 +35,11 @@ KEPT = "kept <> '' AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jo
 
 EVENT_FOUND = "(:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)"
 EVENT = 'seq, at, kind, name, jobID, runID, "by", detail'
-SEEN_ROW = (
-    "EXISTS (WITH seen AS MATERIALIZED (SELECT value FROM json_each(:seen))"
-    " SELECT 1 FROM seen WHERE name GLOB value)"
+VISIBLE_ROW = (
+    "EXISTS (WITH visible AS MATERIALIZED (SELECT value FROM json_each(:visible))"
+    " SELECT 1 FROM visible WHERE name GLOB value)"
 )
-SEEN = f"(:seen IS NULL OR {SEEN_ROW})"
+VISIBLE = f"(:visible IS NULL OR {VISIBLE_ROW})"
 """Which names whoever asks may see: a JSON array of patterns, null for all. They are unpacked once."""
 
 RUN_FILTERS = "(:status IS NULL OR status = :status) AND (:worker IS NULL OR worker = :worker)"
@@ -77,7 +77,7 @@ MARKS = {
     "event": EVENT,
     "queued": QUEUED,
     "run": RUN,
-    "seen": SEEN,
+    "visible": VISIBLE,
     "run_filters": RUN_FILTERS,
     "kept": f"(:kept IS NULL OR ({KEPT}))",
     "moment": MOMENT,

@@ -31,7 +31,7 @@ SELECT {run} FROM runs WHERE status = 'running' AND runID < :before
 -- name: runs_of_job
 -- Runs of one job.
 SELECT {run} FROM runs WHERE jobID = :jobID AND runID < :before
-    AND (:pattern IS NULL OR name GLOB :pattern) AND {seen} AND {run_filters} ORDER BY runID DESC LIMIT :limit;
+    AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} AND {run_filters} ORDER BY runID DESC LIMIT :limit;
 
 -- name: runs_of_name
 -- Runs of one name.
@@ -54,7 +54,7 @@ SELECT jobs.jobID, jobs.name, jobs.state, jobs.repeat, '' AS words, jobs.nextRun
     coalesce(jobs.options ->> 'source', '') AS source
     FROM jobs LEFT JOIN runs ON runs.runID = (SELECT max(runID) FROM runs WHERE jobID = jobs.jobID)
     WHERE jobs.jobID IN (
-        SELECT jobID FROM jobs WHERE repeat <> '' AND name BETWEEN :low AND :high AND jobID > :after AND {seen}
+        SELECT jobID FROM jobs WHERE repeat <> '' AND name BETWEEN :low AND :high AND jobID > :after AND {visible}
     ) AND ltrim(replace(jobs.repeat, char(9), ' '), char(10, 13, 32)) LIKE 'CRON %'
     AND (:pattern IS NULL OR jobs.name GLOB :pattern)
     AND (:source IS NULL OR jobs.options ->> 'source' = :source)

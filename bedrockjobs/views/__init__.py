@@ -41,9 +41,9 @@ from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.base import Page, Reader
 from bedrockjobs.store.chunks import lines_of
 from bedrockjobs.views import render
-from bedrockjobs.views.seen import filter_of, prefix_of_all
 from bedrockjobs.views.sight import sight_of
 from bedrockjobs.views.validate import words_of
+from bedrockjobs.views.visible import filter_of, prefix_of_all
 
 _P = TypeVar("_P")
 
@@ -329,7 +329,7 @@ class Views:
             "worker": command.worker,
             "low": prefix,
             "high": prefix + _HIGHEST,
-            "seen": filter_of(scope),
+            "visible": filter_of(scope),
         }
         if command.job_id is not None:
             return await self._reader.view("runs_of_job", given, command.limit)
@@ -356,7 +356,7 @@ class Views:
             "low": prefix,
             "high": prefix if command.name and prefix == command.name else prefix + _HIGHEST,
             "now": stamp_ms(self._clock.now()),
-            "seen": filter_of(scope),
+            "visible": filter_of(scope),
         }
         page = await self._reader.view("schedules", given, command.limit, scans=True)
         schedules = (render.schedule(row, words_of(row[render.REPEAT])) for row in page.rows)

@@ -21,7 +21,7 @@ from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.queues import OLDEST_MAX
-from bedrockjobs.views.seen import filter_of, patterns_of, pause_seen, prefix_of_all, sees
+from bedrockjobs.views.visible import filter_of, patterns_of, prefix_of_all, sees, visible_pattern
 
 FIND_S = 0.05
 """Time after which a search looks at no further stretch: half of what a page may take."""
@@ -125,7 +125,7 @@ class Finder:
         self._reader = reader
         self._scope = scope
         self._data = data
-        self._seen = filter_of(scope)
+        self._visible = filter_of(scope)
 
     async def jobs(
         self,
@@ -234,7 +234,7 @@ class Finder:
         given = {"pattern": pattern, "now": now, **self._among(pattern)}
         page = await self._reader.view("schedules_ahead", given, limit, scans=True)
         found = map(ScheduleAhead._make, page.rows)
-        return [one._replace(paused=pause_seen(one.paused, self._scope)) for one in found], page.more
+        return [one._replace(paused=visible_pattern(one.paused, self._scope)) for one in found], page.more
 
     async def schedules_that_failed(self, limit: int) -> list[str]:
         """Return the names of schedules whose last run failed."""
@@ -255,7 +255,7 @@ class Finder:
     def _among(self, pattern: str | None) -> dict[str, Any]:
         """Return what a statement is given to find the names that are seen, by their beginning first."""
         prefix = prefix_of_all(pattern, self._scope)
-        return {"low": prefix, "high": prefix + _HIGHEST, "seen": self._seen}
+        return {"low": prefix, "high": prefix + _HIGHEST, "visible": self._visible}
 
     async def _together(
         self,
@@ -328,11 +328,11 @@ class Finder:
     async def names(self, prefix: str, limit: int) -> list[str]:
         """Return the first names that begin with ``prefix``."""
         if self._scope is not None:
-            return await self._names_seen(prefix, limit, self._scope)
+            return await self._visible_names(prefix, limit, self._scope)
         page = await self._reader.view("names", {"low": prefix, "high": prefix + _HIGHEST}, limit)
         return [row[0] for row in page.rows]
 
-    async def _names_seen(self, prefix: str, limit: int, scope: Scope) -> list[str]:
+    async def _visible_names(self, prefix: str, limit: int, scope: Scope) -> list[str]:
         found: set[str] = set()
         for pattern in scope.patterns:
             low = max(prefix, literal_prefix(pattern), key=len)
@@ -346,18 +346,18 @@ class Finder:
     async def children(self, job_id: int, after: int, limit: int) -> tuple[list[Job], bool]:
         """Return a page of a job's children by jobID, and whether there are more."""
         most = limit + 1 if self._scope is None else CHILDREN_COUNTED
-        given = {"jobID": job_id, "after": after, "most": most, "seen": self._seen}
+        given = {"jobID": job_id, "after": after, "most": most, "visible": self._visible}
         page = await self._reader.view("children", given, limit, scans=self._scope is not None)
         return self._shown(page.rows), page.more
 
     async def family(self, job_id: int) -> dict[str, int]:
         """Return how many of a job's first ``CHILDREN_COUNTED`` children are in each state."""
-        given = {"jobID": job_id, "most": CHILDREN_COUNTED, "seen": self._seen}
+        given = {"jobID": job_id, "most": CHILDREN_COUNTED, "visible": self._visible}
         return dict((await self._reader.view("family", given, len(STATES))).rows)
 
     async def failed_children(self, job_id: int, limit: int) -> list[Job]:
         """Return the first children of a job that have failed, among as many as ``family`` counts."""
-        given = {"jobID": job_id, "most": CHILDREN_COUNTED, "seen": self._seen}
+        given = {"jobID": job_id, "most": CHILDREN_COUNTED, "visible": self._visible}
         return self._shown((await self._reader.view("failed_children", given, limit)).rows)
 
     async def seen_failures(self, kind: str, numbers: Collection[int]) -> dict[int, tuple[str, str]]:

@@ -20,7 +20,7 @@ from bedrockjobs.job.readiness import Need, need_of
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.problems import age_s, pause_words
 from bedrockjobs.views.queues import NAMES_MAX, NAMES_WALKED, Group, Look, Queues, Totals
-from bedrockjobs.views.seen import pause_seen, sees
+from bedrockjobs.views.visible import sees, visible_pattern
 
 MEASURED_MAX = 1_000
 """The newest runs, and the newest jobs, by which speed is measured: a few milliseconds."""
@@ -155,7 +155,7 @@ class Folder:
         left_out, rows = len(rows[most:]), rows[:most]
         for fold in rows:
             _hold(fold, look, groups.get(fold.label, []), names[fold.label])
-            fold.paused_by = pause_seen(fold.paused_by, self._scope)
+            fold.paused_by = visible_pattern(fold.paused_by, self._scope)
         await self._measure({fold.label: fold for fold in rows}, shown, under)
         return Folds(rows, left_out, look.more)
 

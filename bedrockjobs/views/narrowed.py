@@ -22,7 +22,7 @@ from bedrockjobs.engine.render import job_without_data, without_data
 from bedrockjobs.job.rows import Job
 from bedrockjobs.views import EventsPage, OutputPage, Views
 from bedrockjobs.views.overview import written
-from bedrockjobs.views.seen import WIDE, patterns_within, pause_seen, sees
+from bedrockjobs.views.visible import WIDE, patterns_within, sees, visible_pattern
 
 Row = str
 """A row of a list, as JSON text."""
@@ -262,7 +262,7 @@ def _without_wide_pause(row: Row, scope: Scope) -> Row:
     """Return a row without the words of a pause that covers other names too: it is told as ``*``."""
     for member in ("paused", "pausedBy"):
         pattern = jsontext.members(row).get(member, '""')
-        if pattern.startswith('"') and pause_seen(found := jsontext.parse(pattern), scope) != found:
+        if pattern.startswith('"') and visible_pattern(found := jsontext.parse(pattern), scope) != found:
             return jsontext.with_members(row, {member: jsontext.quoted(WIDE)})
     return row
 

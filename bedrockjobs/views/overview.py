@@ -41,6 +41,10 @@ RULES_READ = 100
 """Rules that are looked at for messages that do not arrive: all there may be."""
 
 
+SET_ASIDE = ("failed", "unseen", "children", "repeating")
+"""What is counted of jobs nobody takes now: failed, failed and not seen, waiting for children, schedules."""
+
+
 class Standings:
     """How things stand with one server."""
 
@@ -65,12 +69,10 @@ class Standings:
         given = {"most": COUNTED_MAX + 1}
         aside = await self._reader.view("set_aside", given, 1, scans=True)
         running = sum((await self._queues.running()).values())
-        counts = dict(
-            zip(("failed", "unseen", "children", "repeating", "newest_event"), aside.rows[0], strict=True)
-        )
-        counts["running"], newest_event = running, counts.pop("newest_event")
+        *set_aside, newest_event = aside.rows[0]
         if self._scope is not None:
-            counts |= await self._set_aside(self._scope)
+            set_aside = await self._set_aside(self._scope)
+        counts = {"running": running, **dict(zip(SET_ASIDE, set_aside, strict=True))}
         more = totals.more | {name for name, count in counts.items() if count > COUNTED_MAX}
         on_all_hosts = await self._queues.on_all_hosts()
         last_failed = await self._find.schedules_that_failed(TROUBLES_MAX)
@@ -109,11 +111,10 @@ class Standings:
         found = {taker for group in look.groups for taker in takers.of(group.name, need_of(group.lane))}
         return len(found), len(found)
 
-    async def _set_aside(self, scope: Scope) -> dict[str, int]:
-        """Return how many jobs have failed, wait for their children and repeat, of seen names."""
+    async def _set_aside(self, scope: Scope) -> list[int]:
+        """Return how many jobs are ``SET_ASIDE``, of visible names."""
         given = {"most": COUNTED_MAX + 1, **aside_of(scope)}
-        row = (await self._reader.view("set_aside_of_seen", given, 1, scans=True)).rows[0]
-        return dict(zip(("failed", "unseen", "children", "repeating"), row, strict=True))
+        return list((await self._reader.view("set_aside_of_visible", given, 1, scans=True)).rows[0])
 
     async def _next(self) -> list[NextSchedule]:
         schedules, _ = await self._find.schedules_ahead(None, stamp_ms(self._clock.now()), NEXT_LOOKED_AT)

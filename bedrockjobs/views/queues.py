@@ -25,7 +25,7 @@ from bedrockjobs.job.options import decode_options
 from bedrockjobs.job.readiness import Drain, Need, Pauses, Standing, Takers, lock_holder, need_of, standing
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.store.base import Reader
-from bedrockjobs.views.seen import filter_of, patterns_of, pauses_seen, prefix_of_all, sees
+from bedrockjobs.views.visible import filter_of, patterns_of, prefix_of_all, sees, visible_pauses
 
 ANY_WALK = 1_000_000_000
 """More names than there are: a walk through them ends with the last, or with the time of a query."""
@@ -190,7 +190,7 @@ class Queues:
         """Return the pauses that hold, by pattern."""
         given = {"now": now or stamp_ms(self._clock.now())}
         rows = (await self._reader.view("pauses_held", given, PAUSES_MAX)).rows
-        return pauses_seen(map(PauseRow._make, rows), self._scope)
+        return visible_pauses(map(PauseRow._make, rows), self._scope)
 
     async def on_all_hosts(self) -> dict[str, Need]:
         """Return what the schedules on all hosts ask of their workers, by name."""
@@ -331,19 +331,19 @@ class Queues:
         found: dict[str, int] = {}
         for name, count in (await self._reader.view("running_by_name", given, OLDEST_MAX, scans=True)).rows:
             found[name] = found.get(name, 0) + count
-        return self._of_seen(found)
+        return self._visible_counts(found)
 
     async def failed(self) -> dict[str, int]:
         """Return how many jobs have failed, by name."""
         if self._scope is not None:
             given = aside_of(self._scope)
             return dict(
-                (await self._reader.view("failed_by_name_of_seen", given, OLDEST_MAX, scans=True)).rows
+                (await self._reader.view("failed_by_name_of_visible", given, OLDEST_MAX, scans=True)).rows
             )
         given = {"most": COUNTED_MAX + 1}
         return dict((await self._reader.view("failed_by_name", given, OLDEST_MAX, scans=True)).rows)
 
-    def _of_seen(self, counts: dict[str, int]) -> dict[str, int]:
+    def _visible_counts(self, counts: dict[str, int]) -> dict[str, int]:
         return {name: count for name, count in counts.items() if sees(self._scope, name)}
 
     async def names(self, pattern: str | None, after: str, limit: int) -> list[str]:
@@ -381,7 +381,7 @@ def aside_of(scope: Scope) -> dict[str, Any]:
     """Return what a statement is given to count jobs that have failed or wait, of the names of a scope."""
     prefix = prefix_of_all(None, scope)
     return {
-        "low": prefix, "high": prefix + HIGHEST, "looked": ASIDE_LOOKED_AT, "seen": filter_of(scope),
+        "low": prefix, "high": prefix + HIGHEST, "looked": ASIDE_LOOKED_AT, "visible": filter_of(scope),
     }  # fmt: skip
 
 

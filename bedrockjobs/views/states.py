@@ -15,7 +15,7 @@ from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.queues import OLDEST_MAX
-from bedrockjobs.views.seen import filter_of, patterns_of
+from bedrockjobs.views.visible import filter_of, patterns_of
 
 CHILDREN_OF_MANY = 200
 """Children of each job of a list that are counted: 10,000 of a page, 15 ms of the reader."""
@@ -108,7 +108,7 @@ class States:
 
     async def families(self, jobs: Iterable[int]) -> dict[int, dict[str, int]]:
         """Return how many of the first ``CHILDREN_OF_MANY`` children of some jobs are in each state."""
-        rows = await self._of_jobs("families", jobs, most=CHILDREN_OF_MANY, seen=filter_of(self._scope))
+        rows = await self._of_jobs("families", jobs, most=CHILDREN_OF_MANY, visible=filter_of(self._scope))
         return {
             job_id: dict(zip(FAMILY_STATES, map(int, counts.split()), strict=True)) for job_id, counts in rows
         }

@@ -42,7 +42,7 @@ STRETCH: Axis = [
     {"low": "é", "high": "é"},
 ]
 STATE = each("state", None, "QUEUED", "RUNNING", "FAILED", "PAUSED")
-SEEN = each("seen", None, '["mail*", "cron/*"]', '["?lean", "*[bd]"]', "[]")
+VISIBLE = each("visible", None, '["mail*", "cron/*"]', '["?lean", "*[bd]"]', "[]")
 MOMENT: Axis = [
     {"moment": moment, "since": since, "until": until}
     for moment in ("created", "next", "last")
@@ -73,12 +73,12 @@ GIVEN: dict[str, list[Axis]] = {
     "run": [each("runID", *range(120))],
     "runs": RUNS,
     "runs_in_progress": RUNS,
-    "runs_of_job": [JOBS, *RUNS, SEEN],
+    "runs_of_job": [JOBS, *RUNS, VISIBLE],
     "runs_of_name": [NAME, BEFORE, FILTERS],
     "runs_of_names": [*RUNS, STRETCH],
     "schedules": [
         AFTER, NOW, STRETCH, each("pattern", None, "cron/*", "hosts/*"), each("source", None, "here"),
-        SEEN,
+        VISIBLE,
     ],
     "ticks": [each("jobID", *range(1, 200)), each("before", HIGHEST, "2026-01-05 11:00:00")],
     "newest_event": [],
@@ -112,19 +112,19 @@ GIVEN: dict[str, list[Axis]] = {
     "count_kept_of_names": [STRETCH, PATTERN, each("most", 10_000)],
     **{f"count_{one}": [MOST] for one in ("queued", "children", "kept")},
     "newest_runs_of_jobs": [each("jobs", jsontext.dump(list(range(1, 200))), "[]")],
-    "families": [each("jobs", jsontext.dump(list(range(1, 200))), "[]"), each("most", 10_000), SEEN],
+    "families": [each("jobs", jsontext.dump(list(range(1, 200))), "[]"), each("most", 10_000), VISIBLE],
     "find_runs": [BEFORE, PATTERN, RUN_FOUND, each("stretch", 10, 1_000)],
     "find_few_runs": [BEFORE, PATTERN, RUN_FOUND, STRETCH, each("stretch", 10, 1_000)],
     "find_runs_of_name": [BEFORE, NAME, RUN_FOUND, each("stretch", 2, 1_000)],
     "find_events": [BEFORE, PATTERN, KINDS, each("stretch", 10, 1_000)],
-    "schedules_ahead": [NOW, STRETCH, each("pattern", None, "cron/*"), SEEN],
-    "schedules_that_failed": [each("most", 10_000), STRETCH, SEEN],
+    "schedules_ahead": [NOW, STRETCH, each("pattern", None, "cron/*"), VISIBLE],
+    "schedules_that_failed": [each("most", 10_000), STRETCH, VISIBLE],
     "count_names": [STRETCH, MOST],
     "count_runs": [STRETCH, MOST],
     "names": [STRETCH],
-    "children": [JOBS, each("after", 0, 80), MOST, SEEN],
-    "family": [JOBS, MOST, SEEN],
-    "failed_children": [JOBS, MOST, SEEN],
+    "children": [JOBS, each("after", 0, 80), MOST, VISIBLE],
+    "family": [JOBS, MOST, VISIBLE],
+    "failed_children": [JOBS, MOST, VISIBLE],
     "tries_of_schedule": [JOBS],
     "seen": [each("kind", "job", "run"), each("low", 0, 2), each("high", 1, 1_000)],
     "events_of_job": [each("jobID", *range(200))],
@@ -157,10 +157,10 @@ GIVEN: dict[str, list[Axis]] = {
     "schedules_on_all_hosts": [],
     "running_by_name": [NOW, each("most", 10_000), each("oldest", 50, 10_000)],
     "failed_by_name": [each("most", 10_000)],
-    "failed_by_name_of_seen": [STRETCH, SEEN, each("looked", 10_000)],
+    "failed_by_name_of_visible": [STRETCH, VISIBLE, each("looked", 10_000)],
     "newest_jobs": [],
     "newest_runs": [],
-    "set_aside_of_seen": [MOST, STRETCH, SEEN, each("looked", 10_000)],
+    "set_aside_of_visible": [MOST, STRETCH, VISIBLE, each("looked", 10_000)],
     "set_aside": [MOST],
     "names_of_jobs": [STRETCH, PATTERN, each("after", "", "mail/a"), each("walked", 3, 10_000)],
     "job": [each("jobID", *range(200))],
@@ -176,7 +176,7 @@ UNORDERED = {
     "queue_lanes",
     "running_by_name",
     "failed_by_name",
-    "failed_by_name_of_seen",
+    "failed_by_name_of_visible",
     "lanes_held",
     "names_of_jobs",
 }

@@ -55,7 +55,7 @@ def test_a_list_has_what_is_new_and_with_all_who_has_seen_the_rest(fake: FakeSer
 
 
 def test_names_are_marked_by_what_is_listed(fake: FakeServer) -> None:
-    fake.will("ListFailures", PAGE, PAGE)
+    fake.will("ListFailures", PAGE, PAGE, PAGE, PAGE)
     fake.will("MarkSeen", {"jobs": 1, "runs": 0}, {"jobs": 0, "runs": 1}, {"jobs": 2, "runs": 0})
     assert run("failure", "seen", "--name", "*", "--by", "ann").stdout == "Seen: 1 job, 1 run.\n"
     assert (
@@ -67,6 +67,17 @@ def test_names_are_marked_by_what_is_listed(fake: FakeServer) -> None:
         {"runIDs": [5], "seen": True, "by": "ann"},
         {"jobIDs": [3, 3], "seen": False, "by": "ann"},
     ]
+
+
+def test_all_of_a_name_are_marked_also_on_the_pages_behind(fake: FakeServer) -> None:
+    first = {**page(("jobs", "a", [failure(9)]), ("runs", "a", [failure(5)])), "before": 9, "runsBefore": 5}
+    more = page(("jobs", "a", [failure(4)]), ("runs", "a", [failure(2)]))
+    fake.will("ListFailures", first, more, first, more)
+    fake.will("MarkSeen", {"jobs": 2, "runs": 0}, {"jobs": 0, "runs": 2})
+    assert run("failure", "seen", "--name", "a").stdout == "Seen: 2 jobs, 2 runs.\n"
+    assert [each.get("jobIDs") or each["runIDs"] for each in sent(fake, "MarkSeen")] == [[9, 4], [5, 2]]
+    asked = [(each.get("before"), each.get("runsBefore")) for each in sent(fake, "ListFailures")]
+    assert asked == [(0, None), (9, None), (None, 0), (None, 5)]
 
 
 def test_numbers_are_marked_in_parts(fake: FakeServer) -> None:

@@ -21,7 +21,7 @@ from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
-from bedrockjobs.views import find, overview, queues, seen
+from bedrockjobs.views import find, overview, queues, visible
 from bedrockjobs.views.narrowed import Narrowed
 from bedrockjobs.views.sight import Sight
 from tests.views.table import AT, Table
@@ -69,7 +69,7 @@ def fill(table: Table, only: Scope | None) -> None:
             more["parentJobID"] = PARENT
         due = f"2026-11-2{dice.randrange(1, 3)} 0{dice.randrange(10)}:00:00"
         status = dice.choice(("success", "fail", "running", "timeout"))
-        if seen.sees(only, name):
+        if visible.sees(only, name):
             table.job(number, name=name, state=state, **{**more, "nextRun": due})
             table.run(number, name=name, jobID=number, status=status)
             table.event(number, name=name, jobID=number)
@@ -185,17 +185,17 @@ def test_what_is_told_of_pauses() -> None:
     scope = Scope(["mail/*"])
     given = [PauseRow(one, "ann", "why", AT, "") for one in ("mail/1*", "m*", "other")]
     limit = PauseRow("*", AT_LIMIT, "2 of 2 run", AT, "")
-    told = seen.pauses_seen([*given, limit], scope)
+    told = visible.visible_pauses([*given, limit], scope)
     assert [(pause.pattern, pause.by, pause.reason) for pause in told] == [
         ("mail/1*", "ann", "why"), ("m*", "", ""), ("*", AT_LIMIT, ""),
     ]  # fmt: skip
-    assert [seen.pause_seen(one, scope) for one in ("", "mail/1*", "m*")] == ["", "mail/1*", "*"]
-    assert seen.pauses_seen(given, None) == tuple(given)
+    assert [visible.visible_pattern(one, scope) for one in ("", "mail/1*", "m*")] == ["", "mail/1*", "*"]
+    assert visible.visible_pauses(given, None) == tuple(given)
 
 
 def test_what_cannot_be_worded_is_refused() -> None:
     with pytest.raises(Forbidden, match="cannot be narrowed"):
-        seen.patterns_within("[ab]*", Scope(["[bc]*"]))
-    assert seen.prefix_of_all("mail/", Scope(["mail/a*", "mail/b"])) == "mail/"
-    assert seen.prefix_of_all(None, Scope(["mail/a*", "mail/ab"])) == "mail/a"
-    assert seen.prefix_of_all("x", None) == "x"
+        visible.patterns_within("[ab]*", Scope(["[bc]*"]))
+    assert visible.prefix_of_all("mail/", Scope(["mail/a*", "mail/b"])) == "mail/"
+    assert visible.prefix_of_all(None, Scope(["mail/a*", "mail/ab"])) == "mail/a"
+    assert visible.prefix_of_all("x", None) == "x"

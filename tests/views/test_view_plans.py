@@ -25,7 +25,7 @@ VIEWS = _read("views.sql")
 PARAMETERS: dict[str, Any] = {
     "runID": 1, "jobID": 1, "after": 0, "before": 9, "limit": 5, "low": "a", "high": "b", "pattern": None,
     "status": None, "worker": None, "kind": None, "source": None, "now": AT, "since": AT, "most": 9,
-    "who": None, "command": None, "seen": None,
+    "who": None, "command": None, "visible": None,
 }  # fmt: skip
 
 SEEKS = {
@@ -95,7 +95,7 @@ SCANS = {
 }  # fmt: skip
 """What is looked through: people pause few patterns, few log in, and of much only a part is counted."""
 
-PATTERNS = {"json_each", "seen"}
+PATTERNS = {"json_each", "visible"}
 """The patterns of whoever sees some names only, which are unpacked once."""
 
 

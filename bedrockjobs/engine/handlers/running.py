@@ -21,10 +21,10 @@ LOOKED_AGAIN_S = 2.0
 have come at the same moment, and not have seen that."""
 
 
-def is_held_back(context: Context, job: Job) -> bool:
-    """Tell whether a job has to wait for the end of a run; its name is paused then.
+def hold_back(context: Context, job: Job) -> bool:
+    """Pause the names of a limit that keeps a job waiting for the end of a run; tell whether one does.
 
-    One that somebody has triggered is not.
+    Jobs that somebody has triggered do not wait.
     """
     records = context.unit.records
     for limit in records.limits():
@@ -51,14 +51,14 @@ def went_on(context: Context, name: str) -> None:
 
 def look_again(context: Context, pause: PauseRow) -> None:
     """End a pause of a limit that is not reached any more, or write it anew."""
-    if not is_full(context, pause.pattern):
+    if not hold_if_full(context, pause.pattern):
         context.unit.records.delete_pause(pause.pattern)
         context.unit.pauses_changed(wake=False)
         context.emit(RoomForRuns(pause.pattern))
 
 
-def is_full(context: Context, pattern: str) -> bool:
-    """Tell whether the limit of a pattern is reached; its names are paused then."""
+def hold_if_full(context: Context, pattern: str) -> bool:
+    """Pause the names of a pattern whose limit is reached; tell whether it is."""
     records = context.unit.records
     for limit in records.limits():
         if limit.pattern == pattern and limit.running and records.running(pattern) >= limit.running:

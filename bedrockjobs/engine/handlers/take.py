@@ -203,7 +203,7 @@ def _next(context: Context, request: TakeRequest) -> DueTick | None:
         job = context.unit.first_due(request, context.now_ms)
         if job is None:
             return None
-        if request.worker and limits and running.is_held_back(context, job):
+        if request.worker and limits and running.hold_back(context, job):
             continue
         if type(job) is DamagedJob:
             set_aside(context, job)

@@ -35,7 +35,7 @@ _WORDS = (
         r"CROSS JOIN (\w+) USING \((\w+)\)",
         r"JOIN LATERAL (SELECT * FROM \1 AS one WHERE one.\2 = stretch.\2 OFFSET 0) AS \1 USING (\2)",
     ),
-    (re.escape(statements.SEEN_ROW), "name ~ :seen_regex"),
+    (re.escape(statements.VISIBLE_ROW), "name ~ :visible_regex"),
     (r"(\w[\w.]*) GLOB :(\w+)", r"\1 ~ :\2_regex"),
     (r"(\w[\w.]*) GLOB pattern\b", r"\1 ~ pauses.regex"),
     (r":(\w+) IS NULL", r":\1::text IS NULL"),
@@ -70,7 +70,7 @@ class View(NamedTuple):
             pattern = name.removesuffix("_regex")
             value = given[name] if pattern == name or name in given else given[pattern]
             if value is not None and pattern != name:
-                value = anchored_regex(jsontext.parse(value) if pattern == "seen" else [value])
+                value = anchored_regex(jsontext.parse(value) if pattern == "visible" else [value])
             found.append(value)
         return found
 

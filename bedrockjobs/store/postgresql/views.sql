@@ -118,5 +118,5 @@ SELECT asked.value::bigint, (
         || count(*) FILTER (WHERE state = 'QUEUED' OR state = 'PAUSED') || ' '
         || count(*) FILTER (WHERE state = 'CANCELLED')
         FROM (SELECT state, name FROM jobs WHERE parentJobID = asked.value::bigint AND parentJobID <> 0 LIMIT :most) AS children
-        WHERE :seen::text IS NULL OR name ~ :seen_regex
+        WHERE :visible::text IS NULL OR name ~ :visible_regex
 ) FROM json_array_elements_text(:jobs::json) AS asked (value) ORDER BY 1 LIMIT :limit;

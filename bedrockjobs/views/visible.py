@@ -1,6 +1,6 @@
 """What is left of patterns and of pauses for whoever sees some names only.
 
-Pure: it reads nothing. Without a scope all is seen.
+Pure: it reads nothing. Without a scope all is visible.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def patterns_within(wanted: str | None, scope: Scope) -> tuple[str, ...]:
 
 
 def patterns_of(wanted: str | None, scope: Scope | None) -> tuple[str | None, ...]:
-    """Return the same where all names may be seen: then what was wanted."""
+    """Return the same where all names are visible: then what was wanted."""
     return (wanted,) if scope is None else patterns_within(wanted, scope)
 
 
 def filter_of(scope: Scope | None) -> str | None:
-    """Return what the mark ``{seen}`` of a statement lets through: a JSON array of patterns, or all."""
+    """Return what the mark ``{visible}`` of a statement lets through: a JSON array of patterns, or all."""
     return None if scope is None else jsontext.dump(list(scope.patterns))
 
 
 def prefix_of_all(wanted: str | None, scope: Scope | None) -> str:
-    """Return the beginning of all names that match a pattern and are seen."""
+    """Return the beginning of all names that match a pattern and are visible."""
     asked = literal_prefix(wanted or "")
     if scope is None:
         return asked
@@ -50,7 +50,7 @@ def prefix_of_all(wanted: str | None, scope: Scope | None) -> str:
 
 
 def sees(scope: Scope | None, name: str) -> bool:
-    """Tell whether a name is seen."""
+    """Tell whether a name is visible."""
     return scope is None or scope.sees(name)
 
 
@@ -62,8 +62,8 @@ def overlaps(pattern: str, other: str) -> bool:
         return False
 
 
-def pauses_seen(pauses: Iterable[PauseRow], scope: Scope | None) -> tuple[PauseRow, ...]:
-    """Return the pauses that hold seen names; of one that covers others too without who and why."""
+def visible_pauses(pauses: Iterable[PauseRow], scope: Scope | None) -> tuple[PauseRow, ...]:
+    """Return the pauses that hold visible names; of one that covers others too without who and why."""
     if scope is None:
         return tuple(pauses)
     found = []
@@ -75,7 +75,7 @@ def pauses_seen(pauses: Iterable[PauseRow], scope: Scope | None) -> tuple[PauseR
     return tuple(found)
 
 
-def pause_seen(pattern: str, scope: Scope | None) -> str:
+def visible_pattern(pattern: str, scope: Scope | None) -> str:
     """Return how the pattern of a pause is told: one that covers other names too as ``*``."""
     wide = scope is not None and pattern not in ("", HOLD_PATTERN) and not scope.holds(pattern)
     return WIDE if wide else pattern
