@@ -59,6 +59,9 @@ CREATE INDEX jobsHolding ON jobs (lane) WHERE state = 'RUNNING' AND lane <> '';
 -- Jobs that wait for a person or for their children: few, and no take touches them.
 CREATE INDEX jobsAside ON jobs (state) WHERE state = 'FAILED' OR state = 'PAUSED';
 
+-- The same of some names, for who sees no others.
+CREATE INDEX jobsAsideByName ON jobs (state, name) WHERE state = 'FAILED' OR state = 'PAUSED';
+
 -- Schedules, among all that repeats.
 CREATE INDEX jobsRepeating ON jobs (name) WHERE repeat <> '';
 

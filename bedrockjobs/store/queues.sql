@@ -99,6 +99,12 @@ LIMIT :limit;
 SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed
     GROUP BY name LIMIT :limit;
 
+-- name: failed_by_name_of_visible
+-- The same of names that are seen: out of the first `:looked` with the beginning that they have in common.
+SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName
+    WHERE state = 'FAILED' AND name BETWEEN :low AND :high LIMIT :looked) AS failed
+    WHERE {visible} GROUP BY name LIMIT :limit;
+
 -- name: newest_jobs
 -- The newest jobs, and whether each waits for its first run.
 SELECT name, created, CASE WHEN state = 'QUEUED' AND attempt = 0 AND repeat = '' THEN 1 ELSE 0 END
@@ -121,15 +127,16 @@ SELECT
 LIMIT :limit;
 
 -- name: set_aside_of_visible
--- The same of some names, without the newest event: of those that have failed or wait for their children as many are
--- looked at as are counted of all.
+-- The same of some names, without the newest event: of those that have failed or wait for their children `:looked` are
+-- looked at whose names have the beginning that all of these have in common.
 SELECT
-    (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed
-        WHERE {visible}),
-    (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' AND NOT EXISTS (
-        SELECT 1 FROM seen WHERE kind = 'job' AND number = jobs.jobID) LIMIT :most) AS unseen WHERE {visible}),
-    (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'PAUSED' LIMIT :most) AS paused
-        WHERE {visible}),
+    (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName
+        WHERE state = 'FAILED' AND name BETWEEN :low AND :high LIMIT :looked) AS failed WHERE {visible}),
+    (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName
+        WHERE state = 'FAILED' AND name BETWEEN :low AND :high AND NOT EXISTS (
+        SELECT 1 FROM seen WHERE kind = 'job' AND number = jobs.jobID) LIMIT :looked) AS unseen WHERE {visible}),
+    (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName
+        WHERE state = 'PAUSED' AND name BETWEEN :low AND :high LIMIT :looked) AS paused WHERE {visible}),
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsRepeating
         WHERE repeat <> '' AND name BETWEEN :low AND :high AND {visible} LIMIT :most) AS repeating)
 LIMIT :limit;

@@ -22,8 +22,7 @@ from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.problems import age_s, problems
-from bedrockjobs.views.queues import COUNTED_MAX, HIGHEST, Group, Look, Queues, Totals
-from bedrockjobs.views.visible import filter_of, prefix_of_all
+from bedrockjobs.views.queues import COUNTED_MAX, Group, Look, Queues, Totals, aside_of
 
 TROUBLES_MAX = 1_000
 """Schedules whose last run failed that are counted; their own page shows all."""
@@ -114,13 +113,7 @@ class Standings:
 
     async def _set_aside(self, scope: Scope) -> list[int]:
         """Return how many jobs are ``SET_ASIDE``, of visible names."""
-        prefix = prefix_of_all(None, scope)
-        given = {
-            "most": COUNTED_MAX + 1,
-            "low": prefix,
-            "high": prefix + HIGHEST,
-            "visible": filter_of(scope),
-        }
+        given = {"most": COUNTED_MAX + 1, **aside_of(scope)}
         return list((await self._reader.view("set_aside_of_visible", given, 1, scans=True)).rows[0])
 
     async def _next(self) -> list[NextSchedule]:

@@ -25,7 +25,7 @@ from bedrockjobs.job.options import decode_options
 from bedrockjobs.job.readiness import Drain, Need, Pauses, Standing, Takers, lock_holder, need_of, standing
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.store.base import Reader
-from bedrockjobs.views.visible import patterns_of, sees, visible_pauses
+from bedrockjobs.views.visible import filter_of, patterns_of, prefix_of_all, sees, visible_pauses
 
 ANY_WALK = 1_000_000_000
 """More names than there are: a walk through them ends with the last, or with the time of a query."""
@@ -56,6 +56,9 @@ COUNTED_LEAST = 10
 
 LOOKS_MAX = 20_000
 """Pairs of a name and a lane that a page of names looks for."""
+
+ASIDE_LOOKED_AT = 50_000
+"""Jobs that have failed, or wait, with the beginning that seen names have in common: 50 ms of the reader."""
 
 OLDEST_MAX = 20_000
 """The oldest jobs, among which runs of clients without a worker name are found: no index has them."""
@@ -332,10 +335,13 @@ class Queues:
 
     async def failed(self) -> dict[str, int]:
         """Return how many jobs have failed, by name."""
+        if self._scope is not None:
+            given = aside_of(self._scope)
+            return dict(
+                (await self._reader.view("failed_by_name_of_visible", given, OLDEST_MAX, scans=True)).rows
+            )
         given = {"most": COUNTED_MAX + 1}
-        return self._visible_counts(
-            dict((await self._reader.view("failed_by_name", given, OLDEST_MAX, scans=True)).rows)
-        )
+        return dict((await self._reader.view("failed_by_name", given, OLDEST_MAX, scans=True)).rows)
 
     def _visible_counts(self, counts: dict[str, int]) -> dict[str, int]:
         return {name: count for name, count in counts.items() if sees(self._scope, name)}
@@ -369,6 +375,14 @@ class Queues:
         if cut and pattern and not glob(names[-1], pattern):
             del names[-1]
         return names, cut or len(names) == limit
+
+
+def aside_of(scope: Scope) -> dict[str, Any]:
+    """Return what a statement is given to count jobs that have failed or wait, of the names of a scope."""
+    prefix = prefix_of_all(None, scope)
+    return {
+        "low": prefix, "high": prefix + HIGHEST, "looked": ASIDE_LOOKED_AT, "visible": filter_of(scope),
+    }  # fmt: skip
 
 
 def prefix_of(name: str) -> str:

@@ -164,10 +164,11 @@ QUEUES_INTENDED = {
     "schedules_on_all_hosts": {"jobs": BY_NAME},
     "running_by_name": {"runs": "runsOpen", "jobs": ""},
     "failed_by_name": {"jobs": "jobsAside"},
+    "failed_by_name_of_visible": {"jobs": "jobsAsideByName"},
     "newest_jobs": {"jobs": ""},
     "newest_runs": {"runs": ""},
     "set_aside": {"jobs": "jobsAside|jobsRepeating", "seen": "PRIMARY KEY", "events": ""},
-    "set_aside_of_visible": {"jobs": "jobsAside|jobsRepeating"},
+    "set_aside_of_visible": {"jobs": "jobsAsideByName|jobsRepeating"},
     "names_of_jobs": {"jobs": ANY_STATE},
     "job": {"jobs": BY_ID},
     "pending_children": {"jobs": BY_PARENT},
@@ -190,7 +191,7 @@ QUEUES_SCAN = {
 }
 """What a look reads from its beginning, each with a limit."""
 
-GROUPED = {"running_by_name", "failed_by_name"}
+GROUPED = {"running_by_name", "failed_by_name", "failed_by_name_of_visible"}
 """Statements that add up by name what a limit bounds."""
 
 

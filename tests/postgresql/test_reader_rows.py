@@ -157,9 +157,10 @@ GIVEN: dict[str, list[Axis]] = {
     "schedules_on_all_hosts": [],
     "running_by_name": [NOW, each("most", 10_000), each("oldest", 50, 10_000)],
     "failed_by_name": [each("most", 10_000)],
+    "failed_by_name_of_visible": [STRETCH, VISIBLE, each("looked", 10_000)],
     "newest_jobs": [],
     "newest_runs": [],
-    "set_aside_of_visible": [MOST, STRETCH, VISIBLE],
+    "set_aside_of_visible": [MOST, STRETCH, VISIBLE, each("looked", 10_000)],
     "set_aside": [MOST],
     "names_of_jobs": [STRETCH, PATTERN, each("after", "", "mail/a"), each("walked", 3, 10_000)],
     "job": [each("jobID", *range(200))],
@@ -171,7 +172,14 @@ GIVEN: dict[str, list[Axis]] = {
 }  # fmt: skip
 """Parameters of every statement but ``limit``: all combinations of each axis."""
 
-UNORDERED = {"queue_lanes", "running_by_name", "failed_by_name", "lanes_held", "names_of_jobs"}
+UNORDERED = {
+    "queue_lanes",
+    "running_by_name",
+    "failed_by_name",
+    "failed_by_name_of_visible",
+    "lanes_held",
+    "names_of_jobs",
+}
 """Statements whose rows have no order that anybody relies on."""
 
 COMBINATIONS_MAX = 60

@@ -21,7 +21,7 @@ from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
-from bedrockjobs.views import find, queues, visible
+from bedrockjobs.views import find, overview, queues, visible
 from bedrockjobs.views.narrowed import Narrowed
 from bedrockjobs.views.sight import Sight
 from tests.views.table import AT, Table
@@ -164,6 +164,21 @@ async def test_very_many_names_are_counted_as_far_as_they_are_looked_at(
     overview = await whole.views.sight(Scope(["a*"])).standings.overview()
     assert {"ready", "later"} <= set(overview.more)
     assert (find.NAMES_WALKED, find.CHILDREN_COUNTED) == (5_000, 10_000)
+
+
+@pytest.mark.parametrize("patterns", SCOPES)
+async def test_failures_of_others_do_not_bound_those_that_are_seen(
+    filled: Open, patterns: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many failed of other names: as many are looked at as have the beginning of the seen ones."""
+    assert queues.ASIDE_LOOKED_AT == 50_000
+    whole = await filled("whole", None)
+    before = await whole.views.sight(Scope(patterns)).standings.overview()
+    monkeypatch.setattr(overview, "COUNTED_MAX", 1)
+    after = await whole.views.sight(Scope(patterns)).standings.overview()
+    for name in ("failed", "children"):
+        count = getattr(before, name)
+        assert (getattr(after, name), name in after.more) == (min(count, 1), count > 1), name
 
 
 def test_what_is_told_of_pauses() -> None:

@@ -59,6 +59,7 @@ CREATE INDEX jobsByParent ON jobs (parentJobID, jobID) WHERE parentJobID <> 0;
 CREATE INDEX jobsByExpires ON jobs (expires) WHERE expires <> '';
 CREATE INDEX jobsHolding ON jobs (lock) WHERE state = 'RUNNING' AND lock <> '';
 CREATE INDEX jobsAside ON jobs (state) WHERE state = 'FAILED' OR state = 'PAUSED';
+CREATE INDEX jobsAsideByName ON jobs (state, name) WHERE state = 'FAILED' OR state = 'PAUSED';
 CREATE INDEX jobsRepeating ON jobs (name) WHERE repeat <> '';
 
 -- Names of very many jobs and of few come and go: what was true when statistics were taken misleads the planner.

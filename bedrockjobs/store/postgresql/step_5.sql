@@ -51,6 +51,8 @@ CREATE TABLE seen (
     PRIMARY KEY (kind, number)
 );
 
+CREATE INDEX jobsAsideByName ON jobs (state, name) WHERE state = 'FAILED' OR state = 'PAUSED';
+
 -- Runs keep what they were given. Lines of output become chunks (bedrockjobs/store/chunks.py): a day's output is
 -- converted, which takes seconds.
 ALTER TABLE runs ADD COLUMN data text COLLATE "C" NOT NULL DEFAULT '',
