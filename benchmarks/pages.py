@@ -120,6 +120,10 @@ def fill(path: Path, count: int) -> None:
         " error) VALUES (?, ?, ?, 1, 'schedule', ?, ?, '2026-01-02 03:05:00', ?, ?, ?)",
         runs(count),
     )
+    db.execute(
+        "INSERT INTO seen (kind, number, at) SELECT 'run', runID, ended FROM runs"
+        " WHERE status = 'fail' AND runID % 100 = 0"
+    )
     db.execute("UPDATE meta SET value = ? WHERE key = 'nextJobID'", (count + 1,))
     db.execute("UPDATE meta SET value = ? WHERE key = 'nextRunID'", (count // 5 + 1,))
     db.execute("COMMIT")

@@ -42,6 +42,7 @@ async def test_what_runs_what_failed_and_names_are_there(site: Site, page: Page)
     await expect(page.locator("#now-failed tbody tr")).to_have_count(5)
     await expect(page.locator("#now-failed")).to_contain_text("no mailbox")
     await expect(page.locator("#by-name tbody tr")).to_have_count(2)
+    assert (await page.title()).startswith("Overview "), "not the title of a page that a part came from"
     await expect(page.locator(".brief input[type=checkbox]:visible")).to_have_count(0)
     await check(page)
     await page.locator("#now-failed").get_by_role("link", name="7", exact=True).click()
