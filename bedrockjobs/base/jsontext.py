@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -38,8 +37,10 @@ def parse(text: str, *, levels: int = JSON_DEPTH_MAX, values: int | None = None)
     than ``levels``, holds a number that a double cannot, or has more ``values`` than asked for.
     """
     if text.startswith('"') and "\\" not in text:  # most values are such, and no limit is about them
-        with suppress(msgspec.DecodeError, UnicodeEncodeError):  # it is refused below
+        try:
             return _STRING.decode(str(text))
+        except (msgspec.DecodeError, UnicodeEncodeError):  # it is refused below
+            pass
     if values is not None:
         json_limits.check_count(text, values)
     json_limits.check(text, levels=levels)

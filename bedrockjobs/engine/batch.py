@@ -16,6 +16,7 @@ from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.turns import in_turns
 from bedrockjobs.commands import CreateJob, CreateJobs
 from bedrockjobs.engine.by_caller import perform_for
 from bedrockjobs.engine.events import DrainsChanged, Event, HoldChanged, LeftReady, Listeners
@@ -260,7 +261,7 @@ class Batch:
             if not running.hold_if_full(work.context, pattern):
                 self._serve_groups(work, self._waiting.groups_of_pattern(pattern), freed=pattern)
         while ready:
-            for job in ready:
+            for job in in_turns(ready):
                 self._serve_job(work, job)
             ready = open_unit.became_ready()  # a taken retryAfter job will be ready again
 

@@ -172,6 +172,7 @@ class Ways:
                 if program.returncode is None:
                     with suppress(ProcessLookupError):
                         os.killpg(program.pid, signal.SIGKILL)
+                    await program.wait()
             if program.returncode:
                 words.seek(0)
                 said = " ".join(words.read(WORDS_BYTES_MAX).decode(errors="replace").split())

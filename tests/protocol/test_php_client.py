@@ -295,15 +295,15 @@ async def test_the_worker_manager(php: PHPClient) -> None:
 
 
 def _accepted(port: int) -> socket.socket:
-    """Return the server's end of the connection from a port, which is a socket of this process too."""
+    """Return the server's end of the connection from a port, which is a socket of this process too.
+
+    Only sockets are looked at: to close a second descriptor of a database frees the locks of the first.
+    """
     for open_file in list(Path("/proc/self/fd").iterdir()):
         with contextlib.suppress(OSError):
-            number = os.dup(int(open_file.name))
-            try:
-                found = socket.socket(fileno=number)
-            except OSError:
-                os.close(number)
+            if not str(open_file.readlink()).startswith("socket:"):
                 continue
+            found = socket.socket(fileno=os.dup(int(open_file.name)))
             with contextlib.suppress(OSError):
                 if found.getpeername()[1:2] == (port,):
                     return found

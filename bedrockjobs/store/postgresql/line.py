@@ -157,6 +157,9 @@ class Line:
             refusal = away(error)
             self._away = (asyncio.get_running_loop().time() + AWAY_S, refusal)
             raise refusal from error
+        if self._refusal is not None:  # closed meanwhile, when there was nothing to close
+            await self._connection.close()
+            raise self._refusal
         self._connection.adapters.register_dumper(int, Int8Dumper)
         return self._connection
 

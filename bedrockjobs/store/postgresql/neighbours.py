@@ -113,6 +113,9 @@ class PostgreSQLNeighbours:
             try:
                 if self._telling is None or self._telling.closed:
                     self._telling = await self._connect()
+                    if self._closed:  # meanwhile, and whoever did it had nothing to close
+                        await self._telling.close()
+                        raise StoreAway("the server leaves the others")
                 if self._hearing is None or self._hearing.done():
                     self._hearing = asyncio.ensure_future(self._hear())
                 async with asyncio.timeout(LINE_S_MAX):
@@ -135,7 +138,8 @@ class PostgreSQLNeighbours:
             try:
                 connection = await asyncio.shield(connecting)
             except asyncio.CancelledError:  # one that is half open cannot be closed
-                await (await connecting).close()
+                connecting.add_done_callback(_finish)
+                await asyncio.wait({connecting})
                 raise
             try:
                 await connection.execute(f'LISTEN "{self._schema}"')
@@ -204,6 +208,12 @@ class PostgreSQLNeighbours:
     async def hint(self, text: str) -> None:
         """Give a hint to all other servers; raises StoreError where that cannot be done now."""
         await self._run([(SQL["hint"], (self._schema, f"{self._me[1]} {text}"))])
+
+
+def _finish(connecting: asyncio.Future[Connection]) -> None:
+    """Close a connection that nobody wants any more, also where nobody waits for it."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().pgconn.finish()
 
 
 _LOOKS: list[tuple[str, Sequence[Any]]] = [(SQL[name], ()) for name in ("servers", "workers", "open_runs")]
