@@ -12,6 +12,7 @@ import signal
 import socket
 import ssl
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import STOP_MORE_S, TURN_S
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.settings_again import take_again
 from bedrockjobs.databases import EXIT_DISK, EXIT_FAILURE, EXIT_OK, EXIT_USAGE, StartError, database_of
 from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.dispatcher import Dispatcher
@@ -68,6 +70,7 @@ class Server:
         self._sockets: list[socket.socket] = []
         """Sockets that systemd opened for the server; it then opens none."""
         self._stopped = False
+        self._is_wired = False
         self._heartbeat: Heartbeat | None = None
         self.reloads = Reloads()
         """What is read again on SIGHUP."""
@@ -110,6 +113,27 @@ class Server:
             )
         return None
 
+    async def take(self, found: Settings) -> None:
+        """Go by settings that were read again, as far as that can be without a restart; tell what changed."""
+        difference = take_again(self.settings, found)
+        log.info("settings: %s", difference)
+        if not self._is_wired:  # a standby, which goes by them once it serves
+            return
+        if "connections_max" in difference.taken:
+            _raise_file_limit(self.settings.connections_max + FILES_KEPT)
+        if "heartbeat_url" in difference.taken:
+            await self._begin_heartbeat()
+        self.service.renew_messages()
+
+    async def _begin_heartbeat(self) -> None:
+        """Call the URL that the settings name, and no other any more."""
+        if self._heartbeat is not None:
+            await self._heartbeat.stop()
+        url = self.settings.heartbeat_url
+        self._heartbeat = Heartbeat(url, self._is_well) if url else None
+        if self._heartbeat is not None:
+            self._heartbeat.start()
+
     def _renew_tls(self) -> None:
         context = self._tls_context()
         assert context is not None
@@ -139,7 +163,7 @@ class Server:
         self.service = Service(
             self.dispatcher, views, workers, notifier, self.clock, self.settings, move_clock, self._access
         )
-        service = self.service
+        service, self._is_wired = self.service, True
         listeners.add(service.messenger)
         look = metrics.Metrics(
             self._reader,
@@ -185,9 +209,7 @@ class Server:
             await self._close()
             raise StartError(f"cannot listen: {error.strerror or error}", EXIT_FAILURE) from None
         self._loop_watch.start()
-        if self.settings.heartbeat_url:
-            self._heartbeat = Heartbeat(self.settings.heartbeat_url, self._is_well)
-            self._heartbeat.start()
+        await self._begin_heartbeat()
         self.service.messenger.start()
         self._database.serves_at(self.where())
 
@@ -259,8 +281,11 @@ class Server:
             await self._telemetry.close()
 
 
-def run(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit status."""
+def run(settings: Settings, read_again: Callable[[], Settings] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit status.
+
+    ``read_again`` is asked on SIGHUP for the settings as they are then; it raises ValueError for bad ones.
+    """
     logs.configure(settings.log_format)
     logging.captureWarnings(True)
     os.umask(0o077)
@@ -274,7 +299,7 @@ def run(settings: Settings) -> int:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:
         with runner:
-            return runner.run(_serve(settings))
+            return runner.run(_serve(settings, read_again))
     except StartError as error:
         if settings.log_format == "json":
             log.critical("%s", error)
@@ -295,8 +320,10 @@ def _tame_collector() -> None:
     gc.set_threshold(*COLLECT_AFTER)
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, read_again: Callable[[], Settings] | None) -> int:
     server = Server(settings)
+    if read_again is not None:
+        server.reloads.add("settings", lambda: server.take(read_again()))
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

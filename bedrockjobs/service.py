@@ -86,12 +86,7 @@ class Service:
         self.access = access
         self.messenger = Messenger(
             self,
-            Ways(
-                smtp=settings.smtp,
-                mail_from=settings.mail_from,
-                url=settings.public_url,
-                commands=settings.notify_commands,
-            ),
+            _ways(settings),
             clock,
             name=settings.resolved_server_name(),
             url=settings.public_url.rstrip("/"),
@@ -105,6 +100,10 @@ class Service:
         """Open connections, of both protocols."""
         self.draining = False
         """Whether the server stops: nothing new is begun."""
+
+    def renew_messages(self) -> None:
+        """Send messages as the settings say now."""
+        self.messenger.renew(_ways(self.settings), self.settings.public_url.rstrip("/"))
 
     @property
     def trouble(self) -> str:
@@ -364,3 +363,12 @@ class Waits:
             return self._deliver(outcome)
         self._deliver(Unauthenticated(detail="the token counts no more"))
         return False
+
+
+def _ways(settings: Settings) -> Ways:
+    return Ways(
+        smtp=settings.smtp,
+        mail_from=settings.mail_from,
+        url=settings.public_url,
+        commands=settings.notify_commands,
+    )

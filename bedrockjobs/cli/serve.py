@@ -80,7 +80,7 @@ def _serve(ctx: click.Context, /, config: Path | None, **given: Any) -> None:
 
     It speaks the Bedrock protocol and HTTP on one port, and owns its database: a second server of the same
     file exits 69, or with --standby waits. SIGTERM and SIGINT end it well, SIGHUP
-    lets it read its certificate again.
+    lets it read its certificate and its settings file again.
     """
     try:
         settings = settings_from(given, config)
@@ -92,7 +92,13 @@ def _serve(ctx: click.Context, /, config: Path | None, **given: Any) -> None:
         ctx.exit(error.exit_code)
     from bedrockjobs.server import run  # the other commands need no server
 
-    ctx.exit(run(settings))
+    def read_again() -> Settings:
+        try:
+            return settings_from(given, config)
+        except click.UsageError as error:
+            raise ValueError(error.message.replace("\n", "; ")) from None
+
+    ctx.exit(run(settings, read_again))
 
 
 serve = SectionedCommand(

@@ -280,7 +280,7 @@ class JobOptions(Parameters):
     keep: Duration | None = Field(
         default=None,
         description="Time that a run which ended well is kept, also where no worker gave its name; 0: as"
-        " keepSuccess says; what the server's keepFinished says if left out.",
+        " keepSuccess says; what the server's keep_finished says if left out.",
     )
     output_lines: Whole | None = Field(
         default=None, ge=0, le=OUTPUT_TAIL_MAX, description="Last lines of output kept with a run; 10."

@@ -194,7 +194,7 @@ class RuleSpec(Parameters):
     )
     to: Annotated[str, Field(max_length=TO_CHARS_MAX), BeforeValidator(_to), Shape(_to_shape)] = Field(
         description="Where messages go: an address of http or https that they are posted to, mailto: and"
-        " addresses of mail, command: and a program of the server's `notifyCommands`, or"
+        " addresses of mail, command: and a program of the server's `notify_commands`, or"
         " ${BEDROCKJOBS_NOTIFY_...}, a variable of the server that holds one of these, or one of Apprise's."
     )
     secret: Annotated[str, Field(pattern=f"^({VARIABLE})?$")] = Field(

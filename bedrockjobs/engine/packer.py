@@ -54,7 +54,7 @@ class OutputPacker:
         loose = self._loose.get(event.run_id, 0) + event.size
         if loose >= OUTPUT_CHUNK_BYTES:
             self._want(event.run_id, ended=False)
-            loose = 0
+            loose = OUTPUT_PACKED_BYTES_MIN  # something may be left of it, which is packed at the end
         self._loose[event.run_id] = loose
 
     def _ended(self, event: RunEnded) -> None:

@@ -113,6 +113,10 @@ class Messenger:
         if event.kind in self._kinds:
             self.wake()
 
+    def renew(self, ways: Ways, url: str) -> None:
+        """Send from now on in other ways, with links to another address."""
+        self._ways, self._url = ways, url
+
     def wake(self) -> None:
         """Look at the rules again: there may be something to send, or it is another time."""
         self._woken.set()

@@ -146,9 +146,9 @@ class Ways:
     async def _run(self, message: Message, name: str) -> None:
         """Run a program with the CloudEvent on stdin; the exit status 0 says that it arrived."""
         if not self._commands:
-            raise NotSent("notifyCommands: no folder of programs is set where the server runs")
+            raise NotSent("notify_commands: no folder of programs is set where the server runs")
         if not _PROGRAM.fullmatch(name):
-            raise NotSent("command: expected the name of a program in the folder of notifyCommands")
+            raise NotSent("command: expected the name of a program in the folder of notify_commands")
         environment = {
             key: value
             for key, value in self._environment.items()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from bedrockjobs.base.name_limits import AUDIT_KEPT_S
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import after_seconds, stamp
 from bedrockjobs.job.rows import AuditRow, LoginRow, TokenRow
 
@@ -22,10 +22,14 @@ class AccessRecords:
 
     _execute: Callable[..., Any]
     _sql: Mapping[str, str]
-    audit_kept_s: float = AUDIT_KEPT_S
-    """Time it is kept what operators changed."""
+    obeyed = Settings.model_construct()
+    """What an operator wants to be kept: looked at each time, as it may change while a server runs."""
     _tokens: tuple[TokenRow, ...] | None = None
     _logins: tuple[LoginRow, ...] | None = None
+
+    def obey(self, settings: Settings) -> None:
+        """Keep what an operator wants to be kept."""
+        self.obeyed = settings
 
     def forget_access(self) -> None:
         """Read all anew."""
@@ -85,4 +89,6 @@ class AccessRecords:
         """Forget logins that are over, and what operators changed long ago."""
         now = stamp(moment)
         self._execute(self._sql["trim_logins"], (now,))
-        self._execute(self._sql["trim_audit"], (after_seconds(now, -self.audit_kept_s), AUDIT_CLEANED_MAX))
+        self._execute(
+            self._sql["trim_audit"], (after_seconds(now, -self.obeyed.keep_audit_s), AUDIT_CLEANED_MAX)
+        )

@@ -9,14 +9,11 @@ from datetime import datetime
 from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
     JOB_ID_MAX,
-    KEYS_KEPT_S,
-    OUTPUT_BYTES_DEFAULT,
     OUTPUT_KEPT_S,
     RUNS_KEPT_MAX,
     STATS_KEPT_S,
 )
 from bedrockjobs.base.name_limits import EVENTS_KEPT_S_MIN
-from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
 from bedrockjobs.job.retention import Retention, rule_for, rules_of, value_for
 from bedrockjobs.job.rows import RunRow
@@ -53,12 +50,6 @@ class _Walk:
 class CleanedRecords(AccessRecords):
     """The tables of which what is too old is forgotten."""
 
-    output_bytes = OUTPUT_BYTES_DEFAULT
-    """Output kept of one run, unless its name has a limit of its own."""
-    keep_finished_s = 0.0
-    """Time that a job which ended well is kept; 0: the quick way to end a job need not ask."""
-    keys_kept_s: float = KEYS_KEPT_S
-    """Time an idempotency key is remembered."""
     _trimmed = 0
     """The oldest runs up to this one are trimmed."""
     _cleaned = (0, 0)
@@ -71,10 +62,15 @@ class CleanedRecords(AccessRecords):
     _events_walk: _Walk | None = None
     """A walk through the events of which names have limits of room, where it is not at its end."""
 
-    def obey(self, settings: Settings) -> None:
-        """Keep what an operator wants to be kept."""
-        self.output_bytes, self.keep_finished_s = settings.output_bytes, settings.keep_finished
-        self.keys_kept_s, self.audit_kept_s = settings.keep_keys_s, settings.keep_audit_s
+    @property
+    def keep_finished_s(self) -> float:
+        """Return how long a job that ended well is kept; 0: the quick way to end a job need not ask."""
+        return self.obeyed.keep_finished
+
+    @property
+    def keys_kept_s(self) -> float:
+        """Return how long an idempotency key is remembered."""
+        return self.obeyed.keep_keys_s
 
     @abstractmethod
     def retention(self) -> tuple[Retention, ...]:

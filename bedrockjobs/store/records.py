@@ -203,9 +203,9 @@ class TableRecords(CleanedRecords, SeenRecords):
         if self._output_rules is None:
             self._output_rules = rules_of(self.retention(), "output_bytes")
         return (
-            value_for(self._output_rules, name, self.output_bytes)
+            value_for(self._output_rules, name, self.obeyed.output_bytes)
             if self._output_rules
-            else self.output_bytes
+            else self.obeyed.output_bytes
         )
 
     def _write_chunks(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from bedrockjobs.base import config
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.settings_again import READ_AGAIN
 from bedrockjobs.cli.settings_sources import option_name, variable_name
 from bedrockjobs.cli.values import duration_text
 from docs.generator import NOTE
@@ -24,7 +25,7 @@ What an operator may change: an option of `bedrockjobs serve`, an environment va
 `[server]` in a settings file (`--config FILE`, `BEDROCKJOBS_CONFIG`), which is the option without its dashes
 in front and with `_` for the others. An option wins over a variable, a variable over the file, the file over
 the default: see [how to configure](../how-to/configure.md). Times are typed as `90s`, `5m`, `1h30m` or as a
-number of seconds."""
+number of seconds. What has a ↻ is taken from the file again on HUP; all else takes a restart."""
 
 _CONSTANTS = """\
 ## Fixed limits
@@ -45,7 +46,7 @@ def page() -> str:
                 code(variable_name(name)),
                 _default(name, field.default),
                 _allowed(field),
-                field.description or "",
+                f"{field.description}{' ↻' if name in READ_AGAIN else ''}",
             )
             for name, field in Settings.model_fields.items()
         ),

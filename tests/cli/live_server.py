@@ -31,11 +31,11 @@ def clean_environment(**more: str) -> dict[str, str]:
     return {**mine, **more}
 
 
-def start(database: Path, *arguments: str) -> Running:
+def start(database: Path, *arguments: str, stderr: int | None = None) -> Running:
     """Start a server on a free port and wait until it listens."""
     process = subprocess.Popen(
         [*BEDROCKJOBS, "serve", "--port", "0", "--database", str(database), *arguments],
-        stdout=subprocess.PIPE, text=True, env=clean_environment(),
+        stdout=subprocess.PIPE, stderr=stderr, text=True, env=clean_environment(),
     )  # fmt: skip
     assert process.stdout is not None
     guard = threading.Timer(DEADLINE_S, process.kill)
@@ -56,5 +56,6 @@ def stop(process: subprocess.Popen[str]) -> int:
         return process.wait(DEADLINE_S)
     finally:
         process.kill()
-        if process.stdout is not None:
-            process.stdout.close()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()

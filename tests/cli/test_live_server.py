@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
 import subprocess
 import threading
@@ -53,6 +54,35 @@ def test_a_server_takes_its_settings_from_the_environment(bedrockjobs: Program, 
         assert stop(running.process) == 0
     refused = process_of("serve", BEDROCKJOBS_HOST="0.0.0.0", BEDROCKJOBS_PORT="0")
     assert (refused.returncode, "--insecure" in refused.stderr) == (2, True)
+
+
+def test_hup_reads_the_settings_file_again(bedrockjobs: Program, tmp_path: Path) -> None:
+    file = tmp_path / "bedrockjobs.toml"
+    file.write_text('[server]\nkeep_audit_s = "10d"\nquery_s = 2\n')
+    running = start(tmp_path / "jobs.db", "--config", str(file), stderr=subprocess.PIPE)
+    log = running.process.stderr
+    assert log is not None
+
+    def told(text: str) -> str:
+        file.write_text(text)
+        running.process.send_signal(signal.SIGHUP)
+        while "settings" not in (line := log.readline()):
+            assert line, "it has ended"
+        return line.partition("settings")[2].strip()
+
+    try:
+        assert told('[server]\nkeep_audit_s = "20d"\nquery_s = 3\n') == (
+            ": changed: keep_audit_s; different, but only after a restart: query_s"
+        )
+        shown = json.loads(bedrockjobs("kept", "list", "-s", running.address, "-o", "json").stdout)
+        assert next(one["seconds"] for one in shown if one["kind"] == "audit") == 20 * 86_400
+        assert log.readline().endswith("settings read again\n")
+        refused = told("[server]\nprot = 1\nkeep_audit_s = true\n")
+        assert refused.startswith("not read again, the old ones stay: ")
+        assert f"{file}:2: prot: " in refused
+        assert f"; {file}:3: keep_audit_s: expected" in refused
+    finally:
+        assert stop(running.process) == 0
 
 
 def test_a_schedule_by_its_name(bedrockjobs: Program) -> None:

@@ -15,6 +15,14 @@ def _post(command: bytes, headers: bytes, body: bytes) -> bytes:
     return b"POST /%b HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: @\r\n\r\n%b" % (command, headers, body)
 
 
+def _login(form: bytes) -> bytes:
+    return _post(b"ui/login", FORM, form)
+
+
+def _asked(header: bytes) -> bytes:
+    return b"GET /ui/ HTTP/1.1\r\nHost: localhost\r\n%b\r\n\r\n" % header
+
+
 def _chunked(first: bytes, body: bytes) -> bytes:
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
     return first + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
@@ -63,6 +71,34 @@ HOSTILE: dict[str, dict[str, Callable[[], bytes]]] = {
             b"GET /ListJobs?" + b"a=b&" * 15_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
         ),
         "a header of commas": lambda: _post(b"Ping", b"Accept-Encoding: " + b",;q= " * 12_000 + b"\r\n", b""),
+    },
+    "stranger": {
+        "a form of many fields": lambda: _login(b"a=b&" * 1_000),
+        "a form of %": lambda: _login(b"token=" + b"%" * 4_000),
+        "a form of 2 MB": lambda: _login(b"token=" + b"%41" * 700_000),
+        "many cookies": lambda: _asked(b"Cookie: " + b"bedrockjobs_session=a; " * 600),
+        "a cookie of quotes": lambda: _asked(b'Cookie: bedrockjobs_session="' + b"\\042" * 3_000),
+        "a token of 15 KB": lambda: _asked(b"Authorization: Bearer bjr_" + b"1" * 15_000),
+        "many proxies": lambda: _asked(b"X-Forwarded-For: " + b"127.0.0.1," * 1_500),
+        "many tokens": lambda: b"Authenticate\r\ntoken: bjr_1_1_x\r\n\r\n" * 1_000,
+        "a raw token of 1 MB": lambda: b"Authenticate\r\ntoken: " + b"a" * MIB + b"\r\n\r\n",
+        "a raw header of 1 MB": lambda: b"ListJobs\r\nAuthorization: " + b"a " * (MIB // 2) + b"\r\n\r\n",
+    },
+    "token": {
+        "a run of a million digits": lambda: b"bjr_" + b"9" * MIB,
+        "a ping of a million digits": lambda: b"bjp_" + b"9" * MIB,
+        "a million blanks": lambda: b"Bearer" + b" " * MIB,
+        "underscores": lambda: b"bjr_1_1_" + b"_" * MIB,
+    },
+    "proxy": {
+        "a million addresses": lambda: b"X-Forwarded-For: " + b"10.0.0.2," * (MIB // 9),
+        "a million colons": lambda: b"X-Forwarded-For: " + b":" * MIB,
+        "a name of a million characters": lambda: b"X-Remote-User: " + b"a" * MIB,
+        "many lines": lambda: b"X-Forwarded-For: 10.0.0.2\n" * 5_000,
+    },
+    "certificate": {
+        "many names": lambda: b"DNS=a\n" * 50_000,
+        "a name of a million characters": lambda: b"commonName=" + b"a" * MIB,
     },
     "json": {
         "nested a million deep": lambda: b"[" * MIB,

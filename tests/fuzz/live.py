@@ -44,13 +44,26 @@ HTTP_WORDS = [
     *(b"Expect: 100-continue\r\n", b"Accept-Encoding: gzip\r\n", b"Prefer: wait=1\r\n"),
 ]
 
+STRANGER_WORDS = [
+    *(*HTTP_WORDS, b"Authorization: Bearer bj_", b"Authorization: ", b"Authenticate\r\n", b"token: bj_"),
+    *(b"Cookie: bedrockjobs_session=", b"; ", b"POST /ui/login ", b"GET /ui/", b"token=", b"&to=/ui/"),
+    *(b"X-Forwarded-For: 192.0.2.7\r\n", b"POST /ping/bjp_1_", b"bjr_1_1_", b"ListJobs", b"Origin: http://"),
+]
+
+KEPT_FROM_STRANGERS = b"unseen-by-strangers"
+"""The name of the one job of a server that wants tokens: no answer may have it, and no input does."""
+
+_SESSION = re.compile(rb'(?i)set-cookie: bedrockjobs_session=(?!"")')
+
 _FAULT = re.compile(rb"(?:^|\n)(?:HTTP/1\.1 5(?!0[03]|55)\d\d|500 )")
 
 
 class _Site:
     """A server in this thread, and a loop to talk to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, closed: bool) -> None:
+        """Let anybody in; or nobody, if it is ``closed``."""
+        self._closed = closed
         self._folder = Path(tempfile.mkdtemp(prefix="bedrockjobs-fuzz-"))
         self._runner = asyncio.Runner()
         self._server: Server | None = None
@@ -64,6 +77,8 @@ class _Site:
         answer = self._runner.run(self._exchange(data, raw))
         if _FAULT.search(answer):
             raise AssertionError(f"the server is at fault: {answer[:300]!r}")
+        if self._closed and (KEPT_FROM_STRANGERS in answer or _SESSION.search(answer)):
+            raise AssertionError(f"a stranger was let in: {answer[:300]!r}")
 
     def close(self) -> None:
         """Stop the server and remove its database."""
@@ -81,10 +96,20 @@ class _Site:
             file.unlink()
         self._server = self._runner.run(self._started())
         self._inputs = 0
+        if self._closed:
+            job = b"CreateJob\r\nname: %b\r\n\r\n" % KEPT_FROM_STRANGERS
+            root = b"CreateToken\r\nname: root\r\nroles: admin\r\n\r\n"
+            made = self._runner.run(self._exchange(job + root, raw=True))
+            assert made.count(b"200 OK") == 2, made
 
     async def _started(self) -> Server:
         database = str(self._folder / "jobs.db")
-        server = Server(Settings(port=0, database=database, durability="relaxed", wal_bytes=0))
+        # Each input may say where it comes from, so that not all of them are too many of one address.
+        proxies = "127.0.0.1" if self._closed else ""
+        settings = Settings(
+            port=0, database=database, durability="relaxed", wal_bytes=0, trusted_proxies=proxies
+        )
+        server = Server(settings)
         await server.start()
         return server
 
@@ -115,19 +140,19 @@ class _Site:
         return answer
 
 
-_sites: list[_Site] = []
+_sites: dict[bool, _Site] = {}
 
 
-def _site() -> _Site:
-    if not _sites:
-        _sites.append(_Site())
-    return _sites[0]
+def _site(*, closed: bool = False) -> _Site:
+    if closed not in _sites:
+        _sites[closed] = _Site(closed=closed)
+    return _sites[closed]
 
 
 def close() -> None:
-    """Stop the server, if one was started: it would keep the process alive, and nothing would be logged."""
+    """Stop the servers that were started: they would keep the process alive, and nothing would be logged."""
     while _sites:
-        _sites.pop().close()
+        _sites.popitem()[1].close()
 
 
 def _with_length(data: bytes) -> bytes:
@@ -139,9 +164,19 @@ def _with_length(data: bytes) -> bytes:
 def read_raw(data: bytes) -> None:
     """Speak the Bedrock protocol, unless the first line is HTTP's."""
     data = _with_length(data)
-    _site().send(data, raw=data.lstrip(b"\r\n").partition(b" ")[0] not in HTTP_METHODS)
+    _site().send(data, raw=_is_raw(data))
+
+
+def _is_raw(data: bytes) -> bool:
+    return data.lstrip(b"\r\n").partition(b" ")[0] not in HTTP_METHODS
 
 
 def read_http(data: bytes) -> None:
     """Speak HTTP."""
     _site().send(_with_length(data), raw=False)
+
+
+def read_stranger(data: bytes) -> None:
+    """Speak either protocol with a server that wants tokens, and have none."""
+    data = _with_length(data)
+    _site(closed=True).send(data, raw=_is_raw(data))

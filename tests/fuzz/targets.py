@@ -17,7 +17,7 @@ from bedrockjobs.imports import luci
 from bedrockjobs.imports.found import Unreadable
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule import repeat as repeats
-from tests.fuzz import gates, live
+from tests.fuzz import gates, live, strangers
 
 SIZE_MAX = 65_536
 """Bytes of an input: enough for what is more than linear to show."""
@@ -166,6 +166,10 @@ TARGETS = {
         # Three bytes are a request, and each is answered, in 12 us with the client's work.
         Target("raw", live.read_raw, live.RAW_WORDS, ms_per_kib=7.0, size_max=16_384),
         Target("http", live.read_http, live.HTTP_WORDS),
+        Target("stranger", live.read_stranger, live.STRANGER_WORDS, ms_per_kib=7.0, size_max=16_384),
+        Target("token", strangers.read_token, strangers.TOKEN_WORDS),
+        Target("proxy", strangers.read_proxy, strangers.PROXY_WORDS),
+        Target("certificate", strangers.read_certificate, strangers.CERTIFICATE_WORDS),
         Target("json", read_json, _JSON),
         Target("cron", read_cron, _CRON),
         Target("repeat", read_repeat, _REPEAT),
