@@ -25,9 +25,8 @@ async def test_a_path_is_not_opened_by_its_spelling(live: Live, path: str) -> No
     await root.ok("CreateJob", name=HIDDEN)
     for method in ("GET", "POST", "HEAD", "OPTIONS"):
         async with await Talk.open(live.port) as talk:
-            talk.send(
-                f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            )
+            head = "Host: localhost\r\nContent-Length: 0\r\nConnection: close"
+            talk.send(f"{method} {path} HTTP/1.1\r\n{head}\r\n\r\n")
             answer = (await talk.ended()).decode()
         assert HIDDEN not in answer
         assert int(answer.split()[1]) in (303, 401, 403, 404, 405), (method, answer)
