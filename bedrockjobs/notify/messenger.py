@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.errors import CommandError, NotFound, WrongState
+from bedrockjobs.base.event_kinds import OVER
 from bedrockjobs.base.wire import stamp
 from bedrockjobs.commands import (
     ClaimMessage,
@@ -30,7 +31,6 @@ from bedrockjobs.commands import (
 )
 from bedrockjobs.engine.events import HoldChanged, Noted, RulesChanged
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.job.rules import OVER
 from bedrockjobs.notify.conditions import asks_for_conditions, conditions
 from bedrockjobs.notify.message import EVENTS_SHOWN, Message, Told, message_of
 from bedrockjobs.notify.rule import condition_of, is_about, is_muted, wait_s
