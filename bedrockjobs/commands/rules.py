@@ -123,6 +123,7 @@ class RuleReply(Reply):
     on: list[str]
     names: list[str]
     tags: list[str] = []
+    no_data: bool = False
     to: str
     secret: str
     group_for: int = Field(description="Seconds between two messages; 0: each is sent at once.")
@@ -200,6 +201,9 @@ class RuleSpec(Parameters):
     secret: Annotated[str, Field(pattern=f"^({VARIABLE})?$")] = Field(
         default="",
         description="${BEDROCKJOBS_NOTIFY_...}: the variable with the key that signs what is posted.",
+    )
+    no_data: Boolean = Field(
+        default=False, description="Its messages have no output, and of an error the first line alone."
     )
     group_for: Duration = Field(
         default=0, description="Time between two messages: what happens meanwhile is one message."

@@ -101,6 +101,19 @@ async def test_a_failure_and_its_recovery_are_told(site: Site, receiver: Receive
     assert (await rule_of(site, sent=2))["tries"] == 0
 
 
+async def test_a_rule_without_data_sends_no_output(site: Site, receiver: Receiver) -> None:
+    await site.ok("PutRule", name="r", on="failed", noData=True, to=receiver.url)
+    await site.create("a")
+    job = await site.leased("a")
+    await site.ok("AppendOutput", runID=job["runID"], seq=1, lines=["SECRET"])
+    await site.fail(job, error="Exit status 1\nSECRET")
+    shown = await site.ok("TestRule", name="r")
+    message = await receiver.next()
+    assert "SECRET" not in str(message) + str(shown)
+    assert message["data"]["events"][0]["detail"] == "Exit status 1"
+    assert (await rule_of(site))["noData"] is True
+
+
 async def test_a_rule_may_be_about_jobs_with_a_tag(site: Site, receiver: Receiver) -> None:
     await site.ok("PutRule", name="r", on="failed", tags="night,money", to=receiver.url)
     for name, tags in (("a", ""), ("b", "day"), ("c", "day,money")):

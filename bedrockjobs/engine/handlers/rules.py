@@ -81,10 +81,12 @@ def sync_rules(context: Context, command: SyncRules) -> Answer:
 
 
 def _text(spec: RuleSpec, source: str) -> str:
+    more = {"noData": True} if spec.no_data else {}
     return jsontext.dump({
         "source": source, "on": spec.on, "names": spec.names, "tags": spec.tags or [],
         "to": spec.to, "secret": spec.secret,
         "groupFor": spec.group_for, "quiet": spec.quiet, "over": spec.over, "older": spec.older,
+        **more,
     })  # fmt: skip
 
 
