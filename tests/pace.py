@@ -13,17 +13,37 @@ import time
 WORK_S = 0.0063
 """Processor time of ``_work`` where the bars were set: two cores with nothing else to do."""
 
-SLOWNESS_MAX = 2.5
-"""What is slower than that is told as it was measured: it is no matter of neighbours."""
+SLOWNESS_MAX = 6.0
+"""What is slower than that is told as it was measured: a machine of a third of the pace, whose cores are
+shared by two, is not."""
+
+DELAY_MAX = 20.0
+"""The same by the clock on the wall, where others have their turn too."""
 
 TRIES = 3
 """Measurements of which the middle one counts."""
+
+DELAY_WORKS = 12
+"""Pieces of work in a row, so that whoever else wants the core has his turn in between."""
 
 
 def slowness() -> float:
     """Return how many times as long as where the bars were set the same work takes now, at least 1."""
     taken = sorted(_taken() for _ in range(TRIES))[TRIES // 2]
     return min(max(1.0, taken / WORK_S), SLOWNESS_MAX)
+
+
+def delay() -> float:
+    """Return the same by the clock on the wall, for bars on how long somebody waits: at least 1."""
+    began = time.monotonic()
+    for _ in range(DELAY_WORKS):
+        _work()
+    return min(max(1.0, (time.monotonic() - began) / (DELAY_WORKS * WORK_S)), DELAY_MAX)
+
+
+def in_time(taken_s: float, bar_s: float) -> bool:
+    """Return whether something took less than a bar on this machine as it is now."""
+    return taken_s < bar_s or taken_s / delay() < bar_s
 
 
 def _taken() -> float:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
 from bedrockjobs.server import Server
 from tests.protocol.talk import Talk, post
@@ -17,6 +17,9 @@ FLAGS = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
+
+PARTS_MS = 15_000
+"""Time for the parts of a page, on a busy machine."""
 
 
 class Site:
@@ -66,13 +69,20 @@ class Site:
         return "gone" if status == 404 else str(answer["state"])
 
     async def open(self, page: Page, path: str) -> None:
-        """Open a page of this server and wait until its stream is there."""
+        """Open a page of this server and wait until its stream and the parts it asks for are there."""
         await page.goto(f"{self.root}/{path}")
         await page.locator('#link[data-state="open"]').wait_for()
+        await whole(page)
+
+
+async def whole(page: Page) -> None:
+    """Wait for the parts that a page takes from other pages once it is there: they come in any order."""
+    await expect(page.locator('[hx-trigger^="load"]:empty')).to_have_count(0, timeout=PARTS_MS)
 
 
 async def check(page: Page) -> None:
     """Fail where axe-core finds what keeps people from using the page, in either theme."""
+    await whole(page)
     for theme in ("light", "dark"):
         await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
         await page.evaluate(AXE)

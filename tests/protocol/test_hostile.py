@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import Live, Serve
 from tests.engines import sqlite_only
+from tests.pace import in_time, slowness
 from tests.protocol.talk import Reply, Talk, post, request
 
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
@@ -104,7 +105,7 @@ async def test_data_that_is_refused(live: Live, kind: str) -> None:
     assert (await ask_raw_body(live, _json(data))).code == 402
     reply = await live.ask("CreateJobs", jobs=f"[{_json(data)}]")
     assert reply.code in (401, 402)
-    assert monotonic() - begun < 4 * SOON_S
+    assert in_time(monotonic() - begun, 4 * SOON_S)
     assert (await live.ask("Query", query="SELECT count(*) FROM jobs;")).body == "[[0]]"
 
 
@@ -295,7 +296,7 @@ async def test_a_flood_costs_no_memory(serve: Serve, start: bytes, again: bytes)
     assert grown < 12 * MIB, f"{grown / MIB:.0f} MiB more after {sent / MIB:.0f} MiB were sent"
     begun = monotonic()
     assert (await normal.ask("Ping")).code == 200
-    assert monotonic() - begun < SOON_S
+    assert in_time(monotonic() - begun, SOON_S)
     client.close()
 
 
@@ -307,7 +308,7 @@ async def test_a_flood_of_requests_leaves_others_their_turn(live: Live) -> None:
         begun = thread_time()  # of the processor, which serves others of this machine too
         assert (await normal.ask("Ping")).code == 200
         slowest = max(slowest, thread_time() - begun)
-    assert slowest < 0.25, f"a normal client waited for {slowest:.2f} s"
+    assert slowest / slowness() < 0.25, f"a normal client waited for {slowest:.2f} s"
     greedy.reset()
 
 
@@ -321,7 +322,7 @@ async def test_bytes_of_a_large_request_in_small_pieces(live: Live) -> None:
         if at % 970 == 0:
             await asyncio.sleep(0)
     assert (await talk.reply()).json == {"jobID": 1}
-    assert monotonic() - begun < 5
+    assert in_time(monotonic() - begun, 5)
 
 
 async def test_a_pattern_made_to_be_slow(live: Live) -> None:
@@ -330,7 +331,7 @@ async def test_a_pattern_made_to_be_slow(live: Live) -> None:
     begun = monotonic()
     reply = await live.ask("GetJob", name="*a" * 19 + "*b")
     assert reply.code == 404
-    assert monotonic() - begun < SOON_S
+    assert in_time(monotonic() - begun, SOON_S)
 
 
 @pytest.mark.parametrize("way", ["names", "thenGet", "crash"])
@@ -372,7 +373,7 @@ async def test_a_form_of_very_many_fields(live: Live) -> None:
         f"Content-Length: {len(body)}\r\n\r\n{body}"
     )
     assert (await talk.reply()).code == 400
-    assert monotonic() - begun < SOON_S
+    assert in_time(monotonic() - begun, SOON_S)
 
 
 async def test_posts_of_a_browser_from_elsewhere_are_refused(live: Live) -> None:

@@ -56,6 +56,8 @@ class Server:
             self._process.kill()
         await self._process.wait()
         await self._log
+        assert self._process.stdout is not None
+        await self._process.stdout.read()  # to its end, else its transport is found open by another test
 
     async def listening(self) -> int:
         """Return the port once it listens."""

@@ -15,6 +15,7 @@ from bedrockjobs.commands import CreateJob, GetJob
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.server import Server
 from tests.history import Ledger, judge
+from tests.pace import in_time
 from tests.reliability.recorded import Recorded, look
 from tests.reliability.servers import Launcher
 from tests.reliability.wire import Cut, Wire, one_waits
@@ -55,7 +56,7 @@ async def test_another_process_holds_the_lock(tmp_path: Path, capsys: pytest.Cap
             f"\nlocked: answered after {waited:.2f} s, {len(lags)} pings, slowest {max(lags) * 1000:.1f} ms"
         )
     assert waited >= BUSY_S
-    assert max(lags) < LAG_S_MAX
+    assert in_time(max(lags), LAG_S_MAX)
     assert not judge(ledger).faults
 
 
@@ -72,7 +73,7 @@ async def test_all_that_wait_for_a_lock_are_answered_together(tmp_path: Path) ->
             outsider.execute("ROLLBACK")
         assert await launcher.terminate(pid) == 0
     # One batch may be waiting already when the others come: two waits, and some room.
-    assert waited < 3 * BUSY_S
+    assert in_time(waited, 3 * BUSY_S)
 
 
 async def test_a_waiting_client_survives_a_locked_database(tmp_path: Path) -> None:
@@ -146,6 +147,7 @@ CROWD_S = 5.0
 """The crowd is asked once: long enough for a machine that stands still for a moment."""
 PROBE_S = 0.5
 RECOVERED_S = 2.0
+PROBED_S = 30.0
 
 
 async def test_file_descriptors_run_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +164,7 @@ async def test_file_descriptors_run_out(tmp_path: Path, capsys: pytest.CaptureFi
             wire.close()
         began = time.monotonic()
         recovered_s = None
-        while recovered_s is None and time.monotonic() - began < RECOVERED_S:
+        while recovered_s is None and time.monotonic() - began < PROBED_S:
             if await answers(await Wire.connect(port), PROBE_S):
                 recovered_s = time.monotonic() - began
         await look(first)
@@ -172,6 +174,7 @@ async def test_file_descriptors_run_out(tmp_path: Path, capsys: pytest.CaptureFi
         print(f"\n{FILES} files, {CLIENTS} clients: {served} served; new ones again after {recovered_s} s")
     assert served > 0
     assert recovered_s is not None
+    assert in_time(recovered_s, RECOVERED_S)
     assert not judge(ledger).faults
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from time import thread_time
 
 from bedrockjobs.schedule.cron import next_tick
+from tests.pace import slowness
 
 NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -28,4 +29,5 @@ def test_a_tick_is_found_in_microseconds_also_where_ticks_are_rare() -> None:
             started = thread_time()
             for moment in moments:
                 next_tick(text, moment, zone)
-            assert (thread_time() - started) / len(moments) < 0.001, (text, zone)
+            spent_s = (thread_time() - started) / len(moments)
+            assert spent_s < 0.001 or spent_s / slowness() < 0.001, (text, zone)
