@@ -54,6 +54,7 @@ def notify() -> None:
     metavar="DURATION",
     help='With --on late and "no worker": how long a ready job may wait.',
 )
+@click.option("--no-data", is_flag=True, help="No output in its messages, and one line of an error.")
 @click.option("--group", default="0s", metavar="DURATION", help="Time between two messages.")
 @click.option("--quiet", default="", metavar="HOURS", help='No messages then: "22:00-07:00 Europe/Berlin".')
 @by_option
@@ -69,6 +70,7 @@ def add(
     secret: str,
     over: int,
     older: str,
+    no_data: bool,
     group: str,
     quiet: str,
     by: str,
@@ -76,7 +78,8 @@ def add(
     """Tell somebody of what happens from now on; a rule of this name is replaced."""
     given: dict[str, object] = {
         "name": name, "on": list(kinds), "names": list(names) or None, "tags": tags, "to": to,
-        "secret": secret, "groupFor": group, "quiet": quiet, "over": over, "older": older, "by": by,
+        "secret": secret, "noData": no_data, "groupFor": group, "quiet": quiet, "over": over,
+        "older": older, "by": by,
     }  # fmt: skip
     session.record(built(PutRule, given))
     said = f"Rule {name} counts from now on; `bedrockjobs notify test {name}` shows a message."

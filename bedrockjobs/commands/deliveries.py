@@ -11,10 +11,11 @@ from pydantic import BeforeValidator, Field
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import NAME_CHARS_MAX
+from bedrockjobs.base.event_kinds import CONDITIONS
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import Boolean, Whole, refused
 from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
-from bedrockjobs.commands.rules import CONDITIONS, NO_RULE, RuleName
+from bedrockjobs.commands.rules import NO_RULE, RuleName
 
 CONDITIONS_MAX = 100
 """Names of one kind for which a rule notes what is wrong; more are told when these are over."""

@@ -15,6 +15,7 @@ from pydantic_core import CoreSchema
 
 from bedrockjobs.base import shapes
 from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, WORKER_CHARS_MAX
+from bedrockjobs.base.event_kinds import EVENT_KINDS, unknown_kind
 from bedrockjobs.base.name_limits import QUEUED_LIMIT_MAX
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import Boolean, Timestamp, Whole, json_list, listed, refused
@@ -32,9 +33,6 @@ KINDS_MAX = 20
 
 RULE_PATTERNS_MAX = 100
 """Name patterns of one rule: each event is matched with all of them."""
-
-CONDITIONS = frozenset({"late", "no worker", "backlog", "disk low"})
-"""Kinds of events that a rule asks for by limits of its own: they begin, and are over some time."""
 
 OVER_DEFAULT, OLDER_S_DEFAULT = 1_000, 300
 """Ready jobs that are no backlog yet; seconds that a ready job may wait: a free worker takes it at once."""
@@ -58,6 +56,8 @@ def _kinds(value: Any) -> list[str]:
     found = listed(value, "a comma list of kinds of events")
     if not found or not all(isinstance(item, str) and 0 < len(item) <= 100 for item in found):
         raise refused("Malformed on", "one or more kinds of events, such as failed, recovered")
+    if words := unknown_kind(found):
+        raise refused("Malformed on", f"kinds of events, such as failed, recovered; {words}")
     return list(dict.fromkeys(found))
 
 
@@ -100,11 +100,11 @@ def _to_shape() -> dict[str, Any]:
 
 
 def _kinds_shape() -> dict[str, Any]:
-    items = {"type": "string", "minLength": 1, "maxLength": 100}
+    kinds = sorted(EVENT_KINDS)
+    items = {"type": "string", "enum": kinds}
     several = {"type": "array", "minItems": 1, "maxItems": KINDS_MAX, "items": items}
-    one = r"[^,\s\x00-\x1f\x7f-\xa0\[][^,]{0,79}"
-    other = r"[^,\s\x00-\x1f\x7f-\xa0][^,]{0,79}"
-    return {"anyOf": [several, shapes.text_of(rf"{one}(?:,{other}){{0,{KINDS_MAX - 1}}}")]}
+    one = f"(?:{'|'.join(kinds)})"
+    return {"anyOf": [several, shapes.text_of(f"{one}(?:,{one}){{0,{KINDS_MAX - 1}}}")]}
 
 
 def _quiet_shape() -> dict[str, Any]:
@@ -123,6 +123,7 @@ class RuleReply(Reply):
     on: list[str]
     names: list[str]
     tags: list[str] = []
+    no_data: bool = False
     to: str
     secret: str
     group_for: int = Field(description="Seconds between two messages; 0: each is sent at once.")
@@ -172,7 +173,7 @@ class RuleSpec(Parameters):
     """What a rule says."""
 
     refusals = [
-        Refusal(402, "Malformed on", "`on` names no kinds of events."),
+        Refusal(402, "Malformed on", "`on` names something that is no kind of event."),
         Refusal(402, "Malformed names", "`names` are no patterns."),
         Refusal(402, "Malformed to", "`to` is no address that messages go to."),
         Refusal(402, "Malformed quiet", "`quiet` are no hours, or their zone is unknown."),
@@ -200,6 +201,9 @@ class RuleSpec(Parameters):
     secret: Annotated[str, Field(pattern=f"^({VARIABLE})?$")] = Field(
         default="",
         description="${BEDROCKJOBS_NOTIFY_...}: the variable with the key that signs what is posted.",
+    )
+    no_data: Boolean = Field(
+        default=False, description="Its messages have no output, and of an error the first line alone."
     )
     group_for: Duration = Field(
         default=0, description="Time between two messages: what happens meanwhile is one message."

@@ -24,9 +24,6 @@ LONGEST_PAUSE_S = 900
 GIVE_UP_S = 86_400
 """Time for which a message is tried. Then it is lost, which is counted and an event; the next one is sent."""
 
-OVER = " over"
-"""What the kind of an event ends with that tells that a condition is over."""
-
 ERROR_CHARS_KEPT = 500
 """Length of the error of a try that is kept: the beginning says what is wrong."""
 

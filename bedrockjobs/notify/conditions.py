@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.event_kinds import CONDITIONS
 from bedrockjobs.base.glob import glob
 from bedrockjobs.commands import RuleReply
 from bedrockjobs.commands.deliveries import CONDITIONS_MAX
-from bedrockjobs.commands.rules import CONDITIONS
 from bedrockjobs.job.readiness import need_of
 from bedrockjobs.views.problems import age_s
 from bedrockjobs.views.queues import Group, Look

@@ -48,6 +48,12 @@ class Told(NamedTuple):
     run: Mapping[str, Any] | None
 
 
+def without_output(event: Mapping[str, Any], run: Mapping[str, Any] | None) -> Told:
+    """Return an event without what was printed, which a worker puts behind the first line of an error."""
+    detail = event["detail"].partition("\n")[0]
+    return Told({**event, "detail": detail}, None if run is None else {**run, "output": []})
+
+
 class Message(NamedTuple):
     """What is sent."""
 

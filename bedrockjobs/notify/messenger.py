@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.errors import CommandError, NotFound, WrongState
+from bedrockjobs.base.event_kinds import OVER
 from bedrockjobs.base.wire import stamp
 from bedrockjobs.commands import (
     ClaimMessage,
@@ -30,9 +31,8 @@ from bedrockjobs.commands import (
 )
 from bedrockjobs.engine.events import HoldChanged, Noted, RulesChanged
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.job.rules import OVER
 from bedrockjobs.notify.conditions import asks_for_conditions, conditions
-from bedrockjobs.notify.message import EVENTS_SHOWN, Message, Told, message_of
+from bedrockjobs.notify.message import EVENTS_SHOWN, Message, Told, message_of, without_output
 from bedrockjobs.notify.rule import condition_of, is_about, is_muted, wait_s
 from bedrockjobs.notify.ways import NotSent, Ways
 from bedrockjobs.views.queues import Look
@@ -226,7 +226,8 @@ class Messenger:
         await self._server.call(
             ClaimMessage(name=rule.name, sender=self._name, up_to=up_to, alone=self._alone)
         )
-        message = message_of(rule.name, await self._told(batch.events), self._url, repeated=bool(again))
+        told_events = await self._told(batch.events, data=not rule.no_data)
+        message = message_of(rule.name, told_events, self._url, repeated=bool(again))
         try:
             await self._ways.send(message, rule.to, rule.secret, int(self._clock.now().timestamp()))
         except NotSent as failure:
@@ -272,8 +273,8 @@ class Messenger:
         events: list[dict[str, Any]] = jsontext.parse(answer.body)["events"]
         return events
 
-    async def _told(self, events: list[dict[str, Any]]) -> list[Told]:
-        """Return events with the runs that they tell of, as far as these are shown."""
+    async def _told(self, events: list[dict[str, Any]], *, data: bool) -> list[Told]:
+        """Return events with the runs that they tell of, as far as these are shown; ``data``: with output."""
         told = []
         for place, event in enumerate(events):
             run = None
@@ -282,7 +283,7 @@ class Messenger:
                     run = jsontext.parse((await self._server.call(QueryRun(run_id=event["runID"]))).body)
                 except NotFound:  # it is not kept any more
                     run = None
-            told.append(Told(event, run))
+            told.append(Told(event, run) if data else without_output(event, run))
         return told
 
     async def test(self, name: str, *, send: bool) -> MessageReply:
@@ -302,7 +303,7 @@ class Messenger:
         known = await self._events(max(rule.cursor - EVENTS_READ, 0))
         newest = [event for event in known if is_about(rule, event)]
         newest = await self._tagged(rule, newest[-EVENTS_SHOWN:]) if rule.tags else newest
-        told = await self._told(newest[-1:] or [made_up])
+        told = await self._told(newest[-1:] or [made_up], data=not rule.no_data)
         message: Message = message_of(rule.name, told, self._url, test=True)
         if send:
             try:

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from bedrockjobs.base.event_kinds import CONDITIONS, OVER
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.commands import RuleReply
-from bedrockjobs.commands.rules import CONDITIONS
-from bedrockjobs.job.rules import OVER, noted_for
+from bedrockjobs.job.rules import noted_for
 
 
 def is_about(rule: RuleReply, event: Mapping[str, Any]) -> bool:

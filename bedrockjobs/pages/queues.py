@@ -11,7 +11,7 @@ from bedrockjobs.commands import ListQueues
 from bedrockjobs.pages.site import Pages, Site, rows_asked
 from bedrockjobs.pages.ticking import exactly
 
-ROWS = 100
+ROWS = 50
 """Rows on a page, those with the most jobs first; a fold or a pattern shows the others."""
 
 WORKERS_NAMED = 2

@@ -233,8 +233,11 @@ class Finder:
         """Return the schedules that run next, and whether there are others behind them."""
         given = {"pattern": pattern, "now": now, **self._among(pattern)}
         page = await self._reader.view("schedules_ahead", given, limit, scans=True)
-        found = map(ScheduleAhead._make, page.rows)
-        return [one._replace(paused=visible_pattern(one.paused, self._scope)) for one in found], page.more
+        found = [
+            one._replace(paused=visible_pattern(one.paused, self._scope)) if one.paused else one
+            for one in map(ScheduleAhead._make, page.rows)
+        ]
+        return found, page.more
 
     async def schedules_that_failed(self, limit: int) -> list[str]:
         """Return the names of schedules whose last run failed."""

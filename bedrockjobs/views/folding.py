@@ -150,12 +150,12 @@ class Folder:
         for label, fold in found.items():
             await self._queues.add_up(look, groups.get(label, []), fold.totals)
             fold.more = label in rests or bool(fold.totals.more)
-            fold.age = age_s(fold.totals.oldest, look.held.now)
         rows = sorted(found.values(), key=lambda fold: (-fold.piled, -fold.failed, fold.label))
         left_out, rows = len(rows[most:]), rows[:most]
         for fold in rows:
             _hold(fold, look, groups.get(fold.label, []), names[fold.label])
             fold.paused_by = visible_pattern(fold.paused_by, self._scope)
+            fold.age = age_s(fold.totals.oldest, look.held.now)
         await self._measure({fold.label: fold for fold in rows}, shown, under)
         return Folds(rows, left_out, look.more)
 

@@ -55,7 +55,7 @@ DONE: dict[str, dict[str, Any]] = {
     "RemoveLimit": {"name": "limited"},
     "SetRetention": {"name": "limited", "runs": 60},
     "RemoveRetention": {"name": "limited"},
-    "PutRule": {"name": "r", "on": "nothing", "to": "mailto:a@example.com"},
+    "PutRule": {"name": "r", "on": "clock set", "to": "mailto:a@example.com"},
     "ClaimMessage": {"name": "r", "sender": "other", "upTo": 1_000_000},
     "ReportDelivery": {"name": "r", "sender": "other", "upTo": 1_000_000, "events": 1},
     "ReportConditions": {"name": "r", "conditions": {"late": {"a": "it waits"}}},

@@ -101,6 +101,19 @@ async def test_a_failure_and_its_recovery_are_told(site: Site, receiver: Receive
     assert (await rule_of(site, sent=2))["tries"] == 0
 
 
+async def test_a_rule_without_data_sends_no_output(site: Site, receiver: Receiver) -> None:
+    await site.ok("PutRule", name="r", on="failed", noData=True, to=receiver.url)
+    await site.create("a")
+    job = await site.leased("a")
+    await site.ok("AppendOutput", runID=job["runID"], seq=1, lines=["SECRET"])
+    await site.fail(job, error="Exit status 1\nSECRET")
+    shown = await site.ok("TestRule", name="r")
+    message = await receiver.next()
+    assert "SECRET" not in str(message) + str(shown)
+    assert message["data"]["events"][0]["detail"] == "Exit status 1"
+    assert (await rule_of(site))["noData"] is True
+
+
 async def test_a_rule_may_be_about_jobs_with_a_tag(site: Site, receiver: Receiver) -> None:
     await site.ok("PutRule", name="r", on="failed", tags="night,money", to=receiver.url)
     for name, tags in (("a", ""), ("b", "day"), ("c", "day,money")):
@@ -192,7 +205,7 @@ async def test_what_happens_while_it_is_muted_is_counted_and_never_told(
 
 
 async def test_a_server_that_looked_before_it_was_muted_begins_no_message(site: Site) -> None:
-    await site.ok("PutRule", name="r", on="nothing", to="mailto:a@example.com")
+    await site.ok("PutRule", name="r", on="clock set", to="mailto:a@example.com")
     await failed(site, "a")
     (event,) = await site.events("failed")
     await site.ok("MuteRule", name="r", until="2026-11-21 08:00:00")
@@ -224,7 +237,7 @@ async def test_what_was_not_sent_before_the_server_ended_is_sent_by_the_next(
 
 
 async def test_a_message_is_claimed_by_one_server(site: Site) -> None:
-    await site.ok("PutRule", name="r", on="nothing", to="mailto:a@example.com")
+    await site.ok("PutRule", name="r", on="clock set", to="mailto:a@example.com")
     await failed(site, "a")
     (event,) = await site.events("failed")
     claim = {"name": "r", "upTo": event["seq"]}
@@ -274,8 +287,8 @@ async def test_what_is_no_rule_is_refused(site: Site, given: dict[str, str], rea
 async def test_there_are_so_many_rules(site: Site) -> None:
     assert RULES_MAX == 100
     for number in range(RULES_MAX):
-        await site.ok("PutRule", name=f"r{number}", on="nothing", to="mailto:a@example.com")
-    more = {"on": "nothing", "to": "mailto:a@example.com"}
+        await site.ok("PutRule", name=f"r{number}", on="clock set", to="mailto:a@example.com")
+    more = {"on": "clock set", "to": "mailto:a@example.com"}
     assert await site.refused("PutRule", name="more", **more) == (429, "Too many rules")
     await site.ok("PutRule", name="r7", **more)
     await site.ok("RemoveRule", name="r7")

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from bedrockjobs.base.event_kinds import CONDITIONS
 from bedrockjobs.commands.deliveries import CONDITIONS_MAX
-from bedrockjobs.commands.rules import CONDITIONS, OLDER_S_DEFAULT, OVER_DEFAULT
+from bedrockjobs.commands.rules import OLDER_S_DEFAULT, OVER_DEFAULT
 from bedrockjobs.notify.conditions import ROOM_LOW_BYTES
 from bedrockjobs.notify.messenger import WATCH_S
 from tests.runs.rig import Site

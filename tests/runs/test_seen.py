@@ -136,3 +136,17 @@ async def test_of_very_many_the_oldest_count_as_new_again(
         await site.ok("MarkSeen", jobIDs=[job_id])
     rows = await site.select("SELECT number FROM seen ORDER BY number")
     assert [row["number"] for row in rows] == jobs[1:]
+
+
+async def test_a_schedule_that_somebody_has_killed_waits_for_nobody(site: Site) -> None:
+    """What was killed is among no failures, so nobody could mark it as seen."""
+    await site.create("nightly", repeat="CRON * * * * *", retries=0)
+    for word, runs in (("KillRun", []), ("TerminateRun", []), ("", ["nightly"])):
+        await site.later(60)
+        job = await site.leased("nightly")
+        if word:
+            await site.ok(word, runID=job["runID"])
+        await site.fail(job, error="it broke")
+        assert [name for name, *_ in (await groups(site))["runs"]] == runs, word
+        failing = [words for words in await problems(site) if "last run" in words]
+        assert bool(failing) == bool(runs), (word, failing)

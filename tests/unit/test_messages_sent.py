@@ -24,7 +24,7 @@ from bedrockjobs.job.rules import (
     with_delivery,
 )
 from bedrockjobs.notify import messenger, ways
-from bedrockjobs.notify.message import EVENTS_SHOWN, OUTPUT_LINES_SHOWN, Told, message_of
+from bedrockjobs.notify.message import EVENTS_SHOWN, OUTPUT_LINES_SHOWN, Told, message_of, without_output
 from bedrockjobs.notify.rule import quiet_s
 from bedrockjobs.notify.ways import SEND_S, NotSent, Ways, resolved
 from bedrockjobs.views.overview import RULES_READ
@@ -55,6 +55,16 @@ def test_a_message_says_what_happened_where_to_look_and_what_to_do() -> None:
     assert next(line for line in lines if "|" in line) == f"  | line {30 - OUTPUT_LINES_SHOWN}"
     assert "  https://jobs.example.com/ui/runs/7" in lines
     assert "`bedrockjobs run logs 7`" in lines[-1]
+
+
+def test_a_message_without_data_has_no_output() -> None:
+    event, run = told(3, detail="Exit status 1\nSECRET")
+    assert run is not None
+    message = message_of("r", [without_output(event, run)], "https://jobs.example.com")
+    assert "SECRET" not in message.text + str(message.data)
+    assert "line 29" not in message.text + str(message.data)
+    assert "  Exit status 1\n  run 7, attempt 4, on w" in message.text
+    assert without_output(event, None).run is None
 
 
 def test_a_message_tells_so_many_events_and_counts_the_others() -> None:

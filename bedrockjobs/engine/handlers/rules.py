@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import BadArguments, NotFound, TooMany, WrongState
+from bedrockjobs.base.event_kinds import OVER
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import (
     ClaimMessage,
@@ -24,7 +25,7 @@ from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.sync_problems import Problems, synced
 from bedrockjobs.job.rows import RuleRow
-from bedrockjobs.job.rules import ERROR_CHARS_KEPT, OVER, delivery_of, noted_for, source_of, with_delivery
+from bedrockjobs.job.rules import ERROR_CHARS_KEPT, delivery_of, noted_for, source_of, with_delivery
 from bedrockjobs.store.base import Plan
 
 RULES_MAX = 100
@@ -80,10 +81,12 @@ def sync_rules(context: Context, command: SyncRules) -> Answer:
 
 
 def _text(spec: RuleSpec, source: str) -> str:
+    more = {"noData": True} if spec.no_data else {}
     return jsontext.dump({
         "source": source, "on": spec.on, "names": spec.names, "tags": spec.tags or [],
         "to": spec.to, "secret": spec.secret,
         "groupFor": spec.group_for, "quiet": spec.quiet, "over": spec.over, "older": spec.older,
+        **more,
     })  # fmt: skip
 
 

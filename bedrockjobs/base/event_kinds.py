@@ -1,0 +1,35 @@
+"""The kinds of events that are written for people, so that a rule about one that never comes is refused."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+OVER = " over"
+"""What stands behind the kind of a condition where it has ended."""
+
+CONDITIONS = frozenset({"late", "no worker", "backlog", "disk low"})
+"""Kinds of events that a rule asks for by limits of its own: they begin, and are over some time."""
+
+EVENT_KINDS = frozenset(
+    {
+        *("failed", "retried", "recovered", "timeout", "lost", "expired", "missed", "damaged"),
+        *("handed back", "triggered", "stop", "deleted", "synced"),
+        *("paused", "resumed", "held", "released", "drained", "undrained"),
+        *("limited", "limit set", "limit removed", "retention set", "retention removed"),
+        *("worker joined", "worker left", "server started", "server joined", "server left"),
+        *("clock set", "maintenance failed", "message lost"),
+        *("token created", "token revoked", "token rotated", "new address", "wrong token"),
+        *CONDITIONS,
+        *(f"{kind}{OVER}" for kind in CONDITIONS),
+    }
+)
+"""All of them."""
+
+
+def unknown_kind(kinds: list[str]) -> str:
+    """Return words on the first that is no kind of event, with one that is spelled alike; empty: all are."""
+    for kind in kinds:
+        if kind not in EVENT_KINDS:
+            near = get_close_matches(kind, sorted(EVENT_KINDS), 1)
+            return f"{kind[:40]} is none{f', is it {near[0]}?' if near else ''}"
+    return ""
