@@ -116,6 +116,8 @@ def _stored_stamp(text: str) -> str:
     if _PLAIN_STAMP.fullmatch(text):
         datetime.fromisoformat(text)  # raises for 31 February
         return text if len(text) > 10 else f"{text} 00:00:00"
+    if not text[:1].isalnum() or "\0" in text:  # which the parser would leave out: -2026 is not 2026
+        raise ValueError("it does not begin as a date does, or has a NUL")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         # What the text leaves out comes from the default; two defaults that disagree show that it did.
