@@ -109,6 +109,7 @@ def moment_of(text: str) -> datetime:
 
 
 _PLAIN_STAMP = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d{3})?)?")
+_DEFAULTS = (datetime(2000, 1, 1), datetime(2005, 6, 15))
 
 
 @lru_cache(maxsize=1024)
@@ -116,6 +117,8 @@ def _stored_stamp(text: str) -> str:
     if _PLAIN_STAMP.fullmatch(text):
         datetime.fromisoformat(text)  # raises for 31 February
         return text if len(text) > 10 else f"{text} 00:00:00"
+    if not text[:1].isalnum() or "\0" in text:  # which the parser would leave out: -2026 is not 2026
+        raise ValueError("it does not begin as a date does, or has a NUL")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         # What the text leaves out comes from the default; two defaults that disagree show that it did.
@@ -124,9 +127,6 @@ def _stored_stamp(text: str) -> str:
         raise ValueError("the year, the month or the day is missing")
     moment = one.astimezone(UTC) if one.tzinfo else one
     return stamp_ms(moment) if moment.microsecond else stamp(moment)
-
-
-_DEFAULTS = (datetime(2000, 1, 1), datetime(2005, 6, 15))
 
 
 def stamped(moment: str | datetime | None) -> str:

@@ -148,6 +148,7 @@ CROWD_S = 5.0
 PROBE_S = 0.5
 RECOVERED_S = 2.0
 PROBED_S = 30.0
+"""How long it is tried; how quickly it came back is judged by the pace of the machine."""
 
 
 async def test_file_descriptors_run_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

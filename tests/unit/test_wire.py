@@ -73,7 +73,8 @@ def test_dates(text: str, stored: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["garbage", "1999 garbage", "2026-02-30", "2026-13-01", "25:00", "12:00", "Monday", "2026", "2026-11",
-     "0000-01-01", "10000-01-01", "9999-12-31T23:59:59-14:00", "\u0662026-01-01", "1" * 200, "now"],
+     "0000-01-01", "10000-01-01", "9999-12-31T23:59:59-14:00", "\u0662026-01-01", "1" * 200, "now",
+     "-2026-01-01", "2026-01-01 00:00:00\0"],
 )  # fmt: skip
 def test_what_is_no_date(text: str) -> None:
     with pytest.raises(BadArguments, match="Malformed firstRun") as refused:
