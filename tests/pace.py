@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 
 WORK_S = 0.0063
 """Processor time of ``_work`` where the bars were set: two cores with nothing else to do."""
+
+COPY_S = 0.009
+"""The same of ``_copy``."""
+
+COPIED_BYTES = 4 * 1024 * 1024
 
 SLOWNESS_MAX = 6.0
 """What is slower than that is told as it was measured: a machine of a third of the pace, whose cores are
@@ -29,8 +35,9 @@ DELAY_WORKS = 12
 
 def slowness() -> float:
     """Return how many times as long as where the bars were set the same work takes now, at least 1."""
-    taken = sorted(_taken() for _ in range(TRIES))[TRIES // 2]
-    return min(max(1.0, taken / WORK_S), SLOWNESS_MAX)
+    computed = sorted(_taken(_work) for _ in range(TRIES))[TRIES // 2]
+    copied = sorted(_taken(_copy) for _ in range(TRIES))[TRIES // 2]
+    return min(max(1.0, computed / WORK_S, copied / COPY_S), SLOWNESS_MAX)
 
 
 def delay() -> float:
@@ -46,10 +53,15 @@ def in_time(taken_s: float, bar_s: float) -> bool:
     return taken_s < bar_s or taken_s / delay() < bar_s
 
 
-def _taken() -> float:
+def _taken(work: Callable[[], object]) -> float:
     began = time.thread_time()
-    _work()
+    work()
     return time.thread_time() - began
+
+
+def _copy() -> str:
+    """Do what a server does with the data of large jobs, which mostly is to get memory from the system."""
+    return bytes(bytearray(COPIED_BYTES)).decode("latin-1")
 
 
 _ROWS = [{"name": f"row/{number}", "value": number, "texts": ["a" * 10, "b" * 10]} for number in range(500)]
