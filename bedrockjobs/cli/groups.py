@@ -59,6 +59,11 @@ class WordChoice(click.Choice[str]):
         words = called(str(choice))
         return super().normalize_choice(choice if " " in words else words, ctx)
 
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        """Return what is offered; that it may be empty too is for the help to say."""
+        found = super().get_metavar(param, ctx)
+        return found and found.replace("|]", "]")
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the choice; a word like one of them is named where it is none."""
         if self.empty and not value:

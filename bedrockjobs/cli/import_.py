@@ -105,7 +105,7 @@ def _reader(command: F) -> F:
     found: Any = command
     for option in (
         click.argument("file", metavar="FILE"),
-        click.option("--to", type=click.Path(dir_okay=False, path_type=Path), metavar="DEFINITIONS",
+        click.option("--to", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                      help="Write definitions (TOML) to this file, for `bedrockjobs apply`."),
         click.option("--force", is_flag=True, help="Replace the file if it exists."),
         click.option("--apply", is_flag=True, help="Make them the server's schedules, as `apply` does."),
@@ -113,7 +113,7 @@ def _reader(command: F) -> F:
         click.option("--source", default="", metavar="NAME", help="Whose schedules these are; FILE's name."),
         click.option("--skip-bad", is_flag=True, help="Leave out what cannot be a schedule here."),
         click.option("--times", type=click.IntRange(0, TIMES_MAX), default=TIMES_DEFAULT, show_default=True,
-                     help="How many next times are shown."),
+                     metavar="NUMBER", help="How many next times are shown."),
         click.option("--after", type=Moment(), callback=_moment, metavar="TIME",
                      help="Show times after this one; now if left out."),
         by_option,

@@ -16,14 +16,30 @@ COLUMNS = ("name", "queued", "perSecond", "running", "runs", "refused", "lastRef
 
 @click.group(cls=Group)
 def limit() -> None:
-    """Limit what may be created, which is refused beyond with 429, and how many jobs run at once, by name."""
+    """Limit what may be created, which is refused beyond with 429, and how many jobs run at once, by name.
+
+    \b
+    bedrockjobs limit set 'mail/*' --running 4
+    bedrockjobs limit set 'import/*' --queued 10000 --per-second 50
+    bedrockjobs limit list
+    """
 
 
 @limit.command("set")
 @click.argument("name", metavar="GLOB")
-@click.option("--queued", type=int, metavar="N", help="Jobs that may be queued; any number if left out.")
-@click.option("--per-second", type=int, metavar="N", help="Jobs that may be created a second.")
-@click.option("--running", type=int, metavar="N", help="Jobs that may run at once; the others wait.")
+@click.option("--queued", type=int, metavar="NUMBER", help="Jobs that may be queued; any number if left out.")
+@click.option(
+    "--per-second",
+    type=int,
+    metavar="NUMBER",
+    help="Jobs that may be created a second; any number if left out.",
+)
+@click.option(
+    "--running",
+    type=int,
+    metavar="NUMBER",
+    help="Jobs that may run at once, the others wait; any number if left out.",
+)
 @by_option
 @talks
 @pass_session

@@ -74,5 +74,10 @@ def literal(name: str) -> str:
 def limit_option(what: str, default: int = LIST_DEFAULT) -> Callable[[F], F]:
     """Return --limit for a list of ``what``."""
     return click.option(
-        "--limit", type=click.IntRange(min=1), default=default, show_default=True, help=f"How many {what}."
+        "--limit",
+        type=click.IntRange(min=1),
+        default=default,
+        show_default=True,
+        metavar="NUMBER",
+        help=f"How many {what}.",
     )

@@ -45,7 +45,14 @@ SUCCESS, RETURNED = "success", "returned"
 
 @click.group(cls=Group)
 def run() -> None:
-    """List runs, follow their output, stop them, run them again."""
+    """List runs, follow their output, stop them, run them again.
+
+    \b
+    bedrockjobs run list --status failed --since yesterday
+    bedrockjobs run logs --follow 7
+    bedrockjobs run terminate --job backup --reason 'the disk is full'
+    bedrockjobs run again 7
+    """
 
 
 _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
@@ -53,7 +60,7 @@ _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
 
 @run.command("list")
 @click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only of jobs whose name matches.")
-@click.option("--job", "job_id", metavar="ID|NAME", help="Only of this job.")
+@click.option("--job", "job_id", metavar="ID|NAME", shell_complete=job_names, help="Only of this job.")
 @click.option(
     "--status",
     type=WordChoice((ANY_FAILURE, *STATUSES), STATUSES_ALSO),
@@ -205,7 +212,9 @@ def _stop_options(command: Any) -> Any:
             click.option(
                 "--job", "job_id", metavar="ID|NAME", shell_complete=job_names, help="The run of this job."
             ),
-            click.option("--name", shell_complete=job_names, help="The runs of all jobs of this name."),
+            click.option(
+                "--name", metavar="NAME", shell_complete=job_names, help="The runs of all jobs of this name."
+            ),
             click.option("--reason", default="", help="Why, for others to read."),
             by_option,
             talks,

@@ -38,13 +38,20 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be
 
 @click.group(cls=Group)
 def service() -> None:
-    """Let systemd run the server, and workers."""
+    """Let systemd run the server, and workers.
+
+    \b
+    sudo bedrockjobs service install
+    bedrockjobs service install --user --dry-run
+    """
 
 
 @service.command()
 @_user
 @_dry_run
-@click.option("--port", type=click.IntRange(1, 65_535), help="Port on loopback; 8888 if left out.")
+@click.option(
+    "--port", type=click.IntRange(1, 65_535), metavar="NUMBER", help="Port on loopback; 8888 if left out."
+)
 @click.option("--no-start", is_flag=True, help="Only write the units; start nothing.")
 def install(user: bool, dry_run: bool, port: int | None, no_start: bool) -> None:
     """Write the units, and start the server.

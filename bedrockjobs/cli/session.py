@@ -223,7 +223,7 @@ def _form_option(**attributes: Any) -> Callable[[F], F]:
 
 def _server_option(**attributes: Any) -> Callable[[F], F]:
     return click.option(
-        "-s", "--server", metavar="ADDRESS[,...]", expose_value=False, callback=_set_server,
+        "-s", "--server", metavar="ADDRESS[,ADDRESS]", expose_value=False, callback=_set_server,
         help="Server to talk to: host:port or unix:/path, or several: the next one is used where one does"
         f" not answer. {DEFAULT_SERVER} if left out.", **attributes,
     )  # fmt: skip
