@@ -16,7 +16,6 @@ from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
-from bedrockjobs.cli.time_text import local_text
 from bedrockjobs.commands import ListFailures, MarkSeen
 
 _KINDS = (("jobs", "before", "job"), ("runs", "runsBefore", "run"))
@@ -48,7 +47,11 @@ def list_failures(session: Session, /, mask: str | None, everything: bool) -> No
     if session.form != "table":
         write_many(found, session.form, identity="name")
         return
-    none = "Nothing has failed." if everything else "Nothing has failed that nobody has seen."
+    none = (
+        "Nothing has failed."
+        if everything
+        else "Nothing new has failed; --all shows what was marked as seen too."
+    )
     write_many([_row(group) for group in found], "table", none=none)
 
 
@@ -120,7 +123,7 @@ def _row(group: Record) -> Record:
         "count": f"{count:,} {text_of(group, 'kind')}{'s' if count != 1 else ''}",
         "new": f"{unseen:,}",
         "newest": text_of(newest, "id"),
-        "at": local_text(text_of(newest, "at")),
+        "at": text_of(newest, "at"),
         "seen by": "" if unseen else by or "somebody",
         "what was wrong": text_of(group, "line"),
     }

@@ -59,6 +59,10 @@ class WordChoice(click.Choice[str]):
         words = called(str(choice))
         return super().normalize_choice(choice if " " in words else words, ctx)
 
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """Return what is wrong; that it may be empty too is for the help to say."""
+        return super().get_invalid_choice_message(value, ctx).replace(", ''.", ".")
+
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
         """Return what is offered; that it may be empty too is for the help to say."""
         found = super().get_metavar(param, ctx)
@@ -86,5 +90,8 @@ STATUSES_ALSO = {
 }  # fmt: skip
 """Words for the statuses of runs that people try, and the status that is meant."""
 
-STATES_ALSO = {"fail": "FAILED", "queue": "QUEUED", "done": "FINISHED", "canceled": "CANCELLED"}
+STATES_ALSO = {
+    "fail": "FAILED", "queue": "QUEUED", "ready": "QUEUED", "waiting": "PAUSED",
+    "done": "FINISHED", "canceled": "CANCELLED",
+}  # fmt: skip
 """The same for states of jobs."""

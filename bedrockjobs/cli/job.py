@@ -34,7 +34,7 @@ from bedrockjobs.cli.session import (
     talks,
 )
 from bedrockjobs.cli.since import since_option
-from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile
+from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile, WholeNumber
 from bedrockjobs.commands import CreateJob, GetJob, GetJobs, ListJobs, QueryJob, UpdateJob
 from bedrockjobs.commands.server import State
 
@@ -115,7 +115,7 @@ def create(session: Session, /, name: str, **given: Any) -> None:
     help=f"Wait for a job: 90s, 5m; {duration_text(WAIT_MS_DEFAULT / 1000)} if no time is given.",
 )  # fmt: skip
 @click.option(
-    "--count", type=click.IntRange(1, JOBS_PER_GET_MAX), metavar="NUMBER", help="Take up to so many jobs."
+    "--count", type=WholeNumber(1, JOBS_PER_GET_MAX), metavar="NUMBER", help="Take up to so many jobs."
 )
 @click.option("--worker", metavar="NAME", help="Name of the worker that takes it.")
 @click.option("--priority", type=PRIORITY, help="Only jobs of this priority.")

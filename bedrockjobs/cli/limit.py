@@ -8,6 +8,7 @@ from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.values import WholeNumber
 from bedrockjobs.commands import ListLimits, RemoveLimit, SetLimit
 
 NONE = "No limits: `bedrockjobs limit set GLOB` sets one."
@@ -27,16 +28,18 @@ def limit() -> None:
 
 @limit.command("set")
 @click.argument("name", metavar="GLOB")
-@click.option("--queued", type=int, metavar="NUMBER", help="Jobs that may be queued; any number if left out.")
+@click.option(
+    "--queued", type=WholeNumber(), metavar="NUMBER", help="Jobs that may be queued; any number if left out."
+)
 @click.option(
     "--per-second",
-    type=int,
+    type=WholeNumber(),
     metavar="NUMBER",
     help="Jobs that may be created a second; any number if left out.",
 )
 @click.option(
     "--running",
-    type=int,
+    type=WholeNumber(),
     metavar="NUMBER",
     help="Jobs that may run at once, the others wait; any number if left out.",
 )
@@ -47,6 +50,8 @@ def set_limit(
     session: Session, name: str, queued: int | None, per_second: int | None, running: int | None, by: str
 ) -> None:
     """Limit the names that match GLOB, which share it; replaces what was set for GLOB before."""
+    if queued is None and per_second is None and running is None:
+        raise click.UsageError("nothing to limit: give --queued, --per-second or --running")
     given = {"name": name, "queued": queued, "perSecond": per_second, "running": running, "by": by or None}
     session.ask(built(SetLimit, given))
     write_one({"name": name, "outcome": "limited"}, session.form, f"Limited {name}.")

@@ -10,6 +10,7 @@ import click
 
 from bedrockjobs.cli.output import Record
 from bedrockjobs.cli.session import Session, built, records_in
+from bedrockjobs.cli.values import WholeNumber
 from bedrockjobs.commands import Command
 
 LIST_DEFAULT = 100
@@ -75,7 +76,7 @@ def limit_option(what: str, default: int = LIST_DEFAULT) -> Callable[[F], F]:
     """Return --limit for a list of ``what``."""
     return click.option(
         "--limit",
-        type=click.IntRange(min=1),
+        type=WholeNumber(min=1),
         default=default,
         show_default=True,
         metavar="NUMBER",

@@ -90,7 +90,7 @@ def list_runs(
         found = [run_row(record) for record in found]
     none = "No runs."
     if not (job_id or begin or any(asked.values())):
-        none = "No runs: `bedrock-worker`, and who else takes jobs and says a name, leaves them."
+        none = "No runs: a worker makes one of each job; `bedrock-worker --name NAME -- COMMAND` starts one."
     write_many(found, session.form, LIST_COLUMNS, none=none, identity="runID")
 
 
