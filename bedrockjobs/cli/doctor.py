@@ -216,7 +216,8 @@ _CHECKS = {
 """The check that a kind of problem belongs to; the others are about jobs."""
 
 _ADVICE = {
-    "no worker": "`bedrockjobs worker list` shows who asks for what; who gives no name is not in it",
+    "no worker": "`bedrock-worker --name NAME -- COMMAND` starts one;"
+    " `bedrockjobs worker list` shows who asks for what",
     "own command": "start a worker with --allow-shell for cmd, --allow-cmd for argv, or --allow-url for url",
     "drained": "`bedrockjobs worker drain --undo` lets it take jobs again",
     "late": "start more workers, or see what the present ones do: `bedrockjobs top`",

@@ -107,6 +107,12 @@ def test_a_help_is_whole(path: Path, command: click.Command) -> None:
             worker.make_context("bedrock-worker", shlex.split(line)[1:], resilient_parsing=True)
 
 
+def test_both_programs_say_their_version_alike() -> None:
+    for program, name in ((main, "bedrockjobs"), (worker, "bedrock-worker")):
+        shown = CliRunner().invoke(program, ["--version"]).stdout
+        assert re.fullmatch(rf"{name} \d+\.\d+\.\d+\n", shown)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_of_a_command_can_be_copied(name: str) -> None:
     """It stands on one line, and its pairs are what the command takes."""

@@ -73,6 +73,12 @@ Examples:
 """
 
 
+class WholeNumber(click.IntRange):
+    """A whole number within limits; what is none is called so."""
+
+    name = "whole number"
+
+
 def _checked(check: Callable[[Any], T]) -> Callable[[click.Context, click.Parameter, Any], T | None]:
     """Return a callback that turns a value by ``check`` and says what is wrong in its words."""
 
@@ -124,7 +130,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
 @_file_option("--cert", "Certificate (PEM) that is shown to the server.")
 @_file_option("--key", "Key of that certificate (PEM), where it is not in the same file.")
 @_option(
-    "--concurrency", type=click.IntRange(1, JOBS_PER_GET_MAX), default=1, show_default=True, metavar="NUMBER",
+    "--concurrency", type=WholeNumber(1, JOBS_PER_GET_MAX), default=1, show_default=True, metavar="NUMBER",
     help="Jobs that may run at once.",
 )  # fmt: skip
 @_option(
@@ -149,7 +155,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
     help="Folder to run the command in.",
 )  # fmt: skip
 @_option("--burst", is_flag=True, help="End as soon as there is no job.")
-@_option("--max-jobs", "jobs_max", type=click.IntRange(1), metavar="NUMBER", help="End after so many jobs.")
+@_option("--max-jobs", "jobs_max", type=WholeNumber(1), metavar="NUMBER", help="End after so many jobs.")
 @_option(
     "--rules", "rules_file", metavar="FILE", type=click.Path(path_type=Path, resolve_path=True),
     help="Rules (TOML) that say which command runs for which names; read anew on HUP.",
@@ -163,7 +169,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
     " fork of one that has imported it (fork).",
 )  # fmt: skip
 @_option(
-    "--max-jobs-per-process", "process_jobs_max", type=click.IntRange(1, PROCESS_JOBS_MAX), default=1,
+    "--max-jobs-per-process", "process_jobs_max", type=WholeNumber(1, PROCESS_JOBS_MAX), default=1,
     show_default=True, metavar="NUMBER",
     help="With --start-method fork: how many jobs a process runs before it is replaced.",
 )  # fmt: skip
@@ -211,7 +217,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
 )  # fmt: skip
 @_option("--echo", is_flag=True, help="Log what commands print too; the server has it anyway.")
 @_option("--get-mocked-jobs", "mocked", is_flag=True, help="Take mocked jobs too.")
-@click.version_option(package_name="bedrockjobs")
+@click.version_option(package_name="bedrockjobs", prog_name="bedrock-worker", message="%(prog)s %(version)s")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
 def main(user: str | None, as_root: bool, **given: Any) -> None:
     """Pull jobs from a bedrockjobs server and run a command for each.
