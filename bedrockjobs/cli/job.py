@@ -76,7 +76,10 @@ def job() -> None:
 @click.option("--priority", type=PRIORITY, help="Higher goes first; 500 if left out.")
 @click.option("--unique", is_flag=True, help="Update the job of this name, if there is one.")
 @click.option("--no-overwrite", is_flag=True, help="With --unique: leave an existing job as it is.")
-@click.option("--parent", metavar="ID", help="Parent job, which must run or wait for children.")
+@click.option(
+    "--parent", metavar="ID|NAME", shell_complete=job_names,
+    help="Parent job, which must run or wait for children.",
+)  # fmt: skip
 @click.option("--mock", is_flag=True, help="A job for tests: only who asks for mocked jobs gets it.")
 @click.option("--idempotency-key", metavar="KEY", help="The same key makes one job within a day, no second.")
 @job_options
@@ -86,6 +89,7 @@ def create(session: Session, /, name: str, **given: Any) -> None:
     """Create the job NAME and print its jobID."""
     if given["no_overwrite"] and not given["unique"]:
         raise click.UsageError("--no-overwrite has a meaning with --unique only")
+    parent = given["parent"]
     command = built(
         CreateJob,
         {
@@ -97,7 +101,7 @@ def create(session: Session, /, name: str, **given: Any) -> None:
             "jobPriority": given["priority"],
             "unique": given["unique"] or None,
             "overwrite": False if given["no_overwrite"] else None,
-            "parentJobID": given["parent"],
+            "parentJobID": None if parent is None else job_id_of(session, parent),
             "mockRequest": given["mock"] or None,
             "idempotencyKey": given["idempotency_key"],
             **chosen_options(given),

@@ -95,5 +95,5 @@ def test_names_or_numbers_are_given(fake: FakeServer) -> None:
     for given in ((), ("--name", "a", "--job", "1")):
         found = run("failure", "seen", *given)
         assert found.exit_code == 2
-        assert "give --name GLOB, or --job ID and --run RUNID" in found.stderr
+        assert "give --name GLOB, or --job ID|NAME and --run RUNID" in found.stderr
     assert fake.wired == []
