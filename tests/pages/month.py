@@ -104,7 +104,7 @@ class Month:
             for worker in ("eu-1", "eu-2"):
                 while (job := await self._taken(worker)) is not None:
                     fault = FAULTS[job.name.partition("/")[0]] if self._random.random() < 0.04 else ""
-                    await self._do(job, [f"{job.name}: begun"], self._random.randint(0, 3), fault)
+                    await self._do(job, [f"{job.name}: begun"], self._random.randint(1, 3), fault)
             await self._pass(60)
 
     async def _leave_things_open(self) -> None:
@@ -153,7 +153,9 @@ class Month:
             return
         words = f"exit status 1\n{error}"
         await self._client.call(FailJob(job_id=job.job_id, run_id=job.run_id, exit_code=1, error=words))
-        self.failed_job, self.failed_run = job.job_id, job.run_id
+        self.failed_run = job.run_id
+        if job.name not in SCHEDULES and job.attempt > 1:  # it was its last try, so the job is still there
+            self.failed_job = job.job_id
 
     async def _pass(self, seconds: int) -> None:
         self._now = moment_of((await self._client.call(AdvanceClock(seconds=seconds))).now)

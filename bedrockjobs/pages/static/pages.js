@@ -227,6 +227,7 @@
     if (!(await confirmed(question + more, listed(ids, names), button.textContent, button.matches(".danger")))) return button.focus();
     const failed = [];
     button.disabled = true;
+    if (form.dataset.then) rest(); // the page may be of what is gone then, and is left anyway
     for (const [index, id] of ids.entries()) {
       if (ids.length > 1) news(`${done}: ${index + 1} of ${ids.length} …`);
       let problem;
@@ -244,7 +245,10 @@
     if (!failed.length) news(`${done}: ${which(key, ids)}.`);
     else news(`${ids.length - failed.length} of ${ids.length} done. ${failed.slice(0, SHOWN).join("; ")}`, true);
     if (form.dataset.then && !failed.length) location.assign(form.dataset.then);
-    else refresh();
+    else {
+      refresh();
+      listen();
+    }
   }
 
   // --- selections ----------------------------------------------------------------------------------------
