@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any
 
 import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import LIST_MAX
+from bedrockjobs.base.statuses import ANY_FAILURE, STATUSES
 from bedrockjobs.cli.complete import job_names, run_ids, worker_names
 from bedrockjobs.cli.details import run_row
 from bedrockjobs.cli.follow import Pace
@@ -30,7 +31,7 @@ from bedrockjobs.cli.pages import Listing, limit_option, paged
 from bedrockjobs.cli.session import FAILED, Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.since import Given, since_option, since_stamp
 from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
-from bedrockjobs.commands.runs import RunStatus, StopRun
+from bedrockjobs.commands.runs import StopRun
 
 RUNS = Listing(ListRuns, "runs", "before", "runID", LIST_MAX)
 
@@ -55,8 +56,8 @@ _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
 @click.option("--job", "job_id", metavar="ID|NAME", help="Only of this job.")
 @click.option(
     "--status",
-    type=WordChoice(get_args(RunStatus), STATUSES_ALSO),
-    help="Only with this status; frozen is lost: its worker fell silent.",
+    type=WordChoice((ANY_FAILURE, *STATUSES), STATUSES_ALSO),
+    help="Only with this status; failed is each of fail, timeout and lost (the worker fell silent).",
 )
 @click.option("--worker", metavar="NAME", shell_complete=worker_names, help="Only by this worker.")
 @since_option("Only runs that began since")
@@ -67,7 +68,7 @@ _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
 def list_runs(
     session: Session, /, job_id: str | None, since: Given | None, limit: int, **asked: str | None
 ) -> None:
-    """List runs, the newest first: what failed last night is `run list --status fail --since yesterday`.
+    """List runs, the newest first: what failed last night is `run list --status failed --since yesterday`.
 
     `attempt` counts the tries of one tick, one trigger or one job; `took` is how long it ran.
     """

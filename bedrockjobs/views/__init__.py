@@ -19,6 +19,7 @@ from bedrockjobs.base.config import ANSWER_BYTES_MAX, JOB_ID_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.statuses import statuses_of
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import (
     Command,
@@ -326,7 +327,7 @@ class Views:
             "before": JOB_ID_MAX if command.before is None else command.before,
             "jobID": command.job_id,
             "pattern": pattern,
-            "status": command.status,
+            "statuses": " ".join(statuses_of(command.status)) or None,
             "worker": command.worker,
             "low": prefix,
             "high": prefix + _HIGHEST,
