@@ -22,6 +22,7 @@ LONG = [
     "tests/conformance/test_cases.py",
     "tests/postgresql/test_histories.py",
     "tests/deploy/test_service.py",
+    "tests/pages/test_every_page.py",
 ]
 """Files that take longest. They come first: a file is run as a whole, and the last one alone."""
 

@@ -10,7 +10,7 @@ import json
 from aiohttp import web
 
 from bedrockjobs.base.errors import BadArguments
-from bedrockjobs.base.statuses import ANY_FAILURE, STATUSES, statuses_of
+from bedrockjobs.base.statuses import ANY_FAILURE, FAILED_STATUSES, STATUSES, statuses_of
 from bedrockjobs.commands import ListRuns
 from bedrockjobs.pages.asked import iso, text_in, time_in
 from bedrockjobs.pages.run import plain
@@ -58,6 +58,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         asked=asked,
         statuses=STATUSES,
         any_failure=ANY_FAILURE,
+        failures=FAILED_STATUSES,
         begins=before is None,
         found=found,
         short=len(found.runs) < limit,

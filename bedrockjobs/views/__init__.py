@@ -42,6 +42,7 @@ from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.base import Page, Reader
 from bedrockjobs.store.chunks import lines_of
 from bedrockjobs.views import render
+from bedrockjobs.views.room import free_bytes
 from bedrockjobs.views.sight import sight_of
 from bedrockjobs.views.validate import words_of
 from bedrockjobs.views.visible import filter_of, prefix_of_all
@@ -106,7 +107,7 @@ class Views:
     ) -> None:
         """Read from ``reader``, from ``presence`` and ``stats`` what no table has; wait for ``notifier``."""
         self._reader = reader
-        self.sight = partial(sight_of, reader, presence, clock)
+        self.sight = partial(sight_of, reader, presence, clock, partial(free_bytes, settings))
         """What somebody sees who sees the names of a scope, or all of them."""
         (
             self.find, self.queues, self.folder, self.standings, self.explainer, self.states
