@@ -6,7 +6,6 @@ it locks is one: a job that was found for one command and not taken serves the n
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection
 from heapq import nsmallest
 
@@ -106,21 +105,28 @@ class Takes:
         self._looked[key] = _NOWHERE
         self._asked[key] = Asked(max(look.limit, TAKEN_AT_ONCE))
 
-    def looked(self, look: Look, now: str, found: list[Row], claimed: str = "") -> None:
-        """Note what the statement of a look has found, at which stamp it has claimed plain ones."""
+    def looked(
+        self, look: Look, now: str, found: list[Row], locked: list[Row] | None, claimed: str = ""
+    ) -> None:
+        """Note what the statement of a look has found, at which stamp it has claimed plain ones.
+
+        ``locked`` is what ``Look.with_lock`` has found, None where it was not asked.
+        """
         if look.patterns is not None:
             self._walked(look, look.patterns, now, found)
             return
         self._rows.read(found, claimed)
-        orders: dict[str, Order] = {}
-        for row in found:
-            name, order = row[3], row_order(row)
-            orders[name] = max(orders.get(name, order), order)
+        if locked is None and self._remembered.locks:
+            return  # it is asked once somebody wants the jobs
+        self._rows.read(locked or ())
+        orders: dict[str, list[Order]] = {}
+        for row in (*found, *(locked or ())):
+            orders.setdefault(row[3], []).append(row_order(row))
         for asked in self._asked.values():
             asked.end = None
-        counts = Counter([row[3] for row in found])
         for name, wanted in look.wanted.items():
-            self._looked[look.sort, name, now] = orders[name] if counts[name] >= wanted else _EVERYTHING
+            known = sorted(orders.get(name, ()))  # as many of plain jobs, and as many of those with a lock
+            self._looked[look.sort, name, now] = known[wanted - 1] if len(known) >= wanted else _EVERYTHING
 
     def _walked(self, look: Look, names: Names, now: str, found: list[Row]) -> None:
         """Note what a walk has found; where it had to stop, each name is asked for what lies behind."""
@@ -158,13 +164,16 @@ class Takes:
     def _sort_of(self, request: TakeRequest) -> Sort:
         return sort_of(request, self._own_jobs() if request.worker else ())
 
-    def _statement(self, look: Look, now: str, *, seen: bool = False) -> Statement:
-        floors = self._remembered.floors
-        return look.statement(now, floors, self._rows.queued(), self._locks.closed(), seen=seen)
+    def _statements(self, look: Look, now: str, *, seen: bool = False) -> list[Statement]:
+        floors, known, closed = self._remembered.floors, self._rows.queued(), self._locks.closed()
+        statements = [look.statement(now, floors, known, closed, seen=seen)]
+        if look.patterns is None and self._remembered.locks:
+            statements.append(look.with_lock(now, known, closed, seen=seen))
+        return statements
 
     def _look(self, look: Look, now: str) -> None:
-        (found,) = self._transaction.read(self._statement(look, now))
-        self.looked(look, now, found)
+        found, *locked = self._transaction.read(*self._statements(look, now))
+        self.looked(look, now, found, locked[0] if locked else None)
 
     def _ask(self, asked: Asked, sort: Sort, names: Names, now: str) -> None:
         """Find the names with the next due jobs, behind those that were found before."""
@@ -219,8 +228,8 @@ class Takes:
             key = sort, asked, now
             if key not in self._seen:
                 look = Look(sort, {asked: 1}) if isinstance(asked, str) else Look(sort, {}, names, 1)
-                (found,) = self._transaction.read(self._statement(look, now, seen=True))
-                self._seen[key] = any(row[1] is not None for row in found)
+                every = self._transaction.read(*self._statements(look, now, seen=True))
+                self._seen[key] = any(row[1] is not None for found in every for row in found)
             if self._seen[key]:
                 return True
         return False
