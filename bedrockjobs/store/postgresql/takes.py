@@ -47,6 +47,8 @@ class Asked:
     def __init__(self, limit: int) -> None:
         """Ask for so many jobs at a time, from the beginning."""
         self.limit = limit
+        self.often: dict[str, int] = {}
+        """Names that were asked again, each with how often, by earlier units too."""
         self.names: dict[str, int] = {}
         """Those that were found so far, each with how often it was asked."""
         self.last = _BEGINNING
@@ -62,8 +64,14 @@ class Asked:
         """
         each = -(-self.limit // max(len(self.names), 1)) + 1
         wanted = {name: min(each << self.names[name], max(self.limit, each)) for name in names}
+        self.often.update((name, self.names[name]) for name in names if self.names[name])
         self.names.update((name, self.names[name] + 1) for name in names)
         return wanted
+
+    def found(self, head: Head) -> None:
+        """Note the next name."""
+        self.names.setdefault(head[3], self.often.get(head[3], 0))
+        self.last, self.end = head, None
 
 
 class Takes:
@@ -179,8 +187,7 @@ class Takes:
         """Find the names with the next due jobs, behind those that were found before."""
         found = self._heads(asked, sort, names, now)
         for head in found[: asked.limit]:
-            asked.names.setdefault(head[3], 0)
-            asked.last, asked.end = head, None
+            asked.found(head)
         if len(found) > asked.limit:
             before = (*found[-1][:2], found[-1][2] - 1)
             self._looked[sort, names, now] = max(self._looked[sort, names, now], before)
@@ -195,6 +202,7 @@ class Takes:
             self._remembered.remember(key, self._transaction.read(statement)[0])
         heads = self._remembered.heads(key)
         if heads is not None:
+            asked.often = heads.often
             return heads.next(asked.last, now, sort.priority, asked.limit + 1)
         statement = heads_in_order(key, now, sort.priority, asked.limit + 1, asked.last)
         return self._transaction.read(statement)[0]
