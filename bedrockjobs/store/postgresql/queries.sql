@@ -204,7 +204,7 @@ SELECT job.* FROM lanes CROSS JOIN (
     SELECT *, {paused} FROM unnest($3::text[], $4::bigint[]) AS names (name, wanted)
 ) AS asked CROSS JOIN LATERAL (
     SELECT job.* FROM (VALUES {priorities}) AS class (priority) LEFT JOIN LATERAL (
-        SELECT nextRun, jobID FROM jobs WHERE {with_lock} AND nextRun <= $1
+        SELECT nextRun, jobID FROM jobs WHERE {of_class} AND nextRun <= $1
         ORDER BY nextRun, jobID OFFSET $8::bigint LIMIT 1
     ) AS stop ON true CROSS JOIN LATERAL ({next_with_lock}) AS job
     WHERE class.priority = coalesce($5::bigint, class.priority) LIMIT asked.wanted
@@ -217,19 +217,20 @@ SELECT job.* FROM lanes CROSS JOIN (
 -- more than $14 of a class and lane are looked at: a row without a jobID stands where that ended, with the
 -- jobID up to which was looked as its runID.
 WITH lanes AS MATERIALIZED ({lanes:$2})
-SELECT * FROM (
-    {branches:SELECT * FROM (SELECT job.* FROM lanes CROSS JOIN ({floors}) AS asked LEFT JOIN LATERAL (
-        SELECT nextRun, jobID FROM jobs WHERE found = lanes.lane AND priority = {priority} AND nextRun <= $1 AND {in_order}
-        AND nextRun >= {floor} AND ($3::text IS NOT NULL OR lanes.lane <> '' OR EXISTS (SELECT 1 FROM pauses))
+SELECT job.* FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
+    SELECT job.* FROM lanes CROSS JOIN ({floors}) AS asked LEFT JOIN LATERAL (
+        SELECT nextRun, jobID FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun <= $1
+        AND {in_order} AND nextRun >= {floor}
+        AND ($3::text IS NOT NULL OR lanes.lane <> '' OR EXISTS (SELECT 1 FROM pauses))
         ORDER BY nextRun, jobID OFFSET $14::bigint LIMIT 1
     ) AS stop ON true CROSS JOIN LATERAL (SELECT * FROM (
-        SELECT {row} FROM jobs WHERE found = lanes.lane AND priority = {priority}
+        SELECT {row} FROM jobs WHERE found = lanes.lane AND priority = class.priority
         AND (nextRun, jobID) <= (coalesce(stop.nextRun, $1), coalesce(stop.jobID, 9223372036854775807))
         AND nextRun >= {floor} AND ($3::text IS NULL OR name ~ $3::text) AND {in_order} AND {open}
         ORDER BY nextRun, jobID LIMIT $4::bigint FOR UPDATE SKIP LOCKED
     ) AS job UNION ALL SELECT {stop} WHERE stop.jobID IS NOT NULL) AS job
-    WHERE {priority} = coalesce($5::bigint, {priority}) ORDER BY job.nextRun, job.jobID LIMIT $4::bigint) AS class}
-) AS found LIMIT $4::bigint;
+    ORDER BY job.nextRun, job.jobID LIMIT $4::bigint
+) AS job WHERE class.priority = coalesce($5::bigint, class.priority) LIMIT $4::bigint;
 
 -- name: heads_in_order
 -- The first due job in each class of the names that match $3, null for all, in the order of takes: its class below zero,

@@ -57,23 +57,22 @@ MARKS = {
     "paused": "EXISTS (SELECT 1 FROM pauses WHERE name ~ pauses.regex) AS paused",
     "next_by_name": (
         "SELECT job.* FROM asked CROSS JOIN LATERAL ("
-        "SELECT * FROM ({branches:SELECT * FROM (SELECT job.* FROM lanes CROSS JOIN LATERAL ("
-        "SELECT {row} FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = {priority}"
-        " AND {priority} = coalesce($5::bigint, {priority}) AND nextRun <= $1"
-        " AND nextRun >= {floor} AND {queued} AND jobID <> ALL ($6::bigint[])"
-        " ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED"
+        "SELECT job.* FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL ("
+        "SELECT job.* FROM lanes CROSS JOIN LATERAL (SELECT {row} FROM jobs WHERE {of_class}"
+        " AND nextRun <= $1 AND nextRun >= {floor}"
+        " AND jobID <> ALL ($6::bigint[]) ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED"
         ") AS job WHERE lanes.always OR NOT asked.paused"
-        " ORDER BY job.nextRun, job.jobID LIMIT asked.wanted) AS class}"
-        ") AS found LIMIT asked.wanted) AS job"
+        " ORDER BY job.nextRun, job.jobID LIMIT asked.wanted) AS job"
+        " WHERE class.priority = coalesce($5::bigint, class.priority) LIMIT asked.wanted) AS job"
     ),
     "next_with_lock": (
-        "WITH RECURSIVE near AS MATERIALIZED (SELECT * FROM (SELECT {row} FROM jobs WHERE {with_lock}"
+        "WITH RECURSIVE near AS MATERIALIZED (SELECT * FROM (SELECT {row} FROM jobs WHERE {of_class}"
         " AND (nextRun, jobID) <= (coalesce(stop.nextRun, $1), coalesce(stop.jobID, 9223372036854775807))"
         " AND {free_job} ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED) AS job),"
-        " heads AS ((SELECT lock, nextRun, jobID, 1 AS number FROM jobs WHERE {with_lock} AND lock > ''"
+        " heads AS ((SELECT lock, nextRun, jobID, 1 AS number FROM jobs WHERE {of_class} AND lock > ''"
         " AND stop.jobID IS NOT NULL AND (SELECT count(*) FROM near) < asked.wanted"
         " ORDER BY lock, nextRun, jobID LIMIT 1) UNION ALL SELECT next.* FROM heads CROSS JOIN LATERAL ("
-        "SELECT lock, nextRun, jobID, heads.number + 1 FROM jobs WHERE {with_lock} AND lock > ''"
+        "SELECT lock, nextRun, jobID, heads.number + 1 FROM jobs WHERE {of_class} AND lock > ''"
         " AND lock > heads.lock AND heads.number <= $9::bigint"
         " ORDER BY lock, nextRun, jobID LIMIT 1) AS next)"
         " SELECT * FROM near"
@@ -82,22 +81,25 @@ MARKS = {
         " AND jobID <> ALL (ARRAY(SELECT jobID FROM near)) AND jobID <> ALL ($6::bigint[]) AND {free:heads}"
         " ORDER BY nextRun, jobID LIMIT asked.wanted + $8::bigint)) AND {queued}"
         " ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED) AS job"
-        " UNION ALL SELECT * FROM (SELECT {row} FROM jobs WHERE {with_lock} AND nextRun <= $1"
+        " UNION ALL SELECT * FROM (SELECT {row} FROM jobs WHERE {of_class} AND nextRun <= $1"
         " AND (nextRun, jobID) > (stop.nextRun, stop.jobID) AND (SELECT count(*) FROM heads) > $9::bigint"
         " AND {free_job} ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED) AS job"
     ),
-    "with_lock": "found = lanes.lane AND name = asked.name AND priority = class.priority AND {queued}",
+    "of_class": "found = lanes.lane AND name = asked.name AND priority = class.priority AND {queued}",
     "free_job": "jobID <> ALL ($6::bigint[]) AND {free:jobs}",
     "free:heads": _FREE.replace("{row}", "heads"),
-    "floor": "CASE lanes.lane WHEN '' THEN asked.floor{priority} ELSE '' END",
     "floors": "SELECT " + ", ".join(f"${n}::text AS floor{p}" for n, p in enumerate(PRIORITIES, 8)),
     "floors:$2": _arrays(2),
     "floors:$7": _arrays(7),
     "floor_names": _FLOORS,
+    "floor": (
+        f"CASE lanes.lane WHEN '' THEN CASE class.priority"
+        f" {' '.join(f'WHEN {p} THEN asked.floor{p}' for p in PRIORITIES)} END ELSE '' END"
+    ),
     "first_stamps": ", ".join(map(_first_stamp, PRIORITIES)),
     "stop": re.sub(
         r"\w+",
-        lambda column: {"nextRun": "stop.nextRun", "priority": "{priority}", "runID": "stop.jobID"}.get(
+        lambda column: {"nextRun": "stop.nextRun", "priority": "class.priority", "runID": "stop.jobID"}.get(
             column[0], "NULL"
         ),
         f"{statements.COLUMNS}, parental",
