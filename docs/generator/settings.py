@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from bedrockjobs.base import config
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.settings_again import READ_AGAIN
+from bedrockjobs.base.settings_again import CERTIFICATES, READ_AGAIN
 from bedrockjobs.cli.settings_sources import option_name, variable_name
 from bedrockjobs.cli.values import duration_text
 from docs.generator import NOTE
@@ -46,7 +46,7 @@ def page() -> str:
                 code(variable_name(name)),
                 _default(name, field.default),
                 _allowed(field),
-                f"{field.description}{' ↻' if name in READ_AGAIN else ''}",
+                f"{field.description}{' ↻' if name in READ_AGAIN | CERTIFICATES else ''}",
             )
             for name, field in Settings.model_fields.items()
         ),
