@@ -124,6 +124,38 @@ async def test_a_rule_may_be_about_jobs_with_a_tag(site: Site, receiver: Receive
     assert (await rule_of(site))["tags"] == ["night", "money"]
 
 
+async def test_a_job_that_is_gone_had_its_tags(site: Site, receiver: Receiver) -> None:
+    """One that failed and then ended well is over and gone: its run says which tags it had."""
+    await site.ok("PutRule", name="r", on="recovered", tags="money", to=receiver.url)
+    for name in ("a", "b"):
+        job = await site.create(name, tags="money" if name == "b" else "day")
+        await site.fail(await site.take(name), error="no disk")
+        await site.ok("RetryJob", jobID=job, revive=True)
+        await site.finish(await site.take(name))
+        assert await site.refused("QueryJob", jobID=job) == (404, "No job with this jobID")
+    assert kinds(await receiver.next()) == [("recovered", "b")]
+    assert receiver.waiting == 0
+
+
+async def test_whom_a_message_did_not_reach_is_a_problem_until_one_reaches_all(site: Site) -> None:
+    await site.ok("PutRule", name="r", on="clock set", to="mailto:a@example.com")
+    for error, problems in (("the mail server refused b", 1), (None, 0)):
+        await failed(site, "a")
+        (*_, event) = await site.events("failed")
+        given = {"name": "r", "sender": "one", "upTo": event["seq"]}
+        await site.ok("ClaimMessage", **given)
+        told = {} if error is None else {"error": error, "partly": True}
+        await site.ok("ReportDelivery", events=1, **given, **told)
+        assert (await rule_of(site, cursor=event["seq"]))["missed"] == (error or "")
+        found = [one for one in (await site.ok("Overview"))["problems"] if one["kind"] == "messages"]
+        assert len(found) == problems
+        if error:
+            assert found[0]["detail"].startswith(
+                "the last message of the rule r did not reach everybody: the"
+            )
+    assert (await rule_of(site))["sent"] == 2
+
+
 async def test_what_was_not_taken_is_tried_again_and_is_the_same_message(
     site: Site, receiver: Receiver
 ) -> None:
