@@ -70,6 +70,8 @@ def names_from(name: str | None, names: tuple[str, ...] | None) -> Names | None:
 def names_within(names: Names, scope: Scope) -> Names:
     """Return which of the names that are asked for are seen; raises TooManyPatterns."""
     seen = tuple(sorted(filter(scope.sees, names.exact))) if names.exact else scope.within(names.patterns)
+    if len(seen) == len(names.exact) if names.exact else seen == names.patterns:
+        return names  # all of them, as nearly always
     if names.exact and not all(map(is_plain, seen)):  # a list says that they are no patterns
         found = names_from(f"{','.join(seen)},", None)
     else:
