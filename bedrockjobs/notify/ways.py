@@ -23,7 +23,18 @@ from typing import cast
 from urllib.parse import unquote, urlsplit
 
 import aiosmtplib
-from aiohttp import ClientError, ClientSession, ClientTimeout
+from aiohttp import (
+    ClientConnectorCertificateError,
+    ClientConnectorDNSError,
+    ClientConnectorError,
+    ClientConnectorSSLError,
+    ClientError,
+    ClientResponseError,
+    ClientSession,
+    ClientTimeout,
+    InvalidURL,
+    ServerDisconnectedError,
+)
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.job.rules import ERROR_CHARS_KEPT
@@ -45,6 +56,19 @@ _VARIABLE = re.compile(r"\$\{(BEDROCKJOBS_NOTIFY_[A-Z0-9_]+)\}")
 _FOR_MESSAGES = "BEDROCKJOBS_NOTIFY_"
 _ADDRESS = re.compile(r"[^@\s<>]+@[^@\s<>]+")
 _PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+_TROUBLES: dict[type[Exception], str] = {
+    TimeoutError: f"no answer within {SEND_S:.0f} s",
+    InvalidURL: "the address is none that can be posted to",
+    ClientConnectorDNSError: "the name of its host is not known",
+    ClientConnectorCertificateError: "its certificate is not trusted",
+    ClientConnectorSSLError: "it does not speak TLS as it should",
+    ClientConnectorError: "nobody answers there",
+    ServerDisconnectedError: "it closed the connection without an answer",
+    ClientResponseError: "what it answered is no HTTP",
+}
+"""Why a message could not be posted, in words without the address; the first that fits."""
 
 
 class NotSent(Exception):
@@ -131,10 +155,9 @@ class Ways:
             ):
                 if not 200 <= answer.status <= 299:
                     raise NotSent(f"answered {answer.status}")
-        except (ClientError, OSError, ValueError) as error:
-            raise NotSent(
-                type(error).__name__
-            ) from None  # its words may hold the address, which may be secret
+        except (ClientError, OSError, ValueError) as error:  # its words may hold the address, a secret
+            words = next((words for kind, words in _TROUBLES.items() if isinstance(error, kind)), "")
+            raise NotSent(words or type(error).__name__) from None
 
     def _cloud_event(self, message: Message) -> bytes:
         kinds = {event["kind"] for event in message.data["events"]}

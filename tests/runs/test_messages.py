@@ -195,6 +195,27 @@ async def test_a_message_is_given_up_after_a_day(site: Site, receiver: Receiver)
     assert GIVE_UP_S > LONGEST_PAUSE_S
 
 
+async def test_a_receiver_that_does_not_answer_keeps_nobody_else(site: Site, receiver: Receiver) -> None:
+    """Its own messages wait; those of other rules go, one after the other."""
+    silent = asyncio.Event()
+
+    async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        silent.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silence, "127.0.0.1") as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        for name, to in (("a", url), ("b", receiver.url), ("c", url)):
+            await site.ok("PutRule", name=name, on="failed", to=to)
+        for name in ("x", "y", "z"):
+            await failed(site, name)
+            assert kinds(await receiver.next()) == [("failed", name)]
+        assert silent.is_set()
+        sent = {rule["name"]: rule["sent"] for rule in (await site.ok("ListRules"))["rules"]}
+        assert (sent["a"], sent["c"]) == (0, 0)
+
+
 async def test_what_happens_together_is_one_message(site: Site, receiver: Receiver) -> None:
     await site.ok("PutRule", name="r", on="failed", to=receiver.url, groupFor="5m")
     await failed(site, "a")

@@ -173,7 +173,7 @@ async def test_an_address_that_nobody_listens_at_is_not_told(unused_tcp_port: in
         await sending().send(
             message_of("r", [told(3)], ""), f"http://127.0.0.1:{unused_tcp_port}/s3cret", "", 0
         )
-    assert str(failure.value) == "ClientConnectorError"
+    assert str(failure.value) == "nobody answers there"
 
 
 async def test_a_receiver_that_does_not_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
