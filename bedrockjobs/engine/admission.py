@@ -45,6 +45,9 @@ READS: frozenset[type[Command[Any]]] = frozenset(
 )  # fmt: skip
 """Reads whose answers are narrowed, see ``views.narrowed``."""
 
+SIGNED = frozenset(kind for kind in c.ALL if "by" in kind.model_fields)
+"""Commands that say who sends them."""
+
 NARROWED: dict[type[Command[Any]], Narrow] = {}
 """What gives a command less to ask for."""
 
@@ -76,7 +79,7 @@ def admit(caller: Caller, command: C) -> C:
         _check_repeat(command, grant)
     if grant.no_data and kind is c.ReadOutput:
         raise Forbidden(detail="output counts as data, which this token does not see")
-    if grant.name and "by" in kind.model_fields:
+    if grant.name and kind in SIGNED:
         command = command.with_value("by", grant.name)
     if grant.scope is None or kind in FREE or kind in BY_NUMBER or kind in READS:
         return command

@@ -74,15 +74,18 @@ _SEVERAL = frozenset({CreateJobs, FinishJobs, RequeueJobs, MarkSeen})
 def _hidden(context: Context, command: Command[Any], scope: Scope) -> Hiding | None:
     """Return the unit without what a command names that is not seen; None where it sees all of it."""
     naming = _naming(type(command))
-    named = [getattr(command, field) for field in naming.jobs]
-    given = [getattr(command, "run_id")] if naming.run else []  # noqa: B009
-    if naming.many:
-        named += _several(command)
-        given += command.run_ids if isinstance(command, MarkSeen) else []
-    jobs = {job_id for job_id in named if job_id and not _sees_job(context, job_id, scope)}
-    runs = {run_id for run_id in given if run_id and not _sees_run(context, run_id, scope)}
-    name = getattr(command, "name") if naming.name else None  # noqa: B009
-    names = {name} if isinstance(name, str) and not scope.sees(name) else set()
+    jobs: set[int] = set()
+    runs: set[int] = set()
+    if naming.jobs or naming.many:
+        named = [getattr(command, field) for field in naming.jobs]
+        named += _several(command) if naming.many else []
+        jobs = {job_id for job_id in named if job_id and not _sees_job(context, job_id, scope)}
+    if naming.run or naming.many:
+        given = [getattr(command, "run_id")] if naming.run else []  # noqa: B009
+        given += command.run_ids if type(command) is MarkSeen else []
+        runs = {run_id for run_id in given if run_id and not _sees_run(context, run_id, scope)}
+    name: str | None = getattr(command, "name") if naming.name else None  # noqa: B009
+    names: set[str] = set() if name is None or scope.sees(name) else {name}
     return Hiding(context.unit, jobs, runs, names) if jobs or runs or names else None
 
 

@@ -115,6 +115,13 @@ class TakeRequest:
         """Tell whether it came with the end of a run, which is answered in any case."""
         return self.shape.startswith("then")
 
+    def of_caller(self, names: Names, scope: Scope | None, by: str) -> TakeRequest:
+        """Return the same request of somebody who sees some names; ``replace`` takes seven times as long."""
+        return TakeRequest(
+            names, self.mocked, self.priority, self.worker, self.limit, self.shape, self.accepts,
+            self.leased, self.tokens, self.host, self.pid, by, scope, self.results,
+        )  # fmt: skip
+
     def fits(self, job: Job) -> bool:
         """Tell whether a queued job is one of those asked for."""
         return (
