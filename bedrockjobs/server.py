@@ -21,7 +21,7 @@ from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import STOP_MORE_S, TURN_S
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.settings_again import take_again
+from bedrockjobs.base.settings_again import CERTIFICATES, READ_AGAIN, different, take_again
 from bedrockjobs.databases import EXIT_DISK, EXIT_FAILURE, EXIT_OK, EXIT_USAGE, StartError, database_of
 from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.dispatcher import Dispatcher
@@ -71,6 +71,7 @@ class Server:
         """Sockets that systemd opened for the server; it then opens none."""
         self._stopped = False
         self._is_wired = False
+        self._tls: ssl.SSLContext | None = None
         self._heartbeat: Heartbeat | None = None
         self.reloads = Reloads()
         """What is read again on SIGHUP."""
@@ -97,28 +98,25 @@ class Server:
                 EXIT_USAGE,
             )
         try:
-            self._tls = self._tls_context()
+            self._tls = _tls_context(settings)
         except BadCertificate as error:
             raise StartError(str(error), EXIT_USAGE) from None
         await self._open()
 
-    def _tls_context(self) -> ssl.SSLContext | None:
-        """Return what handshakes need, read from its files; None without a certificate."""
-        settings = self.settings
-        if settings.tls_cert:
-            return server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-        if settings.tls_key or settings.tls_client_ca:
-            raise BadCertificate(
-                "tls_cert: expected the server's certificate beside tls_key and tls_client_ca"
-            )
-        return None
-
     async def take(self, found: Settings) -> None:
-        """Go by settings that were read again, as far as that can be without a restart; tell what changed."""
-        difference = take_again(self.settings, found)
+        """Go by settings that were read again, as far as that can be without a restart; tell what changed.
+
+        Raises BadCertificate, and changes nothing.
+        """
+        certified = self._tls is not None and bool(found.tls_cert)
+        if certified and different(self.settings, found, CERTIFICATES):
+            self._tls = _tls_context(found)  # what cannot be used changes nothing
+        difference = take_again(self.settings, found, READ_AGAIN | (CERTIFICATES if certified else set()))
         log.info("settings: %s", difference)
         if not self._is_wired:  # a standby, which goes by them once it serves
             return
+        if self._tls is not None:
+            self._listener.renew_tls(self._tls)
         if "connections_max" in difference.taken:
             _raise_file_limit(self.settings.connections_max + FILES_KEPT)
         if "heartbeat_url" in difference.taken:
@@ -135,7 +133,7 @@ class Server:
             self._heartbeat.start()
 
     def _renew_tls(self) -> None:
-        context = self._tls_context()
+        self._tls = context = _tls_context(self.settings)
         assert context is not None
         self._listener.renew_tls(context)
 
@@ -279,6 +277,15 @@ class Server:
         self._loop_watch.stop()
         if self._telemetry is not None:
             await self._telemetry.close()
+
+
+def _tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """Return what handshakes need, read from its files; None without a certificate. Raises BadCertificate."""
+    if settings.tls_cert:
+        return server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+    if settings.tls_key or settings.tls_client_ca:
+        raise BadCertificate("tls_cert: expected the server's certificate beside tls_key and tls_client_ca")
+    return None
 
 
 def run(settings: Settings, read_again: Callable[[], Settings] | None = None) -> int:

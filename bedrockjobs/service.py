@@ -21,7 +21,7 @@ from bedrockjobs.base.config import READS_DRAINED_S
 from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import stamp
-from bedrockjobs.commands import Command, CreateJob, CreateJobs, Heartbeat, Status
+from bedrockjobs.commands import ALL, Command, CreateJob, CreateJobs, Heartbeat, Status
 from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.admission import admit
 from bedrockjobs.engine.audit import is_kept
@@ -127,6 +127,10 @@ class Service:
     async def look(self) -> Look:
         """Return a look at what is queued; raises CommandError."""
         return await self.views.queues.look()
+
+    async def options_of_run(self, run_id: int) -> str:
+        """Return the options that a run was given, as JSON; raises CommandError."""
+        return (await self.views.beside_run(run_id))[2]
 
     def submit(
         self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Caller | None = None
@@ -310,20 +314,30 @@ class Service:
         }
 
 
+_WITH_TOKENS_OF_RUNS = frozenset(kind for kind in ALL if "run_token" in kind.model_fields)
+"""Commands that may ask for tokens of the runs that they begin."""
+
+
 def _matters(caller: Caller, command: Command[Any]) -> bool:
     """Tell whether it matters to the writer who asks: for what is seen, or for what is noted."""
-    if caller.run is not None or not caller.grant.whole:
+    grant, kind = caller.grant, type(command)
+    if caller.run is not None or (not grant.whole and not _is_seen_whole(command)):
         return True
-    if _is_unique(command) and "operate" not in caller.grant.roles:
+    if "operate" not in grant.roles and _is_unique(command):
         return True
-    return is_kept(caller, command) or getattr(command, "run_token", False)
+    return is_kept(caller, command) or (kind in _WITH_TOKENS_OF_RUNS and getattr(command, "run_token"))  # noqa: B009
+
+
+def _is_seen_whole(command: Command[Any]) -> bool:
+    """Tell whether a command that was admitted names and answers nothing but what is seen: a new job."""
+    return type(command) is CreateJob and not command.unique and not command.parent_job_id
 
 
 def _is_unique(command: Command[Any]) -> bool:
     """Tell whether a command may change a job of its name: perhaps a schedule, which some may not."""
-    if isinstance(command, CreateJobs):
-        return any(spec.unique for spec in command.jobs)
-    return isinstance(command, CreateJob) and command.unique
+    if type(command) is CreateJob:
+        return command.unique
+    return type(command) is CreateJobs and any(spec.unique for spec in command.jobs)
 
 
 class Waits:

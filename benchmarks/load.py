@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import time
 from array import array
@@ -54,6 +55,23 @@ def http(verb: str, **parameters: bytes) -> bytes:
 
 
 ENCODERS: dict[str, Encode] = {"raw": raw, "http": http}
+
+
+def with_token(encode: Encode, token: str) -> Encode:
+    """Return requests that show a token, as a header behind the first line."""
+    header = f"\r\nAuthorization: Bearer {token}".encode()
+
+    def shown(verb: str, **parameters: bytes) -> bytes:
+        first, _, rest = encode(verb, **parameters).partition(b"\r\n")
+        return first + header + b"\r\n" + rest
+
+    return shown
+
+
+def once_shown(script: Script, token: str) -> Script:
+    """Say once who asks, and go on as a script does."""
+    yield raw("Authenticate", token=token.encode())
+    yield from script
 
 
 class Stats:
@@ -297,13 +315,17 @@ def _same(client: Client) -> Client:
 async def run(options: argparse.Namespace) -> dict[str, object]:
     """Load the server; return what was done within the measured time, which begins after ``warm`` seconds."""
     stats = Stats()
-    encode = ENCODERS[options.protocol]
+    encode, token = ENCODERS[options.protocol], os.environ.get("BENCHMARK_TOKEN", "")
+    if token and not options.once:
+        encode = with_token(encode, token)
     loop = asyncio.get_running_loop()
     clients: list[Client] = []
     timed = options.scenario not in UNTIMED
     for number in range(options.connections):
-        for script in SCENARIOS[options.scenario]:
-            client = Client(script(encode, stats, number, options.size), stats, timed=timed)
+        for make in SCENARIOS[options.scenario]:
+            script = make(encode, stats, number, options.size)
+            script = once_shown(script, token) if token and options.once else script
+            client = Client(script, stats, timed=timed)
             await loop.create_connection(partial(_same, client), "127.0.0.1", options.port)
             clients.append(client)
     for client in reversed(clients):  # consumers wait before producers begin
@@ -338,6 +360,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--warm", type=float, default=0.3)
     parser.add_argument("--size", type=int, default=1, help="jobs in one request of a scenario by batches")
+    parser.add_argument("--once", action="store_true", help="show BENCHMARK_TOKEN once a raw connection")
     uvloop.install()
     print(json.dumps(asyncio.run(run(parser.parse_args()))))
 

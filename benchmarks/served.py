@@ -58,6 +58,8 @@ class Served:
         self._process: subprocess.Popen[str]
         self._folder: Path
         self.port = 0
+        self.token = ""
+        """What the server is shown, where it wants a token."""
         self.database: Path
         self.started_s = 0.0
         """How long the start took, from the new process until it listens."""
@@ -126,8 +128,15 @@ class Served:
 
     def status(self) -> dict[str, Any]:
         """Return the server's own answer to Status."""
+        return self.ask("Status")
+
+    def ask(self, command: str, **parameters: str) -> dict[str, Any]:
+        """Return the server's answer to a command."""
+        lines = [command, "Connection: close", *(f"{name}: {value}" for name, value in parameters.items())]
+        if self.token:
+            lines.append(f"Authorization: Bearer {self.token}")
         with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
-            connection.sendall(b"Status\r\nConnection: close\r\n\r\n")
+            connection.sendall("\r\n".join([*lines, "", ""]).encode())
             answer = b"".join(iter(lambda: connection.recv(65_536), b""))
         found: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
         return found

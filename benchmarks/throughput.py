@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -52,14 +53,29 @@ class Bench:
         self.rounds: int = options.rounds
         self.failed = 0
 
-    def load(self, server: Served, scenario: str, protocol: str, connections: int, size: int = 1) -> Cell:
-        """Load a server once."""
+    def load(
+        self,
+        server: Served,
+        scenario: str,
+        protocol: str,
+        connections: int,
+        size: int = 1,
+        *,
+        token: str = "",
+        once: bool = False,
+    ) -> Cell:
+        """Load a server once; with a ``token`` in each request, or ``once`` a connection."""
         before, cpu = server.status(), server.cpu_s()
         command = [sys.executable, str(Path(__file__).with_name("load.py")), scenario]
         command += ["--port", str(server.port), "--protocol", protocol, "--size", str(size)]
         command += ["--connections", str(connections), "--seconds", str(self._seconds)]
         done = subprocess.run(
-            command, check=True, capture_output=True, text=True, timeout=self._seconds + LOAD_S_MAX
+            [*command, *(["--once"] if once else [])],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=self._seconds + LOAD_S_MAX,
+            env={**os.environ, "BENCHMARK_TOKEN": token},
         )
         found: dict[str, Any] = json.loads(done.stdout)
         cpu, after = server.cpu_s() - cpu, server.status()

@@ -25,6 +25,9 @@ COMPARED_MAX = 100
 COMPARED_CHARS_MAX = 1_000
 """Length of such a request; of longer ones it is found anew, so that nobody fills the memory with them."""
 
+NAMES_SEEN_MAX = 1_000
+"""Names of which a token remembers whether it sees them: workers and producers name the same again."""
+
 NOBODYS_NAME = "~" * 256
 """A pattern that no name matches: it is longer than any."""
 
@@ -37,16 +40,22 @@ def roles_held(role: str) -> frozenset[str]:
 class Scope:
     """The names that a token may see: those that match one of some patterns."""
 
-    __slots__ = ("_within", "patterns")
+    __slots__ = ("_seen", "_within", "patterns")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         """See the names that match one of ``patterns``."""
         self.patterns = tuple(patterns)
         self._within: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._seen: dict[str, bool] = {}
 
     def sees(self, name: str) -> bool:
         """Tell whether a name is one of them."""
-        return any(glob(name, pattern) for pattern in self.patterns)
+        known = self._seen.get(name)
+        if known is None:
+            if len(self._seen) >= NAMES_SEEN_MAX:
+                self._seen.clear()
+            known = self._seen[name] = any(glob(name, pattern) for pattern in self.patterns)
+        return known
 
     def holds(self, pattern: str) -> bool:
         """Tell whether all names that match a pattern are among them, as far as one can tell."""

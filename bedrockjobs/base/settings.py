@@ -219,7 +219,11 @@ class Settings(BaseSettings):
         description="The mail server that messages go through: smtp://host:25, smtps://user:password@host:465"
         " or smtp+starttls://...; ${BEDROCKJOBS_NOTIFY_...} in it stands for a variable.",
     )
-    mail_from: str = Field("", description="The address that mail comes from.")
+    mail_from: str = Field(
+        "",
+        pattern=r"^([^\r\n]*[^@\s<>]+@[^@\s<>]+>?)?$",
+        description="The address that mail comes from.",
+    )
     notify_commands: str = Field(
         "",
         description="Folder with programs that rules may name (`to: command:NAME`); none if empty. The server"

@@ -5,6 +5,7 @@ All parts of a server share one ``Settings``, so what is taken here counts for a
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from bedrockjobs.base.settings import Settings
@@ -23,6 +24,9 @@ READ_AGAIN = frozenset(
 The others are what a server was built with: its sockets, its database, the size of its buffers.
 """
 
+CERTIFICATES = frozenset({"tls_cert", "tls_key", "tls_client_ca"})
+"""Settings that count from HUP on where a server has TLS and goes on to have it."""
+
 
 class Difference(NamedTuple):
     """What is different in settings that were read again, by name."""
@@ -38,12 +42,17 @@ class Difference(NamedTuple):
         return "; ".join(words)
 
 
-def take_again(settings: Settings, found: Settings) -> Difference:
-    """Let ``settings`` be as ``found`` where that may be while a server runs; return what is different.
+def different(settings: Settings, found: Settings, names: Iterable[str]) -> list[str]:
+    """Return those of some settings that are not as ``found``."""
+    return [name for name in names if getattr(settings, name) != getattr(found, name)]
+
+
+def take_again(settings: Settings, found: Settings, readable: Container[str] = READ_AGAIN) -> Difference:
+    """Let those of ``settings`` that are ``readable`` again be as ``found``; return what is different.
 
     Values are not told: some are secrets.
     """
-    names = [name for name in Settings.model_fields if getattr(settings, name) != getattr(found, name)]
-    taken = [name for name in names if name in READ_AGAIN]
+    names = different(settings, found, Settings.model_fields)
+    taken = [name for name in names if name in readable]
     vars(settings).update({name: getattr(found, name) for name in taken})  # whom it was given to keeps it
-    return Difference(taken, [name for name in names if name not in READ_AGAIN])
+    return Difference(taken, [name for name in names if name not in readable])

@@ -15,10 +15,7 @@ from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import write_many
 from bedrockjobs.cli.serve import SETTINGS, config_option
 from bedrockjobs.cli.session import Session, answers, pass_session
-from bedrockjobs.cli.settings_sources import BadSettings, found_settings, read_settings
-
-SECRET = frozenset({"heartbeat_url"})
-"""Settings whose value says to whoever reads it how to speak as the server."""
+from bedrockjobs.cli.settings_sources import SECRET, BadSettings, found_settings, read_settings
 
 LINE_CHARS = 100
 """Width of the example's lines."""

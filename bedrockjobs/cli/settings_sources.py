@@ -206,10 +206,29 @@ def _seconds(field: str, value: Any) -> Any:
 _NUMBERS = {"int_parsing": "a whole number", "int_from_float": "a whole number", "float_parsing": "a number"}
 """What was expected of numbers, by the kind of fault."""
 
-_PATTERNS = dict.fromkeys(
-    ("unix_role", "proxy_role"), "a comma list of the roles read, produce, work, operate and admin"
-)
-"""What was expected of texts whose pattern says it worse."""
+ROLES_WORDS = "a comma list of the roles read, produce, work, operate and admin"
+PATTERNS = {
+    "unix_role": ROLES_WORDS,
+    "proxy_role": ROLES_WORDS,
+    "trusted_proxies": "a comma list of addresses and networks such as 10.0.0.2,fd00::/64; unix as the last",
+    "proxy_user_header": "the name of a header such as X-Forwarded-User",
+    "root_path": "a path such as /queue",
+    "public_hosts": "a comma list of names of hosts such as jobs.example.com",
+    "database_schema": "a name of lower-case letters, digits and _",
+    "database_read": "a URL such as postgresql://host/name",
+    "server_name": "a name of letters, digits and ._%@:-",
+    "heartbeat_url": "a URL such as https://watch.example.com/4f6e",
+    "public_url": "a URL such as https://jobs.example.com",
+    "smtp": "a mail server such as smtp://host:25, smtps://user:password@host:465 or smtp+starttls://host:587",
+    "mail_from": "a mail address such as jobs@example.com",
+}
+"""What was expected of texts that have a pattern, which says it worse."""
+
+SECRET = frozenset({"heartbeat_url"})
+"""Settings whose value says to whoever reads it how to speak as the server: they are never shown."""
+
+_HIDDEN = SECRET | {"smtp"}
+"""Those of which a bad value is not shown either: a password may stand anywhere in it."""
 
 
 def _complaint(fault: Any, origins: Mapping[str, str]) -> str:
@@ -218,8 +237,9 @@ def _complaint(fault: Any, origins: Mapping[str, str]) -> str:
     if kind in _NUMBERS:
         expected = WORDS if is_duration(field) else _NUMBERS[kind]
     elif kind == "string_pattern_mismatch":
-        expected = _PATTERNS.get(field, f"a text that matches {fault['ctx']['pattern']}")
-    return f"{origins[str(fault['loc'][0])]}: expected {expected}, got {_shown(fault['input'])}"
+        expected = PATTERNS[field]
+    got = "something else, which is not shown" if field in _HIDDEN else _shown(fault["input"])
+    return f"{origins[field]}: expected {expected}, got {got}"
 
 
 def _shown(value: Any) -> str:

@@ -69,6 +69,7 @@ class ReportDelivery(Command[Empty]):
     up_to: Whole = Field(description="The last event of the message.")
     events: Whole = Field(description="How many events it tells of.")
     error: str | None = Field(default=None, description="Why it was not sent; left out where it arrived.")
+    partly: Boolean = Field(default=False, description="It arrived, but for those that the error names.")
     muted: Boolean = Field(default=False, description="It was not sent, as the rule is muted.")
 
 

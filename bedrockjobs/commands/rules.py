@@ -139,6 +139,7 @@ class RuleReply(Reply):
     next_try: str
     last_sent: str
     last_error: str
+    missed: str = Field(description="Who has not got the last message that arrived, and why.")
     sent: int = Field(description="Messages that arrived.")
     dropped: int = Field(description="Events that were not told as the rule was muted.")
     lost: int = Field(description="Events that could not be told for a day.")
@@ -161,8 +162,8 @@ _RULE = {
     "to": "mailto:ops@example.com", "secret": "",
     "groupFor": 300, "quiet": "", "by": "ada", "created": "2026-11-21 03:29:56", "cursor": 812,
     "upTo": 0, "sender": "", "senderUntil": "", "tries": 0, "since": "", "nextTry": "",
-    "lastSent": "2026-11-22 03:10:04", "lastError": "", "sent": 3, "dropped": 0, "lost": 0, "mutedUntil": "",
-    "over": 1000, "older": 300, "conditions": {},
+    "lastSent": "2026-11-22 03:10:04", "lastError": "", "missed": "", "sent": 3, "dropped": 0, "lost": 0,
+    "mutedUntil": "", "over": 1000, "older": 300, "conditions": {},
 }  # fmt: skip
 
 

@@ -7,7 +7,8 @@ answer is the handler's own, word for word that of a number which nobody has.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from bedrockjobs.base.caller import Caller, Scope
 from bedrockjobs.base.errors import Forbidden
@@ -48,21 +49,53 @@ def _narrowed(context: Context, command: Command[Any], scope: Scope, *, careful:
     return audited(context, command, careful=careful)
 
 
+class _Naming(NamedTuple):
+    """What a kind of command may name."""
+
+    jobs: tuple[str, ...]
+    """Its fields with one jobID each."""
+    run: bool
+    name: bool
+    many: bool
+    """Whether it names several jobs or runs."""
+
+
+@cache
+def _naming(kind: type[Command[Any]]) -> _Naming:
+    """Return what a kind of command may name: to ask each time for a field that is not there costs much."""
+    fields = kind.model_fields
+    jobs = tuple(field for field in ("job_id", "parent_job_id") if field in fields)
+    return _Naming(jobs, "run_id" in fields, "name" in fields, kind in _SEVERAL)
+
+
+_SEVERAL = frozenset({CreateJobs, FinishJobs, RequeueJobs, MarkSeen})
+
+
 def _hidden(context: Context, command: Command[Any], scope: Scope) -> Hiding | None:
     """Return the unit without what a command names that is not seen; None where it sees all of it."""
-    named: list[int] = [getattr(command, field, None) or 0 for field in ("job_id", "parent_job_id")]
-    if isinstance(command, CreateJobs):
-        named += [spec.parent_job_id for spec in command.jobs]
-    elif isinstance(command, FinishJobs):
-        named += [spec.job_id for spec in command.jobs]
-    elif isinstance(command, RequeueJobs | MarkSeen):
-        named += command.job_ids
-    jobs = {job_id for job_id in named if job_id and not _sees_job(context, job_id, scope)}
-    given = command.run_ids if isinstance(command, MarkSeen) else [getattr(command, "run_id", None) or 0]
-    runs = {run_id for run_id in given if run_id and not _sees_run(context, run_id, scope)}
-    name = getattr(command, "name", None)
-    names = {name} if isinstance(name, str) and not scope.sees(name) else set()
+    naming = _naming(type(command))
+    jobs: set[int] = set()
+    runs: set[int] = set()
+    if naming.jobs or naming.many:
+        named = [getattr(command, field) for field in naming.jobs]
+        named += _several(command) if naming.many else []
+        jobs = {job_id for job_id in named if job_id and not _sees_job(context, job_id, scope)}
+    if naming.run or naming.many:
+        given = [getattr(command, "run_id")] if naming.run else []  # noqa: B009
+        given += command.run_ids if type(command) is MarkSeen else []
+        runs = {run_id for run_id in given if run_id and not _sees_run(context, run_id, scope)}
+    name: str | None = getattr(command, "name") if naming.name else None  # noqa: B009
+    names: set[str] = set() if name is None or scope.sees(name) else {name}
     return Hiding(context.unit, jobs, runs, names) if jobs or runs or names else None
+
+
+def _several(command: Command[Any]) -> list[int]:
+    """Return the jobIDs in a list."""
+    if isinstance(command, CreateJobs):
+        return [spec.parent_job_id for spec in command.jobs]
+    if isinstance(command, FinishJobs):
+        return [spec.job_id for spec in command.jobs]
+    return command.job_ids if isinstance(command, RequeueJobs | MarkSeen) else []
 
 
 def _sees_job(context: Context, job_id: int, scope: Scope) -> bool:

@@ -44,6 +44,8 @@ class Delivery(NamedTuple):
     next_try: str = ""
     last_sent: str = ""
     last_error: str = ""
+    missed: str = ""
+    """Who has not got the last message that arrived, and why."""
     sent: int = 0
     """Messages that arrived."""
     dropped: int = 0
@@ -59,9 +61,10 @@ class Delivery(NamedTuple):
         until = after_seconds(now, CLAIM_S)
         return self._replace(up_to=up_to, sender=sender, sender_until=until, since=self.since or now)
 
-    def arrived(self, now: str) -> Delivery:
-        """Return it where a message was sent."""
-        return self._over()._replace(last_sent=now, last_error="", sent=self.sent + 1)
+    def arrived(self, now: str, missed: str = "") -> Delivery:
+        """Return it where a message was sent; ``missed`` says who has not got it, and why."""
+        missed = missed[:ERROR_CHARS_KEPT]
+        return self._over()._replace(last_sent=now, last_error="", missed=missed, sent=self.sent + 1)
 
     def failed(self, error: str, now: str) -> Delivery:
         """Return it where a try failed; it is tried again after a pause."""
@@ -84,7 +87,7 @@ class Delivery(NamedTuple):
 
     def renewed(self) -> Delivery:
         """Return it where the rule is about something else: nothing of it is being sent, or is wrong."""
-        return self._over()._replace(last_error="", conditions={})
+        return self._over()._replace(last_error="", missed="", conditions={})
 
     def _over(self) -> Delivery:
         return self._replace(up_to=0, sender="", sender_until="", tries=0, since="", next_try="")
@@ -101,8 +104,9 @@ def noted_for(rule: str) -> str:
 
 _KEYS = {
     "up_to": "upTo", "sender": "sender", "sender_until": "senderUntil", "tries": "tries", "since": "since",
-    "next_try": "nextTry", "last_sent": "lastSent", "last_error": "lastError", "sent": "sent",
-    "dropped": "dropped", "lost": "lost", "muted_until": "mutedUntil", "conditions": "conditions",
+    "next_try": "nextTry", "last_sent": "lastSent", "last_error": "lastError", "missed": "missed",
+    "sent": "sent", "dropped": "dropped", "lost": "lost", "muted_until": "mutedUntil",
+    "conditions": "conditions",
 }  # fmt: skip
 NEW = Delivery()
 

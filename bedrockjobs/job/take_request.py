@@ -70,6 +70,8 @@ def names_from(name: str | None, names: tuple[str, ...] | None) -> Names | None:
 def names_within(names: Names, scope: Scope) -> Names:
     """Return which of the names that are asked for are seen; raises TooManyPatterns."""
     seen = tuple(sorted(filter(scope.sees, names.exact))) if names.exact else scope.within(names.patterns)
+    if len(seen) == len(names.exact) if names.exact else seen == names.patterns:
+        return names  # all of them, as nearly always
     if names.exact and not all(map(is_plain, seen)):  # a list says that they are no patterns
         found = names_from(f"{','.join(seen)},", None)
     else:
@@ -112,6 +114,13 @@ class TakeRequest:
     def after_end(self) -> bool:
         """Tell whether it came with the end of a run, which is answered in any case."""
         return self.shape.startswith("then")
+
+    def of_caller(self, names: Names, scope: Scope | None, by: str) -> TakeRequest:
+        """Return the same request of somebody who sees some names; ``replace`` takes seven times as long."""
+        return TakeRequest(
+            names, self.mocked, self.priority, self.worker, self.limit, self.shape, self.accepts,
+            self.leased, self.tokens, self.host, self.pid, by, scope, self.results,
+        )  # fmt: skip
 
     def fits(self, job: Job) -> bool:
         """Tell whether a queued job is one of those asked for."""

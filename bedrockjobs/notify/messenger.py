@@ -68,6 +68,10 @@ class Server(Protocol):
         """Return a look at what is queued; raises CommandError."""
         ...
 
+    async def options_of_run(self, run_id: int) -> str:
+        """Return the options that a run was given, as JSON; raises CommandError."""
+        ...
+
     @property
     def free_bytes(self) -> int | None:
         """Return the room on the disk of the database; None where it is not this machine's."""
@@ -229,12 +233,14 @@ class Messenger:
         told_events = await self._told(batch.events, data=not rule.no_data)
         message = message_of(rule.name, told_events, self._url, repeated=bool(again))
         try:
-            await self._ways.send(message, rule.to, rule.secret, int(self._clock.now().timestamp()))
+            missed = await self._ways.send(message, rule.to, rule.secret, int(self._clock.now().timestamp()))
         except NotSent as failure:
             log.warning("the rule %s could not send: %s", rule.name, failure)
             await self._server.call(ReportDelivery(**told, error=str(failure)))
             return False
-        await self._server.call(ReportDelivery(**told))
+        if missed:
+            log.warning("a message of the rule %s did not reach everybody: %s", rule.name, missed)
+        await self._server.call(ReportDelivery(**told, error=missed or None, partly=bool(missed)))
         return True
 
     async def _next(self, rule: RuleReply, up_to: int) -> Batch:
@@ -254,19 +260,22 @@ class Messenger:
 
     async def _tagged(self, rule: RuleReply, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the events whose jobs have a tag of the rule, and those of what lasts, which has none."""
-        tags: dict[int, set[str]] = {}
-        for job_id in {event["jobID"] for event in events} - {0}:
-            try:
-                answer = await self._server.call(QueryJob(job_id=job_id))
-            except NotFound:  # it is gone meanwhile
-                continue
-            tags[job_id] = set(jsontext.parse(answer.body).get("tags", ()))
+        tags: dict[int, set[str]] = {0: set()}
+        for event in events:
+            if event["jobID"] not in tags:
+                tags[event["jobID"]] = await self._tags(event["jobID"], event["runID"])
         wanted = set(rule.tags)
         return [
-            event
-            for event in events
-            if condition_of(event["kind"]) or wanted & tags.get(event["jobID"], set())
-        ]
+            event for event in events if condition_of(event["kind"]) or wanted & tags[event["jobID"]]
+        ]  # fmt: skip
+
+    async def _tags(self, job_id: int, run_id: int) -> set[str]:
+        """Return the tags of a job; of one that is gone, such as one that ended well, those its run had."""
+        try:
+            found = (await self._server.call(QueryJob(job_id=job_id))).body
+        except NotFound:
+            found = await self._server.options_of_run(run_id) if run_id else "{}"
+        return set(jsontext.parse(found).get("tags") or ())
 
     async def _events(self, after: int) -> list[dict[str, Any]]:
         answer = await self._server.call(Events(after=after, limit=EVENTS_READ))
@@ -307,7 +316,11 @@ class Messenger:
         message: Message = message_of(rule.name, told, self._url, test=True)
         if send:
             try:
-                await self._ways.send(message, rule.to, rule.secret, int(self._clock.now().timestamp()))
+                missed = await self._ways.send(
+                    message, rule.to, rule.secret, int(self._clock.now().timestamp())
+                )
             except NotSent as failure:
                 raise WrongState("Message was not sent", str(failure)) from None
+            if missed:
+                raise WrongState("Message did not reach everybody", missed)
         return MessageReply(to=rule.to, subject=message.subject, text=message.text, sent=send)

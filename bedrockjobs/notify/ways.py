@@ -19,12 +19,25 @@ from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import cast
 from urllib.parse import unquote, urlsplit
 
 import aiosmtplib
-from aiohttp import ClientError, ClientSession, ClientTimeout
+from aiohttp import (
+    ClientConnectorCertificateError,
+    ClientConnectorDNSError,
+    ClientConnectorError,
+    ClientConnectorSSLError,
+    ClientError,
+    ClientResponseError,
+    ClientSession,
+    ClientTimeout,
+    InvalidURL,
+    ServerDisconnectedError,
+)
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.job.rules import ERROR_CHARS_KEPT
 from bedrockjobs.notify.message import Message
 
 SEND_S = 30.0
@@ -41,7 +54,21 @@ HANDED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 
 _VARIABLE = re.compile(r"\$\{(BEDROCKJOBS_NOTIFY_[A-Z0-9_]+)\}")
 _FOR_MESSAGES = "BEDROCKJOBS_NOTIFY_"
+_ADDRESS = re.compile(r"[^@\s<>]+@[^@\s<>]+")
 _PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+_TROUBLES: dict[type[Exception], str] = {
+    TimeoutError: f"no answer within {SEND_S:.0f} s",
+    InvalidURL: "the address is none that can be posted to",
+    ClientConnectorDNSError: "the name of its host is not known",
+    ClientConnectorCertificateError: "its certificate is not trusted",
+    ClientConnectorSSLError: "it does not speak TLS as it should",
+    ClientConnectorError: "nobody answers there",
+    ServerDisconnectedError: "it closed the connection without an answer",
+    ClientResponseError: "what it answered is no HTTP",
+}
+"""Why a message could not be posted, in words without the address; the first that fits."""
 
 
 class NotSent(Exception):
@@ -87,15 +114,20 @@ class Ways:
         self._mail_from = mail_from
         self._url = url
         self._environment = os.environ if environment is None else environment
+        self._had_by: dict[str, dict[str, frozenset[str]]] = {}
+        """Who has the mail that a rule tries again for others, by rule and message."""
 
-    async def send(self, message: Message, to: str, secret: str, sent_at: int) -> None:
-        """Send a message to where a rule says, at a second since 1970; raises NotSent."""
+    async def send(self, message: Message, to: str, secret: str, sent_at: int) -> str:
+        """Send a message to where a rule says, at a second since 1970; raises NotSent.
+
+        Return who will never get it, and why, where others have; empty where everybody has it.
+        """
         place = resolved(to, self._environment)
         try:
             async with asyncio.timeout(SEND_S):
                 if place.startswith("mailto:") and not place.startswith("mailto://"):
-                    await self._mail(message, place.removeprefix("mailto:"))
-                elif place.startswith("command:"):
+                    return await self._mail(message, place.removeprefix("mailto:"))
+                if place.startswith("command:"):
                     await self._run(message, place.removeprefix("command:"))
                 elif place.startswith(("http://", "https://")):
                     await self._post(message, place, resolved(secret, self._environment), sent_at)
@@ -103,6 +135,7 @@ class Ways:
                     await self._apprise(message, place)
         except TimeoutError:
             raise NotSent(f"no answer within {SEND_S:.0f} s") from None
+        return ""
 
     async def _post(self, message: Message, place: str, key: str, sent_at: int) -> None:
         """Post a message as a CloudEvent; a 2xx says that it arrived."""
@@ -122,10 +155,9 @@ class Ways:
             ):
                 if not 200 <= answer.status <= 299:
                     raise NotSent(f"answered {answer.status}")
-        except (ClientError, OSError, ValueError) as error:
-            raise NotSent(
-                type(error).__name__
-            ) from None  # its words may hold the address, which may be secret
+        except (ClientError, OSError, ValueError) as error:  # its words may hold the address, a secret
+            words = next((words for kind, words in _TROUBLES.items() if isinstance(error, kind)), "")
+            raise NotSent(words or type(error).__name__) from None
 
     def _cloud_event(self, message: Message) -> bytes:
         kinds = {event["kind"] for event in message.data["events"]}
@@ -190,10 +222,41 @@ class Ways:
         if not await known.async_notify(title=message.subject, body=message.text):
             raise NotSent("Apprise could not send it")
 
-    async def _mail(self, message: Message, people: str) -> None:
-        """Send a message as mail; it arrived when the mail server has taken it for everybody."""
+    async def _mail(self, message: Message, people: str) -> str:
+        """Send a message as mail; return for whom the mail server refused it for good, and why.
+
+        Whoever has got it does not get it again when it is tried again for others.
+        """
         if not self._smtp:
             raise NotSent("smtp: no mail server is set; see `bedrockjobs serve --smtp`")
+        everybody = [address.strip() for address in people.split(",")]
+        if not all(map(_ADDRESS.fullmatch, everybody)):
+            raise NotSent("to: expected mail addresses such as ops@example.com, with commas between them")
+        had = self._had_by.get(message.rule, {}).get(message.key, frozenset())
+        try:
+            refused = await self._hand_over(message, people, [one for one in everybody if one not in had])
+        except aiosmtplib.SMTPAuthenticationError as error:  # its words may hold what was shown
+            raise NotSent(f"the mail server refused the login: {error.code}") from None
+        except (aiosmtplib.SMTPException, OSError, ValueError) as error:
+            raise NotSent(
+                f"the mail server did not take it: {type(error).__name__}: {_line(str(error))}"
+            ) from None
+        words = ", ".join(
+            f"{_line(one)} ({code} {_line(said)})" for one, (code, said) in sorted(refused.items())
+        )
+        had |= set(everybody) - refused.keys()
+        if not had:
+            raise NotSent(f"the mail server refused {words}")
+        self._had_by.pop(message.rule, None)
+        if any(400 <= code < 500 for code, _ in refused.values()):
+            self._had_by[message.rule] = {message.key: had}
+            raise NotSent(f"the mail server refused for now {words}")
+        return f"the mail server refused {words}" if refused else ""
+
+    async def _hand_over(
+        self, message: Message, people: str, recipients: list[str]
+    ) -> dict[str, tuple[int, str]]:
+        """Let the mail server take a message; return whom it refused, with its code and words."""
         server = urlsplit(resolved(self._smtp, self._environment))
         mail = EmailMessage()
         mail["From"] = self._mail_from or f"bedrockjobs@{server.hostname}"
@@ -202,21 +265,31 @@ class Ways:
         mail["Message-ID"] = f"<{re.sub('[^A-Za-z0-9._-]', '.', message.key)}@{_host(mail['From'])}>"
         mail["Auto-Submitted"] = "auto-generated"
         mail.set_content(message.text)
+        client = aiosmtplib.SMTP(
+            hostname=server.hostname,
+            port=server.port,
+            username=unquote(server.username) if server.username else None,
+            password=unquote(server.password) if server.password else None,
+            use_tls=server.scheme == "smtps",
+            start_tls=True if server.scheme == "smtp+starttls" else None,
+            timeout=SEND_S,
+        )
         try:
-            refused, _ = await aiosmtplib.send(
-                mail,
-                hostname=server.hostname,
-                port=server.port,
-                username=unquote(server.username) if server.username else None,
-                password=unquote(server.password) if server.password else None,
-                use_tls=server.scheme == "smtps",
-                start_tls=True if server.scheme == "smtp+starttls" else None,
-                timeout=SEND_S,
-            )
-        except (aiosmtplib.SMTPException, OSError, ValueError) as error:
-            raise NotSent(f"the mail server did not take it: {type(error).__name__}: {error}") from None
-        if refused:
-            raise NotSent(f"the mail server refused {', '.join(sorted(refused))}")
+            await client.connect()
+            refused, _ = await client.send_message(mail, recipients=recipients)
+            if client.transport is not None:  # the mail is taken, whatever is said of the end
+                cast(asyncio.Transport, client.transport).write(b"QUIT\r\n")
+        except aiosmtplib.SMTPRecipientsRefused as error:
+            return {one.recipient: (one.code, one.message) for one in error.recipients}
+        finally:
+            client.close()
+        return {address: (one.code, one.message) for address, one in refused.items()}
+
+
+def _line(text: str) -> str:
+    """Return words of somebody else as one line, without what a terminal would obey."""
+    shown = "".join(sign if sign.isprintable() else " " for sign in text[: 4 * ERROR_CHARS_KEPT])
+    return " ".join(shown.split())[:ERROR_CHARS_KEPT]
 
 
 def _host(address: str) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bedrockjobs.job.rows import Job
 from bedrockjobs.pages.site import Site
 from bedrockjobs.pages.words import number
-from bedrockjobs.views.find import CHILDREN_COUNTED
+from bedrockjobs.views.families import FamilyCounts
 
 FAILED_SHOWN = 20
 """Children that failed which stand above all others."""
@@ -51,15 +51,16 @@ class Family(NamedTuple):
 
 async def family(site: Site, job_id: int) -> Family | None:
     """Return how far a job's children are; None where it has none."""
-    counts = await site.views.find.family(job_id)
-    if not counts:
+    counts = await site.views.families.counts(job_id)
+    if not counts.states:
         return None
-    failed = await site.views.find.failed_children(job_id, FAILED_SHOWN) if "FAILED" in counts else []
+    failed = await site.views.families.failed(job_id, FAILED_SHOWN) if "FAILED" in counts.states else []
     return told(counts, [child._replace(data="") for child in failed])
 
 
-def told(counts: dict[str, int], failed: list[Job], counted: int = CHILDREN_COUNTED) -> Family:
-    """Return a family of which there are so many in each state, among so many that were ``counted``."""
+def told(counted: FamilyCounts, failed: list[Job]) -> Family:
+    """Return a family of which there are so many in each state."""
+    counts, more = counted
     total = sum(counts.values())
     parts: list[Part] = []
     begins = 0.0
@@ -67,7 +68,6 @@ def told(counts: dict[str, int], failed: list[Job], counted: int = CHILDREN_COUN
         if count := sum(counts.get(state, 0) for state in states):
             parts.append(Part(called, mark, count, begins, 100 * count / total))
             begins += 100 * count / total
-    more = total >= counted
     words = ", ".join(f"{number(part.amount)} {part.called}" for part in parts)
     noun = "child" if total == 1 else "children"
     return Family(total, more, parts, f"{number(total)}{'+' if more else ''} {noun}: {words}", failed)

@@ -18,11 +18,11 @@ from bedrockjobs.base.words import called
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.engine.render import render_with_state
-from bedrockjobs.job.rows import Job
 from bedrockjobs.pages.family import family
 from bedrockjobs.pages.run import tail
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.words import option_text
+from bedrockjobs.views.families import Children
 
 RUNS_SHOWN = 20
 """The newest runs of a job that its page shows."""
@@ -58,8 +58,8 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     log, log_after = (
         await tail(site, runs[0]["runID"], LINES_SHOWN) if runs and site.shows_data else (None, 0)
     )
-    children, more_children = await _children(site, job_id, after) if there else ([], False)
-    relatives = await family(site, job_id) if children else None
+    children = await _children(site, job_id, after) if there else Children([], after, ended=True)
+    relatives = await family(site, job_id) if children.jobs else None
     # At the end: a page that waits must not hold 4 MiB of data.
     members = await _members(site, job_id) if there else None
     watched = "HX-Request" in request.headers  # by a page that was opened while there was such a job
@@ -85,9 +85,9 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
         log_after=log_after,
         follows=log is not None and runs[0]["status"] == "running",
         timeline=_timeline(shown, runs, events),
-        children=children,
+        children=children.jobs,
         family=relatives,
-        children_after=children[-1].job_id if more_children else None,
+        children_after=None if children.ended else children.reached,
         children_begin=after == 0,
         priorities=PRIORITIES,
         lines=_lines(request, job_id),
@@ -103,10 +103,10 @@ async def _members(site: Site, job_id: int) -> dict[str, str] | None:
     return None if found is None else jsontext.members(render_with_state(found))
 
 
-async def _children(site: Site, job_id: int, after: int) -> tuple[list[Job], bool]:
-    """Return children without their data, which is not shown, and whether there are more."""
-    found, more = await site.views.find.children(job_id, after, CHILDREN_SHOWN)
-    return [child._replace(data="") for child in found], more
+async def _children(site: Site, job_id: int, after: int) -> Children:
+    """Return children without their data, which is not shown."""
+    found = await site.views.families.children(job_id, after, CHILDREN_SHOWN)
+    return found._replace(jobs=[child._replace(data="") for child in found.jobs])
 
 
 async def _waits(site: Site, job_id: int) -> list[dict[str, Any]]:

@@ -16,9 +16,10 @@ from bedrockjobs.pages.run import progress_of
 from bedrockjobs.pages.site import Site
 from bedrockjobs.pages.words import by_hand
 from bedrockjobs.views.failures import line_of
+from bedrockjobs.views.families import FamilyCounts
 from bedrockjobs.views.problems import pause_words
 from bedrockjobs.views.queues import Group, Held
-from bedrockjobs.views.states import CHILDREN_OF_MANY, NewestRun
+from bedrockjobs.views.states import NewestRun
 
 LINE_CHARS_SHOWN = 300
 """Length of what was wrong that a row shows; the job's page has the rest."""
@@ -49,7 +50,7 @@ async def rows_of(site: Site, state: str | None, jobs: Sequence[Job]) -> list[Ro
     ids = [job.job_id for job in jobs]
     if state == "PAUSED":
         families = await site.views.states.families(ids)
-        return [Row(job, family=_family(families.get(job.job_id, {}))) for job in jobs]
+        return [Row(job, family=_family(families.get(job.job_id))) for job in jobs]
     if state not in ("RUNNING", "RUNQUEUED", "FAILED"):
         return [Row(job) for job in jobs]
     runs = await site.views.states.newest_runs(ids)
@@ -89,6 +90,8 @@ def _why(job: Job) -> str:
     return line_of(job.memory.error or "")[:LINE_CHARS_SHOWN]
 
 
-def _family(counts: dict[str, int]) -> Family | None:
-    known = {state: count for state, count in counts.items() if count}
-    return told(known, [], CHILDREN_OF_MANY) if known else None
+def _family(counts: FamilyCounts | None) -> Family | None:
+    if counts is None:
+        return None
+    known = {state: count for state, count in counts.states.items() if count}
+    return told(counts._replace(states=known), []) if known else None

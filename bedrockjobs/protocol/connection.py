@@ -14,13 +14,12 @@ from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE
 from bedrockjobs.base.errors import CommandError, TooManyWrong, Unavailable
 from bedrockjobs.commands import Authenticate
-from bedrockjobs.engine.access import UNIX
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.protocol import raw
+from bedrockjobs.protocol.asker import Asker
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.doorway import NO_TLS, TLS_BYTE, Doorway
 from bedrockjobs.protocol.first_line import FirstLine
-from bedrockjobs.protocol.gate import certificate_of
 from bedrockjobs.protocol.http_answers import problem_bytes
 from bedrockjobs.protocol.memory import full
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
@@ -33,6 +32,7 @@ class RawConnection(asyncio.Protocol):
 
     __slots__ = (
         "_address",
+        "_asker",
         "_awaited",
         "_connections",
         "_counted",
@@ -47,7 +47,6 @@ class RawConnection(asyncio.Protocol):
         "_transport",
         "_turn_max",
         "_unread",
-        "_who",
         "deadline",
     )
 
@@ -73,8 +72,8 @@ class RawConnection(asyncio.Protocol):
         self._scheduled = self._in_turn = False
         self._awaited = ""
         """The part of a request that has a deadline."""
-        self._who: Caller | None = None
-        """Who asks, once that was said for all that follows."""
+        self._asker: Asker | None = None
+        """Who asks, where it matters."""
         self.deadline = 0.0
 
     # --- asyncio.Protocol --------------------------------------------------------------------------------
@@ -284,7 +283,8 @@ class RawConnection(asyncio.Protocol):
             if (service.access.asks or command.signed) and not command.open:
                 caller = self._caller(exchange.authorization)
             elif type(command) is Authenticate:  # quicker than isinstance, which pydantic makes slow
-                self._pipeline.answer(exchange, self._authenticated(command))
+                who = self._asking().authenticate(command.token)
+                self._pipeline.answer(exchange, service.access.identity(who))
                 return
         except CommandError as error:
             exchange.closes |= isinstance(error, TooManyWrong)
@@ -304,23 +304,13 @@ class RawConnection(asyncio.Protocol):
         if exchange.waits and submission is not None and self._pipeline.ended:
             service.leave(submission)
 
-    def _caller(self, authorization: str) -> Caller:
-        """Return who sends a request with such a header; raises Unauthenticated and TooManyWrong."""
-        access, address = self._service.access, self._address or UNIX
-        if authorization:
-            return access.by_header(authorization, address)
-        if self._who is not None and access.still(self._who):
-            return self._who
-        if access.on and (name := certificate_of(self._transport)):
-            self._who = access.by_certificate(name, address)
-            return self._who
-        return access.visitor(address)
+    def _asking(self) -> Asker:
+        if self._asker is None:
+            self._asker = Asker(self._service.access, self._address)
+        return self._asker
 
-    def _authenticated(self, command: Authenticate) -> Outcome:
-        """Remember who asks from now on; raises as ``_caller`` does."""
-        access = self._service.access
-        self._who = access.by_bearer(command.token, self._address or UNIX)
-        return access.identity(self._who)
+    def _caller(self, authorization: str) -> Caller:
+        return self._asking().caller(authorization, self._transport)
 
     def _answered(self, exchange: Exchange, outcome: Outcome) -> bool:
         """Take the outcome of a command; return False if its client cannot get it."""

@@ -182,14 +182,10 @@ SELECT runs.jobID, runs.runID, runs.status, runs.started, runs.ended, runs.worke
     ORDER BY runs.runID LIMIT :limit;
 
 -- name: families
--- How many of the first `:most` children of each of some jobs are in each state: counts in the order of the states.
+-- How many of the first `:most` children of each of some jobs there are, and how many in each state, in their order.
 SELECT asked.value, (
-    SELECT count(*) FILTER (WHERE state = 'FINISHED') || ' ' || count(*) FILTER (WHERE state = 'FAILED') || ' '
-        || count(*) FILTER (WHERE state = 'RUNNING' OR state = 'RUNQUEUED') || ' '
-        || count(*) FILTER (WHERE state = 'QUEUED' OR state = 'PAUSED') || ' '
-        || count(*) FILTER (WHERE state = 'CANCELLED')
-        FROM (SELECT state, name FROM jobs WHERE parentJobID = asked.value AND parentJobID <> 0 LIMIT :most) AS children
-        WHERE {visible}
+    SELECT {family_counts}
+        FROM (SELECT state, {visible} AS seen FROM jobs WHERE parentJobID = asked.value AND parentJobID <> 0 LIMIT :most) AS children
 ) FROM json_each(:jobs) AS asked ORDER BY asked.value LIMIT :limit;
 
 -- name: count_runs
@@ -207,25 +203,22 @@ WITH RECURSIVE found (name) AS (
 SELECT name FROM found WHERE name IS NOT NULL LIMIT :limit;
 
 -- name: children
--- The children of a job, among the next `:most`.
-SELECT {columns} FROM jobs WHERE jobID IN (
-    SELECT jobID FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 AND jobID > :after
-        ORDER BY jobID LIMIT :most
-) AND {visible} ORDER BY jobID LIMIT :limit;
+-- The children of a job, in one stretch of them by jobID.
+WITH {children} SELECT highest, looked, found.* FROM {looked_children} LEFT JOIN (
+    SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch WHERE {visible} ORDER BY jobID LIMIT :limit)
+) AS found ON true ORDER BY found.jobID LIMIT :limit;
 
 -- name: family
--- How many of the first `:most` children of a job are in each state.
-SELECT state, count(*) FROM (
-    SELECT state, name FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 ORDER BY jobID LIMIT :most
-) AS children WHERE {visible} GROUP BY state ORDER BY state LIMIT :limit;
+-- How many children of a job are in each state, in one stretch of them.
+WITH {children} SELECT highest, looked, state, counted FROM {looked_children} LEFT JOIN (
+    SELECT state, count(*) AS counted FROM stretch WHERE {visible} GROUP BY state
+) AS counts ON true ORDER BY state LIMIT :limit;
 
 -- name: failed_children
--- Those of the first `:most` children of a job that have failed.
-WITH stretch AS MATERIALIZED (
-    SELECT jobID, state FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0 ORDER BY jobID LIMIT :most
-)
-SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch WHERE state = 'FAILED') AND {visible}
-    ORDER BY jobID LIMIT :limit;
+-- The children of a job that have failed, in one stretch of them.
+WITH {children} SELECT highest, looked, found.* FROM {looked_children} LEFT JOIN (
+    SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch WHERE state = 'FAILED') AND {visible}
+) AS found ON true ORDER BY found.jobID LIMIT :limit;
 
 -- name: tries_of_schedule
 -- For which moment, why and how the newest runs of a job went.

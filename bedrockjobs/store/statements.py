@@ -71,7 +71,19 @@ def _found(table: str, key: str, columns: str, wanted: str) -> str:
     )
 
 
+FAMILY_STATES = ("'FINISHED'", "'FAILED'", "'RUNNING', 'RUNQUEUED'", "'QUEUED', 'PAUSED'", "'CANCELLED'")
+FAMILY_COUNTS = " || ' ' || ".join(
+    ("count(*)", *(f"count(*) FILTER (WHERE seen AND state IN ({states}))" for states in FAMILY_STATES))
+)
+"""How many children were looked at, and how many that are seen are done, failed, run, wait, cancelled."""
+
 MARKS = {
+    "children": (
+        "stretch AS MATERIALIZED (SELECT jobID, state, name FROM jobs WHERE parentJobID = :jobID"
+        " AND parentJobID <> 0 AND jobID > :after ORDER BY jobID LIMIT :stretch)"
+    ),
+    "looked_children": "(SELECT max(jobID) AS highest, count(*) AS looked FROM stretch) AS seen",
+    "family_counts": FAMILY_COUNTS,
     "found_jobs": _found("jobs", "jobID", COLUMNS, JOB_FOUND),
     "found_runs": _found("runs", "runID", RUN_LISTED, RUN_FOUND),
     "found_events": _found("events", "seq", EVENT, EVENT_FOUND),

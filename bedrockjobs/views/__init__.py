@@ -110,7 +110,7 @@ class Views:
         self.sight = partial(sight_of, reader, presence, clock, partial(free_bytes, settings))
         """What somebody sees who sees the names of a scope, or all of them."""
         (
-            self.find, self.queues, self.folder, self.standings, self.explainer, self.states
+            self.find, self.queues, self.folder, self.standings, self.explainer, self.states, self.families
         ) = self.sight(None)  # fmt: skip
         self._unpacking = asyncio.Lock()
         """Held by whoever unpacks much output: a page may be megabytes, and many may be asked for at once."""

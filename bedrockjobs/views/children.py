@@ -12,5 +12,5 @@ from bedrockjobs.views import Views
 @handles(ListChildren)
 async def list_children(views: Views, command: ListChildren) -> Answer:
     """List the children of a job."""
-    jobs, _ = await views.find.children(command.job_id, command.after, command.limit)
-    return Answer(f'{{"jobs":[{",".join(render_with_state(job) for job in jobs)}]}}')
+    page = await views.families.children(command.job_id, command.after, command.limit, full=True)
+    return Answer(f'{{"jobs":[{",".join(map(render_with_state, page.jobs))}]}}')

@@ -17,7 +17,6 @@ from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX, SEEN_MAX
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.engine.render import job_without_data
-from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.queues import OLDEST_MAX
@@ -40,9 +39,6 @@ EVENTS_SHOWN = 100
 
 OPEN_MAX = 10_000
 """Open runs, the newest, whose jobs are found as running: more than machines have workers."""
-
-CHILDREN_COUNTED = 10_000
-"""Children of a job that are counted by their states: 10 ms of the reader."""
 
 NAMES_WALKED = 5_000
 """Names that are looked at for those that match one pattern of whoever sees some only: 5 ms of the reader."""
@@ -345,23 +341,6 @@ class Finder:
             rows = (await self._reader.view("names_of_jobs", given, limit, scans=True)).rows
             found.update(row[0] for row in rows if row[0].startswith(prefix) and scope.sees(row[0]))
         return sorted(found)[:limit]
-
-    async def children(self, job_id: int, after: int, limit: int) -> tuple[list[Job], bool]:
-        """Return a page of a job's children by jobID, and whether there are more."""
-        most = limit + 1 if self._scope is None else CHILDREN_COUNTED
-        given = {"jobID": job_id, "after": after, "most": most, "visible": self._visible}
-        page = await self._reader.view("children", given, limit, scans=self._scope is not None)
-        return self._shown(page.rows), page.more
-
-    async def family(self, job_id: int) -> dict[str, int]:
-        """Return how many of a job's first ``CHILDREN_COUNTED`` children are in each state."""
-        given = {"jobID": job_id, "most": CHILDREN_COUNTED, "visible": self._visible}
-        return dict((await self._reader.view("family", given, len(STATES))).rows)
-
-    async def failed_children(self, job_id: int, limit: int) -> list[Job]:
-        """Return the first children of a job that have failed, among as many as ``family`` counts."""
-        given = {"jobID": job_id, "most": CHILDREN_COUNTED, "visible": self._visible}
-        return self._shown((await self._reader.view("failed_children", given, limit)).rows)
 
     async def seen_failures(self, kind: str, numbers: Collection[int]) -> dict[int, tuple[str, str]]:
         """Return when and by whom failed jobs or runs were seen, of those that were."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from bedrockjobs import commands as c
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Caller, Scope
-from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
+from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.base.errors import Forbidden, NotFound
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.handlers.context import Answer
@@ -50,7 +50,7 @@ class Narrowed:
         self._scope = caller.scope
         self._no_data = caller.grant.no_data
         (
-            self.find, self.queues, self.folder, self.standings, self.explainer, self.states
+            self.find, self.queues, self.folder, self.standings, self.explainer, self.states, self.families
         ) = views.sight(caller.scope, data=not self._no_data)  # fmt: skip
 
     @property
@@ -197,17 +197,11 @@ class Narrowed:
         return await self._views.answer(command)
 
     async def list_children(self, command: c.ListChildren, scope: Scope) -> Answer:
-        """List the children that are seen, of a parent that is; page by page until there are enough."""
-        seen: list[Row] = []
-        after = command.after
-        while await self._sees_job(command.job_id, scope):
-            page = command.with_value("after", after).with_value("limit", LIST_MAX)
-            rows = jsontext.elements(jsontext.members((await self._views.answer(page)).body)["jobs"])
-            seen += [row for row in rows if scope.sees(_key(row, "name"))]
-            if len(rows) < LIST_MAX or len(seen) >= command.limit:
-                break
-            after = _key(rows[-1], "jobID")
-        return Answer(f'{{"jobs":[{",".join(seen[: command.limit])}]}}')
+        """List the children that are seen, of a parent that is."""
+        if not await self._sees_job(command.job_id, scope):
+            return Answer('{"jobs":[]}')
+        answer: Answer = await HANDLERS[c.ListChildren](self, command)
+        return answer
 
     async def explain(self, command: c.ExplainJob, scope: Scope) -> Answer:
         """Say what a job that is seen waits for; of others it says no more than that there are some."""

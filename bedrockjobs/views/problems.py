@@ -78,6 +78,10 @@ def _unsent(rules: Iterable[RuleRow]) -> list[Trouble]:
             words = f"the rule {short(rule.name)} cannot send its messages since {delivery.since[:19]}:"
             words = f"{words} {short(delivery.last_error)}"
             found.append(_problem("messages", 1, words, name=rule.name, since=delivery.since))
+        elif delivery.missed:
+            words = f"the last message of the rule {short(rule.name)} did not reach everybody:"
+            words = f"{words} {short(delivery.missed)}"
+            found.append(_problem("messages", 1, words, name=rule.name, since=delivery.last_sent))
     return found
 
 

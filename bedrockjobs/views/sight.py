@@ -10,6 +10,7 @@ from bedrockjobs.base.clock import Clock
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.explain import Explainer
+from bedrockjobs.views.families import Families
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.folding import Folder
 from bedrockjobs.views.overview import Standings
@@ -32,6 +33,8 @@ class Sight(NamedTuple):
     """What a job waits for."""
     states: States
     """How many jobs are in each state."""
+    families: Families
+    """The children of jobs."""
 
 
 def sight_of(
@@ -52,4 +55,5 @@ def sight_of(
     queues = Queues(reader, presence, clock, scope)
     folder = Folder(reader, queues, clock, scope)
     standings = Standings(reader, queues, find, clock, scope, free)
-    return Sight(find, queues, folder, standings, Explainer(reader, queues), States(reader, scope, data=data))
+    states, families = States(reader, scope, data=data), Families(reader, scope, data=data)
+    return Sight(find, queues, folder, standings, Explainer(reader, queues), states, families)

@@ -14,6 +14,7 @@ from bedrockjobs.base.config import JOBS_COUNTED_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.store.base import Reader
+from bedrockjobs.views.families import FamilyCounts
 from bedrockjobs.views.queues import OLDEST_MAX
 from bedrockjobs.views.visible import filter_of, patterns_of
 
@@ -106,12 +107,15 @@ class States:
         found = map(NewestRun._make, rows)
         return {run.job_id: run if self._data else run._replace(progress="") for run in found}
 
-    async def families(self, jobs: Iterable[int]) -> dict[int, dict[str, int]]:
+    async def families(self, jobs: Iterable[int]) -> dict[int, FamilyCounts]:
         """Return how many of the first ``CHILDREN_OF_MANY`` children of some jobs are in each state."""
         rows = await self._of_jobs("families", jobs, most=CHILDREN_OF_MANY, visible=filter_of(self._scope))
-        return {
-            job_id: dict(zip(FAMILY_STATES, map(int, counts.split()), strict=True)) for job_id, counts in rows
-        }
+        found = {}
+        for job_id, text in rows:
+            looked, *counts = map(int, text.split())
+            states = dict(zip(FAMILY_STATES, counts, strict=True))
+            found[job_id] = FamilyCounts(states, looked >= CHILDREN_OF_MANY)
+        return found
 
     async def _of_jobs(self, statement: str, jobs: Iterable[int], **given: Any) -> list[tuple[Any, ...]]:
         asked = list(jobs)

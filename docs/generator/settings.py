@@ -11,7 +11,7 @@ from typing import Any, get_args
 from bedrockjobs.base import config
 from bedrockjobs.base.duration import days_text
 from bedrockjobs.base.settings import Settings, is_duration
-from bedrockjobs.base.settings_again import READ_AGAIN
+from bedrockjobs.base.settings_again import CERTIFICATES, READ_AGAIN
 from bedrockjobs.cli.settings_sources import option_name, variable_name
 from docs.generator import NOTE
 from docs.generator.markdown import code, size, table
@@ -46,7 +46,7 @@ def page() -> str:
                 code(variable_name(name)),
                 _default(name, field.default),
                 _allowed(name, field),
-                f"{field.description}{' ↻' if name in READ_AGAIN else ''}",
+                f"{field.description}{' ↻' if name in READ_AGAIN | CERTIFICATES else ''}",
             )
             for name, field in Settings.model_fields.items()
         ),

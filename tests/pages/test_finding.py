@@ -200,8 +200,8 @@ async def test_events_of_a_job_are_the_newest(database: sqlite3.Connection, find
         ("count_names", "jobsAnyState (name>? AND name<?)"),
         ("names", "jobsAnyState (name>? AND name<?)"),
         ("children", "jobsByParent (parentJobID=? AND rowid>?)"),
-        ("family", "jobsByParent (parentJobID=?)"),
-        ("failed_children", "jobsByParent (parentJobID=?)"),
+        ("family", "jobsByParent (parentJobID=? AND rowid>?)"),
+        ("failed_children", "jobsByParent (parentJobID=? AND rowid>?)"),
     ],
 )
 def test_a_search_uses_its_index(database: sqlite3.Connection, name: str, index: str) -> None:

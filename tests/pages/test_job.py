@@ -10,7 +10,7 @@ from playwright.async_api import Page, expect
 
 from bedrockjobs.pages.family import FAILED_SHOWN, told
 from bedrockjobs.pages.job import CHILDREN_SHOWN
-from bedrockjobs.views.find import CHILDREN_COUNTED
+from bedrockjobs.views.families import CHILDREN_COUNTED, FamilyCounts
 from tests.pages.looking import Site, check
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -206,10 +206,10 @@ async def test_how_far_a_family_is_stands_above_it_with_those_that_failed(site: 
 
 async def test_a_family_is_counted_up_to_a_bound() -> None:
     assert CHILDREN_COUNTED == 10_000
-    found = told({"FINISHED": 9_000, "CANCELLED": 1_000}, [])
+    found = told(FamilyCounts({"FINISHED": 9_000, "CANCELLED": 1_000}, more=True), [])
     assert (found.more, found.words) == (True, "10,000+ children: 9,000 done, 1,000 cancelled")
     assert [(part.begins, part.width) for part in found.parts] == [(0, 90), (90, 10)]
-    assert told({"QUEUED": 1}, []).words == "1 child: 1 waiting"
+    assert told(FamilyCounts({"QUEUED": 1}, more=False), []).words == "1 child: 1 waiting"
     assert FAILED_SHOWN < CHILDREN_SHOWN
 
 

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from bedrockjobs.views import families
 from tests.conftest import Live
 from tests.protocol.talk import Talk
 from tests.runs.bearer import Bearer, admin_of
@@ -204,3 +205,23 @@ async def test_a_form_is_looked_at_for_those_who_may_read(live: Live) -> None:
     form = {"command": "CreateJob", "schedule": False, "fields": {"name": "a"}, "changed": ["name"]}
     assert await posted(live, root, form) == 200
     assert await posted(live, Bearer(live), form) == 401
+
+
+async def test_children_behind_many_of_others_are_found(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that looked at those of others only says how far, and leads on."""
+    root = await admin_of(live)
+    await root.ok("CreateJob", name="mine/parent")
+    await root.ok("GetJob", name="mine/parent")
+    for number in range(8):
+        await root.ok("CreateJob", name=f"{'other' if number < 7 else 'mine'}/{number}", parentJobID=1)
+    ann = await root.token_for("ann", "read", "mine/*")
+    monkeypatch.setattr(families, "CHILDREN_COUNTED", 5)
+    monkeypatch.setattr(families, "FAMILY_S", 0)
+    page = await shown(ann, "/ui/jobs/1")
+    assert "None up to job 6 that this token sees" in page
+    assert 'href="?children=6"' in page or "children=6" in page
+    following = await shown(ann, "/ui/jobs/1?children=6")
+    assert 'id="child-9"' in following
+    assert "End of the list" in following
+    for text in (page, following):
+        assert "other/" not in text

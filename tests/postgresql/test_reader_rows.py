@@ -124,9 +124,10 @@ GIVEN: dict[str, list[Axis]] = {
     "count_names": [STRETCH, MOST],
     "count_runs": [STRETCH, MOST],
     "names": [STRETCH],
-    "children": [JOBS, each("after", 0, 80), MOST, VISIBLE],
-    "family": [JOBS, MOST, VISIBLE],
-    "failed_children": [JOBS, MOST, VISIBLE],
+    **{
+        statement: [JOBS, each("after", 0, 80), each("stretch", 2, 1_000), VISIBLE]
+        for statement in ("children", "family", "failed_children")
+    },
     "tries_of_schedule": [JOBS],
     "seen": [each("kind", "job", "run"), each("low", 0, 2), each("high", 1, 1_000)],
     "events_of_job": [each("jobID", *range(200))],

@@ -22,6 +22,7 @@ import pytest
 from bedrockjobs.base.clock import SystemClock
 from tests.conftest import Live, Serve
 from tests.protocol.talk import Reply, Talk
+from tests.runs.bearer import admin_of
 
 BOOKKEEPING = {
     "Connection": "wait",
@@ -335,3 +336,16 @@ async def test_a_connection_the_server_closes_says_so_first(serve: Serve, refuse
     reply = await talk.reply()
     assert "Connection: close" in reply.lines, "in lower case"
     assert await talk.ended() == b""
+
+
+async def test_a_header_is_enough_for_a_token(served: Live) -> None:
+    """As the page on the client has it: on one kept connection, beside all its other headers."""
+    root = await admin_of(served)
+    shop = await root.token_for("shop", "produce,work", "mail/*")
+    async with await Talk.open(served.port) as talk:
+        client = PHPClient(talk)
+        token = {"Authorization": f"Bearer {shop.token}"}
+        assert (await client.call("CreateJob", {"name": "mail/a", **token}, idempotent=True)).code == 200
+        assert (await client.call("CreateJob", {"name": "mail/a"})).status == "403 Forbidden"
+        assert (await client.call("CreateJob", {"name": "other", **token})).code == 404
+        assert (await client.call("GetJob", {"name": "mail/*", **token})).json["name"] == "mail/a"

@@ -12,6 +12,7 @@ import pytest
 
 from bedrockjobs.protocol import connections, doorway
 from bedrockjobs.tls import stream
+from bedrockjobs.tls.contexts import BadCertificate, certificate_name
 from tests.certificates import Authority
 from tests.conftest import Live, Serve
 from tests.protocol.talk import Talk
@@ -145,3 +146,60 @@ async def test_certificates_are_read_again_and_a_bad_one_is_not_taken(
     assert await shown() == renewed
     assert (await kept.ask("Ping")).code == 200
     await kept.close()
+
+
+async def test_other_certificates_are_taken_from_settings_that_are_read_again(
+    serve: Serve, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their paths may change, who signs clients may come and go; without any certificate it is a restart."""
+    live = await serve(**authority.serving())
+    given = live.server.settings
+    other = authority.serving("other")
+
+    async def name() -> str:
+        talk, inside = await greeted(live, authority)
+        await talk.close()
+        return certificate_name(inside.getpeercert())
+
+    async def take(**found: str) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            await live.server.take(given.model_copy(update=found))
+            await live.server.reloads.run()  # the files of all certificates, as HUP does
+        return caplog.text
+
+    kept, _ = await greeted(live, authority)
+    assert await name() == "server"
+    assert "settings: changed: tls_cert, tls_key" in await take(**other)
+    assert await name() == "other"
+    with pytest.raises(
+        BadCertificate, match=r"^tls_key: .*: expected the key of the certificate .*other.pem"
+    ):
+        await take(tls_cert=other["tls_cert"], tls_key=str(authority.sign("third")[1]), smtp="smtp://b:25")
+    assert (await name(), live.server.settings.smtp) == ("other", "")
+    assert "changed: tls_client_ca" in await take(**other, tls_client_ca=str(authority.ca))
+    stranger = Authority(authority.folder / "strangers")
+    cert, key = stranger.sign("eve")
+    context = authority.trusting()
+    context.load_cert_chain(cert, key)
+    talk = Talk(
+        *await asyncio.open_connection("127.0.0.1", live.port, ssl=context, server_hostname="localhost")
+    )
+    with pytest.raises((AssertionError, OSError)):
+        await talk.ask("Ping")
+    assert "changed: tls_client_ca" in await take(**other, tls_client_ca="")
+    assert "changed: nothing; different, but only after a restart: tls_cert, tls_key" in await take(
+        tls_cert="", tls_key=""
+    )
+    assert await name() == "other"
+    assert (await kept.ask("Ping")).code == 200  # no connection is lost
+    await kept.close()
+
+
+async def test_a_server_without_tls_begins_with_it_after_a_restart(
+    serve: Serve, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = await serve()
+    with caplog.at_level(logging.INFO):
+        await live.server.take(live.server.settings.model_copy(update=authority.serving()))
+    assert "different, but only after a restart: tls_cert, tls_key" in caplog.text

@@ -124,6 +124,38 @@ async def test_a_rule_may_be_about_jobs_with_a_tag(site: Site, receiver: Receive
     assert (await rule_of(site))["tags"] == ["night", "money"]
 
 
+async def test_a_job_that_is_gone_had_its_tags(site: Site, receiver: Receiver) -> None:
+    """One that failed and then ended well is over and gone: its run says which tags it had."""
+    await site.ok("PutRule", name="r", on="recovered", tags="money", to=receiver.url)
+    for name in ("a", "b"):
+        job = await site.create(name, tags="money" if name == "b" else "day")
+        await site.fail(await site.take(name), error="no disk")
+        await site.ok("RetryJob", jobID=job, revive=True)
+        await site.finish(await site.take(name))
+        assert await site.refused("QueryJob", jobID=job) == (404, "No job with this jobID")
+    assert kinds(await receiver.next()) == [("recovered", "b")]
+    assert receiver.waiting == 0
+
+
+async def test_whom_a_message_did_not_reach_is_a_problem_until_one_reaches_all(site: Site) -> None:
+    await site.ok("PutRule", name="r", on="clock set", to="mailto:a@example.com")
+    for error, problems in (("the mail server refused b", 1), (None, 0)):
+        await failed(site, "a")
+        (*_, event) = await site.events("failed")
+        given = {"name": "r", "sender": "one", "upTo": event["seq"]}
+        await site.ok("ClaimMessage", **given)
+        told = {} if error is None else {"error": error, "partly": True}
+        await site.ok("ReportDelivery", events=1, **given, **told)
+        assert (await rule_of(site, cursor=event["seq"]))["missed"] == (error or "")
+        found = [one for one in (await site.ok("Overview"))["problems"] if one["kind"] == "messages"]
+        assert len(found) == problems
+        if error:
+            assert found[0]["detail"].startswith(
+                "the last message of the rule r did not reach everybody: the"
+            )
+    assert (await rule_of(site))["sent"] == 2
+
+
 async def test_what_was_not_taken_is_tried_again_and_is_the_same_message(
     site: Site, receiver: Receiver
 ) -> None:
@@ -161,6 +193,27 @@ async def test_a_message_is_given_up_after_a_day(site: Site, receiver: Receiver)
     (event,) = await site.events("message lost")
     assert (event["name"], event["detail"]) == ("r", "1 events: answered 500")
     assert GIVE_UP_S > LONGEST_PAUSE_S
+
+
+async def test_a_receiver_that_does_not_answer_keeps_nobody_else(site: Site, receiver: Receiver) -> None:
+    """Its own messages wait; those of other rules go, one after the other."""
+    silent = asyncio.Event()
+
+    async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        silent.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silence, "127.0.0.1") as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        for name, to in (("a", url), ("b", receiver.url), ("c", url)):
+            await site.ok("PutRule", name=name, on="failed", to=to)
+        for name in ("x", "y", "z"):
+            await failed(site, name)
+            assert kinds(await receiver.next()) == [("failed", name)]
+        assert silent.is_set()
+        sent = {rule["name"]: rule["sent"] for rule in (await site.ok("ListRules"))["rules"]}
+        assert (sent["a"], sent["c"]) == (0, 0)
 
 
 async def test_what_happens_together_is_one_message(site: Site, receiver: Receiver) -> None:

@@ -7,6 +7,7 @@ errors, output, reasons, workers, sources, who paused what.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from bedrockjobs.commands import ALL, Command
 from bedrockjobs.engine.admission import ANYBODYS, BY_NUMBER, FREE, NARROWED, READS
 from bedrockjobs.server import Server
 from tests.conftest import Live
-from tests.protocol.talk import Reply
+from tests.protocol.talk import DEADLINE_S, Reply, Talk
 from tests.runs.bearer import Bearer, admin_of
 
 SECRET = "SECRET"
@@ -257,6 +258,38 @@ def paths_of(place: Place, numbers: dict[str, int]) -> list[tuple[str, str]]:
         asked = path.replace("{unknown}", "x").replace("{name}", "pages.css").replace("{runID}", str(run))
         found.append((path, re.sub(r"\{\w+[^}]*\}+", str(numbers["queued"]), asked)))
     return found
+
+
+async def streamed(who: Bearer, path: str, until: str) -> str:
+    """Return what comes on a stream up to some words."""
+    lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Accept: text/event-stream"]
+    lines += [f"{name}: {value}" for name, value in who.headers.items()]
+    async with await Talk.open(who.live.port) as talk:
+        talk.send("\r\n".join([*lines, "", ""]).encode())
+        async with asyncio.timeout(DEADLINE_S):
+            return (await talk.reader.readuntil(until.encode())).decode()
+
+
+@pytest.mark.parametrize("names", ["", "mine/*"])
+@pytest.mark.parametrize("role", ROLES)
+async def test_no_stream_tells_of_other_names(place: Place, role: str, names: str) -> None:
+    """Neither of what was before it began, nor of what happens while it is read; with all names it does."""
+    asker = await place.root.token_for("asker", role, names)
+    reads = "read" in roles_held(role)
+    last = "the last of all"
+    streams = {
+        "/events?after=0": last if reads else "403",
+        f"/runs/{place.mine['run']}/output": "line open" if reads else "403",
+        f"/runs/{place.theirs['run']}/output": "403" if not reads else "404" if names else f"line {SECRET}",
+    }
+    reading = {path: asyncio.ensure_future(streamed(asker, path, words)) for path, words in streams.items()}
+    for who, word in (("theirs", SECRET), ("mine", "open")):
+        numbers = place.theirs if who == "theirs" else place.mine
+        await place.root.ok("FailJob", jobID=numbers["running"], error=f"error {word} {last}")
+    for path, came in reading.items():
+        assert (SECRET in await came) == (
+            reads and not names and path != f"/runs/{place.mine['run']}/output"
+        ), path
 
 
 async def test_pages_of_what_is_not_seen_are_those_of_what_is_not_there(place: Place) -> None:

@@ -378,3 +378,20 @@ async def test_the_token_of_a_run_is_bound_by_that_of_its_worker(live: Live) -> 
     await root.ok("RevokeToken", name="w")
     late = await Bearer(live, again["runToken"]).http("QueryJob", jobID=again["jobID"])
     assert late.code == 401
+
+
+async def test_a_header_that_was_shown_before_counts_as_long_as_its_token(live: Live) -> None:
+    """A connection remembers the last one: another header is another token, and a revoked one none."""
+    root = await admin_of(live)
+    ann, bob = [await root.token_for(name, "read") for name in ("ann", "bob")]
+    async with await live.connect() as talk:
+
+        async def asked(who: Bearer, token: str = "") -> int:
+            header = {"Authorization": f"Bearer {token or who.token}"}
+            return (await talk.ask("ListTokens" if who is root else "ListJobs", **header)).code
+
+        assert [await asked(who) for who in (ann, ann, root, bob, ann)] == [200] * 5
+        assert [await asked(ann, wrong) for wrong in (ann.token[:-1], f"{ann.token}x", "é")] == [403] * 3
+        assert (await talk.ask("ListJobs")).code == 403, "it is for one request"
+        await root.ok("RevokeToken", name="ann")
+        assert [await asked(who) for who in (ann, bob, ann)] == [403, 200, 403]

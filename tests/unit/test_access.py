@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from contextlib import suppress
+from dataclasses import fields, replace
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bedrockjobs.base.caller import COMPARED_CHARS_MAX, COMPARED_MAX, Grant, Scope, roles_held
+from bedrockjobs.base.caller import COMPARED_CHARS_MAX, COMPARED_MAX, NAMES_SEEN_MAX, Grant, Scope, roles_held
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError, TooMany, Unauthenticated
 from bedrockjobs.base.glob import glob
@@ -24,6 +25,7 @@ from bedrockjobs.base.token_text import TOKEN_CHARS_MAX, digest_of, is_whole, ne
 from bedrockjobs.engine import access as module
 from bedrockjobs.engine.access import ADDRESSES_MAX, ADDRESSES_PER_GRANT_MAX, PROXIED_MAX, Access, is_local
 from bedrockjobs.job.rows import TokenRow
+from bedrockjobs.job.take_request import Names, TakeRequest
 from tests.conftest import START
 
 RIGHT = new_token()
@@ -227,3 +229,21 @@ def test_whole_grants_are_told_from_narrow_ones() -> None:
         "read",
         "work",
     ]
+
+
+def test_what_a_token_sees_is_remembered_for_so_many_names() -> None:
+    assert NAMES_SEEN_MAX == 1_000
+    scope = Scope(["a/*"])
+    for number in range(2 * NAMES_SEEN_MAX):
+        assert scope.sees(f"a/{number}")
+        assert not scope.sees(f"b/{number}")
+    assert scope.sees("a/0")
+    assert not scope.sees("b/0")
+
+
+def test_a_request_of_somebody_is_the_same_but_for_who_asks_and_what_they_see() -> None:
+    names, scope = Names(frozenset(["a"]), ()), Scope(["a/*"])
+    given = {field.name: f"value of {field.name}" for field in fields(TakeRequest)}
+    request = TakeRequest(**given)  # type: ignore[arg-type]
+    found = request.of_caller(names, scope, "ann")
+    assert found == replace(request, names=names, scope=scope, by="ann")

@@ -14,6 +14,7 @@ import pytest
 from bedrock_worker.cli import main as worker
 from cli_fake import run
 from click.testing import CliRunner
+from pydantic.fields import FieldInfo
 
 from bedrockjobs.base import settings_file
 from bedrockjobs.base.settings import Settings
@@ -27,7 +28,13 @@ from bedrockjobs.cli import main as bedrockjobs
 from bedrockjobs.cli.config import example_text
 from bedrockjobs.cli.places import database_named, file_named
 from bedrockjobs.cli.session import FILES
-from bedrockjobs.cli.settings_sources import found_settings, read_settings, settings_from, variable_name
+from bedrockjobs.cli.settings_sources import (
+    PATTERNS,
+    found_settings,
+    read_settings,
+    settings_from,
+    variable_name,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -314,3 +321,19 @@ def test_every_option_of_both_programs_has_its_variable(program: click.Command, 
         if not (of_setting or option.envvar or automatic or shared):
             without.append(f"{path} {option.opts}")
     assert without == []
+
+
+def test_a_text_of_another_form_is_told_what_was_expected_and_no_secret(tmp_path: Path) -> None:
+    """In words, not as a regular expression, for each setting that has one."""
+    texts = [name for name, info in Settings.model_fields.items() if _has_pattern(info)]
+    assert sorted(texts) == sorted(PATTERNS)
+    lines = "".join(f'{name} = "\\n secret"\n' for name in texts)
+    result = run("config", "check", str(written(tmp_path, f"[server]\n{lines}")))
+    assert result.exit_code == 78
+    for name, words in PATTERNS.items():
+        got = "something else, which is not shown" if name in ("smtp", "heartbeat_url") else "'\\n secret'"
+        assert f"{name}: expected {words}, got {got}\n" in result.stderr
+
+
+def _has_pattern(info: FieldInfo) -> bool:
+    return any(getattr(part, "pattern", None) for part in info.metadata)

@@ -6,11 +6,13 @@ import random
 
 import pytest
 
+from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.config import JOBS_COUNTED_MAX
 from bedrockjobs.base.glob import glob
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.views import find, states
-from bedrockjobs.views.states import ALL, CHILDREN_OF_MANY, KEPT
+from bedrockjobs.views.families import FamilyCounts
+from bedrockjobs.views.states import ALL, CHILDREN_OF_MANY, FAMILY_STATES, KEPT
 from tests.views.table import AT, Table
 
 NAMES = ("a/1", "a/2", "b", "c/d/e")
@@ -124,6 +126,9 @@ async def test_each_job_comes_with_its_newest_run_and_its_children(table: Table)
     runs = await table.views.states.newest_runs([1, 2, 3])
     assert {job: (run.run_id, run.worker) for job, run in runs.items()} == {1: (3, "w3"), 2: (2, "w2")}
     found = await table.views.states.families([1, 2, 3])
-    assert [found[job][state] for job, state in ((1, "FAILED"), (2, "FAILED"))] == [0, CHILDREN_OF_MANY]
-    assert found[3] == {"FINISHED": 1, "FAILED": 0, "RUNNING": 1, "QUEUED": 1, "CANCELLED": 1}
+    assert [found[job].states["FAILED"] for job in (1, 2)] == [0, CHILDREN_OF_MANY]
+    assert [found[job].more for job in (1, 2, 3)] == [False, True, False]
+    assert found[3].states == {"FINISHED": 1, "FAILED": 0, "RUNNING": 1, "QUEUED": 1, "CANCELLED": 1}
+    mine = await table.views.sight(Scope(["j900"])).states.families([2, 3])
+    assert (mine[2], sum(mine[3].states.values())) == (FamilyCounts(dict.fromkeys(FAMILY_STATES, 0), True), 1)
     assert await table.views.states.families([]) == {}

@@ -5,6 +5,7 @@ Two tables are compared: one with everything, seen by a scope, and one that has 
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -16,12 +17,13 @@ import pytest
 from bedrockjobs.base.caller import Caller, Grant, Scope
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands import Command, ListJobs, ListRuns, ListSchedules, OverviewReply
+from bedrockjobs.commands import Command, ListChildren, ListJobs, ListRuns, ListSchedules, OverviewReply
 from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
-from bedrockjobs.views import find, overview, queues, visible
+from bedrockjobs.views import families, find, overview, queues, visible
+from bedrockjobs.views.families import Families
 from bedrockjobs.views.narrowed import Narrowed
 from bedrockjobs.views.sight import Sight
 from tests.views.table import AT, Table
@@ -130,17 +132,61 @@ async def test_lists_show_what_is_seen(filled: Open, patterns: list[str], wanted
 
 
 @pytest.mark.parametrize("patterns", SCOPES)
-async def test_counts_are_of_what_is_seen(filled: Open, patterns: list[str]) -> None:
+async def test_counts_are_of_what_is_seen(
+    filled: Open, patterns: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     scope = Scope(patterns)
     whole, left = await filled("whole", None), await filled("left", scope)
     mine, theirs = whole.views.sight(scope), left.views.sight(None)
-    assert await mine.find.family(PARENT) == await theirs.find.family(PARENT)
-    assert await mine.find.failed_children(PARENT, 9) == await theirs.find.failed_children(PARENT, 9)
-    assert await mine.find.children(PARENT, 6, 9) == await theirs.find.children(PARENT, 6, 9)
+    assert await mine.families.counts(PARENT) == await theirs.families.counts(PARENT)
+    assert await mine.families.failed(PARENT, 9) == await theirs.families.failed(PARENT, 9)
+    for length in (families.CHILDREN_COUNTED, 20):
+        monkeypatch.setattr(families, "CHILDREN_COUNTED", length)
+        assert await children(mine.families) == await children(theirs.families)
     assert without_all(await mine.standings.overview()) == without_all(await theirs.standings.overview())
     for under in ("", "a/", "mail/"):
         folds = [await rows_of(sight, under) for sight in (mine, theirs)]
         assert folds[0] == folds[1]
+
+
+async def children(found: Families) -> list[int]:
+    """Return all children of the parent, page by page."""
+    ids: list[int] = []
+    after = 0
+    while True:
+        page = await found.children(PARENT, after, 9)
+        ids += [job.job_id for job in page.jobs]
+        if page.ended:
+            return ids
+        assert page.reached > after
+        after = page.reached
+
+
+@pytest.mark.parametrize("time_is_over", [False, True])
+async def test_children_behind_many_of_others_are_found(
+    table: Table, monkeypatch: pytest.MonkeyPatch, *, time_is_over: bool
+) -> None:
+    """Where the time is over a page says how far it looked, and the next goes on from there."""
+    assert (families.CHILDREN_COUNTED, families.FAMILY_S) == (10_000, 0.025)
+    monkeypatch.setattr(families, "CHILDREN_COUNTED", 10)
+    monkeypatch.setattr(families, "FAMILY_S", 0 if time_is_over else 60)
+    table.job(PARENT, name="a")
+    for job_id in range(2, 100):
+        state = "FAILED" if job_id % 2 else "QUEUED"
+        table.job(job_id, parentJobID=PARENT, state=state, name="b" if job_id < 70 else "a")
+    mine = table.views.sight(Scope(["a"])).families
+    assert await children(mine) == list(range(70, 100))
+    page, counts = await mine.children(PARENT, 0, 9), await mine.counts(PARENT)
+    failed = [job.job_id for job in await mine.failed(PARENT, 3)]
+    if time_is_over:
+        assert (page, counts, failed) == (families.Children([], 11, ended=False), ({}, True), [])
+    else:
+        assert ([job.job_id for job in page.jobs], page.reached) == (list(range(70, 79)), 78)
+        assert (counts, failed) == (({"FAILED": 15, "QUEUED": 15}, False), [71, 73, 75])
+    for limit, after, wanted in ((9, 0, range(70, 79)), (1_000, 72, range(73, 100)), (5, 98, range(99, 100))):
+        asked = ListChildren(job_id=PARENT, after=after, limit=limit)
+        answer = await Narrowed(table.views, Caller(Grant("ann", "read", ["a"]), "")).answer(asked)
+        assert [job["jobID"] for job in json.loads(answer.body)["jobs"]] == list(wanted)
 
 
 def without_all(reply: OverviewReply) -> dict[str, Any]:
@@ -163,7 +209,7 @@ async def test_very_many_names_are_counted_as_far_as_they_are_looked_at(
     whole = await filled("whole", None)
     overview = await whole.views.sight(Scope(["a*"])).standings.overview()
     assert {"ready", "later"} <= set(overview.more)
-    assert (find.NAMES_WALKED, find.CHILDREN_COUNTED) == (5_000, 10_000)
+    assert find.NAMES_WALKED == 5_000
 
 
 @pytest.mark.parametrize("patterns", SCOPES)

@@ -146,8 +146,8 @@ def report_delivery(context: Context, command: ReportDelivery) -> Answer:
     cursor = command.up_to
     if command.muted:
         delivery = delivery.passed_over(command.events)
-    elif command.error is None:
-        delivery = delivery.arrived(context.now)
+    elif command.error is None or command.partly:
+        delivery = delivery.arrived(context.now, command.error or "")
     elif delivery.is_too_old(context.now):
         delivery = delivery.failed(command.error, context.now).given_up(command.events)
         context.note("message lost", name=row.name, detail=f"{command.events} events: {command.error}")

@@ -70,13 +70,12 @@ def _request(context: Context, command: GetJob | GetJobs, limit: int, shape: str
 
 def _narrowed(request: TakeRequest, caller: Caller) -> TakeRequest:
     """Return a request that asks for no more than its caller sees; raises Forbidden."""
-    if caller.scope is None:
-        return replace(request, by=caller.name)
     scope = caller.scope
     try:
-        return replace(request, names=names_within(request.names, scope), scope=scope, by=caller.name)
+        names = request.names if scope is None else names_within(request.names, scope)
     except TooManyPatterns as error:
         raise Forbidden(detail=f"names: cannot be narrowed to {scope}: {error}") from None
+    return request.of_caller(names, scope, caller.name)
 
 
 def then_get(context: Context, command: Ending, priority: int | None) -> Answer:

@@ -111,12 +111,9 @@ SELECT runs.jobID, runs.runID, runs.status, runs.started, runs.ended, runs.worke
     ORDER BY runs.runID LIMIT :limit;
 
 -- name: families
--- How many of the first `:most` children of each of some jobs are in each state, as on SQLite.
+-- How many of the first `:most` children of each of some jobs there are, and how many in each state, as on SQLite.
 SELECT asked.value::bigint, (
-    SELECT count(*) FILTER (WHERE state = 'FINISHED') || ' ' || count(*) FILTER (WHERE state = 'FAILED') || ' '
-        || count(*) FILTER (WHERE state = 'RUNNING' OR state = 'RUNQUEUED') || ' '
-        || count(*) FILTER (WHERE state = 'QUEUED' OR state = 'PAUSED') || ' '
-        || count(*) FILTER (WHERE state = 'CANCELLED')
-        FROM (SELECT state, name FROM jobs WHERE parentJobID = asked.value::bigint AND parentJobID <> 0 LIMIT :most) AS children
-        WHERE :visible::text IS NULL OR name ~ :visible_regex
+    SELECT {family_counts}
+        FROM (SELECT state, :visible::text IS NULL OR name ~ :visible_regex AS seen FROM jobs
+            WHERE parentJobID = asked.value::bigint AND parentJobID <> 0 LIMIT :most) AS children
 ) FROM json_array_elements_text(:jobs::json) AS asked (value) ORDER BY 1 LIMIT :limit;
