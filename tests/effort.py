@@ -15,13 +15,20 @@ LONG = [
     "tests/simulation/test_histories.py",
     "tests/fuzz/test_readers.py",
     "tests/protocol/test_openapi_against_server.py",
+    "tests/protocol/test_loop_time.py",
+    "tests/pages/test_jobs.py",
     "tests/protocol/test_memory_storms.py",
+    "tests/postgresql/test_unit_histories.py",
+    "tests/protocol/test_deadlines.py",
     "tests/protocol/test_hostile_queries.py",
+    "tests/pages/test_jobs_by_state.py",
+    "tests/pages/test_job.py",
+    "tests/postgresql/test_serial.py",
+    "tests/deploy/test_service.py",
+    "tests/docs/test_pages.py",
     "tests/unit/test_request_cache.py",
     "tests/conformance/test_machine.py",
     "tests/conformance/test_cases.py",
-    "tests/postgresql/test_histories.py",
-    "tests/deploy/test_service.py",
 ]
 """Files that take longest. They come first: a file is run as a whole, and the last one alone."""
 
