@@ -113,10 +113,12 @@ def consumer(wire: Wire, stats: Stats, number: int, *, together: bool) -> Script
     take = wire.take(number)
     answer = yield take
     while (job := answer.job) is not None:
-        stats.take(answer.body)
+        taken = answer.taken
+        for _ in range(taken):
+            stats.take(answer.body)
         if together:
             answer = yield wire.finish_and_take(number, job)
-            stats.done += answer.ok
+            stats.done += taken * answer.ok
             if wire.answers == 2:
                 answer = yield b""
         else:

@@ -18,6 +18,8 @@ class Answer(NamedTuple):
     """What the finish of a job needs, where the answer holds a job."""
     body: bytes
     """The data of the job; of a refusal its words."""
+    taken: int = 1
+    """How many jobs it holds, where it holds any."""
 
 
 class Wire(Protocol):
@@ -162,9 +164,34 @@ class Ours:
         return stop, Answer(True, found[1] if found else None, body)
 
 
+class ByTens(Ours):
+    """Our raw protocol, with up to ten jobs in each request of a consumer."""
+
+    def __init__(self) -> None:
+        """Take and finish by tens."""
+        super().__init__("raw")
+        self._wait = {"connection": b"wait", "timeout": b"600000", "numResults": b"10"}
+        self._take = self._encode("GetJobs", name=b"queue", **self._wait)
+
+    def finish_and_take(self, _number: int, job: bytes) -> bytes:
+        """Return the one request that finishes jobs and takes the next ones."""
+        return self._encode("FinishJobs", thenGet=b"queue", **self._wait, jobs=job)
+
+    def parse(self, data: bytes, at: int) -> tuple[int, Answer] | None:
+        """Return where an answer ends and what it says; the job of it is the list of all."""
+        found = super().parse(data, at)
+        if found is None or not found[1].ok:
+            return found
+        end, answer = found
+        jobs = JOB_ID.findall(answer.body.partition(b'"jobs":[')[2])
+        listed = b"[" + b",".join(b'{"jobID":%b}' % job for job in jobs) + b"]"
+        return end, answer._replace(job=listed if jobs else None, taken=len(jobs))
+
+
 WIRES: dict[str, Wire] = {
     "redis": Redis(),
     "beanstalkd": Beanstalkd(),
     "raw": Ours("raw"),
     "http": Ours("http"),
+    "raw-tens": ByTens(),
 }

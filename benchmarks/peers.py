@@ -35,6 +35,7 @@ LOAD_S_MAX = 400.0
 STEPS = "one request a step"
 ONE_WRITE = "finish and next take in one write"
 GATHERED = "takes 10 at a time, gathers finishes"
+BY_TENS = "takes and finishes up to 10 at a time, with `thenGet`"
 ALL = "all"
 NO_TAKE = "create and finish; a take is in memory only, the job may run again"
 LATE_FINISH = "create and take; a finish at most 0.1 s or 10 jobs later"
@@ -63,6 +64,7 @@ ROWS = (
     Row("pgqueuer", "pgqueuer", "pgqueuer", GATHERED, LATE_FINISH),
     Row("raw", "full", "raw", STEPS, ALL),
     Row("raw-then", "full", "raw", "`thenGet`", ALL, together=True),
+    Row("raw-tens", "full", "raw-tens", BY_TENS, ALL, together=True),
     Row("http", "full", "http", STEPS, ALL),
 )
 NAMES = {
@@ -71,7 +73,7 @@ NAMES = {
     "pgqueuer": "pgqueuer, `synchronous_commit=on`",
     "full": "ours",
 }
-PROTOCOLS = {"raw": ", raw", "http": ", HTTP"}
+PROTOCOLS = {"raw": ", raw", "raw-tens": ", raw", "http": ", HTTP"}
 
 
 class Running(Protocol):
@@ -147,6 +149,7 @@ COMPARISONS = (
     Comparison("raw, one request a step / peers without one write", "raw", STEP_PEERS, LEAST),
     Comparison("raw, `thenGet` / peers without one write", "raw-then", STEP_PEERS, TOP),
     Comparison("raw, `thenGet` / all peers", "raw-then", ALL_PEERS, TOP),
+    Comparison("raw, by tens / pgqueuer, which takes by tens too", "raw-tens", ("pgqueuer",), TOP),
     Comparison("HTTP, one request a step / peers without one write", "http", STEP_PEERS),
 )
 

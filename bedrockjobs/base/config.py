@@ -192,10 +192,6 @@ QUICK_COMMITS = 10
 """Commits that the usual time of one is averaged over: the loop does them itself where that is quick. A log
 that is copied now and then does not count for long, a disk that is slow does at once."""
 
-QUICK_COMMANDS_MAX = 16
-"""Commands of a commit that the loop does itself: with more of them many clients are there, and the loop can
-read what they send next while a thread waits for the disk."""
-
 SLEEP_S_MAX = 1.0
 """The dispatcher's longest sleep: a change of the file by others, or of the system's clock, is seen then."""
 

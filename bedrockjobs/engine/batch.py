@@ -6,7 +6,7 @@ All of it is synchronous, and in memory or in the open transaction, so that it c
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -51,7 +51,7 @@ SERVED_AT_ONCE_MAX = 200
 class Work:
     """What one transaction did, until it is on disk or undone."""
 
-    __slots__ = ("_heard", "again", "careful", "context", "done", "left", "outcomes")
+    __slots__ = ("_heard", "again", "answer_bytes", "careful", "context", "done", "left", "outcomes")
 
     def __init__(self, context: Context, *, careful: bool) -> None:
         """Begin; ``careful`` work undoes each thing that fails, the usual one is undone as a whole."""
@@ -59,6 +59,8 @@ class Work:
         self.careful = careful
         self.outcomes: list[tuple[Submission, Outcome]] = []
         """The answers that follow the commit."""
+        self.answer_bytes = 0
+        """Size of these answers, of which a transaction has only so much."""
         self.done = Done()
         self.again: list[Submission] = []
         """The takes that were passed over by other servers, and are worth another look."""
@@ -107,11 +109,19 @@ class Batch:
         every = list(plans)
         return [*every, self._waiting.plan(chain.from_iterable(plan.creates for plan in every))]
 
-    def run(self, open_unit: Unit, submissions: list[Submission], *, careful: bool) -> Work:
+    def run(
+        self,
+        open_unit: Unit,
+        submissions: list[Submission],
+        *,
+        careful: bool,
+        company: Callable[[int], list[Submission]] | None = None,
+    ) -> Work:
         """Do commands in the open transaction; raises where the whole of it has to be undone.
 
-        Those that are left over are taken out of ``submissions``: the answers are too large together, or a
-        take is worth another look.
+        Where they have written something, ``company`` is told how many they are and returns others that
+        share the commit, until there are none; they are added to ``submissions``. Those that are left over
+        are taken out of it: the answers are too large together, or a take is worth another look.
         """
         maintenance = self._maintenance
         context = Context(
@@ -135,7 +145,35 @@ class Batch:
                 waiting.note_some_due(POLLED_AT_ONCE)
         if waiting.count:
             self._serve_ready(work)
-        outcomes, special, size = work.outcomes, careful or self._engine.tight, 0
+        self._do_all(work, submissions)
+        while company is not None and open_unit.changed and not work.left:
+            arrived = company(len(submissions))
+            if not arrived:
+                break
+            submissions += arrived  # first, for they are done again where this fails
+            self._do_all(work, arrived)
+        if waiting.count:
+            self._regroup(open_unit)
+            self._serve_due(work)
+        else:  # nobody waits for what became ready
+            open_unit.became_ready()
+            open_unit.must_wake_all()
+        for pattern, words in self._gates.news():
+            context.note("limited", name=pattern, detail=words)
+        if open_unit.changed:
+            maintenance.note_alive(context, work.done)
+            if self._engine.shared:
+                jobs, anybody = cast(SharedUnit, open_unit).left_ready()
+                context.emit(LeftReady(jobs, anybody or running.has_room_left(context)))
+        del submissions[len(submissions) - len(work.left) :]
+        for submission in work.again:
+            submissions.remove(submission)
+        return work
+
+    def _do_all(self, work: Work, submissions: list[Submission]) -> None:
+        """Do commands in order; those behind answers that are too large together are left."""
+        waiting, context, outcomes = self._waiting, work.context, work.outcomes
+        special, size = work.careful or self._engine.tight, work.answer_bytes
         for submission in submissions:
             command = submission.command
             if special or command is None or submission.caller is not None:
@@ -153,27 +191,9 @@ class Batch:
             if waiting.count:
                 self._serve_ready(work)
             if size > BATCH_ANSWER_BYTES_MAX:
-                following = submissions.index(submission) + 1
-                work.left = submissions[following:]
-                del submissions[following:]
+                work.left = submissions[submissions.index(submission) + 1 :]
                 break
-        command = None  # what follows is not its doing
-        for submission in work.again:
-            submissions.remove(submission)
-        if waiting.count:
-            self._regroup(open_unit)
-            self._serve_due(work)
-        else:  # nobody waits for what became ready
-            open_unit.became_ready()
-            open_unit.must_wake_all()
-        for pattern, words in self._gates.news():
-            context.note("limited", name=pattern, detail=words)
-        if open_unit.changed:
-            maintenance.note_alive(context, work.done)
-            if self._engine.shared:
-                jobs, anybody = cast(SharedUnit, open_unit).left_ready()
-                context.emit(LeftReady(jobs, anybody or running.has_room_left(context)))
-        return work
+        work.answer_bytes = size
 
     def accept(self, work: Work) -> int:
         """Tell what was done, which is on disk now; return how many commands began to wait in it."""

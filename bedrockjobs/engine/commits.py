@@ -12,7 +12,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import QUICK_COMMANDS_MAX, QUICK_COMMIT_S, QUICK_COMMITS
+from bedrockjobs.base.config import QUICK_COMMIT_S, QUICK_COMMITS
 
 Then = Callable[[float, "Exception | None"], None]
 """What is told, in the loop, how many seconds a commit took, and what it raised."""
@@ -38,9 +38,9 @@ class Commits:
         self.is_alive = self._thread.is_alive
         """Tell whether it has not ended."""
 
-    def do(self, commit: Callable[[], None], then: Then, *, commands: int) -> None:
-        """Commit so many commands, and tell ``then``: before this returns where it was done in the loop."""
-        if self._usual_s > QUICK_COMMIT_S or commands > QUICK_COMMANDS_MAX:
+    def do(self, commit: Callable[[], None], then: Then) -> None:
+        """Commit, and tell ``then``: before this returns where it was done in the loop."""
+        if self._usual_s > QUICK_COMMIT_S:
             self._given.put((commit, then))
         else:
             self._end(then, *self.timed(commit))

@@ -1,7 +1,7 @@
 """Commands go in one queue; all that is there goes into one transaction; answers follow its commit.
 
-The event loop does the statements, which take microseconds and stay in memory. A large commit, or one on a
-slow disk, is done by a thread: meanwhile the loop reads the requests of the next one. It knows no SQL.
+The event loop does the statements, which take microseconds and stay in memory. A commit on a slow disk is
+done by a thread: meanwhile the loop reads the requests of the next one. It knows no SQL.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from bedrockjobs.engine.batch import Batch, Work
 from bedrockjobs.engine.commits import Commits
 from bedrockjobs.engine.ending import Ending
 from bedrockjobs.engine.events import Listeners
+from bedrockjobs.engine.group_commit import GroupCommit, taken_from
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.health import BUSY_LOOK_S, Health
@@ -82,7 +83,7 @@ class Dispatcher:
         self._busy_since: float | None = None
         self._alarm = Alarm(self._loop, self._wake)
         self._commits = Commits(self._loop, clock, waits_for_disk=engine.waits_for_disk)
-        self._slices = Slices[Step]()
+        self._slices, self._group = Slices[Step](), GroupCommit(settings.batch_max)
         self.health = Health(engine, clock)  # whether the database can be written
         listeners.add(self.health)
         self._absence = Absence(
@@ -194,22 +195,18 @@ class Dispatcher:
         if self._open or self._absence.lasts or self._broken:
             return
         careful = bool(self._again)
-        if careful:
-            submissions = self._again.popleft()
-        else:
-            gathered = self._gathered
-            count = min(len(gathered), self._settings.batch_max)
-            submissions = [gathered.popleft() for _ in range(count)]
-            if any([one.gone for one in submissions]):  # noqa: C419 - a generator takes three times as long
-                submissions = [one for one in submissions if not one.gone or one.matters]
-            self.pending -= count - len(submissions)
-        if not submissions and not careful:
-            due_s = self._due_in_s()
-            if due_s > 0:
-                self._rest(due_s)
-                return
+        submissions = self._again.popleft() if careful else self._arrived(self._settings.batch_max)
+        if not (submissions or careful) and (due_s := self._due_in_s()) > 0:
+            self._rest(due_s)
+            return
         self._open = True
         self._follow(self._slices.begin(partial(self._transaction, submissions, careful=careful)))
+
+    def _arrived(self, room: int) -> list[Submission]:
+        """Return what waits to be done, in order and so many at the most, without looks of who is gone."""
+        arrived, gone = taken_from(self._gathered, room)
+        self.pending -= gone
+        return arrived
 
     def _follow(self, step: Step | None) -> None:
         """Do what follows a transaction; one that is long goes on after others have had their turn."""
@@ -226,14 +223,15 @@ class Dispatcher:
             except StoreBusy as error:
                 return partial(self._busy, submissions, error, careful=careful)
             self._busy_since = None
-            work = self._batch.run(unit, submissions, careful=careful)
+            company = None if careful or self._engine.shared else self._group.begin(self._arrived)
+            work = self._batch.run(unit, submissions, careful=careful, company=company)
             self._gathered.extendleft(reversed(work.left))
             self._later.add(work.again)
             if unit.changed:
                 ended = partial(self._ended, submissions, work)
                 if self._engine.shared:  # who waits for its answer gives others their turn
                     return partial(ended, *self._commits.timed(self._engine.commit))
-                return partial(self._commits.do, self._engine.commit, ended, commands=len(submissions))
+                return partial(self._commits.do, self._engine.commit, ended)
             self._engine.commit()  # nothing to write: the disk is not asked
         except Exception as error:
             return partial(self._failed, submissions, error, careful=careful)
@@ -272,6 +270,7 @@ class Dispatcher:
         """Go on after a commit; ``took_s`` is how long it waited for the disk, None where it did not."""
         if took_s is not None:
             self._on_commit(took_s, len(submissions))
+            self._group.committed(len(submissions))
         self.commits += bool(submissions)
         self.commands += len(submissions)
         self.health.committed(wrote=took_s is not None)

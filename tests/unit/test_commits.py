@@ -1,4 +1,4 @@
-"""Where a commit is done: in the loop as long as the disk is quick and few commands share it."""
+"""Where a commit is done: in the loop as long as the disk is quick."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import (
     CHECKPOINT_PAGES_MIN,
     PAGE_BYTES,
-    QUICK_COMMANDS_MAX,
     QUICK_COMMIT_S,
     QUICK_COMMITS,
 )
@@ -35,7 +34,7 @@ class Disk:
         self.commits.start()
         self.told: list[tuple[float, Exception | None]] = []
 
-    async def commit(self, took_s: float = 0.0, *, commands: int = 1, error: Exception | None = None) -> bool:
+    async def commit(self, took_s: float = 0.0, *, error: Exception | None = None) -> bool:
         """Commit; return whether the loop did it itself."""
         told = asyncio.Event()
         threads = []
@@ -51,7 +50,7 @@ class Disk:
             self.told.append((took_s, failure))
             told.set()
 
-        self.commits.do(commit, then, commands=commands)
+        self.commits.do(commit, then)
         at_once = told.is_set()
         await told.wait()
         assert at_once is (threads == [threading.main_thread()])
@@ -92,14 +91,6 @@ async def test_a_commit_that_takes_longer_than_most_does_not_make_a_disk_slow() 
     for _ in range(10):
         assert await disk.commit(QUICK_COMMIT_S * QUICK_COMMITS * 0.9)
         assert all(await disk.be_quick(3 * QUICK_COMMITS))
-    await disk.commits.end()
-
-
-async def test_a_commit_of_many_commands_leaves_the_loop_to_its_clients() -> None:
-    disk = Disk()
-    await disk.be_quick()
-    assert await disk.commit(commands=QUICK_COMMANDS_MAX)
-    assert not await disk.commit(commands=QUICK_COMMANDS_MAX + 1)
     await disk.commits.end()
 
 

@@ -82,6 +82,28 @@ async def test_commands_of_one_turn_share_one_commit(bench: Bench) -> None:
     assert bench.dispatcher.commits == 1
 
 
+async def test_what_arrives_while_a_transaction_is_open_shares_its_commit(bench: Bench) -> None:
+    first = bench.send(CreateJob(name="a"))
+    second = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(lambda: second.set_result(bench.send(CreateJob(name="b"))))
+    assert [body(await first), body(await (await second))] == ['{"jobID":1}', '{"jobID":2}']
+    assert bench.dispatcher.commits == 1
+
+
+async def test_a_commit_that_was_to_be_shared_and_fails_loses_nobody(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(context: Any, command: Any) -> Answer:
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(HANDLERS, QueryJob, crash)
+    first = bench.send(CreateJob(name="a"))
+    second = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(lambda: second.set_result(bench.send(QueryJob(job_id=1))))
+    assert isinstance(await asyncio.wait_for(await second, 5), ServerFault)
+    assert body(await first) == '{"jobID":1}'
+
+
 async def test_a_wait_ends_though_the_loop_calls_early(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     later = loop.call_later

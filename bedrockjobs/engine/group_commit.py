@@ -1,0 +1,80 @@
+"""Whether a commit waits one more turn of the event loop, for requests that can share it.
+
+What few clients ask arrives one by one: the first request begins a transaction, and the others have come by
+the time its statements are done. To look for them takes a fiftieth of what a commit of their own takes. But a
+single client asks again only when it is answered, and each look for others is for nothing. So how many shared
+the last commit says how many to expect, and what looks found of late whether to look for still more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from bedrockjobs.base.turns import give_turn
+from bedrockjobs.engine.submission import Submission
+
+LOOKS_MAX = 8
+"""Looks before one commit: what arrives in drops keeps the first request waiting no longer."""
+WINDOW = 8
+"""Looks of which it is remembered whether they found something, roughly."""
+WORTH = 0.2
+"""Share of looks that find something from which on they pay: a commit of its own costs more than five."""
+TRY_EVERY = 16
+"""Where they do not pay, one commit in so many is looked for all the same: more clients may have come."""
+
+Arrived = Callable[[int], list[Submission]]
+"""Returns what waits to be done, so many at the most."""
+
+
+class GroupCommit:
+    """How many requests to expect before a commit."""
+
+    def __init__(self, most: int) -> None:
+        """Expect company until it is seen that none comes; at most so many share a commit."""
+        self._most = most
+        self._shared = 0
+        self._found = 1.0
+        self._passed = 0
+        self._looks = 0
+
+    def begin(self, arrived: Arrived) -> Callable[[int], list[Submission]]:
+        """Begin a transaction; return what is called with the number in it, for others that share its commit.
+
+        It gives the loop a turn where that pays, and returns what has ``arrived`` then. Not for servers that
+        share a database: there the first round trip has to know all commands.
+        """
+        self._looks = 0
+        return partial(self._company, arrived)
+
+    def _company(self, arrived: Arrived, count: int) -> list[Submission]:
+        if count >= self._most or not self._pays(count):
+            return []
+        give_turn()
+        found = arrived(self._most - count)
+        self._looks += 1
+        if count >= self._shared:
+            self._found += (bool(found) - self._found) / WINDOW
+        return found
+
+    def _pays(self, count: int) -> bool:
+        if self._looks >= LOOKS_MAX:
+            return False
+        if count < self._shared or self._found >= WORTH:
+            return True
+        self._passed += 1
+        return self._passed % TRY_EVERY == 0
+
+    def committed(self, count: int) -> None:
+        """Take note of how many shared a commit."""
+        self._shared = count
+
+
+def taken_from(gathered: deque[Submission], most: int) -> tuple[list[Submission], int]:
+    """Take so many submissions at the most; return those to be done, and the number that nobody needs."""
+    taken = [gathered.popleft() for _ in range(min(len(gathered), most))]
+    if not any([one.gone for one in taken]):  # noqa: C419 - a generator takes three times as long
+        return taken, 0
+    left = [one for one in taken if not one.gone or one.matters]
+    return left, len(taken) - len(left)

@@ -1,0 +1,63 @@
+"""When a commit waits for company."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bedrockjobs.engine.group_commit import LOOKS_MAX, TRY_EVERY, GroupCommit
+from bedrockjobs.engine.submission import Submission
+
+MOST = 100
+
+
+def looks(group: GroupCommit, arrivals: Sequence[int]) -> int:
+    """Do a transaction of one request, and those that arrive look by look; return the looks it took."""
+    taken = 0
+
+    def arrived(room: int) -> list[Submission]:
+        nonlocal taken
+        taken += 1
+        count = arrivals[taken - 1] if taken <= len(arrivals) else 0
+        return [Submission(None, lambda _: True) for _ in range(min(count, room))]
+
+    company, count = group.begin(arrived), 1
+    while found := company(count):
+        count += len(found)
+    group.committed(count)
+    return taken
+
+
+def test_a_single_client_is_hardly_ever_looked_for() -> None:
+    group = GroupCommit(MOST)
+    for _ in range(100):
+        looks(group, [])
+    assert sum(looks(group, []) for _ in range(10 * TRY_EVERY)) == 10
+
+
+def test_two_clients_are_found_and_then_expected() -> None:
+    group = GroupCommit(MOST)
+    for _ in range(100):
+        looks(group, [])
+    tries = 0
+    while not looks(group, [1]):  # who came is found by one of the tries
+        tries += 1
+    assert tries < TRY_EVERY
+    found = [looks(group, [1]) for _ in range(10 * TRY_EVERY)]
+    assert min(found) == 1
+    assert sum(found) <= 10 * (TRY_EVERY + 2), "one look finds the other, a second one is a rare try"
+
+
+def test_who_left_is_looked_for_once() -> None:
+    group = GroupCommit(MOST)
+    for _ in range(100):
+        looks(group, [1])
+    assert sum(looks(group, []) for _ in range(TRY_EVERY)) <= 2
+
+
+def test_drops_do_not_keep_the_first_one_waiting() -> None:
+    assert looks(GroupCommit(MOST), [1] * 1000) == LOOKS_MAX
+
+
+def test_no_more_share_a_commit_than_may() -> None:
+    assert looks(GroupCommit(3), [1, 5, 1]) == 2
+    assert looks(GroupCommit(1), [1]) == 0
