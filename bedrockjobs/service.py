@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from importlib.metadata import version
@@ -38,6 +37,7 @@ from bedrockjobs.store.faults import StoreError
 from bedrockjobs.views import Views
 from bedrockjobs.views.narrowed import reads_of
 from bedrockjobs.views.queues import Look
+from bedrockjobs.views.room import free_bytes
 
 log = logging.getLogger(__name__)
 
@@ -122,12 +122,7 @@ class Service:
     @property
     def free_bytes(self) -> int | None:
         """Return the room on the disk of the database; None where it is not this machine's, or not known."""
-        if self.settings.on_postgresql:
-            return None
-        try:
-            return shutil.disk_usage(self.settings.database_path().resolve().parent).free
-        except OSError:
-            return None
+        return free_bytes(self.settings)
 
     async def look(self) -> Look:
         """Return a look at what is queued; raises CommandError."""

@@ -29,6 +29,7 @@ LONG = [
     "tests/unit/test_request_cache.py",
     "tests/conformance/test_machine.py",
     "tests/conformance/test_cases.py",
+    "tests/pages/test_every_page.py",
 ]
 """Files that take longest. They come first: a file is run as a whole, and the last one alone."""
 

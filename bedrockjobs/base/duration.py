@@ -17,9 +17,9 @@ _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 DAY_S = 86_400
 
 
-def days_text(seconds: int) -> str:
+def days_text(seconds: float) -> str:
     """Return seconds as a person types a long duration: ``30d`` where they are whole days, else ``1h30m``."""
-    return f"{seconds // DAY_S}d" if seconds and seconds % DAY_S == 0 else duration_text(seconds)
+    return f"{seconds // DAY_S:.0f}d" if seconds and seconds % DAY_S == 0 else duration_text(seconds)
 
 
 def seconds_of(text: str) -> float | None:

@@ -35,9 +35,20 @@ OF_A_FILE = {
 """Settings that mean nothing where the database is no file, and why."""
 
 
+FORMS = {
+    "host": "ADDRESS", "unix": "FILE", "tls_cert": "FILE", "tls_key": "FILE", "tls_client_ca": "FILE",
+    "unix_role": "ROLE[,ROLE]", "trusted_proxies": "ADDRESS[,ADDRESS]", "proxy_user_header": "HEADER",
+    "proxy_role": "ROLE[,ROLE]", "root_path": "PATH", "public_hosts": "HOST[,HOST]",
+    "database": "FILE|URL", "database_schema": "NAME", "database_read": "URL", "database_direct": "URL",
+    "server_name": "NAME", "heartbeat_url": "URL", "public_url": "URL", "smtp": "URL",
+    "mail_from": "ADDRESS", "notify_commands": "DIR",
+}  # fmt: skip
+"""What a text among the settings looks like, as a help says it."""
+
+
 def is_duration(field: str) -> bool:
     """Tell whether a setting is a time in seconds, which may be written as a duration."""
-    return field.endswith("_s") or field == "keep_finished"
+    return field.endswith(("_s", "_s_max")) or field == "keep_finished"
 
 
 def _hidden(found: re.Match[str]) -> str:

@@ -31,6 +31,7 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.errors import BY_CODE, BadArguments, CommandError, InvalidCommand
 from bedrockjobs.base.shapes import Shape
+from bedrockjobs.base.words import bound_in_words
 
 
 @lru_cache(maxsize=1_024)  # more than there are fields; it is asked for each field that is sent
@@ -396,4 +397,4 @@ def _expectation(kind: str, message: str, context: dict[str, Any]) -> str:
     if kind == "too_long":
         parts = "elements" if context.get("field_type") in ("List", "Tuple", "Set", "Dict") else "characters"
         return f"at most {context['max_length']} {parts}"
-    return message.removeprefix("Input should be ").removeprefix("Value error, ")
+    return bound_in_words(message).removeprefix("Value error, ")

@@ -1,4 +1,4 @@
-"""What a person reads for some words of the wire: the same on the pages and on the command line."""
+"""What a person reads for some words of the wire and of pydantic: the same wherever they are read."""
 
 from __future__ import annotations
 
@@ -16,3 +16,18 @@ def called(word: str) -> str:
 def meant(words: str) -> str:
     """Return the word of the wire that is called so."""
     return _MEANT.get(words.lower(), words)
+
+
+_BOUNDS = {
+    "greater than or equal to": "at least", "less than or equal to": "at most",
+    "greater than": "more than", "less than": "less than",
+}  # fmt: skip
+
+
+def bound_in_words(message: str) -> str:
+    """Return what pydantic says of a value, as it stands behind ``expected``: ``at least 1``."""
+    message = message.removeprefix("Input should be ")
+    for said, words in _BOUNDS.items():
+        if message.startswith(said):
+            return message.replace(said, words, 1)
+    return message

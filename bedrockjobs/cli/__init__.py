@@ -143,7 +143,7 @@ Completion of the shell (also zsh_source, fish_source):
 @global_options
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """A durable job queue and cron service in one SQLite file.
+    """A durable job queue and cron server, on a SQLite file or PostgreSQL.
 
     \b
     bedrockjobs serve                            run the server

@@ -15,7 +15,9 @@ COLUMNS = ("seq", "at", "by", "address", "command", "name", "jobID", "detail")
 
 @click.command()
 @click.option("--by", "who", metavar="TOKEN", help="Only what was changed with this token.")
-@click.option("--command", help="Only by this command: DeleteJob, SyncSchedules, CreateToken, ...")
+@click.option(
+    "--command", metavar="COMMAND", help="Only by this command: DeleteJob, SyncSchedules, CreateToken, ..."
+)
 @click.option("--name", metavar="GLOB", help="Only where the name matches.")
 @since_option("Only what was changed since")
 @limit_option("changes, the newest")

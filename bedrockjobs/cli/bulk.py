@@ -45,7 +45,7 @@ def for_each(
     exit status is 4 where any was refused. Raises click.UsageError where nobody can be asked.
     """
     if not found and session.form == "table":
-        click.echo(f"No job to {verb}: none is like that.", err=True)
+        click.echo(f"No job to {verb}: none matches.", err=True)
         return
     if dry_run:
         _would(session, verb, found)

@@ -5,10 +5,13 @@ It must not know a single command by name: a new class is a new subcommand with 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+import shlex
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 from click.shell_completion import CompletionItem
+from pydantic.fields import FieldInfo
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import UnknownCommand
@@ -70,11 +73,32 @@ class CallCommand(click.Command):
         with formatter.section("Keys (* must be given)"):
             formatter.write_dl(
                 [
-                    (f"{wire_name(name)}{'*' if field.is_required() else ''}", field.description or "")
+                    (f"{wire_name(name)}{'*' if field.is_required() else ''}", _described(field))
                     for name, field in fields
                 ]
             )
         super().format_options(ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the example of the command, as it is typed here."""
+        with formatter.section("Example"):
+            # Not wrapped: it is there to be copied.
+            formatter.write(f"  {shlex.join([*ctx.command_path.split(), *example_pairs(self.kind)])}\n")
+
+
+def example_pairs(kind: type[Command[Any]]) -> list[str]:
+    """Return the example of a command as ``key=value`` pairs."""
+    given = kind.example.request.items()
+    return [f"{key}={value if isinstance(value, str) else jsontext.dump(value)}" for key, value in given]
+
+
+def _described(field: FieldInfo) -> str:
+    """Return what a key means, with the words it may be where not all of them are told already."""
+    words = field.description or ""
+    kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if get_origin(kind) is Literal]
+    choices = [str(choice) for kind in kinds for choice in get_args(kind) if choice != ""]
+    told = all(re.search(rf"\b{choice}\b", words) for choice in choices)
+    return words if told else f"{words} One of {', '.join(choices)}."
 
 
 def _subcommand(kind: type[Command[Any]]) -> click.Command:

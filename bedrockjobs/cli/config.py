@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.duration import days_text
 from bedrockjobs.base.settings import Settings, is_duration, without_passwords
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import write_many
@@ -48,7 +48,7 @@ def _show(session: Session, /, config: Path | None, origin: bool, **given: Any) 
         elif isinstance(value, str):
             value = without_passwords(value)
         elif is_duration(field) and session.form == "table":
-            value = duration_text(value)
+            value = days_text(value)
         record = {"setting": field, "value": value}
         records.append(record | {"origin": found.origins[field]} if origin else record)
     write_many(records, session.form, identity="setting")
@@ -102,4 +102,4 @@ def example_text() -> str:
 
 def _toml(field: str, value: Any) -> str:
     # JSON's texts, numbers and booleans are also TOML's.
-    return json.dumps(duration_text(value) if is_duration(field) else value)
+    return json.dumps(days_text(value) if is_duration(field) else value)

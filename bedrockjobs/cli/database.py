@@ -6,10 +6,10 @@ import errno
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -33,13 +33,18 @@ from bedrockjobs.store.plain_file import PlantedFile
 if TYPE_CHECKING:
     from bedrockjobs.store.postgresql.moving import Database
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 COMPLAINTS_SHOWN_MAX = 50
 """Bad rows that are listed one by one; the rest is counted."""
 
-_database_option = click.option(
-    "--database", metavar="FILE", allow_from_autoenv=False,
-    help=f"The database.  [BEDROCKJOBS_DATABASE; default: {Settings.model_fields['database'].default}]",
-)  # fmt: skip
+
+def _database_option(form: str) -> Callable[[F], F]:
+    """Return --database, which takes ``form``: a file alone, or a URL of PostgreSQL as well."""
+    return click.option(
+        "--database", metavar=form, allow_from_autoenv=False,
+        help=f"The database.  [BEDROCKJOBS_DATABASE; default: {Settings.model_fields['database'].default}]",
+    )  # fmt: skip
 
 
 @contextmanager
@@ -102,7 +107,7 @@ def size_text(size: int) -> str:
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@_database_option
+@_database_option("FILE|URL")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @schema_option
 @answers
@@ -138,9 +143,9 @@ def _copy_of(source: Database, file: Path, force: bool) -> Copy:
 
 
 @click.command()
-@_database_option
+@_database_option("FILE")
 @click.option(
-    "--from-bedrock", "old", type=click.Path(dir_okay=False, path_type=Path), metavar="OLD",
+    "--from-bedrock", "old", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Copy the jobs of an original Bedrock database into ours, with their jobIDs.",
 )  # fmt: skip
 @click.option(

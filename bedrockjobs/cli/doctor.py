@@ -28,9 +28,9 @@ from bedrockjobs.cli.session import FAILED, Failure, Session, pass_session, reco
 from bedrockjobs.cli.settings_sources import settings_from
 from bedrockjobs.cli.time_text import with_local_times
 from bedrockjobs.commands import Overview, Status
-from bedrockjobs.notify.conditions import ROOM_LOW_BYTES
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.backup import CopyError
+from bedrockjobs.views.room import ROOM_LOW_BYTES
 
 COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -39,6 +39,8 @@ CLOCK_WARN_S, CLOCK_FAIL_S = 2.0, 60.0
 
 ROOM_FAIL_BYTES = 64 * 1024**2
 """Room on the disk that is hardly any: a few write-ahead logs."""
+
+ROOM_ADVICE = "make room: on a full disk no jobs are created"
 
 WAL_WARN_BYTES, WAL_FAIL_BYTES = 256 * 1024**2, 2 * 1024**3
 """Sizes of the write-ahead log, which is a few MiB while nobody holds it back."""
@@ -138,11 +140,10 @@ def check_disk(path: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(path.parent).free
     size = path.stat().st_size
     words = f"{size_text(free)} free, the database has {size_text(size)}"
-    advice = "make room: on a full disk no jobs are created"
     if free < ROOM_FAIL_BYTES:
-        yield Finding("fail", "disk", words, advice)
+        yield Finding("fail", "disk", words, ROOM_ADVICE)
     elif free < ROOM_LOW_BYTES:
-        yield Finding("warn", "disk", words, advice)
+        yield Finding("warn", "disk", words, ROOM_ADVICE)
     elif free < size:
         yield Finding("warn", "disk", words, "a backup does not fit here: write it elsewhere, or make room")
     else:
@@ -208,6 +209,7 @@ def check_owner(path: Path, server: Server | None) -> Iterator[Finding]:
 
 _CHECKS = {
     "held": "paused",
+    "disk low": "disk",
     "paused": "paused",
     "no worker": "workers",
     "own command": "workers",
@@ -216,7 +218,9 @@ _CHECKS = {
 """The check that a kind of problem belongs to; the others are about jobs."""
 
 _ADVICE = {
-    "no worker": "`bedrockjobs worker list` shows who asks for what, but no client without a worker name",
+    "disk low": ROOM_ADVICE,
+    "no worker": "`bedrock-worker --name NAME -- COMMAND` starts one;"
+    " `bedrockjobs worker list` shows who asks for what",
     "own command": "start a worker with --allow-shell for cmd, --allow-cmd for argv, or --allow-url for url",
     "drained": "`bedrockjobs worker drain --undo` lets it take jobs again",
     "late": "start more workers, or see what the present ones do: `bedrockjobs top`",
@@ -227,8 +231,11 @@ _ADVICE = {
 }
 
 
-def check_jobs(session: Session, server: Server) -> Iterator[Finding]:
-    """Tell what the server's overview says: what is paused, whom nobody takes, and what went wrong."""
+def check_jobs(session: Session, server: Server, *, of_disk: bool) -> Iterator[Finding]:
+    """Tell what the server's overview says: what is paused, whom nobody takes, and what went wrong.
+
+    ``of_disk`` says whether its disk is told of too: not where the disk was looked at here.
+    """
     try:
         overview = session.record(Overview())
         problems = records_in(overview["problems"])
@@ -244,6 +251,8 @@ def check_jobs(session: Session, server: Server) -> Iterator[Finding]:
         yield from [finding for finding in found if finding.check == well.check] or [well]
     yield Finding("ok", "jobs", counts_text(overview))
     yield from (finding for finding in found if finding.check == "jobs")
+    if of_disk:
+        yield from (finding for finding in found if finding.check == "disk")
 
 
 def counts_text(overview: Record) -> str:
@@ -309,7 +318,8 @@ def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator
     else:
         yield from look_at_file(settings.database_path(), server, scrub=scrub)
     if server is not None:
-        yield from check_jobs(session, server)
+        is_here = bool(settings.database) and not settings.on_postgresql and settings.database_path().exists()
+        yield from check_jobs(session, server, of_disk=not is_here)
 
 
 def look_at_postgresql(settings: Settings, server: Server | None, *, scrub: bool) -> Iterator[Finding]:

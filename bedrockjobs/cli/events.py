@@ -33,7 +33,9 @@ KIND_WIDTH, NAME_WIDTH = 14, 24
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on until interrupted.")
 @click.option("--after", metavar="NUMBER", help="Only what has a higher number; -1: what comes from now on.")
-@click.option("--kind", help="Only of this kind: 'lost', 'failed', 'paused', 'worker left', ...")
+@click.option(
+    "--kind", metavar="KIND", help="Only of this kind: 'lost', 'failed', 'paused', 'worker left', ..."
+)
 @click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only where the name matches.")
 @since_option("Only what happened since")
 @limit_option("events, the newest of them")

@@ -7,7 +7,7 @@ import click
 from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.output import Record, printable, text_of, write_one
-from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.session import Session, built, in_commands, pass_session, records_in, talks
 from bedrockjobs.cli.time_text import with_local_times
 from bedrockjobs.commands import ExplainJob
 
@@ -52,6 +52,6 @@ def explain(session: Session, job_id: str) -> None:
 
 def sentence(reason: Record) -> str:
     """Return one reason as a sentence."""
-    key, detail = text_of(reason, "reason"), with_local_times(text_of(reason, "detail"))
+    key, detail = text_of(reason, "reason"), in_commands(with_local_times(text_of(reason, "detail")))
     words = WORDS.get(key, key)
     return f"{words}: {detail}" if detail else f"{words}."

@@ -13,10 +13,10 @@ from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.base.words import called
 from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
-from bedrockjobs.cli.time_text import local_text
 from bedrockjobs.commands import ListFailures, MarkSeen
 
 _KINDS = (("jobs", "before", "job"), ("runs", "runsBefore", "run"))
@@ -48,13 +48,20 @@ def list_failures(session: Session, /, mask: str | None, everything: bool) -> No
     if session.form != "table":
         write_many(found, session.form, identity="name")
         return
-    none = "Nothing has failed." if everything else "Nothing has failed that nobody has seen."
+    none = (
+        "Nothing has failed."
+        if everything
+        else "Nothing new has failed; --all shows what was marked as seen too."
+    )
     write_many([_row(group) for group in found], "table", none=none)
 
 
 @failure.command()
 @click.option("--name", "mask", metavar="GLOB", shell_complete=job_names, help="All of names that match.")
-@click.option("--job", "jobs", metavar="ID", multiple=True, help="A FAILED job; several: all of them.")
+@click.option(
+    "--job", "jobs", metavar="ID|NAME", multiple=True, shell_complete=job_names,
+    help="A FAILED job; several: all of them.",
+)  # fmt: skip
 @click.option(
     "--run", "runs", metavar="RUNID", multiple=True, help="A run that failed; several: all of them."
 )
@@ -67,8 +74,8 @@ def seen(
 ) -> None:
     """Mark failures as seen: the overview counts them no more, until they fail anew."""
     if (mask is None) == (not jobs and not runs):
-        raise click.UsageError("give --name GLOB, or --job ID and --run RUNID")
-    numbers = {"job": list(jobs), "run": list(runs)}
+        raise click.UsageError("give --name GLOB, or --job ID|NAME and --run RUNID")
+    numbers = {"job": [job_id_of(session, each) for each in jobs], "run": list(runs)}
     if mask is not None:
         for group in _all_groups(session, mask):
             numbers[text_of(group, "kind")] += [
@@ -120,7 +127,7 @@ def _row(group: Record) -> Record:
         "count": f"{count:,} {text_of(group, 'kind')}{'s' if count != 1 else ''}",
         "new": f"{unseen:,}",
         "newest": text_of(newest, "id"),
-        "at": local_text(text_of(newest, "at")),
+        "at": text_of(newest, "at"),
         "seen by": "" if unseen else by or "somebody",
         "what was wrong": text_of(group, "line"),
     }

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from bedrockjobs.base.words import meant
+from bedrockjobs.base.statuses import ANY_FAILURE
+from bedrockjobs.base.words import called, meant
 
 SUMMARY_CHARS = 1_000
 """Length at which the summary of a command would be cut: none is so long."""
@@ -53,6 +54,20 @@ class WordChoice(click.Choice[str]):
         self.empty = empty
         self.also = dict(also or {})
 
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
+        """Return what people say for a choice, where that is one word: it is offered, and both are taken."""
+        words = called(str(choice))
+        return super().normalize_choice(choice if " " in words else words, ctx)
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """Return what is wrong; that it may be empty too is for the help to say."""
+        return super().get_invalid_choice_message(value, ctx).replace(", ''.", ".")
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        """Return what is offered; that it may be empty too is for the help to say."""
+        found = super().get_metavar(param, ctx)
+        return found and found.replace("|]", "]")
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the choice; a word like one of them is named where it is none."""
         if self.empty and not value:
@@ -66,15 +81,17 @@ class WordChoice(click.Choice[str]):
             guess = self.also.get(guess, guess)
             if not guess:
                 raise
-            shown = guess if self.case_sensitive else guess.lower()
-            self.fail(f"{error.message} Did you mean {shown!r}?", param, ctx)
+            self.fail(f"{error.message} Did you mean {self.normalize_choice(guess, ctx)!r}?", param, ctx)
 
 
 STATUSES_ALSO = {
-    "failed": "fail", "failure": "fail", "succeeded": "success", "ok": "success",
+    "failure": ANY_FAILURE, "failures": ANY_FAILURE, "succeeded": "success", "ok": "success",
     "timed out": "timeout", "timedout": "timeout",
 }  # fmt: skip
 """Words for the statuses of runs that people try, and the status that is meant."""
 
-STATES_ALSO = {"fail": "FAILED", "queue": "QUEUED", "done": "FINISHED", "canceled": "CANCELLED"}
+STATES_ALSO = {
+    "fail": "FAILED", "queue": "QUEUED", "ready": "QUEUED", "waiting": "PAUSED",
+    "done": "FINISHED", "canceled": "CANCELLED",
+}  # fmt: skip
 """The same for states of jobs."""

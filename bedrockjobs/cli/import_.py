@@ -23,7 +23,7 @@ from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, printable, write_many
 from bedrockjobs.cli.plan import Wanted
 from bedrockjobs.cli.session import FAILED, Failure, Session, built, pass_session, talks
-from bedrockjobs.cli.values import Moment, read_source
+from bedrockjobs.cli.values import Moment, WholeNumber, read_source
 from bedrockjobs.commands import CreateJob
 from bedrockjobs.definitions import (
     BadDefinitions,
@@ -105,15 +105,15 @@ def _reader(command: F) -> F:
     found: Any = command
     for option in (
         click.argument("file", metavar="FILE"),
-        click.option("--to", type=click.Path(dir_okay=False, path_type=Path), metavar="DEFINITIONS",
+        click.option("--to", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                      help="Write definitions (TOML) to this file, for `bedrockjobs apply`."),
         click.option("--force", is_flag=True, help="Replace the file if it exists."),
         click.option("--apply", is_flag=True, help="Make them the server's schedules, as `apply` does."),
         click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask."),
         click.option("--source", default="", metavar="NAME", help="Whose schedules these are; FILE's name."),
         click.option("--skip-bad", is_flag=True, help="Leave out what cannot be a schedule here."),
-        click.option("--times", type=click.IntRange(0, TIMES_MAX), default=TIMES_DEFAULT, show_default=True,
-                     help="How many next times are shown."),
+        click.option("--times", type=WholeNumber(0, TIMES_MAX), default=TIMES_DEFAULT, show_default=True,
+                     metavar="NUMBER", help="How many next times are shown."),
         click.option("--after", type=Moment(), callback=_moment, metavar="TIME",
                      help="Show times after this one; now if left out."),
         by_option,

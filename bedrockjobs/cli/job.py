@@ -34,7 +34,7 @@ from bedrockjobs.cli.session import (
     talks,
 )
 from bedrockjobs.cli.since import since_option
-from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile
+from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile, WholeNumber
 from bedrockjobs.commands import CreateJob, GetJob, GetJobs, ListJobs, QueryJob, UpdateJob
 from bedrockjobs.commands.server import State
 
@@ -55,19 +55,31 @@ PRIORITY = click.Choice([str(priority) for priority in sorted(PRIORITIES)])
 
 @click.group(cls=Group)
 def job() -> None:
-    """Create, take, change and end jobs."""
+    """Create, take, change and end jobs.
+
+    \b
+    bedrockjobs job create mail/welcome --data '{"to": "ann@example.com"}'
+    bedrockjobs job list --state failed --since yesterday
+    bedrockjobs job explain mail/welcome
+    bedrockjobs job retry --name 'mail/*' --since yesterday --dry-run
+    """
 
 
 @job.command(cls=SectionedCommand)
 @click.argument("name", shell_complete=job_names)
 @click.option("--data", type=TextOrFile(), help=f"What the job needs: a {DATA_HELP}")
 @click.option("--first-run", type=Moment(), metavar="TIME", help=f"When it may run first: {TIME_HELP}")
-@click.option("--repeat", help="How it repeats: 'FINISHED, +1 HOUR', 'CRON 0 9 * * 1-5', ...")
+@click.option(
+    "--repeat", metavar="REPEAT", help="How it repeats: 'FINISHED, +1 HOUR', 'CRON 0 9 * * 1-5', ..."
+)
 @click.option("--retry-after", type=Modifier(), help="Give it out again if nobody ended it in this time: 5m.")
 @click.option("--priority", type=PRIORITY, help="Higher goes first; 500 if left out.")
 @click.option("--unique", is_flag=True, help="Update the job of this name, if there is one.")
 @click.option("--no-overwrite", is_flag=True, help="With --unique: leave an existing job as it is.")
-@click.option("--parent", metavar="ID", help="Parent job, which must run or wait for children.")
+@click.option(
+    "--parent", metavar="ID|NAME", shell_complete=job_names,
+    help="Parent job, which must run or wait for children.",
+)  # fmt: skip
 @click.option("--mock", is_flag=True, help="A job for tests: only who asks for mocked jobs gets it.")
 @click.option("--idempotency-key", metavar="KEY", help="The same key makes one job within a day, no second.")
 @job_options
@@ -77,6 +89,7 @@ def create(session: Session, /, name: str, **given: Any) -> None:
     """Create the job NAME and print its jobID."""
     if given["no_overwrite"] and not given["unique"]:
         raise click.UsageError("--no-overwrite has a meaning with --unique only")
+    parent = given["parent"]
     command = built(
         CreateJob,
         {
@@ -88,7 +101,7 @@ def create(session: Session, /, name: str, **given: Any) -> None:
             "jobPriority": given["priority"],
             "unique": given["unique"] or None,
             "overwrite": False if given["no_overwrite"] else None,
-            "parentJobID": given["parent"],
+            "parentJobID": None if parent is None else job_id_of(session, parent),
             "mockRequest": given["mock"] or None,
             "idempotencyKey": given["idempotency_key"],
             **chosen_options(given),
@@ -105,7 +118,9 @@ def create(session: Session, /, name: str, **given: Any) -> None:
     "--wait", type=Duration(), is_flag=False, flag_value=WAIT_MS_DEFAULT / 1000, metavar="[DURATION]",
     help=f"Wait for a job: 90s, 5m; {duration_text(WAIT_MS_DEFAULT / 1000)} if no time is given.",
 )  # fmt: skip
-@click.option("--count", type=click.IntRange(1, JOBS_PER_GET_MAX), help="Take up to so many jobs.")
+@click.option(
+    "--count", type=WholeNumber(1, JOBS_PER_GET_MAX), metavar="NUMBER", help="Take up to so many jobs."
+)
 @click.option("--worker", metavar="NAME", help="Name of the worker that takes it.")
 @click.option("--priority", type=PRIORITY, help="Only jobs of this priority.")
 @click.option("--mock", is_flag=True, help="Take mocked jobs too.")
@@ -188,7 +203,7 @@ def show(session: Session, /, job_id: str) -> None:
 @job.command(cls=SectionedCommand)
 @click.argument("job_id", metavar="[ID|NAME]", required=False, shell_complete=job_names)
 @click.option("--data", type=TextOrFile(), help=f"New data: a {DATA_HELP}")
-@click.option("--repeat", help="New repeat; the next run follows from it.")
+@click.option("--repeat", metavar="REPEAT", help="New repeat; the next run follows from it.")
 @click.option("--priority", type=PRIORITY, help="New priority.")
 @click.option("--next-run", type=Moment(), metavar="TIME", help=f"New time of the next run: {TIME_HELP}")
 @click.option("--clear-repeat", is_flag=True, help="End the repetition after the next run.")

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.cli.bulk import for_each
 from bedrockjobs.cli.choosing import choice_of, choosing, chosen
 from bedrockjobs.cli.complete import job_names
@@ -21,10 +21,13 @@ from bedrockjobs.cli.output import Record, text_of, write_many, write_one
 from bedrockjobs.cli.session import NOT_FOUND, REFUSED, Failure, Refusal, Session, built, pass_session, talks
 from bedrockjobs.cli.stopping import stop_told
 from bedrockjobs.cli.values import Duration, Moment, TextOrFile
-from bedrockjobs.commands import CancelJob, Command, DeleteJob, FailJob, FinishJob, RetryJob
+from bedrockjobs.commands import CancelJob, Command, DeleteJob, FailJob, FinishJob, QueryJob, RetryJob
 
 ENDED_BADLY = "FAILED"
 """The state of jobs that are queued again where many are chosen and no state is given."""
+
+WORKING = ("RUNNING", "RUNQUEUED")
+"""States of jobs that somebody has taken."""
 
 NO_PARENT = "without a parent"
 """Words of the server's 404 for the cancelling of a job that is nobody's child."""
@@ -110,7 +113,12 @@ def retry(
     outcome = "returned" if given["returned"] else "queued"
     if choice is None:
         job_id = job_id_of(session, job_id or "")
-        _end(session, built(RetryJob, {"jobID": job_id, **changes}), job_id, outcome)
+        try:
+            _end(session, built(RetryJob, {"jobID": job_id, **changes}), job_id, outcome)
+        except Refusal as refusal:
+            if not (isinstance(refusal.error, WrongState) and f"is {ENDED_BADLY}" in str(refusal.error)):
+                raise
+            raise Refusal(refusal.error, "--revive queues it again") from None
         return
     built(RetryJob, {"jobID": 0, **changes})  # what is wrong with it is told before the server is asked
 
@@ -186,6 +194,11 @@ def _cancelled(session: Session, job_id: str, deletes: bool, named: str = "ID") 
             raise
         if not deletes:
             hint = f"only children are cancelled; `bedrockjobs job delete {named}` or --delete removes it"
+            if text_of(session.record(built(QueryJob, {"jobID": job_id})), "state") in WORKING:
+                hint = (
+                    "it is RUNNING, and who took it cannot be told to stop;"
+                    f" `bedrockjobs job fail {named}` or `job retry {named}` ends its run"
+                )
             raise Failure(f"{refusal.error.status_line}: {hint}", refusal.exit_code) from None
         session.ask(built(DeleteJob, {"jobID": job_id}))
         return "deleted", ""

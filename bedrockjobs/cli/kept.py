@@ -1,4 +1,10 @@
-"""``bedrockjobs kept``: what is kept of runs, output, events and ticks, how long, and how much it is."""
+"""``bedrockjobs kept``: what is kept of runs, output, events and ticks, how long, and how much it is.
+
+\b
+bedrockjobs kept list
+bedrockjobs kept set 'import/*' --runs-for 7d --output-bytes 1M
+bedrockjobs kept remove 'import/*'
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.duration import days_text
+from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
@@ -17,9 +24,15 @@ from bedrockjobs.commands import ListRetention, RemoveRetention, SetRetention
 COLUMNS = ("name", "kind", "for", "bytes", "most", "count", "used", "oldest of all", "by")
 
 
-@click.group()
+@click.group(cls=Group)
 def kept() -> None:
-    """Limit what is kept of runs, output, events and the history of schedules, and see how much it is."""
+    """Limit what is kept of runs, output, events and the history of schedules, and see how much it is.
+
+    \b
+    bedrockjobs kept list
+    bedrockjobs kept set 'import/*' --runs-for 7d --output-bytes 1M
+    bedrockjobs kept remove 'import/*'
+    """
 
 
 @kept.command("list")

@@ -8,6 +8,7 @@ from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.values import WholeNumber
 from bedrockjobs.commands import ListLimits, RemoveLimit, SetLimit
 
 NONE = "No limits: `bedrockjobs limit set GLOB` sets one."
@@ -16,14 +17,32 @@ COLUMNS = ("name", "queued", "perSecond", "running", "runs", "refused", "lastRef
 
 @click.group(cls=Group)
 def limit() -> None:
-    """Limit what may be created, which is refused beyond with 429, and how many jobs run at once, by name."""
+    """Limit what may be created, which is refused beyond with 429, and how many jobs run at once, by name.
+
+    \b
+    bedrockjobs limit set 'mail/*' --running 4
+    bedrockjobs limit set 'import/*' --queued 10000 --per-second 50
+    bedrockjobs limit list
+    """
 
 
 @limit.command("set")
 @click.argument("name", metavar="GLOB")
-@click.option("--queued", type=int, metavar="N", help="Jobs that may be queued; any number if left out.")
-@click.option("--per-second", type=int, metavar="N", help="Jobs that may be created a second.")
-@click.option("--running", type=int, metavar="N", help="Jobs that may run at once; the others wait.")
+@click.option(
+    "--queued", type=WholeNumber(), metavar="NUMBER", help="Jobs that may be queued; any number if left out."
+)
+@click.option(
+    "--per-second",
+    type=WholeNumber(),
+    metavar="NUMBER",
+    help="Jobs that may be created a second; any number if left out.",
+)
+@click.option(
+    "--running",
+    type=WholeNumber(),
+    metavar="NUMBER",
+    help="Jobs that may run at once, the others wait; any number if left out.",
+)
 @by_option
 @talks
 @pass_session
@@ -31,6 +50,8 @@ def set_limit(
     session: Session, name: str, queued: int | None, per_second: int | None, running: int | None, by: str
 ) -> None:
     """Limit the names that match GLOB, which share it; replaces what was set for GLOB before."""
+    if queued is None and per_second is None and running is None:
+        raise click.UsageError("nothing to limit: give --queued, --per-second or --running")
     given = {"name": name, "queued": queued, "perSecond": per_second, "running": running, "by": by or None}
     session.ask(built(SetLimit, given))
     write_one({"name": name, "outcome": "limited"}, session.form, f"Limited {name}.")

@@ -19,9 +19,9 @@ from bedrockjobs.store.whole_copy import Moved
 
 
 @click.command()
-@click.option("--from", "source", metavar="DATABASE", required=True, help="A file, or postgresql://...")
+@click.option("--from", "source", metavar="FILE|URL", required=True, help="A file, or postgresql://...")
 @click.option(
-    "--to", "target", metavar="DATABASE", help="The other of the two; a file must not be there yet."
+    "--to", "target", metavar="FILE|URL", help="The other of the two; a file must not be there yet."
 )
 @schema_option
 @click.option("--keep-damaged", is_flag=True, help="Take jobs along whose data is not what was stored.")

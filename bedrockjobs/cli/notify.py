@@ -26,16 +26,30 @@ _name_argument = click.argument("name")
 
 @click.group(cls=Group)
 def notify() -> None:
-    """Say who is told of what happens, by mail or posted to an address."""
+    """Say who is told of what happens, by mail or posted to an address.
+
+    \b
+    bedrockjobs notify add night --on failed --to mailto:ann@example.com
+    bedrockjobs notify test night
+    bedrockjobs notify mute night --until 2h
+    """
 
 
 @notify.command()
 @_name_argument
 @click.option(
-    "--on", "kinds", multiple=True, required=True, metavar="KIND", help="Kind of event: failed, ..."
+    "--on",
+    "kinds",
+    multiple=True,
+    required=True,
+    metavar="KIND",
+    help='Kind of event, such as failed, recovered, missed, timeout, lost, late, "no worker", backlog or'
+    ' "disk low"; repeatable.',
 )
-@click.option("--names", multiple=True, metavar="PATTERN", help="Names that it is about; all if left out.")
-@click.option("--tags", metavar="WORD,...", help="Only events of jobs that have one of these tags.")
+@click.option(
+    "--names", multiple=True, metavar="GLOB", help="Names that it is about; repeatable; all if left out."
+)
+@click.option("--tags", metavar="WORD[,WORD]", help="Only events of jobs that have one of these tags.")
 @click.option(
     "--to",
     required=True,
@@ -46,16 +60,23 @@ def notify() -> None:
     "--secret", default="", metavar="VARIABLE", help="${BEDROCKJOBS_NOTIFY_...} that signs what is posted."
 )
 @click.option(
-    "--over", default=OVER_DEFAULT, metavar="N", help="With --on backlog: more ready jobs than this."
+    "--over",
+    default=OVER_DEFAULT,
+    metavar="NUMBER",
+    show_default=True,
+    help="With --on backlog: more ready jobs than this.",
 )
 @click.option(
     "--older",
     default=duration_text(OLDER_S_DEFAULT),
     metavar="DURATION",
+    show_default=True,
     help='With --on late and "no worker": how long a ready job may wait.',
 )
 @click.option("--no-data", is_flag=True, help="No output in its messages, and one line of an error.")
-@click.option("--group", default="0s", metavar="DURATION", help="Time between two messages.")
+@click.option(
+    "--group", default="0s", show_default=True, metavar="DURATION", help="Time between two messages."
+)
 @click.option("--quiet", default="", metavar="HOURS", help='No messages then: "22:00-07:00 Europe/Berlin".')
 @by_option
 @talks

@@ -6,6 +6,7 @@ command.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -45,7 +46,8 @@ DURATIONS = frozenset(
 ATTRIBUTES: dict[str, dict[str, Any]] = {
     "argv": {"type": Words(), "metavar": "'PROGRAM ARG...'|JSON"},
     "url": {"metavar": "URL|JSON"},
-    "tags": {"metavar": "WORD,..."},
+    "tags": {"metavar": "WORD[,WORD]"},
+    "cmd": {"metavar": "COMMAND"},
 }
 """How options are typed that have a shape of their own."""
 
@@ -86,8 +88,17 @@ def job_options(command: F) -> F:
     return command
 
 
+SAID = {"PingSchedule": "`bedrockjobs ping`", "its nextRun": "its next run"} | {
+    wire_name(field): f"--{field.replace('_', '-')}" for field in JobOptions.model_fields if "_" in field
+}
+"""What a help says for words of the protocol."""
+
+_SAID = re.compile("|".join(rf"\b{word}\b" for word in SAID))
+
+
 def _attributes(field: str, info: FieldInfo) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": str, "help": info.description}
+    words = _SAID.sub(lambda found: SAID[found.group()], info.description or "")
+    found: dict[str, Any] = {"type": str, "help": words}
     if field in ATTRIBUTES:
         return found | ATTRIBUTES[field]
     for part in get_args(info.annotation):

@@ -10,6 +10,7 @@ import click
 
 from bedrockjobs.cli.output import Record
 from bedrockjobs.cli.session import Session, built, records_in
+from bedrockjobs.cli.values import WholeNumber
 from bedrockjobs.commands import Command
 
 LIST_DEFAULT = 100
@@ -74,5 +75,10 @@ def literal(name: str) -> str:
 def limit_option(what: str, default: int = LIST_DEFAULT) -> Callable[[F], F]:
     """Return --limit for a list of ``what``."""
     return click.option(
-        "--limit", type=click.IntRange(min=1), default=default, show_default=True, help=f"How many {what}."
+        "--limit",
+        type=WholeNumber(min=1),
+        default=default,
+        show_default=True,
+        metavar="NUMBER",
+        help=f"How many {what}.",
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any
 
 import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import LIST_MAX
+from bedrockjobs.base.statuses import ANY_FAILURE, STATUSES
 from bedrockjobs.cli.complete import job_names, run_ids, worker_names
 from bedrockjobs.cli.details import run_row
 from bedrockjobs.cli.follow import Pace
@@ -30,7 +31,7 @@ from bedrockjobs.cli.pages import Listing, limit_option, paged
 from bedrockjobs.cli.session import FAILED, Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.since import Given, since_option, since_stamp
 from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
-from bedrockjobs.commands.runs import RunStatus, StopRun
+from bedrockjobs.commands.runs import StopRun
 
 RUNS = Listing(ListRuns, "runs", "before", "runID", LIST_MAX)
 
@@ -44,7 +45,14 @@ SUCCESS, RETURNED = "success", "returned"
 
 @click.group(cls=Group)
 def run() -> None:
-    """List runs, follow their output, stop them, run them again."""
+    """List runs, follow their output, stop them, run them again.
+
+    \b
+    bedrockjobs run list --status failed --since yesterday
+    bedrockjobs run logs --follow 7
+    bedrockjobs run terminate --job backup --reason 'the disk is full'
+    bedrockjobs run again 7
+    """
 
 
 _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
@@ -52,11 +60,11 @@ _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
 
 @run.command("list")
 @click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only of jobs whose name matches.")
-@click.option("--job", "job_id", metavar="ID|NAME", help="Only of this job.")
+@click.option("--job", "job_id", metavar="ID|NAME", shell_complete=job_names, help="Only of this job.")
 @click.option(
     "--status",
-    type=WordChoice(get_args(RunStatus), STATUSES_ALSO),
-    help="Only with this status; frozen is lost: its worker fell silent.",
+    type=WordChoice((ANY_FAILURE, *STATUSES), STATUSES_ALSO),
+    help="Only with this status; failed is each of fail, timeout and lost (the worker fell silent).",
 )
 @click.option("--worker", metavar="NAME", shell_complete=worker_names, help="Only by this worker.")
 @since_option("Only runs that began since")
@@ -67,7 +75,7 @@ _id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
 def list_runs(
     session: Session, /, job_id: str | None, since: Given | None, limit: int, **asked: str | None
 ) -> None:
-    """List runs, the newest first: what failed last night is `run list --status fail --since yesterday`.
+    """List runs, the newest first: what failed last night is `run list --status failed --since yesterday`.
 
     `attempt` counts the tries of one tick, one trigger or one job; `took` is how long it ran.
     """
@@ -82,7 +90,7 @@ def list_runs(
         found = [run_row(record) for record in found]
     none = "No runs."
     if not (job_id or begin or any(asked.values())):
-        none = "No runs: `bedrock-worker`, and who else takes jobs and says a name, leaves them."
+        none = "No runs: a worker makes one of each job; `bedrock-worker --name NAME -- COMMAND` starts one."
     write_many(found, session.form, LIST_COLUMNS, none=none, identity="runID")
 
 
@@ -204,7 +212,9 @@ def _stop_options(command: Any) -> Any:
             click.option(
                 "--job", "job_id", metavar="ID|NAME", shell_complete=job_names, help="The run of this job."
             ),
-            click.option("--name", shell_complete=job_names, help="The runs of all jobs of this name."),
+            click.option(
+                "--name", metavar="NAME", shell_complete=job_names, help="The runs of all jobs of this name."
+            ),
             click.option("--reason", default="", help="Why, for others to read."),
             by_option,
             talks,

@@ -262,7 +262,9 @@ def delete(session: Session, names: tuple[str, ...]) -> None:
 
 @schedule.command("list")
 @click.argument("mask", metavar="[GLOB]", required=False, shell_complete=schedule_names)
-@click.option("--source", help="Only those that came from this source (see `bedrockjobs apply`).")
+@click.option(
+    "--source", metavar="NAME", help="Only those that came from this source (see `bedrockjobs apply`)."
+)
 @limit_option("schedules")
 @click.option("--after", metavar="ID", help="Only those with a higher jobID: the last of the page before.")
 @talks

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args, get_origin
 import click
 from pydantic.fields import FieldInfo
 
-from bedrockjobs.base.duration import WORDS, duration_text
-from bedrockjobs.base.settings import Settings, is_duration
+from bedrockjobs.base.duration import WORDS, days_text
+from bedrockjobs.base.settings import FORMS, Settings, is_duration
 from bedrockjobs.base.settings_file import VARIABLE
 from bedrockjobs.cli.options import MAIN_SECTION, SectionedCommand, SectionedOption
 from bedrockjobs.cli.settings_sources import option_name, settings_from, variable_name
@@ -33,7 +33,7 @@ SECTIONS = {
 
 def section_of(field: str) -> str:
     """Return the heading under which the help lists a setting."""
-    return SECTIONS.get(field.rpartition("_")[2], MAIN_SECTION)
+    return SECTIONS.get("s" if is_duration(field) else field.rpartition("_")[2], MAIN_SECTION)
 
 
 class Setting(SectionedOption):
@@ -50,16 +50,17 @@ class Setting(SectionedOption):
     @staticmethod
     def _attributes(field: str, info: FieldInfo) -> dict[str, Any]:
         annotation, default = info.annotation, str(info.default).lower()
-        attributes: dict[str, Any] = {"type": str}
+        attributes: dict[str, Any] = {"type": str, "metavar": FORMS.get(field)}
         if get_origin(annotation) is Literal:
             attributes = {"type": click.Choice(get_args(annotation))}
         elif annotation is bool:
             attributes = {}
         elif is_duration(field):
-            attributes["metavar"], default = "DURATION", duration_text(info.default)
+            attributes["metavar"], default = "DURATION", days_text(info.default)
         elif annotation in (int, float):
             attributes["metavar"] = "BYTES" if "bytes" in field else "NUMBER"
-        attributes["help"] = f"{info.description}  [{variable_name(field)}; default: {default}]"
+        words = f"; default: {default}" if default else ""
+        attributes["help"] = f"{info.description}  [{variable_name(field)}{words}]"
         return attributes
 
 

@@ -15,6 +15,7 @@ import click
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.session import FAILED, Failure
 from bedrockjobs.cli.units import MARK, NAMES, units
+from bedrockjobs.cli.values import WholeNumber
 
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 
@@ -38,13 +39,20 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be
 
 @click.group(cls=Group)
 def service() -> None:
-    """Let systemd run the server, and workers."""
+    """Let systemd run the server, and workers.
+
+    \b
+    sudo bedrockjobs service install
+    bedrockjobs service install --user --dry-run
+    """
 
 
 @service.command()
 @_user
 @_dry_run
-@click.option("--port", type=click.IntRange(1, 65_535), help="Port on loopback; 8888 if left out.")
+@click.option(
+    "--port", type=WholeNumber(1, 65_535), metavar="NUMBER", help="Port on loopback; 8888 if left out."
+)
 @click.option("--no-start", is_flag=True, help="Only write the units; start nothing.")
 def install(user: bool, dry_run: bool, port: int | None, no_start: bool) -> None:
     """Write the units, and start the server.

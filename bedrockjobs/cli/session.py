@@ -5,6 +5,7 @@ Only ``bedrockjobs.client`` is used to reach a server.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import DEFAULT_PORT
 from bedrockjobs.base.errors import CommandError, Forbidden
-from bedrockjobs.base.wire import RawJSON, moment_of, stamp
+from bedrockjobs.base.wire import RawJSON, moment_of, stamp, wire_name
 from bedrockjobs.cli.groups import WordChoice
 from bedrockjobs.cli.output import FORMS, Form, Record, printable, raw_record, tell_time_by, text_of
 from bedrockjobs.commands import Command, Reply, Status
@@ -41,6 +42,17 @@ EXIT_BY_CODE = {
     429: UNAVAILABLE, 503: UNAVAILABLE, 555: TIMED_OUT,
 }  # fmt: skip
 
+IN_COMMANDS = {
+    "see ListWorkers": "`bedrockjobs worker list` shows them",
+    "see ListTokens": "`bedrockjobs token list` shows them",
+    "see RotateToken": "`bedrockjobs token rotate` renews its secret",
+    "RetryJob with revive": "`bedrockjobs job retry --revive`",
+}
+"""What the server advises, in commands of this program."""
+
+NOBODY_THERE = "`bedrockjobs serve` starts a server, --server names another"
+"""What is said where nobody listens."""
+
 R = TypeVar("R", bound=Reply)
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,12 +66,20 @@ class Failure(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]  # click means an instance to have its own
 
 
+def in_commands(words: str) -> str:
+    """Return words of the server's, with commands of this program in the place of the protocol's."""
+    for said, typed in IN_COMMANDS.items():
+        words = words.replace(said, typed)
+    return words
+
+
 class Refusal(Failure):
     """The server refused a command."""
 
     def __init__(self, error: CommandError, advice: str = "") -> None:
         """Say the server's words, and ``advice``; the exit status follows from its code."""
-        super().__init__("; ".join(filter(None, (str(error), advice))), EXIT_BY_CODE.get(error.code, FAILED))
+        words = "; ".join(filter(None, (in_commands(str(error)), advice)))
+        super().__init__(words, EXIT_BY_CODE.get(error.code, FAILED))
         self.error = error
 
 
@@ -97,7 +117,9 @@ class Session:
         except UnicodeEncodeError:
             raise click.UsageError("an argument is not UTF-8") from None
         except OSError as error:
-            raise Failure(error.strerror or str(error) or type(error).__name__, UNAVAILABLE) from None
+            words = error.strerror or str(error) or type(error).__name__
+            advice = f"; {NOBODY_THERE}" if isinstance(error.__cause__, ConnectionRefusedError) else ""
+            raise Failure(f"{words}{advice}", UNAVAILABLE) from None
 
     @property
     def answering(self) -> str:
@@ -165,7 +187,27 @@ def built(kind: type[Command[R]], given: Mapping[str, Any]) -> Command[R]:
     try:
         return kind.read({name: value for name, value in given.items() if value is not None})
     except CommandError as error:
-        raise click.UsageError(error.detail or error.reason) from None
+        raise click.UsageError(_as_typed(error.detail or error.reason)) from None
+
+
+_PARAMETER = re.compile(r"([A-Za-z]+)(?:\.\w+)*(?=: | is required)")
+"""What a fault of a command begins with: the parameter, and perhaps what is in it."""
+
+
+def _as_typed(fault: str) -> str:
+    """Return what is wrong with a parameter, called as it was typed: ``--run-timeout: expected ...``."""
+    context, named = click.get_current_context(silent=True), _PARAMETER.match(fault)
+    for parameter in context.command.params if context and named else ():
+        wanted = named[1] if named else ""
+        if f"--{wanted}" not in parameter.opts and wire_name(parameter.name or "") != wanted:
+            continue
+        words = fault.removeprefix(named[0] if named else "")
+        if parameter.type.name == "time":
+            words = words.replace("expected a date", "expected a time from now like 5m, or a date")
+        if isinstance(parameter, click.Argument):
+            return f"{(parameter.make_metavar(context) if context else wanted).strip('[]')}{words}"
+        return f"{max(parameter.opts, key=len)}{words}"
+    return fault
 
 
 def interactive() -> bool:
@@ -223,7 +265,7 @@ def _form_option(**attributes: Any) -> Callable[[F], F]:
 
 def _server_option(**attributes: Any) -> Callable[[F], F]:
     return click.option(
-        "-s", "--server", metavar="ADDRESS[,...]", expose_value=False, callback=_set_server,
+        "-s", "--server", metavar="ADDRESS[,ADDRESS]", expose_value=False, callback=_set_server,
         help="Server to talk to: host:port or unix:/path, or several: the next one is used where one does"
         f" not answer. {DEFAULT_SERVER} if left out.", **attributes,
     )  # fmt: skip

@@ -20,6 +20,7 @@ from pydantic_settings import PydanticBaseSettingsSource
 from bedrockjobs.base.duration import WORDS, seconds_of
 from bedrockjobs.base.settings import Settings, is_duration, without_passwords
 from bedrockjobs.base.settings_file import VARIABLE, Entry, SettingsFileError, read_table, usual_file
+from bedrockjobs.base.words import bound_in_words
 from bedrockjobs.cli.output import printable
 
 CONFIG = 78
@@ -212,7 +213,7 @@ _PATTERNS = dict.fromkeys(
 
 
 def _complaint(fault: Any, origins: Mapping[str, str]) -> str:
-    expected = fault["msg"].removeprefix("Input should be ")
+    expected = bound_in_words(fault["msg"])
     field, kind = str(fault["loc"][0]), fault["type"]
     if kind in _NUMBERS:
         expected = WORDS if is_duration(field) else _NUMBERS[kind]

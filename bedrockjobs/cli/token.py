@@ -21,11 +21,14 @@ from bedrockjobs.commands import Command, CreateToken, ListTokens, RevokeToken, 
 LIST_COLUMNS = ("name", "roles", "names", "expires", "lastUsed", "revoked", "by")
 
 _database = click.option(
-    "--database", metavar="DATABASE",
+    "--database", metavar="FILE|URL",
     help="Work on this file or postgresql://..., beside its server, without a token: the way back in.",
 )  # fmt: skip
 _expires = click.option(
-    "--expires", type=Moment(), metavar="WHEN", help="When it ends: a moment, or 90d. Never if left out."
+    "--expires",
+    type=Moment(),
+    metavar="TIME",
+    help="When it ends: a moment, or a time from now like 90d. Never if left out.",
 )
 
 
@@ -35,6 +38,11 @@ def token() -> None:
 
     As long as there never was a token the server is open to its own machine. The first one must be admin;
     from then on everybody needs one.
+
+    \b
+    bedrockjobs token create ann --role admin > ann.token
+    bedrockjobs token create web --role produce --names 'mail/*' --expires 90d
+    bedrockjobs token revoke web
     """
 
 

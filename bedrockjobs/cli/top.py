@@ -12,6 +12,7 @@ import click
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.errors import Forbidden
+from bedrockjobs.base.statuses import ANY_FAILURE
 from bedrockjobs.cli.keys import waiting_for_the_end
 from bedrockjobs.cli.output import Record, text_of, write_one
 from bedrockjobs.cli.session import (
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
 RUNS_SHOWN = 20
 """Running runs that are listed, the newest of them."""
-
-FAILED_STATUSES = ("fail", "timeout", "frozen")
-"""Statuses of runs that ended badly by themselves; `frozen` are those that were lost."""
 
 FAILURES_SHOWN = 5
 """Runs that ended badly, the newest of them: the last minutes are what a view is for."""
@@ -108,11 +106,8 @@ class Observer:
 
     def _failures(self) -> list[Record]:
         """Return the newest runs that ended badly, the newest first."""
-        found: list[Record] = []
-        for status in FAILED_STATUSES:
-            asked = built(ListRuns, {"status": status, "limit": FAILURES_SHOWN})
-            found += records_in(self._session.record(asked)["runs"])
-        return sorted(found, key=lambda run: -int(text_of(run, "runID")))[:FAILURES_SHOWN]
+        asked = built(ListRuns, {"status": ANY_FAILURE, "limit": FAILURES_SHOWN})
+        return records_in(self._session.record(asked)["runs"])
 
     def away(self, failure: Failure) -> Picture:
         """Return the last picture with the word that the server is away."""

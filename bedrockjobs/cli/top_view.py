@@ -34,8 +34,8 @@ ERROR_CHARS = 200
 PROBLEMS_SHOWN = 3
 """Problems that a frame shows, the most pressing ones."""
 
-TOP_LINES, TABLE_LINES = 6, 5
-"""Lines of a frame beside the rows of its tables: two to six on top, five around each table."""
+TOP_LINES, TABLE_LINES = 7, 5
+"""Lines of a frame beside the rows of its tables: two to seven on top, five around each table."""
 
 NAMES_SHOWN = 8
 """Names that a frame shows, those with the most ready jobs."""
@@ -110,6 +110,8 @@ def drawn(picture: Picture, height: int | None = None) -> Group:
         Text(printable(with_local_times(text_of(problem, "detail"))[:ERROR_CHARS]), style="yellow")
         for problem in picture.problems[:PROBLEMS_SHOWN]
     ]
+    if (more := len(picture.problems) - PROBLEMS_SHOWN) > 0:
+        parts.append(Text(f"and {more} more: bedrockjobs doctor tells all of them", style="yellow"))
     if picture.problem:
         parts.append(Text(printable(picture.problem[:ERROR_CHARS]), style="bold red"))
     parts += [_table(title, columns, rows, most) for title, columns, rows in tables]

@@ -21,14 +21,20 @@ from bedrockjobs.base.config import DURATION_S_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.duration import duration_text, seconds_of
 
 __all__ = [
-    "FILE_BYTES_MAX", "Duration", "Modifier", "Moment", "Size", "TextOrFile", "Words", "current_user",
-    "duration_text", "read_source",
+    "FILE_BYTES_MAX", "Duration", "Modifier", "Moment", "Size", "TextOrFile", "WholeNumber", "Words",
+    "current_user", "duration_text", "read_source",
 ]  # fmt: skip
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """Size of a file given as a value: a server's default limit of a whole request."""
 
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)", re.IGNORECASE)
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within limits; what is none is called so."""
+
+    name = "whole number"
 
 
 class Duration(click.ParamType[float]):

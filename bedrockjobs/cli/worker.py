@@ -43,7 +43,13 @@ _undo_option = click.option("--undo", is_flag=True, help="Let it take jobs again
 
 @click.group(cls=Group)
 def worker() -> None:
-    """List the live workers, and bring one to rest."""
+    """List the live workers, and bring one to rest.
+
+    \b
+    bedrockjobs worker list
+    bedrockjobs worker drain cron-1 --wait --timeout 5m
+    bedrockjobs worker drain cron-1 --undo
+    """
 
 
 def workers(session: Session) -> list[Record]:
@@ -104,7 +110,12 @@ def _drain(session: Session, name: str, undo: bool, by: str) -> None:
 @_name_argument
 @_undo_option
 @click.option("--wait", is_flag=True, help="Wait until its runs have ended.")
-@click.option("--timeout", type=Duration(), help="With --wait: how long; exit status 124 when it is over.")
+@click.option(
+    "--timeout",
+    type=Duration(),
+    metavar="DURATION",
+    help="With --wait: how long, any time if left out; exit status 124 when it is over.",
+)
 @by_option
 @talks
 @pass_session

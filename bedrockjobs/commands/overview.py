@@ -12,14 +12,17 @@ from bedrockjobs.commands.refusals import BUSY, SLOW
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
 
+TROUBLES = (
+    "held", "disk low", "no worker", "own command", "late", "blocked", "failed", "last run failed",
+    "messages", "paused", "drained",
+)  # fmt: skip
+"""The kinds of what a person should know, in the order in which they are told."""
+
 
 class Trouble(Reply):
     """One thing that a person should know; ``detail`` says it in plain words."""
 
-    kind: str = Field(
-        description="`no worker`, `own command`, `late`, `blocked`, `failed`, `last run failed`, `paused` or"
-        " `drained`."
-    )
+    kind: str = Field(description=f"One of {', '.join(f'`{kind}`' for kind in TROUBLES)}.")
     name: str = Field(description="A job's name, a pattern or a worker; empty where it is about many.")
     count: int = Field(description="How many jobs, or schedules, it is about.")
     since: str = Field(description="Since when; empty where that is not known.")

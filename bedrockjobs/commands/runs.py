@@ -17,13 +17,11 @@ from bedrockjobs.base.config import (
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.shapes import Shape
+from bedrockjobs.base.statuses import AskedStatus
 from bedrockjobs.base.wire import Boolean, JobID, JobIDs, Name, Whole, listed
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
 from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
 from bedrockjobs.commands.take import Pattern, Patterns
-
-RunStatus = Literal["running", "success", "fail", "timeout", "frozen", "terminated", "killed", "returned",
-                    "snoozed"]  # fmt: skip
 
 Limit = Annotated[Whole, Field(ge=1, le=LIST_MAX)]
 
@@ -215,14 +213,17 @@ class ListRuns(Command[RunsReply]):
     group = "runs"
     where = "reader"
     paging = Paging("runs", "runID", "before")
-    example = Example({"name": "mail/*", "status": "fail"}, {"runs": [RUN]})
+    example = Example({"name": "mail/*", "status": "failed"}, {"runs": [RUN]})
     refusals = [SLOW, BUSY]
 
     name: Pattern | None = Field(
         default=None, description="Only of jobs whose name matches this GLOB pattern."
     )
     job_id: JobID | None = Field(default=None, description="Only of this job.")
-    status: RunStatus | None = Field(default=None, description="Only with this status.")
+    status: AskedStatus | None = Field(
+        default=None,
+        description="Only with this status; `failed` is each of fail, timeout and frozen.",
+    )
     worker: str | None = Field(default=None, max_length=WORKER_CHARS_MAX, description="Only by this worker.")
     before: JobID | None = Field(
         default=None, description="Only older ones: the last runID of the page before."

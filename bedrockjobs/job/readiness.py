@@ -136,7 +136,7 @@ class Takers:
     @property
     def taking(self) -> int:
         """Return how many of them are neither drained nor quiet."""
-        return sum(not self._held_back(worker) for worker in self._workers.values())
+        return sum(not self.held_back(worker) for worker in self._workers.values())
 
     def of(self, name: str, need: Need) -> tuple[str, ...]:
         """Return the names of the workers that take such jobs, sorted."""
@@ -150,7 +150,7 @@ class Takers:
 
     def asked_for(self, name: str, need: Need) -> bool:
         """Tell whether a worker that is not held back asks for such jobs, also one that accepts them not."""
-        return any(not self._held_back(worker) for worker in self._asking(self._patterns(name), need))
+        return any(not self.held_back(worker) for worker in self._asking(self._patterns(name), need))
 
     def why_nobody(self, name: str, need: Need) -> str:
         """Return in plain words why nobody takes such jobs."""
@@ -187,7 +187,8 @@ class Takers:
         }
         return [worker for _, worker in sorted(found.items())]
 
-    def _held_back(self, worker: Asking) -> str:
+    def held_back(self, worker: Asking) -> str:
+        """Return what keeps a worker from taking any job, who did it and since when; or nothing."""
         drain = self._drains.get(worker.name)
         if drain is not None:
             return f"is drained since {drain.since}" + (f", by {drain.by}" if drain.by else "")
@@ -195,7 +196,7 @@ class Takers:
 
     def _why_not(self, worker: Asking, need: Need) -> str:
         """Return why a worker that asks does not take such jobs; empty where it does."""
-        held_back = self._held_back(worker)
+        held_back = self.held_back(worker)
         if not held_back and need.own and need.own not in worker.accepts:
             return f"does not accept jobs with {need.own}"
         return held_back

@@ -92,10 +92,6 @@ def damaged(row: tuple[Any, ...]) -> DamagedJob:
     return DamagedJob._make(row[:_WIDTH])._replace(data=f'{{"damagedData":{quoted(row[_DATA])}}}')
 
 
-FAILED_STATUSES = ("fail", "frozen", "timeout")
-"""Statuses of runs that somebody should look at: what was terminated or killed, somebody wanted so."""
-
-
 class RunRow(NamedTuple):
     """One run, field by field as in ``schema.sql``."""
 

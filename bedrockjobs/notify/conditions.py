@@ -16,9 +16,7 @@ from bedrockjobs.commands.deliveries import CONDITIONS_MAX
 from bedrockjobs.job.readiness import need_of
 from bedrockjobs.views.problems import age_s
 from bedrockjobs.views.queues import Group, Look
-
-ROOM_LOW_BYTES = 1024**3
-"""Room on the disk of the database below which it is low: a day of a busy queue."""
+from bedrockjobs.views.room import little_room
 
 Found = dict[str, dict[str, str]]
 """What is wrong: by kind and name, in a person's words."""
@@ -44,8 +42,8 @@ def conditions(rule: RuleReply, look: Look, free_bytes: int | None) -> Found:
         words = f"{more}{count:,} jobs are ready, the limit is {rule.over:,}"
         found["backlog"] = {_all_of(rule): words} if count > rule.over else {}
     if "disk low" in rule.on and free_bytes is not None:
-        words = f"{free_bytes / 1e9:.2f} GB are free on the disk of the database"
-        found["disk low"] = {"": words} if free_bytes < ROOM_LOW_BYTES else {}
+        words = little_room(free_bytes)
+        found["disk low"] = {"": words} if words else {}
     return {kind: names for kind, names in found.items() if names}
 
 

@@ -8,7 +8,6 @@ Overview's, off the event loop. Nothing is done where jobs are created and taken
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -26,7 +25,7 @@ from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError, NotFound
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands.overview import OverviewReply
+from bedrockjobs.commands.overview import TROUBLES, OverviewReply
 from bedrockjobs.engine.health import Health
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.memory import decode_memory
@@ -37,6 +36,7 @@ from bedrockjobs.store.base import Reader
 from bedrockjobs.store.sharing import ServerState
 from bedrockjobs.views import Views
 from bedrockjobs.views.queues import COUNTED_MAX, Group, Totals, prefix_of
+from bedrockjobs.views.room import free_bytes
 
 PREFIXES_MAX = 50
 """Beginnings of names that have series of their own, the first of them; the rest is ``other``."""
@@ -182,6 +182,9 @@ class Metrics:
         age_of_all = seconds_between(overview.oldest_ready, queue.now)
         yield gauge("queue_latency_seconds", "The same age of all jobs.", age_of_all)
         yield gauge("pauses", "Patterns of names that are paused.", overview.pauses)
+        kinds = Counter(dict.fromkeys(TROUBLES, 0))
+        kinds.update(problem.kind for problem in overview.problems)
+        yield by_label(Gauge, "problems", "What is wrong, as the overview and doctor tell it.", "kind", kinds)
         yield gauge("jobs_failed", f"FAILED jobs. {COUNTED_MAX} means at least so many.", overview.failed)
         yield gauge("repeating_jobs", "Jobs that repeat, schedules among them.", overview.repeating)
 
@@ -253,11 +256,9 @@ class Metrics:
         yield gauge("database_bytes", "Size of the database.", size_of(path))
         wal = size_of(path.with_name(f"{path.name}-wal"))
         yield gauge("wal_bytes", "Size of the write-ahead log, which is grown at start.", wal)
-        try:
-            free = shutil.disk_usage(path.resolve().parent).free
-        except OSError:
-            return
-        yield gauge("disk_free_bytes", "Room on the disk of the database.", free)
+        free = free_bytes(self._settings)
+        if free is not None:
+            yield gauge("disk_free_bytes", "Room on the disk of the database.", free)
 
     # --- health ------------------------------------------------------------------------------------------
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, tzinfo
 from typing import NamedTuple
 
+from bedrockjobs.base.statuses import FAILED_STATUSES
 from bedrockjobs.base.wire import moment_of
-from bedrockjobs.job.rows import FAILED_STATUSES
 from bedrockjobs.pages.ticking import next_ticks
 
 DAYS_SHOWN = 30

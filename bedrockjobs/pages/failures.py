@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from bedrockjobs.base.statuses import FAILED_STATUSES
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.commands.failures import FailureGroupReply
 from bedrockjobs.pages.site import Pages, Site, cursor
@@ -41,6 +42,7 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
         jobs=_shown(await failed_jobs(views, asked.name, asked.after or None)),
         runs=_shown(runs),
         key_of=key_of,
+        failures=FAILED_STATUSES,
         filters=given,
     )
 

@@ -14,6 +14,7 @@ from aiohttp import web
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.words import called
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.engine.render import render_with_state
@@ -136,7 +137,7 @@ def _timeline(
         found.append(Moment(run["started"], "running", words, run["runID"]))
         if run["ended"]:
             error = f": {run['error']}" if run["error"] else ""
-            found.append(Moment(run["ended"], run["status"], f"{run['status']}{error}", run["runID"]))
+            found.append(Moment(run["ended"], run["status"], f"{called(run['status'])}{error}", run["runID"]))
     for _, at, kind, _, _, run_id, by, detail in events:
         if kind in ("failed", "retried", "lost", "timeout") and (run_id, at[:19], detail) in ends:
             continue

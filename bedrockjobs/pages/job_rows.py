@@ -42,9 +42,10 @@ class Row(NamedTuple):
 
 async def rows_of(site: Site, state: str | None, jobs: Sequence[Job]) -> list[Row]:
     """Return the rows of a page of jobs that is about a state, or about all."""
-    if state == "QUEUED":
+    if state in (None, "QUEUED"):
         held = await site.views.queues.held()
-        return [_queued(job, held, whole=site.caller.scope is None) for job in jobs]
+        whole = site.caller.scope is None
+        return [_queued(job, held, whole=whole) if job.state == "QUEUED" else Row(job) for job in jobs]
     ids = [job.job_id for job in jobs]
     if state == "PAUSED":
         families = await site.views.states.families(ids)

@@ -19,6 +19,7 @@ from bedrockjobs.commands.overview import OverviewReply
 from bedrockjobs.pages.site import HEADERS, Pages, Site
 from bedrockjobs.pages.ticking import exactly
 from bedrockjobs.pages.words import number
+from bedrockjobs.views.problems import short
 
 RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}
 """What charts show: the seconds they go back, and the seconds of one of their steps (60, 144, 168 steps)."""
@@ -27,6 +28,7 @@ STEPS = {60: "a minute", 600: "per 10 minutes", 3_600: "an hour"}
 """What such a step is called in a title."""
 
 PLACES: dict[str, tuple[str, dict[str, str]]] = {
+    "disk low": ("ui/kept", {}),
     "no worker": ("ui/workers", {}),
     "own command": ("ui/workers", {}),
     "drained": ("ui/workers", {}),
@@ -39,6 +41,9 @@ PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "paused": ("ui/queues", {}),
 }
 """The page that shows more of a kind of problem."""
+
+NEEDED = {"ui/workers": "ListWorkers", "ui/kept": "ListRetention"}
+"""What such a page asks for that some may not ask; they are not led there."""
 
 _OF_NAMES: dict[str, Callable[[str], str]] = {"no worker": exactly, "own command": exactly, "paused": str}
 """Kinds that are about a name, or a pattern of names, which the page of queues shows more of."""
@@ -71,6 +76,7 @@ async def overview(site: Site, request: web.Request) -> web.StreamResponse:
         counts=_counts(found),
         found=found,
         problems=_problems(found, sums, chosen),
+        needed=NEEDED,
         sums=sums,
         ranges=tuple(RANGES),
         chosen=chosen,
@@ -145,4 +151,6 @@ def _shown(problem: overview_command.Trouble) -> Trouble:
     if problem.name and problem.kind in _OF_NAMES:
         path, query = "ui/queues", {"name": _OF_NAMES[problem.kind](problem.name)}
     weight = "notice" if problem.kind in NOTICES else "problem"
-    return Trouble(weight, f"{problem.detail}.", path, query)
+    begins_with_a_name = problem.name and problem.detail.startswith(short(problem.name))
+    detail = problem.detail if begins_with_a_name else f"{problem.detail[:1].upper()}{problem.detail[1:]}"
+    return Trouble(weight, f"{detail}.", path, query)

@@ -10,8 +10,8 @@ import json
 from aiohttp import web
 
 from bedrockjobs.base.errors import BadArguments
+from bedrockjobs.base.statuses import ANY_FAILURE, FAILED_STATUSES, STATUSES, statuses_of
 from bedrockjobs.commands import ListRuns
-from bedrockjobs.job.rows import FAILED_STATUSES
 from bedrockjobs.pages.asked import iso, text_in, time_in
 from bedrockjobs.pages.run import plain
 from bedrockjobs.pages.site import Pages, Site, cursor, rows_asked
@@ -22,12 +22,6 @@ ROWS = 50
 
 SAID_CHARS = 200
 """Length of the last words of a run that its row shows; its page has the rest."""
-
-STATUSES = ("running", "success", "fail", "timeout", "frozen", "terminated", "killed", "returned", "snoozed")
-"""The statuses of a run, in the order in which a person is offered them."""
-
-ANY_FAILURE = "failed"
-"""What stands in an address for all statuses that somebody should look at."""
 
 
 async def runs(site: Site, request: web.Request) -> web.StreamResponse:
@@ -45,7 +39,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
     limit = rows_asked(request, ROWS)
     found = await site.views.find.runs(
         before=before,
-        statuses=FAILED_STATUSES if status == ANY_FAILURE else (status,) if status else (),
+        statuses=statuses_of(status),
         pattern=checked.name,
         worker=checked.worker,
         text=text,
@@ -64,6 +58,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         asked=asked,
         statuses=STATUSES,
         any_failure=ANY_FAILURE,
+        failures=FAILED_STATUSES,
         begins=before is None,
         found=found,
         short=len(found.runs) < limit,

@@ -29,8 +29,8 @@ RUNS_SHOWN = 30
 TROUBLED_SHOWN = 7
 """Days with ticks that failed or were missed which stand below the chart in words."""
 
-CHART_WIDTH, CHART_HEIGHT, CHART_LEFT = 640, 130, 70
-"""Size of the chart of durations, and the room of its scale, in its own units."""
+CHART_WIDTH, CHART_HEIGHT, CHART_LEFT = 640, 130, 104
+"""Size of the chart of durations, and the room of its scale, which is written larger on a narrow screen."""
 
 _TOLD_ELSEWHERE = frozenset(
     {"created", "data", "jobID", "lastRun", "name", "nextRun", "repeat", "retryAfter", "state", "error",

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from bedrockjobs.base.wire import moment_of, stamp
+from bedrockjobs.base.words import called
 from bedrockjobs.commands import ExplainJob, ListRuns, ListTicks
 from bedrockjobs.pages.site import Site
 from bedrockjobs.schedule import cron
@@ -55,7 +56,7 @@ async def cells(site: Site, job_id: int) -> list[Cell]:
 def _fired(row: dict[str, Any], tick: str, run: dict[str, Any]) -> Cell:
     late_s = int((moment_of(run["started"]) - moment_of(tick)).total_seconds())
     state = state_of({**row, "late": late_s})
-    words = f"{tick} UTC: {state}{_late(late_s)}; run {run['runID']}: {run['status']}"
+    words = f"{tick} UTC: {called(state)}{_late(late_s)}; run {run['runID']}: {called(run['status'])}"
     return Cell(state if run["status"] == "success" else run["status"], words, run["runID"])
 
 
@@ -65,7 +66,7 @@ def _cell(row: dict[str, Any]) -> Cell:
     if row["count"] > 1:
         when = f"{row['count']} ticks, {row['tick']} to {row['until']} UTC"
     why = f", {row['reason']}" if row["reason"] else ""
-    return Cell(state, f"{when}: {state}{why}{_late(row['late'])}", row["runID"])
+    return Cell(state, f"{when}: {called(state)}{why}{_late(row['late'])}", row["runID"])
 
 
 def _late(late_s: int) -> str:

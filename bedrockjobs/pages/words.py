@@ -65,6 +65,7 @@ SHAPES = {
     "stopping": ("glass", "warn"),
     "silent": ("cross", "bad"),
     "problem": ("warning", "bad"),
+    "no worker": ("warning", "bad"),
     "notice": ("warning", "warn"),
     "well": ("disc", "good"),
     "ready": ("play", "active"),

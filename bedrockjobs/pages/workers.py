@@ -1,9 +1,11 @@
-"""The workers that are alive: what each takes, how busy it is, what it does, and the button to quiet it.
+"""The workers that are alive: what each takes, how busy it is, why it is idle, and the button to drain it.
 
 Where servers share a database, they stand below: a file has one, of which all pages tell.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from aiohttp import web
 
@@ -11,6 +13,7 @@ from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.glob import glob
 from bedrockjobs.commands import ListRuns, ListServers, ListWorkers
 from bedrockjobs.pages.site import Pages, Site
+from bedrockjobs.views.idle import why_idle
 
 ROWS = 50
 """Workers on a page."""
@@ -32,6 +35,8 @@ async def workers(site: Site, request: web.Request) -> web.StreamResponse:
     ]
     shown = fitting[:ROWS]
     runs = (await site.ask(ListRuns(status="running", limit=LIST_MAX)))["runs"] if shown else []
+    there = site.service.presence.workers
+    resting = [there[row["name"]] for row in shown if row["name"] in there and _rests(row)]
     servers = (await site.ask(ListServers()))["servers"] if site.settings.on_postgresql else []
     return await site.show(
         request,
@@ -44,9 +49,15 @@ async def workers(site: Site, request: web.Request) -> web.StreamResponse:
         slots=sum(worker["slots"] for worker in alive),
         runs={run["runID"]: run for run in runs},
         runs_shown=RUNS_SHOWN,
+        why=await why_idle(site.views.queues, resting) if resting else {},
         filters=given,
         following=shown[-1]["name"] if len(fitting) > ROWS else None,
     )
 
 
 PAGES: Pages = (("/ui/workers", workers),)
+
+
+def _rests(worker: dict[str, Any]) -> bool:
+    """Tell whether one wants to know why a worker takes nothing."""
+    return not worker["runIDs"] or worker["status"] != "active"

@@ -110,7 +110,7 @@ SELECT jobID, name, state, repeat, nextRun,
 -- Of the first schedules by name those whose last run failed, and nobody has seen it.
 SELECT name FROM (
     SELECT name,
-        coalesce((SELECT CASE WHEN status IN ('fail', 'timeout', 'frozen') AND NOT EXISTS (
+        coalesce((SELECT CASE WHEN status IN ({failed_statuses}) AND NOT EXISTS (
             SELECT 1 FROM seen WHERE kind = 'run' AND number = runs.runID) THEN 1 ELSE 0 END FROM runs WHERE jobID = jobs.jobID
             AND status NOT IN ('returned', 'snoozed') ORDER BY runID DESC LIMIT 1), 0) AS failed
         FROM jobs WHERE repeat <> '' AND name BETWEEN :low AND :high AND {visible}

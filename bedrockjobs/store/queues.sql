@@ -39,15 +39,16 @@ SELECT lanes.value, names.value, 0, {oldest:lanes.value:names.value}
 -- name: count_groups
 -- Of pairs of a lane and a name: how many jobs are due, and how many are to come, each up to `:most`. A RUNQUEUED
 -- job that is not due runs.
+WITH groups AS MATERIALIZED (SELECT key, value ->> 0 AS lane, value ->> 1 AS name FROM json_each(:groups))
 SELECT groups.key,
     (SELECT count(*) FROM (SELECT 1 FROM (VALUES {priorities}) AS classes CROSS JOIN jobs
-        WHERE jobs.lane = groups.value ->> 0 AND jobs.name = groups.value ->> 1
+        WHERE jobs.lane = groups.lane AND jobs.name = groups.name
         AND jobs.priority = classes.column1 AND jobs.nextRun <= :now AND {queued} LIMIT :most)),
     (SELECT count(*) FROM (SELECT 1 FROM (VALUES {priorities}) AS classes CROSS JOIN jobs
-        WHERE jobs.lane = groups.value ->> 0 AND jobs.name = groups.value ->> 1
+        WHERE jobs.lane = groups.lane AND jobs.name = groups.name
         AND jobs.priority = classes.column1 AND jobs.nextRun > :now AND {queued} AND jobs.state = 'QUEUED'
         LIMIT :most))
-    FROM json_each(:groups) AS groups LIMIT :limit;
+    FROM groups LIMIT :limit;
 
 -- name: count_rests
 -- The same of all names from one on with the same beginning, and the lowest nextRun, out of the first `:most`.

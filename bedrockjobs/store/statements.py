@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bedrockjobs.base.config import PRIORITIES
+from bedrockjobs.base.statuses import FAILED_STATUSES
 
 COLUMNS = (
     "created, jobID, state, name, nextRun, lastRun, repeat, data, priority, parentJobID, retryAfter,"
@@ -24,8 +25,11 @@ JOB_FOUND = (
     " AND (:since IS NULL OR {moment} >= :since) AND (:until IS NULL OR {moment} < :until)"
 )
 RUN_LISTED = "runID, jobID, name, attempt, status, started, ended, worker, exitCode, error, output"
+HAS_STATUS = "(:statuses IS NULL OR instr(:statuses, status) > 0)"
+"""Which statuses are asked for: separated by spaces, null for all. None of them is a part of another."""
+
 RUN_FOUND = (
-    "(:statuses IS NULL OR instr(:statuses, status) > 0) AND (:pattern IS NULL OR name GLOB :pattern)"
+    f"{HAS_STATUS} AND (:pattern IS NULL OR name GLOB :pattern)"
     " AND (:worker IS NULL OR worker GLOB :worker) AND {kept}"
     " AND (:text IS NULL OR instr(output, :text) > 0 OR instr(error, :text) > 0)"
     " AND (:since IS NULL OR started >= :since) AND (:until IS NULL OR started < :until)"
@@ -42,7 +46,7 @@ VISIBLE_ROW = (
 VISIBLE = f"(:visible IS NULL OR {VISIBLE_ROW})"
 """Which names whoever asks may see: a JSON array of patterns, null for all. They are unpacked once."""
 
-RUN_FILTERS = "(:status IS NULL OR status = :status) AND (:worker IS NULL OR worker = :worker)"
+RUN_FILTERS = f"{HAS_STATUS} AND (:worker IS NULL OR worker = :worker)"
 
 
 PREFIX = (
@@ -81,6 +85,7 @@ MARKS = {
     "run_filters": RUN_FILTERS,
     "kept": f"(:kept IS NULL OR ({KEPT}))",
     "moment": MOMENT,
+    "failed_statuses": ", ".join(f"'{status}'" for status in FAILED_STATUSES),
 }
 """What the marks in the files of statements stand for, in the order in which they are put in."""
 

@@ -19,6 +19,7 @@ from bedrockjobs.base.config import ANSWER_BYTES_MAX, JOB_ID_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.statuses import statuses_of
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import (
     Command,
@@ -41,6 +42,7 @@ from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.base import Page, Reader
 from bedrockjobs.store.chunks import lines_of
 from bedrockjobs.views import render
+from bedrockjobs.views.room import free_bytes
 from bedrockjobs.views.sight import sight_of
 from bedrockjobs.views.validate import words_of
 from bedrockjobs.views.visible import filter_of, prefix_of_all
@@ -105,7 +107,7 @@ class Views:
     ) -> None:
         """Read from ``reader``, from ``presence`` and ``stats`` what no table has; wait for ``notifier``."""
         self._reader = reader
-        self.sight = partial(sight_of, reader, presence, clock)
+        self.sight = partial(sight_of, reader, presence, clock, partial(free_bytes, settings))
         """What somebody sees who sees the names of a scope, or all of them."""
         (
             self.find, self.queues, self.folder, self.standings, self.explainer, self.states
@@ -325,7 +327,7 @@ class Views:
             "before": JOB_ID_MAX if command.before is None else command.before,
             "jobID": command.job_id,
             "pattern": pattern,
-            "status": command.status,
+            "statuses": " ".join(statuses_of(command.status)) or None,
             "worker": command.worker,
             "low": prefix,
             "high": prefix + _HIGHEST,

@@ -10,11 +10,11 @@ import re
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.statuses import FAILED_STATUSES
 from bedrockjobs.commands import ListFailures
 from bedrockjobs.commands.failures import FailureGroupReply, FailureReply, FailuresReply
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import handles
-from bedrockjobs.job.rows import FAILED_STATUSES
 from bedrockjobs.views import Views
 from bedrockjobs.views.narrowed import Narrowed
 

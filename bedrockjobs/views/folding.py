@@ -7,7 +7,8 @@ that name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from bedrockjobs.job.lanes import OPEN_LANE
 from bedrockjobs.job.readiness import Need, need_of
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.problems import age_s, pause_words
-from bedrockjobs.views.queues import NAMES_MAX, NAMES_WALKED, Group, Look, Queues, Totals
+from bedrockjobs.views.queues import GROUPS_A_TURN, NAMES_MAX, NAMES_WALKED, Group, Look, Queues, Totals
 from bedrockjobs.views.visible import sees, visible_pattern
 
 MEASURED_MAX = 1_000
@@ -65,11 +66,6 @@ class Fold:
     def folded(self) -> bool:
         """Tell whether it stands for several names."""
         return self.names > 1 or self.more
-
-    @property
-    def piled(self) -> int:
-        """Return how many jobs could run if nothing but workers were missing."""
-        return self.totals.ready + self.totals.blocked + self.totals.paused
 
 
 class Folds(NamedTuple):
@@ -147,12 +143,12 @@ class Folder:
             fold.names += 1
             fold.running += running.get(name, 0)
             fold.failed += failed.get(name, 0)
-        for label, fold in found.items():
-            await self._queues.add_up(look, groups.get(label, []), fold.totals)
-            fold.more = label in rests or bool(fold.totals.more)
-        rows = sorted(found.values(), key=lambda fold: (-fold.piled, -fold.failed, fold.label))
+        piled = await _piled(look, shown)
+        rows = sorted(found.values(), key=lambda fold: (-piled.get(fold.label, 0), -fold.failed, fold.label))
         left_out, rows = len(rows[most:]), rows[:most]
         for fold in rows:
+            await self._queues.add_up(look, groups.get(fold.label, []), fold.totals)
+            fold.more = fold.label in rests or bool(fold.totals.more)
             _hold(fold, look, groups.get(fold.label, []), names[fold.label])
             fold.paused_by = visible_pattern(fold.paused_by, self._scope)
             fold.age = age_s(fold.totals.oldest, look.held.now)
@@ -192,6 +188,22 @@ class Folder:
             fold.incoming = _a_minute(now, measured.came, min(back))
             fold.outgoing = _a_minute(now, measured.ended, back[1])
             fold.wait, fold.took = spread(measured.waits), spread(measured.took)
+
+
+async def _piled(look: Look, labels: Mapping[str, str]) -> dict[str, int]:
+    """Return for each fold how many of its jobs wait for workers, locks and pauses: by that rows are sorted.
+
+    It is all that has to be known of the folds that are not shown.
+    """
+    found: dict[str, int] = {}
+    for number, group in enumerate(look.groups):
+        if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
+            await asyncio.sleep(0)
+        stands = look.held.standing(group, due=True)
+        if stands in ("ready", "blocked", "paused"):
+            label = labels[group.name]
+            found[label] = found.get(label, 0) + group.due + (group.later if stands == "paused" else 0)
+    return found
 
 
 def _label(name: str, under: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.clock import Clock
@@ -49,10 +51,17 @@ class Standings:
     """How things stand with one server."""
 
     def __init__(
-        self, reader: Reader, queues: Queues, find: Finder, clock: Clock, scope: Scope | None = None
+        self,
+        reader: Reader,
+        queues: Queues,
+        find: Finder,
+        clock: Clock,
+        scope: Scope | None,
+        free: Callable[[], int | None],
     ) -> None:
-        """Read all of these, for somebody who sees the names of ``scope``."""
+        """Read all of these, for who sees the names of ``scope``; ``free`` tells the room on the disk."""
         self._scope = scope
+        self._free = free
         self._reader = reader
         self._queues = queues
         self._find = find
@@ -95,7 +104,13 @@ class Standings:
                 oldest_ready=totals.oldest,
                 more=sorted(more),
                 problems=problems(
-                    look, totals, on_all_hosts, min(counts["unseen"], COUNTED_MAX), last_failed, rules
+                    look,
+                    totals,
+                    on_all_hosts,
+                    min(counts["unseen"], COUNTED_MAX),
+                    last_failed,
+                    rules,
+                    self._free() if self._scope is None else None,
                 ),
                 next=await self._next() if ahead else [],
                 newest_event=newest_event,

@@ -19,6 +19,7 @@ from bedrockjobs.job.readiness import Need, need_of
 from bedrockjobs.job.rows import PauseRow, RuleRow
 from bedrockjobs.job.rules import delivery_of
 from bedrockjobs.views.queues import Group, Held, Look, Totals
+from bedrockjobs.views.room import little_room
 
 LATE_S = 300
 """Seconds a ready job may have waited before that is a problem: a free worker takes it at once."""
@@ -50,10 +51,13 @@ def problems(
     failed: int,
     last_failed: list[str],
     rules: Iterable[RuleRow],
+    free: int | None = None,
 ) -> list[Trouble]:
-    """Return what is wrong; ``last_failed`` are schedules whose last run failed."""
+    """Return what is wrong; ``last_failed`` are schedules whose last run failed, ``free`` bytes of disk."""
+    words = little_room(free)
+    found = [_problem("disk low", 0, words)] if words else []
     untaken = _untaken(look, totals, on_all_hosts)
-    found = untaken if untaken else _late(look.held, totals)
+    found += untaken if untaken else _late(look.held, totals)
     found += _blocked(look)
     if failed:
         found.append(_problem("failed", failed, f"{jobs(failed, 'has', 'have')} failed"))

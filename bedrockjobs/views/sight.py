@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bedrockjobs.base.caller import Scope
@@ -34,14 +35,21 @@ class Sight(NamedTuple):
 
 
 def sight_of(
-    reader: Reader, presence: WorkerRegistry, clock: Clock, scope: Scope | None, *, data: bool = True
+    reader: Reader,
+    presence: WorkerRegistry,
+    clock: Clock,
+    free: Callable[[], int | None],
+    scope: Scope | None,
+    *,
+    data: bool = True,
 ) -> Sight:
     """Return what is seen by somebody who sees the names of ``scope``, or all of them where there is none.
 
+    ``free`` tells the room on the disk of the database.
     Without ``data`` neither what jobs were given is seen, nor what they gave back, printed and told.
     """
     find = Finder(reader, scope, data=data)
     queues = Queues(reader, presence, clock, scope)
     folder = Folder(reader, queues, clock, scope)
-    standings = Standings(reader, queues, find, clock, scope)
+    standings = Standings(reader, queues, find, clock, scope, free)
     return Sight(find, queues, folder, standings, Explainer(reader, queues), States(reader, scope, data=data))

@@ -83,8 +83,9 @@ def reasons_of_code() -> dict[int, list[str]]:
     found: defaultdict[int, set[str]] = defaultdict(set)
     for kind in {*kinds.values()} - {CommandError}:
         found[kind.code].add(kind.default_reason)
-    for path in sorted(Path(bedrockjobs.__file__).parent.rglob("*.py")):
-        if {"cli", "client"} & set(path.parts):
+    package = Path(bedrockjobs.__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        if path.relative_to(package).parts[0] in ("cli", "client"):
             continue
         tree = ast.parse(path.read_text())
         named = _named_texts(tree)

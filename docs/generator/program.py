@@ -80,7 +80,7 @@ def _value(option: click.Option) -> str:
     if option.metavar:
         return option.metavar
     if isinstance(option.type, click.Choice):
-        return "|".join(map(str, option.type.choices))
+        return "|".join(option.type.normalize_choice(choice, None) for choice in option.type.choices)
     return option.type.name.upper().replace("INTEGER RANGE", "NUMBER").replace("INTEGER", "NUMBER")
 
 

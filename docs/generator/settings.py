@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bedrockjobs.base import config
-from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.duration import days_text
+from bedrockjobs.base.settings import Settings, is_duration
 from bedrockjobs.base.settings_again import READ_AGAIN
 from bedrockjobs.cli.settings_sources import option_name, variable_name
-from bedrockjobs.cli.values import duration_text
 from docs.generator import NOTE
 from docs.generator.markdown import code, size, table
 
@@ -45,7 +45,7 @@ def page() -> str:
                 code(option_name(name)),
                 code(variable_name(name)),
                 _default(name, field.default),
-                _allowed(field),
+                _allowed(name, field),
                 f"{field.description}{' ↻' if name in READ_AGAIN else ''}",
             )
             for name, field in Settings.model_fields.items()
@@ -70,21 +70,22 @@ def constants_of_config() -> Iterator[tuple[str, Any, str]]:
 
 
 def _default(name: str, default: Any) -> str:
-    if name.endswith("_s"):
-        return duration_text(default)
+    if is_duration(name):
+        return days_text(default)
     if "bytes" in name:
         return size(default)
     return code(str(default).lower() if isinstance(default, bool) else str(default))
 
 
-def _allowed(field: Any) -> str:
+def _allowed(name: str, field: Any) -> str:
     if choices := get_args(field.annotation):
         return " · ".join(code(str(choice)) for choice in choices)
     words = []
     for limit in field.metadata:
         for attribute, word in (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below")):
             if hasattr(limit, attribute):
-                words.append(f"{word} {getattr(limit, attribute):g}")
+                value = getattr(limit, attribute)
+                words.append(f"{word} {days_text(value) if is_duration(name) else f'{value:,}'}")
     return " ".join(words)
 
 

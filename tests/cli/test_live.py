@@ -177,6 +177,7 @@ def test_nobody_there_is_69(bedrockjobs: Program) -> None:
     result = bedrockjobs("ping", "-s", "127.0.0.1:1")
     assert (result.returncode, result.stdout) == (69, "")
     assert "cannot connect to 127.0.0.1:1" in result.stderr
+    assert "`bedrockjobs serve` starts a server" in result.stderr
 
 
 def test_a_terminal_has_colours_and_a_pipe_has_none(server: Running, bedrockjobs: Program) -> None:

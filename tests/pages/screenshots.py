@@ -42,14 +42,6 @@ PAGES = {
 """Each picture: its page and its theme."""
 
 
-async def live(server: Server) -> dict[str, int]:
-    """Let a month pass; return the numbers that addresses of pages need."""
-    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
-        month = Month(client)
-        await month.live()
-    return {"failed": month.failed_job, "run": month.failed_run, "schedule": month.schedule}
-
-
 async def open_page(browser: Browser, site: Site, size: tuple[int, int]) -> Page:
     """Return a page of a size, with a person's own zone, at the server's time."""
     viewport = {"width": size[0], "height": size[1]}
@@ -58,14 +50,16 @@ async def open_page(browser: Browser, site: Site, size: tuple[int, int]) -> Page
     return page
 
 
-async def draw(site: Site, browser: Browser, folder: Path | None) -> None:
-    """Make each picture: one of each page for the documentation, or four of it."""
-    numbers = await live(site.server)
+async def draw(site: Site, browser: Browser, folder: Path | None, month: Month) -> None:
+    """Let a month pass, and make each picture: one of each page for the documentation, or four of it."""
+    await month.live()
+    numbers = {"failed": month.failed_job, "run": month.failed_run, "schedule": month.schedule}
     for size, mark in ((WIDE, "wide"), (NARROW, "narrow")):
         if folder is None and size is NARROW:
             continue
         page = await open_page(browser, site, size)
         for name, (path, chosen) in PAGES.items():
+            await month.beat()
             await site.open(page, path.format(**numbers))
             for theme in ("light", "dark") if folder else (chosen,):
                 await page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
@@ -82,9 +76,9 @@ async def main(folder: Path | None) -> None:
         server = Server(settings, StandingClock(START))
         await server.start()
         try:
-            async with async_playwright() as playwright:
+            async with async_playwright() as playwright, AsyncClient(f"127.0.0.1:{server.port}") as client:
                 browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
-                await draw(Site(server), browser, folder)
+                await draw(Site(server), browser, folder, Month(client))
                 await browser.close()
         finally:
             await server.stop()

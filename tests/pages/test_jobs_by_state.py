@@ -15,7 +15,7 @@ from tests.pages.test_jobs import listed, select
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-JUST_NOW = r"\d+ sec\. ago|now|in 1 sec\.?"
+JUST_NOW = r"\d+ sec\.? ago|now|in 1 sec\.?"
 """What stands for a moment that has just passed, by clocks of whole seconds."""
 
 

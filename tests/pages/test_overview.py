@@ -74,8 +74,8 @@ async def test_problems_come_first(site: Site, page: Page) -> None:
 @pytest.mark.parametrize(
     ("count", "sentence"),
     [
-        (1, "the last run of s1 failed."),
-        (4, "the last runs of s1, s2, s3 and 1 more schedule failed."),
+        (1, "The last run of s1 failed."),
+        (4, "The last runs of s1, s2, s3 and 1 more schedule failed."),
     ],
 )
 async def test_schedules_that_failed_are_named(site: Site, page: Page, count: int, sentence: str) -> None:
@@ -119,7 +119,7 @@ async def test_a_name_that_nobody_takes_leads_to_its_queue(site: Site, page: Pag
     await site.create("a[1]")
     await site.open(page, "ui/")
     problem = page.locator("#problems li")
-    await expect(problem).to_contain_text("nobody takes a[1]")
+    await expect(problem).to_contain_text("Nobody takes a[1]")
     await problem.get_by_role("link").click()
     await page.wait_for_url("**/ui/queues?name=a%5B%5B%5D1%5D")
     assert await page.locator("#queues tbody th > a").all_inner_texts() == ["a[1]"]

@@ -114,10 +114,33 @@ OVERLAPS = """row => {
 
 
 @pytest.mark.parametrize("path", ["ui/jobs", "ui/runs"])
+async def test_filters_are_folded_on_a_narrow_screen(site: Site, page: Page, path: str) -> None:
+    await site.fail("mail/receipt")
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await site.open(page, path)
+    row = await page.locator(".cards tbody tr").first.bounding_box()
+    assert row is not None
+    assert row["y"] < 844 / 2, "what is asked for stands on the upper half"
+    text, fold = page.locator(".filter [name=text]"), page.get_by_role("button", name="More filters")
+    await expect(text).to_be_hidden()
+    await fold.click()
+    await expect(fold).to_have_attribute("aria-expanded", "true")
+    await text.fill("it broke")
+    await page.get_by_role("button", name="Filter", exact=True).click()
+    await page.wait_for_url("**text=it+broke*")
+    await expect(text).to_be_visible()
+    await fold.click()
+    await expect(text).to_be_hidden()
+    await page.set_viewport_size({"width": 1400, "height": 900})
+    await expect(text).to_be_visible()
+    await expect(fold).to_be_hidden()
+
+
+@pytest.mark.parametrize("path", ["ui/jobs", "ui/runs"])
 async def test_filters_stand_on_one_line(site: Site, page: Page, path: str) -> None:
     await page.set_viewport_size({"width": 1400, "height": 900})
     await site.open(page, path)
-    parts = page.locator(".filter > :not(datalist)")
+    parts = page.locator(".filter > :not(datalist):visible")
     ends = [
         await part.evaluate("place => place.getBoundingClientRect().bottom") for part in await parts.all()
     ]

@@ -1,4 +1,4 @@
-"""The page of workers: load, current jobs, quiet and back."""
+"""The page of workers: load, runs, why one is idle, drained and back."""
 
 from __future__ import annotations
 
@@ -54,12 +54,43 @@ async def test_a_worker_comes_and_goes_by_itself(site: Site, page: Page) -> None
     await expect(page.locator("[data-row]")).to_have_count(0)
 
 
-async def test_quiet_and_back(site: Site, page: Page) -> None:
+async def test_an_idle_worker_says_why(site: Site, page: Page) -> None:
+    for _ in range(2):
+        await site.create("locked", lock="disk")
+    await site.ask("Heartbeat", worker="other", names=["locked"])
+    await site.take("locked", worker="other")
+    await site.create("ready")
+    await site.create("paused")
+    await site.create("later", firstRun="2031-01-01 00:00:00")
+    await site.ask("PauseJobs", name="paused")
+    for name in ("ready", "paused", "locked", "later"):
+        await site.ask("Heartbeat", worker=f"w-{name}", names=[name], slots=1)
+    await site.ask("Heartbeat", worker="w-quiet", names=["ready"], slots=1, quiet=True)
+    await site.ask("Heartbeat", worker="w-drained", names=["ready"], slots=1)
+    await site.ask("DrainWorker", worker="w-drained", by="ann")
+    await site.open(page, "ui/workers")
+    for name, words in {
+        "ready": "jobs are ready for it",
+        "paused": "what waits for it is paused",
+        "locked": "what waits for it needs a lock that another job holds",
+        "later": "nothing is due for it",
+        "quiet": "it is quiet",
+        "drained": "it is drained since ",
+    }.items():
+        await expect(page.locator(f"#worker-w-{name} .why-idle")).to_contain_text(words)
+    told = page.locator("#worker-w-drained .why-idle")
+    await expect(told).to_contain_text(", by ann")
+    await expect(told.locator("time")).to_have_count(1)
+    await expect(page.locator("#worker-other .why-idle")).to_have_count(0)
+    await check(page)
+
+
+async def test_drained_and_back(site: Site, page: Page) -> None:
     await site.ask("Heartbeat", worker="w1", slots=1)
     await site.ask("Heartbeat", worker="w2", slots=1)
     await site.open(page, "ui/workers")
     row = page.locator("[data-row]", has_text="w1")
-    await row.get_by_role("button", name="Quiet").click()
+    await row.get_by_role("button", name="Drain").click()
     await expect(page.locator("#confirm-which")).to_contain_text("worker w1")
     await page.locator("#confirm-yes").click()
     await expect(row).to_contain_text("drained")

@@ -326,3 +326,13 @@ def test_patterns_asked_for_longest_ago_are_forgotten(monkeypatch: pytest.Monkey
     for name in ("a1", "c1", "a2"):
         known.lower(Job(created=NOW, job_id=1, state="QUEUED", name=name, next_run=NOW))
     assert [len(known.of(key) or ()) for key in (keys[0], keys[2])] == [2, 1]
+
+
+def test_the_next_unit_asks_such_a_name_for_as_many_at_once(servers: Servers, short_walks: None) -> None:
+    (one,) = servers(1)
+    fill(one, *"xxxx", *["n00"] * 60, *[f"n{number:02d}" for number in range(1, 20)])
+    first = sent(one, lambda: taken(one, "n*", 20)).count("take_by_name")
+    found: list[str] = []
+    second = sent(one, lambda: found.extend(taken(one, "n*", 20))).count("take_by_name")
+    assert found == [f"{25 + number}n00" for number in range(20)]
+    assert (first, second) == (4, 2)

@@ -52,7 +52,9 @@ TEXT = each("text", None, 'é\\"', "done")
 MOST = each("most", 3, 10_000)
 JOBS = each("jobID", *range(1, 200, 3))
 FILTERS: Axis = [
-    {"status": status, "worker": worker} for status in (None, "fail", "running") for worker in (None, "w1")
+    {"statuses": statuses, "worker": worker}
+    for statuses in (None, "fail timeout frozen", "running")
+    for worker in (None, "w1")
 ]
 RUN_FOUND: Axis = [
     {"statuses": statuses, "worker": worker, "text": text, "since": since, "until": until, "kept": kept}

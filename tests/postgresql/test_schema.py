@@ -164,8 +164,10 @@ def test_a_take_reads_what_it_takes_and_no_more(name: str, index: str, many: Ser
         ("end_jobs", ([1, 2],), "jobs_pkey"),
         ("draw_jobs", (10,), "jobs_pkey"),
         ("firsts", (["n1"],), "jobsmocked"),
-        ("take_by_name", ("2027", [""], ["n1"], [1], None, [], [], *FLOORS), "jobsbyname"),
-        ("claim_by_name", ("2027", [""], ["n1"], [1], None, [], [], *FLOORS, "2027"), "jobsbyname"),
+        ("take_by_name", ("2027", [""], ["n1"], [1], None, [], *FLOORS), "jobsbyname"),
+        ("claim_by_name", ("2027", [""], ["n1"], [1], None, [], *FLOORS, "2027"), "jobsbyname"),
+        ("take_with_lock", ("2027", ["lock"], ["n1"], [1], None, [], [], 100, 300), "jobsbylock"),
+        ("epoch", (), "jobsbylock"),
         ("take_in_order", ("2027", [""], None, 1, None, [], [], *FLOORS_OF_ALL, 1000), "jobsbypriority"),
         ("heads_in_order", ("2027", [""], None, 1, None, "", -1001, "", 0), "jobsbyname"),
         ("heads_of_names", ([""], ["n1"]), "jobsbyname"),
@@ -211,8 +213,8 @@ def test_statistics_of_a_drained_queue_lead_no_plan_astray(servers: Servers) -> 
         connection.execute(jobs.format("QUEUED", 20_066, 20_068))
         connection.execute("VACUUM ANALYZE jobs")
     for statement, parameters in {
-        "take_by_name": ("2027", [""], ["n"], [1], None, [], [], *FLOORS),
-        "claim_by_name": ("2027", [""], ["n"], [1], None, [], [], *FLOORS, "2027"),
+        "take_by_name": ("2027", [""], ["n"], [1], None, [], *FLOORS),
+        "claim_by_name": ("2027", [""], ["n"], [1], None, [], *FLOORS, "2027"),
         "floors_of_names": (["n"], *FLOORS),
         "heads_of_names": ([""], ["n"]),
         "soonest_by_name": ("2025", [""], ["n"]),

@@ -10,8 +10,8 @@ import pytest
 from bedrockjobs.base.event_kinds import CONDITIONS
 from bedrockjobs.commands.deliveries import CONDITIONS_MAX
 from bedrockjobs.commands.rules import OLDER_S_DEFAULT, OVER_DEFAULT
-from bedrockjobs.notify.conditions import ROOM_LOW_BYTES
 from bedrockjobs.notify.messenger import WATCH_S
+from bedrockjobs.views.room import ROOM_LOW_BYTES
 from tests.runs.rig import Site
 
 NOWHERE = "http://127.0.0.1:9/"

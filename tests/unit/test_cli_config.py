@@ -142,7 +142,7 @@ a = 1
         (4, "prot: there is no such setting, is it port?"),
         (5, "port: expected a whole number, got 'http'"),
         (6, "standby: expected true or false, got '1'"),
-        (7, "batch_max: expected greater than or equal to 1, got '0'"),
+        (7, "batch_max: expected at least 1, got '0'"),
         (8, "durability: expected 'full', 'replicated' or 'relaxed', got 'none'"),
         (9, "head_s: expected a duration like 90s"),
         (10, "query_s: expected a duration like 90s"),
@@ -150,8 +150,8 @@ a = 1
         (12, "unix: expected text in quotes, got a table"),
     ):
         assert f"{file}:{line}: {words}" in result.stderr
-    assert "--pending-max: expected greater" in result.stderr
-    assert "BEDROCKJOBS_HEADERS_MAX: expected greater" in result.stderr
+    assert "--pending-max: expected at least" in result.stderr
+    assert "BEDROCKJOBS_HEADERS_MAX: expected at least" in result.stderr
     checked = run("config", "check", str(file))
     assert (checked.exit_code, checked.stderr.count(f"{file}:")) == (78, 10)
 

@@ -55,6 +55,19 @@ def test_who_is_not_told_where_the_database_is_is_asked_for_it(server: FakeServe
     assert of(found, "jobs"), "what is to be seen is looked at"
 
 
+@pytest.mark.parametrize("is_here", [True, False])
+def test_a_full_disk_of_a_server_elsewhere_is_told_in_its_words(server: FakeServer, is_here: bool) -> None:
+    if not is_here:
+        server._answers.pop("Status", None)
+        server.will("Status", status(""))
+    words = "930 MB are free on the disk of the database: when it is full no jobs are created"
+    problem = {"kind": "disk low", "name": "", "count": 0, "since": "", "detail": words}
+    server._answers.pop("Overview", None)
+    server.will("Overview", overview(problem))
+    (found,) = of(findings(), "disk")
+    assert (found["level"], found["finding"] == words) == ("ok" if is_here else "warn", not is_here)
+
+
 def test_a_finding_is_a_line(server: FakeServer, path: Path) -> None:
     result = run("doctor")
     assert result.exit_code == 0

@@ -50,7 +50,9 @@ def test_a_list_has_what_is_new_and_with_all_who_has_seen_the_rest(fake: FakeSer
         "job",
         "run",
     ]
-    assert run("failure", "list").stderr == "Nothing has failed that nobody has seen.\n"
+    assert (
+        run("failure", "list").stderr == "Nothing new has failed; --all shows what was marked as seen too.\n"
+    )
     assert sent(fake, "ListFailures")[0] == {"name": "a*"}
 
 
@@ -93,5 +95,5 @@ def test_names_or_numbers_are_given(fake: FakeServer) -> None:
     for given in ((), ("--name", "a", "--job", "1")):
         found = run("failure", "seen", *given)
         assert found.exit_code == 2
-        assert "give --name GLOB, or --job ID and --run RUNID" in found.stderr
+        assert "give --name GLOB, or --job ID|NAME and --run RUNID" in found.stderr
     assert fake.wired == []

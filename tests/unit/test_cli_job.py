@@ -155,23 +155,26 @@ def test_exit_statuses(error: Exception, status: int, fake: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["show", "+7"], "jobID: expected digits"),
-        (["create", ""], "name is required"),
+        (["show", "+7"], "ID|NAME: expected digits"),
+        (["create", ""], "NAME is required"),
         (["create", "foo", "--data", "{"], "data: expected a JSON object"),
         (["create", "foo", "--data", "[1]"], "data: expected a JSON object: not a JSON object"),
         (["create", "foo", "--data", "@missing"], "cannot read missing: No such file"),
-        (["create", "foo", "--first-run", "someday"], "firstRun: expected a date like"),
+        (
+            ["create", "foo", "--first-run", "someday"],
+            "--first-run: expected a time from now like 5m, or a date like",
+        ),
         (["create", "foo", "--priority", "7"], "'7' is not one of '0', '250', '500', '750', '850', '1000'"),
         (["create", "foo", "--no-overwrite"], "with --unique only"),
         (["create", "foo", "--retry-after", "1.5s"], "expected whole seconds"),
         (["update", "7"], "nothing to change"),
         (
             ["create", "foo", "--run-timeout", "soon"],
-            "runTimeout: expected a duration of whole seconds",
+            "--run-timeout: expected a duration of whole seconds",
         ),
         (["create", "foo", "--argv", "a 'b"], "--argv': expected words quoted as for a shell"),
         (["create", "foo", "--catchup", "maybe"], "'maybe' is not one of 'once', 'skip', 'all'"),
-        (["explain", "+"], "jobID: expected digits"),
+        (["explain", "+"], "ID|NAME: expected digits"),
         (["retry", "7", "--delay", "1.5s"], "expected whole seconds"),
         (["retry", "7", "--delay", "-5"], "expected a duration like 90s"),
         (["get", "foo", "--count", "0"], "1<=x<=1000"),
@@ -221,7 +224,36 @@ def test_cancel_says_that_delete_is_meant(fake: FakeServer) -> None:
     result = run("job", "cancel", "7")
     assert result.exit_code == 3
     assert "`bedrockjobs job delete 7`" in result.stderr
-    assert [name for name, _ in fake.wired] == ["CancelJob"]
+    assert [name for name, _ in fake.wired] == ["CancelJob", "QueryJob"]
+
+
+def test_cancel_says_how_to_end_a_run_that_nobody_can_be_told_to_stop(fake: FakeServer) -> None:
+    """A client took it without a worker's name; to delete the job would be refused."""
+    fake.will("CancelJob", NO_CHILD)
+    fake.will("QueryJob", {"jobID": 7, "state": "RUNNING"})
+    result = run("job", "cancel", "7")
+    assert result.exit_code == 3
+    assert "`bedrockjobs job fail 7` or `job retry 7` ends its run" in result.stderr
+    assert "delete" not in result.stderr
+
+
+def test_a_failed_job_is_retried_by_revive_and_the_refusal_says_so(fake: FakeServer) -> None:
+    words = "Can only retry/finish RUNNING and RUNQUEUED jobs"
+    fake.will(
+        "RetryJob", WrongState(words, "jobID: the job is FAILED"), WrongState(words, "the job is QUEUED")
+    )
+    result = run("job", "retry", "7")
+    assert (result.exit_code, result.stderr.strip().endswith("; --revive queues it again")) == (4, True)
+    assert "--revive" not in run("job", "retry", "7").stderr
+
+
+def test_what_the_server_advises_is_said_in_commands_of_this_program(fake: FakeServer) -> None:
+    fake.will("DrainWorker", NotFound("No such worker", "worker: w is not there; see ListWorkers"))
+    assert "`bedrockjobs worker list` shows them" in run("worker", "drain", "w").stderr
+    failed = {"reason": "state", "detail": "it has failed; RetryJob with revive queues it again"}
+    fake.will("ExplainJob", {"jobID": 7, "name": "a", "state": "FAILED", "waitsFor": [failed]})
+    shown = run("job", "explain", "7").stdout
+    assert "it has failed; `bedrockjobs job retry --revive` queues it again" in shown
 
 
 def test_cancel_deletes_where_it_is_told_to(fake: FakeServer) -> None:

@@ -23,7 +23,10 @@ def test_a_limit_is_set_and_removed(fake: FakeServer) -> None:
     assert sent(fake, "RemoveLimit") == [{"name": "mail/*", "by": "ann"}]
     fake.will("RemoveLimit", NotFound("No such limit"))
     assert run("limit", "remove", "mail/*").exit_code == 3
-    assert run("limit", "set", "mail/*", "--queued", "many").exit_code == 2
+    many = run("limit", "set", "mail/*", "--queued", "many")
+    assert (many.exit_code, "'many' is not a valid whole number." in many.stderr) == (2, True)
+    nothing = run("limit", "set", "mail/*")
+    assert (nothing.exit_code, "--queued, --per-second or --running" in nothing.stderr) == (2, True)
 
 
 def test_limits_are_listed(fake: FakeServer) -> None:

@@ -50,6 +50,16 @@ def test_a_name_stands_for_its_job(
     assert sent(server, verb)[0]["jobID"] == 7
 
 
+def test_a_parent_and_a_failure_are_named_too(server: FakeServer) -> None:
+    server.will("ListJobs", jobs(7), jobs(8))
+    server.will("CreateJob", {"jobID": 9})
+    server.will("MarkSeen", {"jobs": 1, "runs": 0})
+    assert run("job", "create", "child", "--parent", "nightly").exit_code == 0
+    assert sent(server, "CreateJob")[0]["parentJobID"] == 7
+    assert run("failure", "seen", "--job", "import/day").exit_code == 0
+    assert sent(server, "MarkSeen")[0]["jobIDs"] in ([8], "8")
+
+
 def test_a_number_is_a_job_id_and_nothing_is_looked_for(server: FakeServer) -> None:
     server.will("QueryJob", {"jobID": 12})
 

@@ -13,9 +13,9 @@ import click
 import pytest
 from cli_fake import FakeServer, run, sent
 
+from bedrockjobs.base.statuses import ANY_FAILURE, STATUSES
 from bedrockjobs.cli import HELP_WIDTH_MAX, keys, main
 from bedrockjobs.cli.groups import STATES_ALSO, STATUSES_ALSO, SUMMARY_CHARS
-from bedrockjobs.commands.runs import RunStatus
 from bedrockjobs.commands.server import State
 
 
@@ -27,7 +27,7 @@ from bedrockjobs.commands.server import State
         (["job", "list", "--stat", "FAILED"], "'--state'"),
         (["job", "list", "--state", "FALED"], "'failed'"),
         (["run", "list", "--status", "killd"], "'killed'"),
-        (["run", "list", "--status", "failled"], "'fail'"),
+        (["run", "list", "--status", "failled"], "'failed'"),
         (["job", "create", "a", "--overlap", "skp"], "'skip'"),
         (["job", "list", "-o", "jsn"], "'json'"),
         (["call", "creatjob"], "'CreateJob'"),
@@ -46,7 +46,13 @@ def test_a_word_like_no_other_gets_no_guess(fake: FakeServer) -> None:
     assert "mean" not in run("call", "xyzzy").stderr
 
 
-@pytest.mark.parametrize(("word", "status"), [("failed", "fail"), ("lost", "frozen"), ("fail", "fail")])
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [
+        ("failed", "failed"), ("failure", "failed"), ("fail", "fail"), ("lost", "frozen"),
+        ("frozen", "frozen"), ("timed out", "timeout"),
+    ],
+)  # fmt: skip
 def test_other_words_for_a_status_are_taken(word: str, status: str, fake: FakeServer) -> None:
     fake.will("ListRuns", {"runs": []})
     assert run("run", "list", "--status", word).exit_code == 0
@@ -54,9 +60,9 @@ def test_other_words_for_a_status_are_taken(word: str, status: str, fake: FakeSe
 
 
 def test_other_words_stand_for_what_there_is() -> None:
-    assert set(STATUSES_ALSO.values()) <= set(get_args(RunStatus))
+    assert set(STATUSES_ALSO.values()) <= {ANY_FAILURE, *STATUSES}
     assert set(STATES_ALSO.values()) <= set(get_args(State))
-    assert not set(STATUSES_ALSO) & set(get_args(RunStatus))
+    assert not set(STATUSES_ALSO) & {ANY_FAILURE, *STATUSES}
 
 
 def test_a_table_says_lost_and_json_what_the_server_says(fake: FakeServer) -> None:
@@ -64,6 +70,12 @@ def test_a_table_says_lost_and_json_what_the_server_says(fake: FakeServer) -> No
     fake.will("ListRuns", *[{"runs": [lost]}] * 2)
     assert run("run", "list").stdout.splitlines()[1].split()[:2] == ["3", "lost"]
     assert '"frozen"' in run("run", "list", "-o", "json").stdout
+
+
+def test_what_is_offered_is_what_a_table_says(fake: FakeServer) -> None:
+    for shown in (run("run", "list", "--help").stdout, run("run", "list", "--status", "xyzzy").stderr):
+        assert "lost" in shown
+        assert "frozen" not in shown
 
 
 def test_help_is_as_wide_as_the_terminal_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

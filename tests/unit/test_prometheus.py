@@ -132,6 +132,17 @@ async def test_failed_jobs_are_counted(site: Site) -> None:
     assert (await site.samples())["bedrockjobs_jobs_failed"] == {(): 1}
 
 
+async def test_what_is_wrong_is_counted_by_kind(site: Site) -> None:
+    site.job("mail", state="FAILED")
+    site.job("post")
+    site.presence.seen("w", names=["mail"])
+    site.add("pauses", pattern="held/*", since=OLD)
+    site.add("drains", worker="w", since=OLD)
+    found = (await site.samples())["bedrockjobs_problems"]
+    assert not_0(found) == {("no worker",): 1, ("failed",): 1, ("paused",): 1, ("drained",): 1}
+    assert found[("disk low",)] == 0, "a rule can tell 0 from nothing known"
+
+
 async def test_a_look_that_takes_too_long_leaves_the_rest(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

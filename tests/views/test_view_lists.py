@@ -11,6 +11,7 @@ import pytest
 
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.statuses import FAILED_STATUSES, STATUSES
 from bedrockjobs.commands import (
     ALL,
     ListJobs,
@@ -58,6 +59,20 @@ async def test_runs_are_listed_the_newest_first_and_page_by_page(table: Table) -
     assert await table.run_ids(limit=3, before=5) == [4, 3, 2]
     assert await table.run_ids(limit=3, before=2) == [1]
     assert await table.run_ids(before=1) == []
+
+
+async def test_failed_is_every_status_that_is_a_failure(table: Table) -> None:
+    for run_id, status in enumerate(STATUSES, 1):
+        table.run(run_id, status=status)
+    for run_id, status in enumerate(STATUSES, 1):
+        assert await table.run_ids(status=status) == [run_id], "each is found by its own name alone"
+    failed = [run_id for run_id, status in enumerate(STATUSES, 1) if status in FAILED_STATUSES]
+    assert {"fail", "timeout", "frozen"} == set(FAILED_STATUSES)
+    assert await table.run_ids(status="failed") == failed[::-1]
+    assert await table.run_ids(status="failed", name="a") == failed[::-1]
+    assert await table.run_ids(status="failed", name="a*", limit=2) == failed[:0:-1]
+    assert await table.run_ids(status="failed", job_id=1, worker="w") == failed[::-1]
+    assert await table.run_ids(status="failed", name="b*") == []
 
 
 async def test_runs_are_filtered(table: Table) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bedrockjobs.base.caller import Scope
 from bedrockjobs.commands import (
     ListQueues,
     Overview,
@@ -14,6 +17,7 @@ from bedrockjobs.observe.stats import Minute
 from bedrockjobs.views import queues
 from bedrockjobs.views.problems import SAID_MAX
 from bedrockjobs.views.queues import COUNTED_MAX
+from bedrockjobs.views.room import ROOM_LOW_BYTES
 from tests.views.table import AT, Table
 
 
@@ -160,6 +164,20 @@ async def test_what_is_paused_for_somebody_is_said_in_full(table: Table) -> None
         f"everything is paused by ann since {AT}: 2 jobs wait, 1 of them not due yet;"
         " reason: moving the disks"
     )
+
+
+@pytest.mark.parametrize(("free", "told"), [(ROOM_LOW_BYTES, False), (ROOM_LOW_BYTES - 1, True)])
+async def test_a_disk_with_little_room_is_told_first_and_to_who_sees_everything(
+    table: Table, monkeypatch: pytest.MonkeyPatch, free: int, told: bool
+) -> None:
+    table.job(1, name="a", state="FAILED")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    found = (await table.ask(Overview()))["problems"]
+    assert [one["kind"] for one in found] == (["disk low"] if told else []) + ["failed"]
+    words = "1,074 MB are free on the disk of the database: when it is full no jobs are created"
+    assert not told or found[0]["detail"] == words
+    narrow = await table.views.sight(Scope(("a",))).standings.overview()
+    assert [one.kind for one in narrow.problems] == ["failed"], "the disk is no matter of theirs"
 
 
 @pytest.mark.parametrize(

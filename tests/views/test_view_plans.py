@@ -24,7 +24,7 @@ VIEWS = _read("views.sql")
 
 PARAMETERS: dict[str, Any] = {
     "runID": 1, "jobID": 1, "after": 0, "before": 9, "limit": 5, "low": "a", "high": "b", "pattern": None,
-    "status": None, "worker": None, "kind": None, "source": None, "now": AT, "since": AT, "most": 9,
+    "statuses": None, "worker": None, "kind": None, "source": None, "now": AT, "since": AT, "most": 9,
     "who": None, "command": None, "visible": None,
 }  # fmt: skip
 

@@ -162,6 +162,8 @@ async def test_burst_without_a_server(server):
         (["--name", "a"], "Missing argument '-- COMMAND'"),
         (["--name", "a", "no-such-program"], "expected a program that can be run, got 'no-such-program'"),
         (["--name", "a", "--cwd", "/", "etc"], "expected a program that can be run, got 'etc'"),
+        (["--name", "a", "--max-jobs", "x", "true"], "'x' is not a valid whole number."),
+        (["--rules", "none.toml"], "none.toml: cannot be read: No such file or directory"),
         (["--name", "a", "./none"], "expected a program that can be run, got './none'"),
         (["--name", "", "true"], "Invalid value for '--name': expected a name pattern, got an empty one"),
         (["--name", "a", "--name", "", "true"], "Invalid value for '--name': expected a name pattern"),

@@ -41,12 +41,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 EPILOG = """
 \b
-The command gets the job's JSON on stdin and in the file $BEDROCK_DATA_FILE, and the variables
-BEDROCK_JOB_ID, BEDROCK_RUN_ID, BEDROCK_NAME, BEDROCK_ATTEMPT, BEDROCK_SCHEDULED_FOR,
-BEDROCK_DEADLINE (with a timeout), BEDROCK_SERVER, BEDROCK_TOKEN (a token of this run, where
-the worker has one itself), and TRACEPARENT where the job has one. A JSON object that it writes
-to the file $BEDROCK_RESULT becomes the job's data. What it prints is kept with the run; a line
-"::progress 40 message::" on stdout is its progress.
+The command gets the job's JSON on stdin and in the file $BEDROCK_DATA_FILE,
+and the variables BEDROCK_JOB_ID, BEDROCK_RUN_ID, BEDROCK_NAME,
+BEDROCK_ATTEMPT, BEDROCK_SCHEDULED_FOR, BEDROCK_DEADLINE (with a timeout),
+BEDROCK_SERVER, BEDROCK_TOKEN (a token of this run, where the worker has one
+itself), and TRACEPARENT where the job has one. A JSON object that it writes
+to the file $BEDROCK_RESULT becomes the job's data. What it prints is kept
+with the run; a line "::progress 40 message::" on stdout is its progress.
 
 \b
 Its exit status decides:
@@ -57,17 +58,25 @@ Its exit status decides:
     else  the job has failed
 
 \b
-Signals: TERM and INT end in good order, a second one at once; TSTP takes no more jobs, CONT does again;
-HUP reads rules, token and certificates anew.
-Every option is also a variable: --timeout is BEDROCKJOBS_WORKER_TIMEOUT. And it is a key of the settings
-file: timeout = "5m" below [worker].
+Signals: TERM and INT end in good order, a second one at once; TSTP takes no
+more jobs, CONT does again; HUP reads rules, token and certificates anew.
+
+\b
+Every option is also a variable: --timeout is BEDROCKJOBS_WORKER_TIMEOUT. And
+it is a key of the settings file: timeout = "5m" below [worker].
 
 \b
 Examples:
-    bedrock-worker --name 'mail/*' --concurrency 4 -- ./send-mail --from noreply@example.com
+    bedrock-worker --name 'mail/*' --concurrency 4 -- ./send-mail
     bedrock-worker --rules /etc/bedrock-worker/rules.toml
     bedrock-worker --module app.jobs
 """
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within limits; what is none is called so."""
+
+    name = "whole number"
 
 
 def _checked(check: Callable[[Any], T]) -> Callable[[click.Context, click.Parameter, Any], T | None]:
@@ -111,7 +120,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
     help="Jobs to take, by name; repeatable. If left out: those of the rules or of the module.",
 )  # fmt: skip
 @_option(
-    "--server", "servers", metavar="ADDRESS[,...]",
+    "--server", "servers", metavar="ADDRESS[,ADDRESS]",
     also=(SERVER_VARIABLE,),
     default=f"127.0.0.1:{DEFAULT_PORT}", show_default=True, callback=_checked(addresses_of),
     help="Server, host:port or unix:/path, or several: the next one is used where one does not answer.",
@@ -121,7 +130,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
 @_file_option("--cert", "Certificate (PEM) that is shown to the server.")
 @_file_option("--key", "Key of that certificate (PEM), where it is not in the same file.")
 @_option(
-    "--concurrency", type=click.IntRange(1, JOBS_PER_GET_MAX), default=1, show_default=True, metavar="N",
+    "--concurrency", type=WholeNumber(1, JOBS_PER_GET_MAX), default=1, show_default=True, metavar="NUMBER",
     help="Jobs that may run at once.",
 )  # fmt: skip
 @_option(
@@ -130,11 +139,11 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
     help="Name that the server knows this worker by; %h is the host, %p the process.",
 )  # fmt: skip
 @_option(
-    "--timeout", "timeout_s", metavar="TIME", callback=_checked(seconds_of),
+    "--timeout", "timeout_s", metavar="DURATION", callback=_checked(seconds_of),
     help="Time one run may take, like 90s or 5m; no limit if left out.",
 )  # fmt: skip
 @_option(
-    "--grace", "grace_s", default=f"{GRACE_S:g}s", show_default=True, metavar="TIME",
+    "--grace", "grace_s", default=f"{GRACE_S:g}s", show_default=True, metavar="DURATION",
     callback=_checked(seconds_of), help="Time that running commands get before they are ended.",
 )  # fmt: skip
 @_option(
@@ -146,7 +155,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
     help="Folder to run the command in.",
 )  # fmt: skip
 @_option("--burst", is_flag=True, help="End as soon as there is no job.")
-@_option("--max-jobs", "jobs_max", type=click.IntRange(1), metavar="N", help="End after so many jobs.")
+@_option("--max-jobs", "jobs_max", type=WholeNumber(1), metavar="NUMBER", help="End after so many jobs.")
 @_option(
     "--rules", "rules_file", metavar="FILE", type=click.Path(path_type=Path, resolve_path=True),
     help="Rules (TOML) that say which command runs for which names; read anew on HUP.",
@@ -160,8 +169,8 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
     " fork of one that has imported it (fork).",
 )  # fmt: skip
 @_option(
-    "--max-jobs-per-process", "process_jobs_max", type=click.IntRange(1, PROCESS_JOBS_MAX), default=1,
-    show_default=True, metavar="N",
+    "--max-jobs-per-process", "process_jobs_max", type=WholeNumber(1, PROCESS_JOBS_MAX), default=1,
+    show_default=True, metavar="NUMBER",
     help="With --start-method fork: how many jobs a process runs before it is replaced.",
 )  # fmt: skip
 @_option(
@@ -208,7 +217,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
 )  # fmt: skip
 @_option("--echo", is_flag=True, help="Log what commands print too; the server has it anyway.")
 @_option("--get-mocked-jobs", "mocked", is_flag=True, help="Take mocked jobs too.")
-@click.version_option(package_name="bedrockjobs")
+@click.version_option(package_name="bedrockjobs", prog_name="bedrock-worker", message="%(prog)s %(version)s")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
 def main(user: str | None, as_root: bool, **given: Any) -> None:
     """Pull jobs from a bedrockjobs server and run a command for each.

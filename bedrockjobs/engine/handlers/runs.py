@@ -10,6 +10,7 @@ from bedrockjobs.base.config import (
     OUTPUT_TAIL_DEFAULT,
 )
 from bedrockjobs.base.jsontext import without_zeros
+from bedrockjobs.base.statuses import FAILED_STATUSES
 from bedrockjobs.base.wire import after_seconds, moment_of
 from bedrockjobs.engine.events import OutputChanged, RunEnded, RunForgotten, RunOpened, RunStopped
 from bedrockjobs.engine.handlers import running, ticks
@@ -80,7 +81,7 @@ def close(
     run = records.run(job.run_id) if job.run_id else None
     if run is None or run.status != "running":
         return status
-    if status in ("fail", "timeout", "frozen", "snoozed"):
+    if status in (*FAILED_STATUSES, "snoozed"):
         if run.stop.endswith(TIMED_OUT):
             status = "timeout"
         elif run.stop:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.statuses import FAILED_STATUSES
 from bedrockjobs.commands import MarkSeen
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.registry import handles
-from bedrockjobs.job.rows import FAILED_STATUSES
 from bedrockjobs.store.base import Plan
 
 

@@ -157,11 +157,12 @@
     return ids.length > SHOWN ? [...rows, `and ${ids.length - SHOWN} more`] : rows;
   }
 
-  function confirmed(question, rows, label) {
+  function confirmed(question, rows, label, isDanger) {
     const dialog = $("#confirm");
     $("#confirm-which").textContent = question;
     $("#confirm-list").replaceChildren(...rows.map((row) => Object.assign(document.createElement("li"), { textContent: row })));
     $("#confirm-yes").textContent = label;
+    $("#confirm-yes").className = isDanger ? "danger main" : "main";
     dialog.returnValue = "";
     dialog.showModal();
     $("#confirm-no").focus();
@@ -223,9 +224,10 @@
     const key = selection ? as : ["jobID", "runID", "worker", "name"].find((name) => name in given) || "name";
     if (selection && !ids.length) return news("Nothing is selected.", true);
     const question = say.replace("{n}", () => which(key, ids, ids[0] === called ? "" : called || names[0]));
-    if (!(await confirmed(question + more, listed(ids, names), button.textContent))) return button.focus();
+    if (!(await confirmed(question + more, listed(ids, names), button.textContent, button.matches(".danger")))) return button.focus();
     const failed = [];
     button.disabled = true;
+    if (form.dataset.then) rest(); // the page may be of what is gone then, and is left anyway
     for (const [index, id] of ids.entries()) {
       if (ids.length > 1) news(`${done}: ${index + 1} of ${ids.length} …`);
       let problem;
@@ -243,7 +245,10 @@
     if (!failed.length) news(`${done}: ${which(key, ids)}.`);
     else news(`${ids.length - failed.length} of ${ids.length} done. ${failed.slice(0, SHOWN).join("; ")}`, true);
     if (form.dataset.then && !failed.length) location.assign(form.dataset.then);
-    else refresh();
+    else {
+      refresh();
+      listen();
+    }
   }
 
   // --- selections ----------------------------------------------------------------------------------------
@@ -341,6 +346,10 @@
     const name = event.target.dataset && event.target.dataset.all;
     if (name) for (const box of $$(`input[name="${CSS.escape(name)}"]`)) box.checked = event.target.checked;
     count();
+  });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest(".unfold");
+    if (button) button.setAttribute("aria-expanded", button.form.classList.toggle("unfolded"));
   });
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");

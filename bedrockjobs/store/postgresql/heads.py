@@ -42,6 +42,9 @@ class Heads:
         self.asked: dict[str, None] = {}
         """Names that were asked for since they were read: their jobs are probably taken by now."""
 
+        self.often: dict[str, int] = {}
+        """Names that have many of the next jobs, each with how often one unit had to ask it again."""
+
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._order)

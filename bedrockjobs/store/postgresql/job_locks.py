@@ -11,6 +11,7 @@ from bedrockjobs.job.rows import Job
 from bedrockjobs.store.base import Held
 from bedrockjobs.store.lock_history import LockHistory
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
+from bedrockjobs.store.postgresql.candidates import order_of
 from bedrockjobs.store.postgresql.rows import Rows
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.transaction import Transaction
@@ -62,6 +63,18 @@ class JobLocks:
             self._history.release(left, moment)
             return True
         return False
+
+    def steps_aside(self, before: Job | None, after: Job | None) -> bool:
+        """Tell whether a queued job with a lock is not to be taken where it stood: another may be then.
+
+        Where many locks are held, a take knows of each lock no more than the first of its jobs.
+        """
+        if before is None or not before.queued or not parse_lane(before.lane).lock:
+            return False
+        place = before.name, before.lane, order_of(before)
+        return after is None or (
+            not _lock_of(after) and (not after.queued or place != (after.name, after.lane, order_of(after)))
+        )
 
     def held(self, lane: str) -> Held | None:
         """Return when the lock of a lane was held last; None where nobody knows, or it has none."""

@@ -11,12 +11,26 @@ from typing import NamedTuple
 
 from bedrockjobs.base.config import NAMES_KEPT_MAX, WALKED_EACH, WALKED_MAX
 from bedrockjobs.base.glob import anchored_regex
-from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, Lane
+from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, OWN_COMMANDS, Lane, found_in
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.postgresql.floors import ANY, Floor, Floors
 from bedrockjobs.store.postgresql.heads import Head, Key
 from bedrockjobs.store.postgresql.pipeline import Statement
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
+
+PASSED_MAX = 100
+"""Jobs of a name and class that a take walks past, as their locks are held, before it looks lock by lock."""
+
+LOCKS_MAX = 300
+"""Locks that it looks at then, in a millisecond; where there are more, it walks on from job to job."""
+
+
+_OF_LOCKS = {found_in(str(Lane(now, own, "L"))) for now in (False, True) for own in ("", *OWN_COMMANDS)}
+
+
+def is_of_locks(lane: str) -> bool:
+    """Tell whether the jobs of a lane have locks, as the column ``found`` has it."""
+    return lane in _OF_LOCKS
 
 
 class Sort(NamedTuple):
@@ -56,19 +70,30 @@ class Look(NamedTuple):
         It begins to look at the ``floors``. With ``claimed``, a stamp, those that are plain are marked as
         taken then. With ``seen`` they are not locked, and those are found, too, that other units have.
         """
-        lanes = list(lanes_open_to(self.sort))
-        left_out = (self.sort.priority, list(known), list(closed))
         if self.patterns is not None:
+            left_out = (self.sort.priority, list(known), list(closed))
+            lanes = list(lanes_open_to(self.sort))
             matching = (now, lanes, _regex(self.patterns), self.limit, *left_out)
             walked = (*floors.of(ANY), walked_max(self.limit))
             return SQL["see_in_order" if seen else "take_in_order"], (*matching, *walked)
-        asked = (
-            now, lanes, list(self.wanted), list(self.wanted.values()), *left_out,
-            *_by_class(map(floors.of, self.wanted)),
-        )  # fmt: skip
+        asked = (*self._asked(now, known, locks=False), *_by_class(map(floors.of, self.wanted)))
         if claimed:
             return SQL["claim_by_name"], (*asked, claimed)
         return SQL["see_by_name" if seen else "take_by_name"], asked
+
+    def with_lock(
+        self, now: str, known: Sequence[int] = (), closed: Sequence[str] = (), *, seen: bool = False
+    ) -> Statement:
+        """Return the same for jobs of the names that have a lock, which ``statement`` does not find."""
+        asked = self._asked(now, known, locks=True)
+        return SQL["see_with_lock" if seen else "take_with_lock"], (
+            *asked, list(closed), PASSED_MAX, LOCKS_MAX,
+        )  # fmt: skip
+
+    def _asked(self, now: str, known: Sequence[int], *, locks: bool) -> tuple[object, ...]:
+        lanes = [lane for lane in lanes_open_to(self.sort) if is_of_locks(lane) == locks]
+        names, wanted = list(self.wanted), list(self.wanted.values())
+        return now, lanes, names, wanted, self.sort.priority, list(known)
 
 
 def walked_max(limit: int) -> int:

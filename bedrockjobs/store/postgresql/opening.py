@@ -14,7 +14,7 @@ from bedrockjobs.base.wire import SECONDS
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.dates import ClockMoved
-from bedrockjobs.store.postgresql.looks import may_claim, planned_looks
+from bedrockjobs.store.postgresql.looks import Look, may_claim, planned_looks
 from bedrockjobs.store.postgresql.pipeline import Row, Statement
 from bedrockjobs.store.postgresql.remembered import Remembered
 from bedrockjobs.store.postgresql.schema import check_needs
@@ -70,6 +70,8 @@ class Opening:
             self.job_ids, self.ended = _all([tuple(self.job_ids), tuple(self.ended)]), []
         self.own_jobs = any(plan.own_jobs for plan in plans)
         """Whether workers are read for which jobs are queued that nobody else may take."""
+        self._locks = remembered.locks
+        """Whether jobs with a lock are looked for: where some were queued in the last unit."""
         self._control = keys.of("control")
         self._waited = {keys.of("name", name) for name in self.names} | {keys.of("key", k) for k in self.keys}
 
@@ -98,7 +100,14 @@ class Opening:
         if self.keys:
             found.append((SQL["keys_ahead"], (self.keys,)))
         floors = self._remembered.floors
-        return found + [look.statement(self.now, floors, claimed=self.claimed) for look in self.walks]
+        for look in self.walks:
+            found.append(look.statement(self.now, floors, claimed=self.claimed))
+            if self._looks_for_locks(look):
+                found.append(look.with_lock(self.now))
+        return found
+
+    def _looks_for_locks(self, look: Look) -> bool:
+        return self._locks and look.patterns is None
 
     def epoch(self, found: Iterator[list[Row]]) -> int:
         """Read the first answers: how often pauses, drains and the crash list were changed, and bounds.
@@ -106,10 +115,11 @@ class Opening:
         Raises ClockMoved where the test clock shows another date, TooOld where other servers are needed.
         """
         next(found)
-        ((epoch, clock, needs),) = next(found)
+        ((epoch, clock, needs, locks),) = next(found)
         check_needs(int(needs))
         if clock != self._clock:
             raise ClockMoved(clock)
+        self._remembered.locks = bool(locks)
         self._remembered.read(found, self.now)
         return int(epoch)
 
@@ -141,6 +151,10 @@ class Opening:
     def used_keys(self, found: Iterator[list[Row]]) -> list[Row]:
         """Read the next answer: what the keys were used for."""
         return next(found) if self.keys else []
+
+    def looked(self, look: Look, found: Iterator[list[Row]]) -> tuple[list[Row], list[Row] | None]:
+        """Read the next answers: what a look has found without a lock, and with one, None where not asked."""
+        return next(found), next(found) if self._looks_for_locks(look) else None
 
 
 def _all(lists: Iterable[tuple[T, ...]]) -> list[T]:

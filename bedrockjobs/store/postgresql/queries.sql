@@ -42,8 +42,10 @@ SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS keys (key);
 SELECT pg_try_advisory_xact_lock($1::bigint);
 
 -- name: epoch
--- How often pauses, drains or the crash list were changed, what the test clock shows, and the oldest version of servers.
-SELECT epoch, clock, (SELECT value FROM meta WHERE key = 'schemaVersion') FROM control;
+-- How often pauses, drains or the crash list were changed, what the test clock shows, the oldest version of servers, and
+-- whether any job with a lock is queued.
+SELECT epoch, clock, (SELECT value FROM meta WHERE key = 'schemaVersion'),
+    (SELECT true FROM jobs WHERE {queued} AND lock > '' ORDER BY found, name, priority DESC, lock LIMIT 1) FROM control;
 
 -- name: raise_epoch
 -- Note that they were changed.
@@ -174,37 +176,61 @@ UPDATE jobs SET parental = true WHERE jobID = ANY ($1::bigint[]) AND NOT parenta
 DELETE FROM jobs WHERE jobID = ANY ($1::bigint[]);
 
 -- name: take_by_name
--- The next due jobs of some names, class by class, locked unless another unit has them. $1: now, $2: lanes, $3: names,
--- $4: how many of each, $5: the only priority, null for all, $6: jobs to leave out, $7: locks to leave out, $8 to $13: of
--- each, for each class, a stamp before which no job of the open lane is queued.
-WITH lanes AS MATERIALIZED ({lanes:$2}) {next_by_name};
+-- The next due jobs without a lock of some names, class by class, locked unless another unit has them. $1: now, $2:
+-- lanes, $3: names, $4: how many of each, $5: the only priority, null for all, $6: jobs to leave out, $7 to $12: of each,
+-- for each class, a stamp before which no job of the open lane is queued.
+WITH {open_lanes},
+asked AS MATERIALIZED (
+    SELECT *, {paused} FROM unnest($3::text[], $4::bigint[], {floors:$7}) AS names (name, wanted, {floor_names})
+) {next_by_name};
 
 -- name: claim_by_name
--- The same, of which those that are plain are marked as taken at $14; each row says, last of all, whether it was.
-WITH lanes AS MATERIALIZED ({lanes:$2}),
+-- The same, of which those that are plain are marked as taken at $13; each row says, last of all, whether it was.
+WITH {open_lanes},
+asked AS MATERIALIZED (
+    SELECT *, {paused} FROM unnest($3::text[], $4::bigint[], {floors:$7}) AS names (name, wanted, {floor_names})
+),
 next AS MATERIALIZED (SELECT found.*, {plain_take} AS plain FROM ({next_by_name}) AS found),
-claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $14, attempt = next.attempt + 1 FROM next
+claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $13, attempt = next.attempt + 1 FROM next
     WHERE jobs.jobID = next.jobID AND next.plain)
 SELECT * FROM next;
 
+-- name: take_with_lock
+-- The next due jobs with a lock that nobody holds. $7: locks to leave out, $8: how many jobs of a name and class are
+-- walked past whose lock is held, $9: of how many locks the first job is looked for then; where there are more of them,
+-- that walk goes on. The rest as in `take_by_name`.
+WITH {open_lanes}
+SELECT job.* FROM lanes CROSS JOIN (
+    SELECT *, {paused} FROM unnest($3::text[], $4::bigint[]) AS names (name, wanted)
+) AS asked CROSS JOIN LATERAL (
+    SELECT job.* FROM (VALUES {priorities}) AS class (priority) LEFT JOIN LATERAL (
+        SELECT nextRun, jobID FROM jobs WHERE {of_class} AND nextRun <= $1
+        ORDER BY nextRun, jobID OFFSET $8::bigint LIMIT 1
+    ) AS stop ON true CROSS JOIN LATERAL ({next_with_lock}) AS job
+    WHERE class.priority = coalesce($5::bigint, class.priority) LIMIT asked.wanted
+) AS job WHERE (lanes.always OR NOT asked.paused)
+    AND (SELECT true FROM jobs WHERE found = lanes.lane AND name = asked.name AND {queued} AND lock > '' LIMIT 1);
+
 -- name: take_in_order
--- The next due jobs of names that match $3, null for all. $4: how many; the rest as in `take_by_name`. Where jobs may be
--- passed over, no more than $14 of a class and lane are looked at: a row without a jobID stands where that ended, with the
+-- The next due jobs of names that match $3, null for all. $4: how many, $7: locks to leave out, $8 to $13: for each class,
+-- a stamp before which no job of the open lane is queued; the rest as in `take_by_name`. Where jobs may be passed over, no
+-- more than $14 of a class and lane are looked at: a row without a jobID stands where that ended, with the
 -- jobID up to which was looked as its runID.
 WITH lanes AS MATERIALIZED ({lanes:$2})
-SELECT * FROM (
-    {branches:SELECT * FROM (SELECT job.* FROM lanes CROSS JOIN ({floors}) AS asked LEFT JOIN LATERAL (
-        SELECT nextRun, jobID FROM jobs WHERE found = lanes.lane AND priority = {priority} AND nextRun <= $1 AND {in_order}
-        AND nextRun >= {floor} AND ($3::text IS NOT NULL OR lanes.lane <> '' OR EXISTS (SELECT 1 FROM pauses))
+SELECT job.* FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
+    SELECT job.* FROM lanes CROSS JOIN ({floors}) AS asked LEFT JOIN LATERAL (
+        SELECT nextRun, jobID FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun <= $1
+        AND {in_order} AND nextRun >= {floor}
+        AND ($3::text IS NOT NULL OR lanes.lane <> '' OR EXISTS (SELECT 1 FROM pauses))
         ORDER BY nextRun, jobID OFFSET $14::bigint LIMIT 1
     ) AS stop ON true CROSS JOIN LATERAL (SELECT * FROM (
-        SELECT {row} FROM jobs WHERE found = lanes.lane AND priority = {priority}
+        SELECT {row} FROM jobs WHERE found = lanes.lane AND priority = class.priority
         AND (nextRun, jobID) <= (coalesce(stop.nextRun, $1), coalesce(stop.jobID, 9223372036854775807))
         AND nextRun >= {floor} AND ($3::text IS NULL OR name ~ $3::text) AND {in_order} AND {open}
         ORDER BY nextRun, jobID LIMIT $4::bigint FOR UPDATE SKIP LOCKED
     ) AS job UNION ALL SELECT {stop} WHERE stop.jobID IS NOT NULL) AS job
-    WHERE {priority} = coalesce($5::bigint, {priority}) ORDER BY job.nextRun, job.jobID LIMIT $4::bigint) AS class}
-) AS found LIMIT $4::bigint;
+    ORDER BY job.nextRun, job.jobID LIMIT $4::bigint
+) AS job WHERE class.priority = coalesce($5::bigint, class.priority) LIMIT $4::bigint;
 
 -- name: heads_in_order
 -- The first due job in each class of the names that match $3, null for all, in the order of takes: its class below zero,

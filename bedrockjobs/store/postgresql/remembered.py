@@ -29,6 +29,8 @@ class Remembered:
         """Of names that are asked for exactly, and of all names."""
         self._heads = RememberedHeads()
         """Of patterns."""
+        self.locks = False
+        """Whether any job with a lock was queued when the open unit began."""
         self._since = ""
         """When this began."""
         self._heard: list[tuple[str, str]] = []

@@ -51,6 +51,10 @@ CREATE INDEX jobsByName ON jobs (found, name, priority DESC, nextRun, jobID)
 CREATE INDEX jobsByPriority ON jobs (found, priority DESC, nextRun, jobID)
     WHERE state IN ('QUEUED', 'RUNQUEUED') AND length(created) >= 0;
 
+-- The same lock by lock, for where most locks are held; of jobs with a lock alone.
+CREATE INDEX jobsByLock ON jobs (found, name, priority DESC, lock, nextRun, jobID)
+    WHERE state IN ('QUEUED', 'RUNQUEUED') AND lock > '';
+
 -- `unique`, which looks at jobs in any state, mocked ones apart, and lists by name.
 CREATE INDEX jobsAnyState ON jobs (name, jobID);
 CREATE INDEX jobsMocked ON jobs (name, jobID) WHERE lane = 'mock';

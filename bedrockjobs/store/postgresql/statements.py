@@ -19,6 +19,12 @@ _LANES = (
 )
 """The lanes of a list in which anything is queued: of all that a worker may look into, few are in use."""
 
+_FREE = (
+    "{row}.lock <> ALL ($7::text[]) AND (SELECT true FROM jobs AS holder"
+    " WHERE holder.lock = {row}.lock AND holder.lock <> '' AND holder.state = 'RUNNING' LIMIT 1) IS NULL"
+)
+"""That nobody holds the lock of a row; each is looked up by itself, as a join may read all that are held."""
+
 _FLOORS = ", ".join(f"floor{priority}" for priority in PRIORITIES)
 
 
@@ -45,27 +51,55 @@ MARKS = {
         f"SELECT unnest($1::bigint[]) AS jobID UNION SELECT {_REAL} FROM unnest($2::text[]) AS asked (name)"  # noqa: S608
         f" UNION SELECT {_MOCKED} FROM unnest($2::text[]) AS asked (name)"
     ),
-    "next_by_name": (
-        "SELECT job.* FROM unnest($3::text[], $4::bigint[], {floors:$8})"
-        " AS asked (name, wanted, {floor_names})"
-        " CROSS JOIN LATERAL ("
-        "SELECT * FROM ({branches:SELECT * FROM (SELECT job.* FROM lanes CROSS JOIN LATERAL ("
-        "SELECT {row} FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = {priority}"
-        " AND {priority} = coalesce($5::bigint, {priority}) AND nextRun <= $1"
-        " AND nextRun >= {floor} AND {queued} AND {open}"
-        " ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED"
-        ") AS job ORDER BY job.nextRun, job.jobID LIMIT asked.wanted) AS class}"
-        ") AS found LIMIT asked.wanted) AS job"
+    "open_lanes": (
+        "lanes AS MATERIALIZED (SELECT lane, lane LIKE 'now%' AS always FROM ({lanes:$2}) AS used)"
     ),
-    "floor": "CASE lanes.lane WHEN '' THEN asked.floor{priority} ELSE '' END",
+    "paused": "EXISTS (SELECT 1 FROM pauses WHERE name ~ pauses.regex) AS paused",
+    "next_by_name": (
+        "SELECT job.* FROM asked CROSS JOIN LATERAL ("
+        "SELECT job.* FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL ("
+        "SELECT job.* FROM lanes CROSS JOIN LATERAL (SELECT {row} FROM jobs WHERE {of_class}"
+        " AND nextRun <= $1 AND nextRun >= {floor}"
+        " AND jobID <> ALL ($6::bigint[]) ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED"
+        ") AS job WHERE lanes.always OR NOT asked.paused"
+        " ORDER BY job.nextRun, job.jobID LIMIT asked.wanted) AS job"
+        " WHERE class.priority = coalesce($5::bigint, class.priority) LIMIT asked.wanted) AS job"
+    ),
+    "next_with_lock": (
+        "WITH RECURSIVE near AS MATERIALIZED (SELECT * FROM (SELECT {row} FROM jobs WHERE {of_class}"
+        " AND (nextRun, jobID) <= (coalesce(stop.nextRun, $1), coalesce(stop.jobID, 9223372036854775807))"
+        " AND {free_job} ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED) AS job),"
+        " heads AS ((SELECT lock, nextRun, jobID, 1 AS number FROM jobs WHERE {of_class} AND lock > ''"
+        " AND stop.jobID IS NOT NULL AND (SELECT count(*) FROM near) < asked.wanted"
+        " ORDER BY lock, nextRun, jobID LIMIT 1) UNION ALL SELECT next.* FROM heads CROSS JOIN LATERAL ("
+        "SELECT lock, nextRun, jobID, heads.number + 1 FROM jobs WHERE {of_class} AND lock > ''"
+        " AND lock > heads.lock AND heads.number <= $9::bigint"
+        " ORDER BY lock, nextRun, jobID LIMIT 1) AS next)"
+        " SELECT * FROM near"
+        " UNION ALL SELECT * FROM (SELECT {row} FROM jobs WHERE jobID = ANY (ARRAY("
+        "SELECT jobID FROM heads WHERE nextRun <= $1 AND (SELECT count(*) FROM heads) <= $9::bigint"
+        " AND jobID <> ALL (ARRAY(SELECT jobID FROM near)) AND jobID <> ALL ($6::bigint[]) AND {free:heads}"
+        " ORDER BY nextRun, jobID LIMIT asked.wanted + $8::bigint)) AND {queued}"
+        " ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED) AS job"
+        " UNION ALL SELECT * FROM (SELECT {row} FROM jobs WHERE {of_class} AND nextRun <= $1"
+        " AND (nextRun, jobID) > (stop.nextRun, stop.jobID) AND (SELECT count(*) FROM heads) > $9::bigint"
+        " AND {free_job} ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED) AS job"
+    ),
+    "of_class": "found = lanes.lane AND name = asked.name AND priority = class.priority AND {queued}",
+    "free_job": "jobID <> ALL ($6::bigint[]) AND {free:jobs}",
+    "free:heads": _FREE.replace("{row}", "heads"),
     "floors": "SELECT " + ", ".join(f"${n}::text AS floor{p}" for n, p in enumerate(PRIORITIES, 8)),
     "floors:$2": _arrays(2),
-    "floors:$8": _arrays(8),
+    "floors:$7": _arrays(7),
     "floor_names": _FLOORS,
+    "floor": (
+        f"CASE lanes.lane WHEN '' THEN CASE class.priority"
+        f" {' '.join(f'WHEN {p} THEN asked.floor{p}' for p in PRIORITIES)} END ELSE '' END"
+    ),
     "first_stamps": ", ".join(map(_first_stamp, PRIORITIES)),
     "stop": re.sub(
         r"\w+",
-        lambda column: {"nextRun": "stop.nextRun", "priority": "{priority}", "runID": "stop.jobID"}.get(
+        lambda column: {"nextRun": "stop.nextRun", "priority": "class.priority", "runID": "stop.jobID"}.get(
             column[0], "NULL"
         ),
         f"{statements.COLUMNS}, parental",
@@ -83,19 +117,21 @@ MARKS = {
     "open": (
         "jobID <> ALL ($6::bigint[])"
         " AND (found LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE jobs.name ~ pauses.regex))"
-        " AND (lock = '' OR (lock <> ALL ($7::text[]) AND NOT EXISTS (SELECT 1 FROM jobs AS holder"
-        " WHERE holder.lock = jobs.lock AND holder.lock <> '' AND holder.state = 'RUNNING')))"
+        " AND (lock = '' OR ({free:jobs}))"
     ),
+    "free:jobs": _FREE.replace("{row}", "jobs"),
     "lanes:$1": _LANES.replace("{lanes}", "1"),
     "lanes:$2": _LANES.replace("{lanes}", "2"),
 }
 """What the marks in ``queries.sql`` stand for, beside those of every file of statements.
 
-``database_now``: what the clock of the database shows, as a stamp with milliseconds. ``next_by_name``: the
-next jobs of some names. ``stop``: where a walk ended. ``in_order``: that ``jobsByPriority`` holds a job.
-``plain_take``, ``plain_end``: that a job is taken, or ended, the quick way (``lifecycle.QUICK_TAKE``,
-``QUICK_FINISH``). ``named``: some jobs, and the first of some names. ``open``: that a queued job may be
-taken, as it is not to be left out, no pause covers it, and nobody holds its lock.
+``database_now``: what the clock of the database shows, as a stamp with milliseconds. ``open_lanes``: lanes,
+and whether pauses do not hold them. ``next_by_name``: the next jobs without a lock of some names.
+``next_with_lock``: those of a class that have one: of a walk, of each lock the first, or of the rest of the
+walk. ``stop``: where a walk ended. ``in_order``: that ``jobsByPriority`` holds a job. ``plain_take``,
+``plain_end``: that a job is taken, or ended, the quick way (``lifecycle.QUICK_TAKE``, ``QUICK_FINISH``).
+``named``: some jobs, and the first of some names. ``open``: that a queued job may be taken, as it is not to
+be left out, no pause covers it, and nobody holds its lock.
 """
 
 
@@ -112,7 +148,7 @@ def numbered(text: str) -> str:
 
 
 QUERIES = statements.read_statements(Path(__file__).with_name("queries.sql"), _filled)
-for _way in ("by_name", "in_order"):
+for _way in ("by_name", "with_lock", "in_order"):
     QUERIES[f"see_{_way}"] = QUERIES[f"take_{_way}"].replace(" FOR UPDATE SKIP LOCKED", "")
 RECORDS = {name: numbered(text) for name, text in statements.RECORDS.items()}
 EVENTS = frozenset({RECORDS["add_event"]})

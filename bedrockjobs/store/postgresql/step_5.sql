@@ -52,6 +52,8 @@ CREATE TABLE seen (
 );
 
 CREATE INDEX jobsAsideByName ON jobs (state, name) WHERE state = 'FAILED' OR state = 'PAUSED';
+CREATE INDEX jobsByLock ON jobs (found, name, priority DESC, lock, nextRun, jobID)
+    WHERE state IN ('QUEUED', 'RUNQUEUED') AND lock > '';
 
 -- Runs keep what they were given. Lines of output become chunks (bedrockjobs/store/chunks.py): a day's output is
 -- converted, which takes seconds.

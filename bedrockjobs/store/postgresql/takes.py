@@ -6,7 +6,6 @@ it locks is one: a job that was found for one command and not taken serves the n
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection
 from heapq import nsmallest
 
@@ -48,6 +47,8 @@ class Asked:
     def __init__(self, limit: int) -> None:
         """Ask for so many jobs at a time, from the beginning."""
         self.limit = limit
+        self.often: dict[str, int] = {}
+        """Names that were asked again, each with how often, by earlier units too."""
         self.names: dict[str, int] = {}
         """Those that were found so far, each with how often it was asked."""
         self.last = _BEGINNING
@@ -63,8 +64,14 @@ class Asked:
         """
         each = -(-self.limit // max(len(self.names), 1)) + 1
         wanted = {name: min(each << self.names[name], max(self.limit, each)) for name in names}
+        self.often.update((name, self.names[name]) for name in names if self.names[name])
         self.names.update((name, self.names[name] + 1) for name in names)
         return wanted
+
+    def found(self, head: Head) -> None:
+        """Note the next name."""
+        self.names.setdefault(head[3], self.often.get(head[3], 0))
+        self.last, self.end = head, None
 
 
 class Takes:
@@ -106,21 +113,28 @@ class Takes:
         self._looked[key] = _NOWHERE
         self._asked[key] = Asked(max(look.limit, TAKEN_AT_ONCE))
 
-    def looked(self, look: Look, now: str, found: list[Row], claimed: str = "") -> None:
-        """Note what the statement of a look has found, at which stamp it has claimed plain ones."""
+    def looked(
+        self, look: Look, now: str, found: list[Row], locked: list[Row] | None, claimed: str = ""
+    ) -> None:
+        """Note what the statement of a look has found, at which stamp it has claimed plain ones.
+
+        ``locked`` is what ``Look.with_lock`` has found, None where it was not asked.
+        """
         if look.patterns is not None:
             self._walked(look, look.patterns, now, found)
             return
         self._rows.read(found, claimed)
-        orders: dict[str, Order] = {}
-        for row in found:
-            name, order = row[3], row_order(row)
-            orders[name] = max(orders.get(name, order), order)
+        if locked is None and self._remembered.locks:
+            return  # it is asked once somebody wants the jobs
+        self._rows.read(locked or ())
+        orders: dict[str, list[Order]] = {}
+        for row in (*found, *(locked or ())):
+            orders.setdefault(row[3], []).append(row_order(row))
         for asked in self._asked.values():
             asked.end = None
-        counts = Counter([row[3] for row in found])
         for name, wanted in look.wanted.items():
-            self._looked[look.sort, name, now] = orders[name] if counts[name] >= wanted else _EVERYTHING
+            known = sorted(orders.get(name, ()))  # as many of plain jobs, and as many of those with a lock
+            self._looked[look.sort, name, now] = known[wanted - 1] if len(known) >= wanted else _EVERYTHING
 
     def _walked(self, look: Look, names: Names, now: str, found: list[Row]) -> None:
         """Note what a walk has found; where it had to stop, each name is asked for what lies behind."""
@@ -158,20 +172,22 @@ class Takes:
     def _sort_of(self, request: TakeRequest) -> Sort:
         return sort_of(request, self._own_jobs() if request.worker else ())
 
-    def _statement(self, look: Look, now: str, *, seen: bool = False) -> Statement:
-        floors = self._remembered.floors
-        return look.statement(now, floors, self._rows.queued(), self._locks.closed(), seen=seen)
+    def _statements(self, look: Look, now: str, *, seen: bool = False) -> list[Statement]:
+        floors, known, closed = self._remembered.floors, self._rows.queued(), self._locks.closed()
+        statements = [look.statement(now, floors, known, closed, seen=seen)]
+        if look.patterns is None and self._remembered.locks:
+            statements.append(look.with_lock(now, known, closed, seen=seen))
+        return statements
 
     def _look(self, look: Look, now: str) -> None:
-        (found,) = self._transaction.read(self._statement(look, now))
-        self.looked(look, now, found)
+        found, *locked = self._transaction.read(*self._statements(look, now))
+        self.looked(look, now, found, locked[0] if locked else None)
 
     def _ask(self, asked: Asked, sort: Sort, names: Names, now: str) -> None:
         """Find the names with the next due jobs, behind those that were found before."""
         found = self._heads(asked, sort, names, now)
         for head in found[: asked.limit]:
-            asked.names.setdefault(head[3], 0)
-            asked.last, asked.end = head, None
+            asked.found(head)
         if len(found) > asked.limit:
             before = (*found[-1][:2], found[-1][2] - 1)
             self._looked[sort, names, now] = max(self._looked[sort, names, now], before)
@@ -186,6 +202,7 @@ class Takes:
             self._remembered.remember(key, self._transaction.read(statement)[0])
         heads = self._remembered.heads(key)
         if heads is not None:
+            asked.often = heads.often
             return heads.next(asked.last, now, sort.priority, asked.limit + 1)
         statement = heads_in_order(key, now, sort.priority, asked.limit + 1, asked.last)
         return self._transaction.read(statement)[0]
@@ -219,8 +236,8 @@ class Takes:
             key = sort, asked, now
             if key not in self._seen:
                 look = Look(sort, {asked: 1}) if isinstance(asked, str) else Look(sort, {}, names, 1)
-                (found,) = self._transaction.read(self._statement(look, now, seen=True))
-                self._seen[key] = any(row[1] is not None for row in found)
+                every = self._transaction.read(*self._statements(look, now, seen=True))
+                self._seen[key] = any(row[1] is not None for found in every for row in found)
             if self._seen[key]:
                 return True
         return False

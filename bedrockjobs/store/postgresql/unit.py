@@ -126,7 +126,7 @@ class PostgreSQLUnit:
         for look in opening.asks:
             self._takes.ask(look, opening.now)
         for look in opening.walks:
-            self._takes.looked(look, opening.now, next(found), opening.claimed)
+            self._takes.looked(look, opening.now, *opening.looked(look, found), opening.claimed)
         self._transaction.wrote = self._rows.changed
         for kind, draws in drawn:
             if draws:
@@ -281,13 +281,13 @@ class PostgreSQLUnit:
     def _left(self, before: Job | None, after: Job | None) -> None:
         """Note what a job that was written has left: its name, or its lock."""
         if before is not None and (after is None or _kind_of(after) != _kind_of(before)):
-            self._firsts.pop(_kind_of(before), None)
-            if after is not None:
-                self._firsts.pop(_kind_of(after), None)
-        lanes = (before is not None and before.lane) or (after is not None and after.lane)
-        if lanes and self._locks.note(before, after, stamp_ms(self.moment)):
-            self._takes.forget()
-            self._wake_all = True
+            for job in filter(None, (before, after)):
+                self._firsts.pop(_kind_of(job), None)
+        if (before is not None and before.lane) or (after is not None and after.lane):
+            let_go = self._locks.note(before, after, stamp_ms(self.moment))
+            if let_go or self._locks.steps_aside(before, after):
+                self._takes.forget()
+            self._wake_all |= let_go
 
     # --- looking for rows --------------------------------------------------------------------------------
 

@@ -71,7 +71,7 @@ def read_rules(path: Path) -> Rules:
                 raise BadRules(f"{path}: expected a file that not everybody can write (chmod o-w)")
             content = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise BadRules(f"{path}: {error.strerror}") from None
+        raise BadRules(f"{path}: cannot be read: {error.strerror}") from None
     if len(content) > FILE_BYTES_MAX:
         raise BadRules(f"{path}: expected at most {FILE_BYTES_MAX} bytes")
     try:

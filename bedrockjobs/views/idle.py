@@ -1,0 +1,44 @@
+"""Why a worker that is there runs nothing, or takes no more: in the words in which all others say it.
+
+One bounded look at the queue tells it for all workers of a page. It knows no page and no command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from bedrockjobs.job.readiness import Asking, Takers, need_of
+from bedrockjobs.views.queues import GROUPS_A_TURN, Queues
+
+PAUSED = "what waits for it is paused"
+BLOCKED = "what waits for it needs a lock that another job holds"
+READY = "jobs are ready for it: it has not asked for one"
+NOTHING = "nothing is due for it"
+NO_NAMES = "it asks for no names"
+
+_FIRST = {"ready": READY, "blocked": BLOCKED, "paused": PAUSED}
+"""What is said of the standings of jobs that it would take, the first that fits."""
+
+
+async def why_idle(queues: Queues, workers: Sequence[Asking]) -> dict[str, str]:
+    """Return for each of some workers why it takes nothing, in plain words.
+
+    One that is held back is so whatever waits. Where the look does not know all names, what it knows counts.
+    """
+    look = await queues.look()
+    standings: dict[str, set[str]] = {worker.name: set() for worker in workers}
+    takers = Takers(workers, {})
+    for number, group in enumerate(look.groups):
+        if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
+            await asyncio.sleep(0)
+        if group.due:
+            stands = look.held.standing(group, due=True)
+            for name in takers.of(group.name, need_of(group.lane)):
+                standings[name].add(stands)
+    found = {}
+    for worker in workers:
+        first = next((words for one, words in _FIRST.items() if one in standings[worker.name]), NOTHING)
+        held_back = look.held.takers.held_back(worker)
+        found[worker.name] = f"it {held_back}" if held_back else first if worker.names else NO_NAMES
+    return found

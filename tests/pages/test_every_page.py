@@ -1,0 +1,132 @@
+"""Each page at both widths, in both themes: nothing beyond its edge or on another part, nothing for axe."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.pages.looking import Site, check
+from tests.pages.test_widths import MEASURE, OVERLAPS
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SIZES = ((1400, 900), (390, 844))
+
+SCROLLED = """() => [...document.querySelectorAll(".scroll")].filter((place) =>
+    place.getClientRects().length && place.scrollWidth > place.clientWidth + 1)
+    .map((place) => `${place.getAttribute("aria-label")}: ${place.scrollWidth} px of ${place.clientWidth}`)"""
+"""Says which tables have to be moved sideways to be read."""
+
+ON_EACH_OTHER = """() => {
+  const parts = [...document.querySelectorAll("a, button, input, select, textarea, summary, h1, h2, h3")]
+    .filter((part) => part.checkVisibility() && !part.closest(".hidden, .skip, dialog, svg"));
+  const drawn = (part) => {
+    if (!part.matches("h1, h2, h3")) return part.getClientRects();
+    const text = document.createRange();
+    text.selectNodeContents(part);
+    return text.getClientRects();
+  };
+  const found = [];
+  for (const [at, one] of parts.entries()) for (const other of parts.slice(at + 1)) {
+    if (one.contains(other) || other.contains(one)) continue;
+    for (const a of drawn(one)) for (const b of drawn(other))
+      if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
+        found.push(`${one.outerHTML.slice(0, 90)} | ${other.outerHTML.slice(0, 90)}`);
+  }
+  return found;
+}"""
+"""Says which links, buttons, fields and titles stand on each other."""
+
+
+async def fill(site: Site) -> dict[str, int]:
+    """Make a bit of everything; return the numbers that addresses need."""
+    nightly = await site.create("backup/nightly", repeat="CRON TZ=Europe/Berlin 30 2 * * *", retries=1)
+    often = await site.create("clean/sessions", repeat="CRON */5 * * * *")
+    taken = []
+    for schedule in (nightly, often):
+        await site.ask("TriggerJob", jobID=schedule, by="ann")
+        taken.append(await site.take("*", "cron-1", heartbeat=True))
+    ended = {"jobID": nightly, "runID": taken[0]["runID"]}
+    await site.ask("FailJob", **ended, error="exit status 1\ntar: no space left on device", exitCode=1)
+    await site.ask("FinishJob", jobID=often, runID=taken[1]["runID"])
+    failed = await site.create("mail/receipt", data={"to": "ann@example.com", "order": 8412})
+    taken = [await site.take("mail/receipt", "eu-1", heartbeat=True)]
+    lines = ["connecting to smtp.example.com", {"line": "451 try again later", "stream": "err"}]
+    await site.ask("AppendOutput", runID=taken[0]["runID"], seq=1, lines=lines)
+    await site.ask("FailJob", jobID=failed, runID=taken[0]["runID"], error="451 try again later", exitCode=1)
+    parent = await site.create("invoice/all")
+    await site.take("invoice/all", "eu-2", heartbeat=True)
+    for number in range(3):
+        await site.create(f"invoice/{number}", parentJobID=parent)
+    await site.ask("FinishJob", jobID=parent)
+    await site.take("invoice/0", "eu-2", heartbeat=True)
+    queued = await site.create("export/csv", priority=850)
+    for number in range(3):
+        await site.create(f"mail/{number}", data={"list": number})
+    await site.ask("PauseJobs", name="mail/*", reason="the address book is being cleaned", by="ann")
+    for worker, names in (("eu-1", ["mail/*"]), ("eu-2", ["invoice/*"]), ("cron-1", ["backup/*", "clean/*"])):
+        more = {"host": f"{worker}.internal", "pid": 4711, "version": "1.2", "slots": 4}
+        await site.ask("Heartbeat", worker=worker, names=names, **more)
+    await site.ask("DrainWorker", worker="cron-1", by="ann")
+    numbers = {"nightly": nightly, "parent": parent, "queued": queued}
+    return {**numbers, "failed": failed, "run": taken[0]["runID"]}
+
+
+PAGES = (
+    "ui/", "ui/queues", "ui/queues?under=mail/", "ui/queues?name=*", "ui/jobs", "ui/jobs?state=QUEUED",
+    "ui/jobs?state=RUNNING", "ui/jobs?state=PAUSED", "ui/jobs?state=FAILED", "ui/jobs?state=FINISHED",
+    "ui/jobs/{failed}", "ui/jobs/{parent}", "ui/jobs/{queued}", "ui/jobs/new", "ui/jobs/{queued}/edit",
+    "ui/jobs/new?like={failed}", "ui/runs", "ui/runs?status=failed", "ui/runs/{run}", "ui/schedules",
+    "ui/schedules/{nightly}", "ui/schedules/new", "ui/schedules/{nightly}/edit", "ui/upcoming", "ui/workers",
+    "ui/failures", "ui/events", "ui/kept",
+)  # fmt: skip
+ELSEWHERE = ("docs", "ui/jobs/999", "ui/login")
+"""Pages without a stream."""
+
+
+async def faults(page: Page, width: int) -> list[str]:
+    """Return what somebody with a window of this width would complain of, in either theme."""
+    await check(page)
+    found = [told for told in (await page.evaluate(MEASURE), *await page.evaluate(ON_EACH_OTHER)) if told]
+    if width < 1_000:
+        found += await page.evaluate(SCROLLED)
+    for row in await page.locator(".cards tbody tr").all():
+        found += await row.evaluate(OVERLAPS)
+    return found
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+async def test_every_page_can_be_read_by_everybody(site: Site, page: Page, width: int, height: int) -> None:
+    await page.set_viewport_size({"width": width, "height": height})
+    site.expected.add(404)
+    numbers = await fill(site)
+    wrong: dict[str, list[str]] = {}
+    for path in PAGES:
+        await site.open(page, path.format(**numbers))
+        await page.locator("details.group").evaluate_all(
+            "all => all.forEach((group) => { group.open = true; })"
+        )
+        if path == "ui/":
+            await expect(page.locator(".chart canvas")).to_have_count(2)
+        wrong[path] = await faults(page, width)
+    for path in ELSEWHERE:
+        await page.goto(f"{site.root}/{path}")
+        wrong[path] = await faults(page, width)
+    faulty = [f"{path}: {told}" for path, found in wrong.items() for told in found]
+    assert not faulty, "\n".join(faulty)
+
+
+async def test_what_stands_on_another_part_and_what_is_scrolled_is_found(site: Site, page: Page) -> None:
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await site.create("a")
+    await site.open(page, "ui/queues")
+    assert await faults(page, 390) == []
+    await page.evaluate(
+        """() => {
+          document.querySelector("h1").style.marginBottom = "-3rem";
+          document.querySelector(".scroll table").style.width = "40rem";
+        }"""
+    )
+    found = " ".join(await faults(page, 390))
+    assert "<h1" in found
+    assert "Queues: " in found

@@ -1,0 +1,218 @@
+"""Takes where jobs have locks: they walk past few whose lock is held, and find what SQLite finds."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import psycopg
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.config import PRIORITIES, TAKEN_AT_ONCE
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.job.take_request import TakeRequest, names_from
+from bedrockjobs.store.postgresql import looks
+from bedrockjobs.store.postgresql.floors import Floors
+from bedrockjobs.store.postgresql.looks import LOCKS_MAX, PASSED_MAX, planned_looks
+from bedrockjobs.store.sqlite import SQLiteEngine
+from tests.conformance.engine import START, SQLiteQueue
+from tests.effort import examples
+from tests.postgresql.conftest import Server
+from tests.postgresql.test_foreseen import listened
+from tests.postgresql.test_unit_walks import fill, taken
+
+Servers = Callable[[int], list[Server]]
+
+MANY = 5_000
+PAGES_MAX = 1_000
+"""Pages that a take may read, however many jobs wait for their lock: it reads some 480."""
+
+ADD = (
+    "INSERT INTO jobs (created, jobID, state, name, nextRun, lane)"
+    " SELECT '2020-01-01', $1::bigint + n, $2, 'a', '2020-01-01 00:00:' || lpad((n % 60)::text, 2, '0'),"
+    " replace($3, '#', (n % 1000)::text)"
+    " FROM generate_series(1, $4::bigint) AS n"
+)
+
+
+def add(one: Server, first: int, state: str, lane: str, count: int) -> None:
+    """Add jobs of the name a; ``#`` in the lane is one of 1,000 numbers."""
+    one.store.session.run([(ADD, (first, state, lane, count))])
+    one.store.session.script("ANALYZE jobs")
+
+
+def pages(one: Server, *, seen: bool = False) -> int:
+    """Return how many pages a take of the name a reads."""
+    names = names_from("a", None)
+    assert names is not None
+    (look,) = planned_looks([TakeRequest(names)])
+    found = 0
+    for sql, parameters in (
+        look.statement("2027", Floors({}, {}), seen=seen),
+        look.with_lock("2027", seen=seen),
+    ):
+        values = ", ".join(psycopg.sql.Literal(value).as_string() for value in parameters)
+        one.store.session.script(f"PREPARE explained AS {sql}")
+        (rows,) = one.store.session.run([(f"EXPLAIN (ANALYZE, BUFFERS) EXECUTE explained({values})", ())])
+        one.store.session.script("DEALLOCATE explained")
+        plan = "\n".join(row[0] for row in rows)
+        found += sum(map(int, re.findall(r"^\s+Buffers: shared hit=(\d+)", plan, re.M)[:1]))
+    return found
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("seen", [False, True])
+def test_jobs_behind_one_held_lock_are_not_walked_past(
+    seen: bool, behind: bool, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = servers(1)
+    add(one, 0, "RUNNING", "lock L", 1)
+    add(one, 1, "QUEUED", "lock L", MANY)
+    if behind:
+        add(one, MANY + 1, "QUEUED", "lock M", 1)
+        one.store.session.script("UPDATE jobs SET nextRun = '2020-01-02 00:00:00' WHERE lock = 'M'")
+    assert pages(one, seen=seen) < PAGES_MAX
+    assert taken(one, "a", 2) == ([f"{MANY + 2}a", "404"] if behind else ["404", "404"])
+    monkeypatch.setattr(looks, "PASSED_MAX", 10 * MANY)
+    assert pages(one, seen=seen) > MANY
+
+
+def test_where_locks_are_very_many_the_walk_goes_on(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = servers(1)
+    add(one, 0, "RUNNING", "lock L#", 999)
+    add(one, 1000, "QUEUED", "lock L#", MANY)
+    assert (PASSED_MAX, LOCKS_MAX) == (100, 300)
+    assert taken(one, "a", 2) == ["4000a", "404"]  # of 1,000 locks, one is free
+    one.do(c.FinishJob, jobID=4000)
+    monkeypatch.setattr(looks, "LOCKS_MAX", 10_000)  # then all are looked at
+    assert taken(one, "a", 2) == ["3000a", "404"]
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_jobs_of_a_name_that_is_paused_are_not_walked_past(seen: bool, servers: Servers) -> None:
+    (one,) = servers(1)
+    add(one, 0, "QUEUED", "", MANY)
+    add(one, MANY, "QUEUED", "lock L", MANY)
+    assert taken(one, "a", 1) != ["404"]
+    one.do(c.PauseJobs, name="a*")
+    assert taken(one, "a", 1) == ["404"]
+    assert pages(one, seen=seen) < 50
+    one.store.session.script("UPDATE pauses SET regex = '^b'")
+    assert pages(one, seen=seen) >= 50
+
+
+def test_jobs_with_a_lock_are_asked_for_only_where_some_are_queued(servers: Servers) -> None:
+    one, other = servers(2)
+    one.do(c.CreateJob, name="a")
+    trips = listened(one.store)
+    assert taken(one, "a", 1) == ["1a"]
+    assert "take_with_lock" not in chain.from_iterable(trips)
+    other.do(c.CreateJobs, jobs=[{"name": "a", "lock": "L"}] * 2 + [{"name": "a", "lock": "M"}])
+    trips.clear()
+    assert taken(one, "a", 1) == ["2a"]  # it was not known when the unit began
+    assert [trip.count("take_with_lock") for trip in trips] == [0, 1, *[0] * (len(trips) - 2)]
+    trips.clear()
+    assert taken(one, "a", 1) == ["4a"]
+    assert trips[0].count("take_with_lock") == 1
+    assert len(trips) <= 3  # it has to lock the lock
+    taken(one, "b", 1)
+    one.do(c.DeleteJob, jobID=3)
+    taken(one, "b", 1)
+    trips.clear()
+    taken(one, "b", 1)
+    assert "take_with_lock" not in chain.from_iterable(trips)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [c.DeleteJob(jobID=2), c.UpdateJob(jobID=2, data={}, nextRun="2100-01-01 00:00:00"),
+     c.UpdateJob(jobID=2, data={}, lock="K"), c.UpdateJob(jobID=2, data={}, jobPriority=250)],
+)  # fmt: skip
+def test_where_the_first_job_of_a_lock_steps_aside_the_next_one_is_found(
+    step: c.Command[Any], servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "PASSED_MAX", 0)
+    (one,) = servers(1)
+    for lock in ("K", "L", "L", "L"):
+        one.do(c.CreateJob, name="a", lock=lock)
+        one.clock.advance(1)
+    first, changed, *others = one.call_together([c.GetJob(name="a"), step, *[c.GetJob(name="a")] * 5])
+    assert changed.code == 200
+    assert [one.body and one.body["jobID"] for one in (first, *others)][:2] == [1, 3]
+
+
+def test_what_nobody_planned_to_take_comes_in_order_with_and_without_a_lock(servers: Servers) -> None:
+    (one,) = servers(1)
+    fill(one, *"a" * 2 * TAKEN_AT_ONCE)
+    for number in range(2 * TAKEN_AT_ONCE):
+        one.do(c.CreateJob, name="a", lock=f"L{number}")
+    context = one.open(c.GetJob(name="b"))
+    found = [one.take(context, "a") for _ in range(4 * TAKEN_AT_ONCE)]
+    one.commit()
+    assert [json.loads(each.body)["jobID"] for each in found if each] == list(range(1, 4 * TAKEN_AT_ONCE + 1))
+
+
+# --- random histories ------------------------------------------------------------------------------------
+
+NAMES = ("a", "b", "a", "a,b", "*")
+STEPS = 120
+
+
+def step(dice: random.Random, known: int) -> c.Command[Any]:
+    """Return a random command."""
+    job_id = dice.randint(1, known + 1)
+    kind = dice.random()
+    lock = dice.choice(("", "K", "L", "L", "M", "N"))
+    if kind < 0.35:
+        given = {"name": dice.choice("ab"), "jobPriority": dice.choice(PRIORITIES[:3])}
+        if dice.random() < 0.2:
+            given["firstRun"] = "2100-01-01 00:00:00"
+        return c.CreateJob.read(given | ({"lock": lock} if lock else {}))
+    if kind < 0.6:
+        return c.GetJob.read({"name": dice.choice(NAMES)})
+    if kind < 0.7:
+        return c.GetJobs.read({"name": dice.choice(NAMES), "numResults": dice.randint(1, 4)})
+    if kind < 0.8:
+        return c.FinishJob.read({"jobID": job_id})
+    if kind < 0.85:
+        return c.RetryJob.read({"jobID": job_id, "delay": dice.choice((0, 5))})
+    if kind < 0.9:
+        return c.DeleteJob.read({"jobID": job_id})
+    if kind < 0.97:
+        given = {"jobID": job_id, "data": {}, "jobPriority": dice.choice(PRIORITIES[:3])}
+        return c.UpdateJob.read(given | ({"lock": lock} if dice.random() < 0.5 else {}))
+    pause = dice.choice((c.PauseJobs, c.ResumeJobs))
+    return pause.read({"name": dice.choice(("a", "b"))})
+
+
+@pytest.mark.parametrize("seed", range(examples(12, night=300)))
+def test_random_histories_of_jobs_with_locks_are_answered_as_on_sqlite(
+    seed: int, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(seed)
+    monkeypatch.setattr(looks, "PASSED_MAX", dice.randint(0, 2))
+    monkeypatch.setattr(looks, "LOCKS_MAX", dice.choice((0, 1, 300)))
+    (one,) = servers(1)
+    clock = ManualClock(START)
+    store = SQLiteEngine(":memory:", Settings())
+    other = SQLiteQueue(store, "document", clock)
+    known = 0
+    for _ in range(STEPS):
+        commands = [step(dice, known) for _ in range(dice.randint(1, 6))]
+        expected = other.call_together(commands)
+        assert one.call_together(commands) == expected, [
+            (type(each).__name__, each.wire()) for each in commands
+        ]
+        known += sum(isinstance(each, c.CreateJob) for each in commands)
+        seconds = dice.choice((0, 0.001, 1, 10))
+        clock.advance(seconds)
+        one.clock.advance(seconds)
+    store.close()

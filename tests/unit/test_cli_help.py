@@ -1,0 +1,123 @@
+"""Each help says in one way what an option takes, and its examples are commands that there are."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Iterator
+
+import click
+import pytest
+from bedrock_worker.cli import main as worker
+from cli_fake import run
+from click.testing import CliRunner
+
+from bedrockjobs.cli import main
+from bedrockjobs.cli.call import example_pairs, parameters
+from bedrockjobs.commands import COMMANDS
+
+Path = tuple[str, ...]
+
+WIDTH = 80
+"""A terminal's width that nobody has less of."""
+
+FORMS = {
+    "ADDRESS", "ADDRESS[,ADDRESS]", "BYTES", "COMMAND", "DIR", "DURATION", "FILE",
+    "FILE|URL",
+    "GLOB", "GLOB[,GLOB]", "HEADER", "HOST[,HOST]", "HOURS", "ID", "ID|NAME", "KEY", "KIND", "LOAD",
+    "MODULE", "NAME", "NAME[=VALUE]", "NAME|true", "NUMBER", "PATH", "REPEAT", "ROLE[,ROLE]", "RUNID", "SIZE",
+    "TEXT", "TEXT|@FILE|-", "TIME", "TOKEN", "URL", "URL|JSON", "VARIABLE", "WHEN", "WORD",
+    "WORD[,WORD]", "ZONE", "'PROGRAM ARG...'|JSON", "[DURATION]",
+}  # fmt: skip
+"""The words for what options take; another one is a new word to learn."""
+
+TEXTS = {"--note", "--reason", "--text", "--traceparent", "--prefix"}
+"""Options whose value may be any text."""
+
+OF_SEVERAL_KINDS = {
+    "--name",  # a name or a pattern
+    "--names",  # one pattern, or several by commas
+    "--to",  # where a message goes, or a database
+    "--by",  # who wants it, or the token that it was done with
+    "--job",  # a job, or its number alone where several may be given
+    "--after",  # what a page ended with
+    "--database",
+    "--output-bytes",
+}
+"""Options that mean something else, or take more, from one command to another."""
+
+
+def commands(
+    command: click.Command, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Go through a command and all below it."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from commands(below, (*path, name))
+
+
+ALL = [*commands(main, ()), (("bedrock-worker",), worker)]
+IDS = [" ".join(path) or "bedrockjobs" for path, _ in ALL]
+
+
+def options(command: click.Command) -> Iterator[tuple[str, str]]:
+    """Go through the options that take a value, and what they say that it looks like."""
+    context = click.Context(command)
+    for option in command.params:
+        if isinstance(option, click.Option) and not (option.is_flag or option.count):
+            yield max(option.opts, key=len), option.make_metavar(context)
+
+
+def test_what_an_option_takes_is_said_in_words_that_are_few() -> None:
+    for path, command in ALL:
+        for name, form in options(command):
+            choice = (form.startswith("[") and "|" in form) or form in ("[all]", "[ping]")
+            assert choice or form in FORMS, (path, name, form)
+            assert form != "TEXT" or name in TEXTS, (path, name)
+
+
+def test_an_option_takes_the_same_everywhere() -> None:
+    forms: defaultdict[str, set[str]] = defaultdict(set)
+    for _, command in ALL:
+        for name, form in options(command):
+            if not form.startswith("["):
+                forms[name].add(form)
+    assert {name for name, found in forms.items() if len(found) > 1} == OF_SEVERAL_KINDS
+
+
+@pytest.mark.parametrize(("path", "command"), ALL, ids=IDS)
+def test_a_help_is_whole(path: Path, command: click.Command) -> None:
+    """No default that is nothing, no type of the library's; its examples are commands of ours."""
+    if command is worker:
+        shown = CliRunner().invoke(worker, ["--help"], terminal_width=WIDTH).stdout
+    else:
+        shown = run(*path, "--help").stdout
+    assert "INTEGER" not in shown
+    assert not re.search(r"default:\s*\]", shown)
+    for line in shown.splitlines():
+        if line.startswith("  bedrockjobs ") and not line.startswith("  bedrockjobs call "):
+            typed = shlex.split(re.split(r"  +(?!-)", line.strip())[0].partition(" > ")[0])
+            assert run(*typed[1:], "--help").exit_code == 0, typed
+        elif line.startswith("      bedrock-worker "):
+            worker.make_context("bedrock-worker", shlex.split(line)[1:], resilient_parsing=True)
+
+
+def test_both_programs_say_their_version_alike() -> None:
+    for program, name in ((main, "bedrockjobs"), (worker, "bedrock-worker")):
+        shown = CliRunner().invoke(program, ["--version"]).stdout
+        assert re.fullmatch(rf"{name} \d+\.\d+\.\d+\n", shown)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_example_of_a_command_can_be_copied(name: str) -> None:
+    """It stands on one line, and its pairs are what the command takes."""
+    kind = COMMANDS[name]
+    pairs = example_pairs(kind)
+    typed = shlex.join(["bedrockjobs", "call", name, *pairs])
+    assert f"\nExample:\n  {typed}\n" in run("call", name, "--help").stdout
+    assert kind.read(parameters(kind, tuple(pairs)))
