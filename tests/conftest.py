@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -17,7 +18,7 @@ from bedrockjobs.base.clock import Clock, ManualClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from bedrockjobs.store import queries
-from tests import engines
+from tests import engines, late_queries
 from tests.effort import LONG, PROFILE
 from tests.postgresql.cluster import CLUSTER
 from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
@@ -31,8 +32,9 @@ hypothesis_settings.load_profile(PROFILE)
 # Tests may run as root, and the workers they start then do too, which a worker refuses unless it is told so.
 os.environ.setdefault("BEDROCKJOBS_WORKER_AS_ROOT", "1")
 
-# A process takes more to start than a server, and hardly a test has two Queries at once.
+# A process takes more to start than a server, and hardly a test has two Queries at once, most have none.
 queries.QUERY_PROCESSES = 1
+late_queries.begin()
 
 START = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
 """Where a ManualClock of these tests stands at first: the moment of the recording."""
@@ -54,6 +56,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     engines.select(config, items)
     places = {file: place for place, file in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
+
+
+def pytest_collection_finish() -> None:
+    """Let collections of garbage pass over what was imported and collected: a million objects, which stay."""
+    gc.collect()
+    gc.freeze()
 
 
 class Live:

@@ -36,9 +36,6 @@ SEARCHED = f"{os.environ['PATH']}{os.pathsep}/usr/sbin"
 PARALLEL = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 """Two at a time on two cores, file by file, the longest first: three leave tests of real time too little."""
 
-ALONE = "tests/protocol/test_loop_time.py"
-"""Bars on processor time: the other of two programs on the halves of one core makes both slower."""
-
 FAST = [
     *("tests/architecture", "tests/conformance", "tests/unit", "tests/runs", "tests/protocol", "tests/views"),
     # They take long, as they ask for the worst or wait for the time that something may take:
@@ -46,7 +43,7 @@ FAST = [
     "--ignore=tests/protocol/test_hostile.py",
     "--ignore=tests/protocol/test_hostile_queries.py",
     "--ignore=tests/protocol/test_loop_stalls.py",
-    f"--ignore={ALONE}",
+    "--ignore=tests/protocol/test_loop_time.py",
     "--ignore=tests/protocol/test_memory_storms.py",
     "--ignore=tests/protocol/test_openapi_against_server.py",
     "--ignore=tests/unit/test_cron_oracles.py",
@@ -57,17 +54,24 @@ FAST = [
 FAST_ENVIRONMENT = {"BEDROCKJOBS_TEST_PROFILE": "fast"}
 """Fewer examples, and one event loop: see ``effort.py``."""
 
+READING = [["mypy"], ["ruff", "check"], ["ruff", "format", "--check"], ["lint-imports"]]
+"""What reads the code: beside the tests, as alone it would keep one core of two waiting for mypy."""
+
 PATIENT = ["tests/docs/test_readme.py", "tests/docs/test_failover_page.py"]
 """Sessions of the pages, which wait for the moments that they tell of: a third beside two keeps nobody."""
 
 RELIABILITY = "tests/reliability"
 """Tests that load the machine themselves: nothing else runs beside them, and they write to the real disk."""
 
-RELIABILITY_LONG = ["other_hands", "kills", "shared_kills", "io_faults", "takeover", "runs_killed", "damage"]
-"""Those of them that take longest, dealt out first."""
+RELIABILITY_LONG = [
+    *("io_faults", "other_hands", "soak", "kills"),
+    *("runs_killed", "shared_kills", "takeover", "damage"),
+    *("messages_killed", "restore", "flips", "power"),
+]
+"""Those of them that take longest, dealt out first: a row here is one for each of those that run at once."""
 
-RELIABILITY_AT_ONCE = 3
-"""More than there are cores: they spend half of their time waiting for servers that are away."""
+RELIABILITY_AT_ONCE = 4
+"""Twice as many as there are cores: they spend half of their time waiting for servers that are away."""
 
 STEP_S_MAX = 2400
 """Time for one step, several times what it needs: a test has a limit of its own, the end of Python none."""
@@ -95,23 +99,23 @@ def checks(arguments: list[str]) -> list[list[list[str]]]:
     """Return the steps of a check, each with the commands that run beside each other."""
     pytest = [sys.executable, "-m", "pytest"]
     if arguments == ["--fast"]:
-        tests = [[[*pytest, *PARALLEL, *FAST]]]
+        steps = [[[*pytest, *PARALLEL, *FAST]]]
     elif arguments:
-        tests = [[[*pytest, *arguments]]]
+        steps = [[[*pytest, *arguments]]]
     else:
         long = [f"{RELIABILITY}/test_{name}.py" for name in RELIABILITY_LONG]
         files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / RELIABILITY).glob("test_*.py"))
         files = long + [file for file in files if file not in long]
         # Not by xdist, which keeps to itself what these tests tell of each run.
-        tests = [
+        steps = [
             [
-                [*pytest, *PARALLEL, *(f"--ignore={path}" for path in (RELIABILITY, ALONE, *PATIENT))],
+                [*pytest, *PARALLEL, *(f"--ignore={path}" for path in (RELIABILITY, *PATIENT))],
                 [*pytest, *PATIENT],
             ],
-            [[*pytest, ALONE]],
             [[*pytest, *files[turn::RELIABILITY_AT_ONCE]] for turn in range(RELIABILITY_AT_ONCE)],
         ]
-    return [[["ruff", "check"], ["ruff", "format", "--check"], ["mypy"], ["lint-imports"]], *tests]
+    steps[0] += READING
+    return steps
 
 
 def run(commands: list[list[str]], environment: dict[str, str]) -> list[str]:

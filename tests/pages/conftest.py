@@ -51,9 +51,9 @@ async def site(start_site: StartSite) -> Site:
     return await start_site()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
-    """Return a browser without a past, in a zone that is not UTC."""
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def window(browser: Browser) -> AsyncIterator[Page]:
+    """Return the first page of a window in a zone that is not UTC: it stays, as windows take long to open."""
     context = await browser.new_context(
         timezone_id="Asia/Kolkata",
         locale="en-GB",
@@ -62,8 +62,22 @@ async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
         permissions=["clipboard-read", "clipboard-write"],
     )
     context.set_default_timeout(DEADLINE_MS)
-    yield context
+    yield await context.new_page()
     await context.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def context(window: Page) -> AsyncIterator[BrowserContext]:
+    """Return a browser without a past: what a test leaves of pages, cookies and storage is removed."""
+    yield window.context
+    for page in window.context.pages:
+        if page != window:
+            await page.close()
+    await window.context.clear_cookies()
+    devtools = await window.context.new_cdp_session(window)
+    await devtools.send("Network.clearBrowserCache")
+    await devtools.send("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": "all"})
+    await devtools.detach()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

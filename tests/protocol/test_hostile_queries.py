@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, thread_time
@@ -13,6 +14,7 @@ import pytest
 
 from bedrockjobs.base.config import QUERY_CHARS_MAX, QUERY_OVERTIME_S, QUERY_PROCESSES
 from bedrockjobs.base.settings import Settings
+from tests import late_queries
 from tests.conftest import Live, Serve
 from tests.engines import sqlite_only
 from tests.pace import in_time, slowness
@@ -49,8 +51,10 @@ async def test_there_are_many_texts_and_the_bound_is_that_of_the_defaults() -> N
 
 
 @pytest.fixture(autouse=True)
-def _as_many_as_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def _as_many_as_by_default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("bedrockjobs.store.queries.QUERY_PROCESSES", QUERY_PROCESSES)
+    with late_queries.at_once():
+        yield
 
 
 def processes() -> set[int]:

@@ -24,11 +24,13 @@ SLICE_S_MAX = 0.05
 
 @pytest.fixture
 def _frozen() -> Iterator[None]:
-    """Let the collector not look at what the tests have in memory, as the server does with its own."""
+    """Let the collector not look at what earlier tests left in memory, as the server does with its own."""
     gc.collect()
     gc.freeze()
     yield
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()  # again what ``tests/conftest.py`` had frozen
 
 
 def fill(live: Live, locks: int) -> None:

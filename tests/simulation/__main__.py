@@ -37,15 +37,22 @@ def main() -> int:
     return _simulated(range(int(first), int(last or first) + 1), options)
 
 
+def environment() -> dict[str, str]:
+    """Return the environment of a process that simulates itself: it has a disk that can fail.
+
+    Without a compiler it skips a test.
+    """
+    return {**os.environ, "LD_PRELOAD": str(built()), "SIMULATION_DISK": "1", "PYTHONHASHSEED": "0"}
+
+
 def _shared(first: int, last: int, processes: int) -> int:
-    """Give each process its share, below a disk that can fail."""
-    environment = {**os.environ, "LD_PRELOAD": str(built()), "SIMULATION_DISK": "1", "PYTHONHASHSEED": "0"}
+    """Give each process its share."""
     share = -(-(last - first + 1) // processes)
     command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
     running = [
         subprocess.Popen(
             [*command, "--seeds", f"{begin}-{min(begin + share - 1, last)}"],
-            env=environment,
+            env=environment(),
         )
         for begin in range(first, last + 1, share)
     ]

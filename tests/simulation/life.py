@@ -141,7 +141,7 @@ class _Commits:
         self.start = lambda: None
         self.is_alive = lambda: True
 
-    def do(self, commit: Callable[[], None], then: Then, *, commands: int) -> None:
+    def do(self, commit: Callable[[], None], then: Then) -> None:
         """Commit, and tell ``then``."""
         self._left += 1
         if self._dice.random() < QUICK:

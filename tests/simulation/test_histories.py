@@ -12,7 +12,7 @@ import pytest
 
 from tests.effort import examples
 from tests.reliability.faults import FAULTS
-from tests.reliability.shim import built
+from tests.simulation.__main__ import environment
 
 SHARES = 4
 SEEDS = examples(320, night=20_000)
@@ -24,9 +24,10 @@ FOUND_WITHIN = 60
 
 def simulated(*arguments: str) -> tuple[int, str]:
     """Run the simulation; return its exit status and what it printed."""
-    built()  # which skips without a compiler
     command = [sys.executable, "-m", "tests.simulation", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     return done.returncode, done.stdout
 
 

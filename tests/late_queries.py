@@ -1,0 +1,41 @@
+"""Lets servers of tests start their processes of Query with the first Query: a server starts them at once.
+
+Most servers of these tests are asked none, and a process costs more than the rest of a server. Tests of the
+processes themselves have them as they are: see ``at_once``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from weakref import WeakSet
+
+from bedrockjobs.store.queries import Queries
+
+_open, _run = Queries.open, Queries.run
+_opened: WeakSet[Queries] = WeakSet()
+
+
+def _not_yet(_: Queries) -> None:
+    """Start nothing."""
+
+
+async def _first_opened(queries: Queries, sql: str, form: str) -> str:
+    if queries not in _opened:
+        _opened.add(queries)
+        _open(queries)
+    return await _run(queries, sql, form)
+
+
+def begin() -> None:
+    """Start processes late from now on."""
+    Queries.open = _not_yet  # type: ignore[method-assign]
+    Queries.run = _first_opened  # type: ignore[method-assign]
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Start them as a server does, meanwhile."""
+    Queries.open, Queries.run = _open, _run  # type: ignore[method-assign]
+    yield
+    begin()
