@@ -13,7 +13,7 @@ NEVER = float("inf")
 CLOCK_MONOTONIC, TFD_NONBLOCK, TFD_CLOEXEC, TFD_TIMER_ABSTIME = 1, 0o4000, 0o2000000, 1
 """Constants of ``timerfd_create(2)``."""
 
-_libc = ctypes.CDLL(None, use_errno=True)
+_libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock: both calls are short
 _Spec = ctypes.c_long * 4  # interval and first moment, each in seconds and nanoseconds
 
 

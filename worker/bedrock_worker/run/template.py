@@ -18,8 +18,9 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from bedrock_worker.functions import look_in
 from bedrock_worker.run import kernel, packet, run_function
@@ -108,8 +109,12 @@ def _be_process(
     base, data = given["env"], None
     folder, name = os.path.split(base["BEDROCK_DATA_FILE"])
     while word:
-        if data is not None:
-            _renew(folder, name, data)
+        try:
+            if data is not None:
+                _renew(folder, name, data)
+        except OSError:
+            traceback.print_exc()
+            _exit(run_function.TRY_AGAIN, None, way)
         status, result = _run(given, {**base, **given["own"]}, data)
         good = status in STAYS and _threads() == threads and not _has_children()
         if word != b"again" or not good:
@@ -133,15 +138,24 @@ def _holds_more(folder: str, name: str) -> bool:
 
 
 def _renew(folder: str, name: str, data: bytes) -> None:
-    """Put the job of the next run into the folder of the process."""
-    with suppress(FileExistsError):
-        os.mkdir(folder, 0o700)  # noqa: PTH102  the run before may have removed it
+    """Put the job of the next run into the folder of the process; raises OSError.
+
+    The file is never empty in between: some file systems write one to disk that was emptied and filled again.
+    """
     path = f"{folder}/{name}"
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        handle = os.open(path, flags, 0o600)
+    except OSError:  # the run before removed the folder, or put something else in the place of the file
+        os.makedirs(folder, 0o700, exist_ok=True)  # noqa: PTH103
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108
+        handle = os.open(path, flags | os.O_EXCL, 0o600)
     try:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(handle, rest) :]
+        os.ftruncate(handle, len(data))
     finally:
         os.close(handle)
 
@@ -155,7 +169,7 @@ def _run(given: dict[str, Any], environment: Mapping[str, str], data: bytes | No
     stdin = os.open(environment["BEDROCK_DATA_FILE"], os.O_RDONLY)
     os.dup2(stdin, 0)
     os.close(stdin)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115  lives as long as the process
+    _renew_stdin()
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     results: list[str] = []
 
@@ -176,13 +190,31 @@ def _end(word: str, status: int, result: str | None, files: bool = False) -> byt
     return head if result is None else head + result.encode()
 
 
+_stdin: list[TextIO] = []
+"""What the runs of this process read their job from."""
+
+
+def _renew_stdin() -> None:
+    """Let what reads the job begin anew."""
+    try:
+        _stdin[0].seek(0)
+    except (LookupError, ValueError, OSError):  # there is none yet, or a run closed it
+        _stdin[:] = [open(0, closefd=False)]  # noqa: SIM115  lives as long as the process
+    sys.stdin = _stdin[0]
+
+
+_encoded = lru_cache(maxsize=256)(os.fsencode)  # most variables are those of the run before
+
+
 def _set_environment(wanted: Mapping[str, str]) -> None:
     """Make the environment what a run is given; most of it is that of the run before."""
-    for name in os.environ.keys() - wanted.keys():
-        del os.environ[name]
-    for name, value in wanted.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
+    there = os.environ.__dict__["_data"]  # as bytes: to go through its texts takes several times as long
+    given = {_encoded(name): _encoded(value) for name, value in wanted.items()}
+    for name in there.keys() - given.keys():
+        del os.environ[os.fsdecode(name)]
+    for name, value in given.items():
+        if there.get(name) != value:
+            os.environ[os.fsdecode(name)] = os.fsdecode(value)
 
 
 def _threads() -> int:
