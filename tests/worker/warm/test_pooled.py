@@ -8,11 +8,12 @@ import os
 import signal
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bedrock_worker.run.alarm import NEVER, Alarm
 from bedrock_worker.run.guard_link import HANDLES
-from bedrock_worker.run.pooled import PooledProcess
+from bedrock_worker.run.pooled import NeverBegan, PooledProcess, PooledRun
 from bedrock_worker.run.template import RESULT_BYTES_MAX
 
 from tests.worker.conftest import ended, gone, until
@@ -225,11 +226,98 @@ async def test_an_alarm_rings_when_it_is_set_to(monkeypatch):
         alarm.close()
 
 
-async def test_a_process_that_is_dead_takes_no_run():
+async def test_a_process_that_is_dead_takes_no_run(tmp_path):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    process = PooledProcess(ours, 1, kind=b"", folder="", runs=5)
+    process = PooledProcess(ours, 1, kind=b"", folder=str(tmp_path), data="before", runs=5)
     theirs.close()
     with pytest.raises(OSError, match="Broken pipe"):
         process.begin(b"{}", "{}", NEVER, lambda _: None)
     process.close()
     assert not process.alive
+
+
+@pytest.fixture
+async def begun(tmp_path):
+    """Yield a run that was given to a process, with the process's end of the way, and what its guard says."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = PooledProcess(ours, 1, kind=b"", folder=str(tmp_path), data="before", runs=5)
+    told = []
+    guard = SimpleNamespace(process=process, pumps=[], hear=None, tell=told.append)
+    run = PooledRun(guard, None, b"{}", '{"a": 1}', until=NEVER, listener=lambda *_: None)
+    with theirs:
+        yield SimpleNamespace(run=run, theirs=theirs, hear=guard.hear, told=told)
+    process.close()
+
+
+def gone_with(status):
+    return {"gone": 1, "ended": status, "signalled": False, "left": 0, "files": False}
+
+
+async def test_what_a_process_said_last_is_heard_before_its_end(begun):
+    """Whichever of the two is read first."""
+    assert begun.theirs.recv(1_000) == b'again {}\n{"a": 1}'
+    begun.theirs.send(b'{"exit": 0, "files": false}\n{"b": 2}')
+    begun.theirs.close()
+    begun.hear(gone_with(0))
+    assert (await begun.run.wait(), begun.run.result) == (0, '{"b": 2}')
+
+
+async def test_a_run_that_its_process_never_read_has_not_begun(begun):
+    begun.theirs.close()
+    begun.hear(gone_with(-9))
+    with pytest.raises(NeverBegan):
+        await begun.run.wait()
+
+
+@pytest.mark.parametrize("text", ["before", '{"a": 1}', "mine", None])
+async def test_a_run_has_begun_once_its_job_is_in_the_folder(begun, tmp_path, text):
+    """The kernel may read what a process was sent that it has killed."""
+    begun.theirs.recv(1_000)
+    if text is not None:
+        (tmp_path / "job.json").write_text(text)
+    begun.theirs.close()
+    begun.hear(gone_with(-9))
+    if text == "before":
+        with pytest.raises(NeverBegan):
+            await begun.run.wait()
+    else:
+        assert await begun.run.wait() == -9
+
+
+async def test_a_run_that_was_read_has_begun(begun):
+    begun.theirs.recv(1_000)
+    begun.theirs.close()
+    begun.hear(gone_with(-9))
+    assert await begun.run.wait() == -9
+
+
+async def test_a_run_that_was_signalled_before_it_was_read_has_ended(begun):
+    begun.run.signal(signal.SIGKILL)
+    assert begun.told == [b"signal 9"]
+    begun.theirs.close()
+    begun.hear({**gone_with(-9), "signalled": True})
+    assert await begun.run.wait() == -9
+
+
+async def test_a_run_whose_process_dies_before_it_reads_it_is_done_by_another(server, working, write):
+    """It stands still when it is given the run, so that nobody can know of its end."""
+    async with working(module=write(), **REUSED):
+        await server.add(data=json.dumps({"do": '({"pid": os.getpid()})'}))
+        pid = (await server.report()).given["data"]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        await server.add(data=json.dumps({"do": '({"runs": runs})'}))
+        await server.until(lambda: server._running)
+        os.kill(pid, signal.SIGKILL)
+        assert (await server.report(2)).given["data"] == {"runs": 1}
+    assert [report.verb for report in server.reports] == ["FinishJob"] * 2
+
+
+async def test_the_folder_of_a_process_is_gone_with_it(server, working, write, scratch):
+    """Also where it had no run, and where a command took its place."""
+    async with working("true", module=write(), names=("Foo*", "Bar"), **REUSED):
+        for number, name in enumerate(("Foo", "Bar", "Foo"), 1):
+            await server.add(name, data=json.dumps({"do": '({"pid": os.getpid()})'}))
+            await server.report(number)
+            assert len(list(scratch.iterdir())) == (name == "Foo")
+        os.kill(server.reports[2].given["data"]["pid"], signal.SIGKILL)
+        await until(lambda: not list(scratch.iterdir()))

@@ -235,7 +235,8 @@ class Guard:
         self._pid = 0
         found |= {"signalled": self._signalled, "left": self._end_rest()}
         self._signalled = False
-        self._tell({**found, "files": self._clear_folder()})
+        # The worker removes the folder: the job that is there tells which run was the last.
+        self._tell({**found, "files": True, "folder": self._folder})
 
     def _run_command(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
         """Run a command; return how it ended, or why it could not be started."""

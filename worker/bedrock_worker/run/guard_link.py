@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -61,11 +62,11 @@ class GuardLink:
         with suppress(OSError):  # the guard is dead, and so is the command
             self._way.send(word)
 
-    def keep_process(self, pid: int, *, kind: bytes, folder: str, runs: int) -> None:
+    def keep_process(self, pid: int, *, kind: bytes, folder: str, data: str, runs: int) -> None:
         """Keep the process whose way came with what was just heard, for so many runs of its kind."""
         try:
             way = socket.socket(fileno=self._handed.pop())
-            process = PooledProcess(way, pid, kind=kind, folder=folder, runs=runs)
+            process = PooledProcess(way, pid, kind=kind, folder=folder, data=data, runs=runs)
         except (IndexError, OSError):  # we have as many handles as we may
             self.tell(b"retire %d" % pid)
             return
@@ -111,6 +112,12 @@ class GuardLink:
     def _heard(self, found: dict[str, Any]) -> None:
         if "gone" not in found:
             self.hear(found)
-        elif self.process is not None and self.process.pid == found["gone"]:
-            self.drop_process()
+            return
+        resting = True
+        if self.process is not None and self.process.pid == found["gone"]:
+            process, self.process = self.process, None
+            resting = self.hear == self._idle
             self.hear(found)
+            process.close()
+        if resting:  # else its run looks what is there
+            shutil.rmtree(found["folder"], ignore_errors=True)

@@ -21,7 +21,7 @@ from bedrock_worker.report import outcome
 from bedrock_worker.run.guard import DATA_FILE
 from bedrock_worker.run.lease import Lease
 from bedrock_worker.run.mask import Mask
-from bedrock_worker.run.pooled import PooledRun
+from bedrock_worker.run.pooled import NeverBegan, PooledRun
 from bedrock_worker.run.process import NEVER, CannotStart, ChildProcess, Warm, pooled_run
 from bedrock_worker.run.watchdog_client import WatchdogClient
 from bedrockjobs.base.clock import SystemClock
@@ -176,6 +176,19 @@ class JobRun:
         token = job.reply.run_token
         self._mask = Mask(program.secrets if token is None else (*program.secrets, token))
         term_s, kill_s = self._limits(program)
+        try:
+            return await self._ended(program, term_s, kill_s)
+        except NeverBegan:  # its process was killed while it had nothing to do
+            assert self._child is not None
+            _remove(self._folder)
+            self._child.close()
+            return await self._ended(program, term_s, kill_s)
+
+    async def _ended(
+        self, program: Program, term_s: float | None, kill_s: float | None
+    ) -> outcome.CompletedCommand:
+        """Run the command, and wait for its end."""
+        job = self.job
         self._child = child = self._begin(program, term_s)
         if term_s is not None:
             self._term_at = asyncio.get_running_loop().time() + term_s  # and a moment later, once it is told

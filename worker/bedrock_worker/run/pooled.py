@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bedrock_worker.run import packet
 from bedrock_worker.run.alarm import NEVER, Alarm
+from bedrock_worker.run.guard import DATA_FILE
 
 if TYPE_CHECKING:
     from bedrock_worker.run.guard_link import GuardLink
@@ -32,8 +34,12 @@ Hear = Callable[[dict[str, Any]], None]
 class PooledProcess:
     """The worker's end of one process. Belongs to the event loop of the main thread."""
 
-    def __init__(self, way: socket.socket, pid: int, *, kind: bytes, folder: str, runs: int) -> None:
+    def __init__(
+        self, way: socket.socket, pid: int, *, kind: bytes, folder: str, data: str, runs: int
+    ) -> None:
         """Listen; ``kind`` says what it may run, ``folder`` is its own, and it may serve so many ``runs``.
+
+        ``data`` is the job of the run that it has done already.
 
         Raises OSError, and closes the way, where the machine is full.
         """
@@ -45,6 +51,9 @@ class PooledProcess:
             raise
         way.setblocking(False)
         self._hear: Hear | None = None
+        self._data, self._data_before = data, ""
+        self.unread = False
+        """Whether it died without having read the run that it was given last."""
         asyncio.get_running_loop().add_reader(way.fileno(), self._read)
 
     @property
@@ -55,6 +64,7 @@ class PooledProcess:
     def begin(self, head: bytes, data: str, until: float, hear: Hear) -> None:
         """Give it a run, whose end ``hear`` hears; raises OSError where it is dead, or cannot take it."""
         self._runs -= 1
+        self._data, self._data_before = data, self._data
         self.alarm.set(until)
         packet.send(self._way, b"again" if self._runs > 0 else b"last", head + b"\n" + data.encode())
         self._hear = hear
@@ -72,18 +82,45 @@ class PooledProcess:
             self._way.close()
             self.alarm.close()
 
-    def _read(self) -> None:
+    def read_rest(self) -> None:
+        """Hear what it said before it died."""
+        while self.alive and self._read():
+            pass
+
+    def never_began(self) -> bool:
+        """Tell whether it was killed before it began the run that it was given last.
+
+        It begins a run with putting its job into the folder; the kernel may have read it for one who was
+        dying.
+        """
+        if self.unread:
+            return True
+        try:
+            handle = os.open(f"{self.folder}/{DATA_FILE}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(handle, "rb") as file:
+                return file.read() == self._data_before.encode()
+        except OSError:
+            return False
+
+    def _read(self) -> bool:
+        """Hear one word; tell whether there was one."""
         try:
             word = self._way.recv(WORD_BYTES)
         except BlockingIOError:
-            return
+            return False
+        except ConnectionResetError:  # so the kernel says that something is unread
+            word, self.unread = b"", True
         except OSError:
             word = b""
         if not word:  # its guard tells the rest
             asyncio.get_running_loop().remove_reader(self._way.fileno())
-            return
-        if self._hear is not None:
+        elif self._hear is not None:
             self._hear(_read_end(word))
+        return bool(word)
+
+
+class NeverBegan(Exception):
+    """A process was killed before it had read the run that it was given; another may do it."""
 
 
 class PooledRun:
@@ -122,7 +159,8 @@ class PooledRun:
     async def wait(self) -> int:
         """Wait for the end and return the exit status, negative for the signal that ended it.
 
-        Where it left somebody, they have been killed by then, and its last output has been heard.
+        Raises NeverBegan where its process was dead, but not known to be, when it was begun. Where it left
+        somebody, they have been killed by then, and its last output has been heard.
         """
         status = await self._ended
         for pump in self._guard.pumps:
@@ -178,6 +216,8 @@ class PooledRun:
 
     def _hear_guard(self, found: dict[str, Any] | None) -> None:
         """Take that the process has ended; where the guard was killed, the kernel has killed it as well."""
+        if found is not None:
+            self._process.read_rest()
         if self._ended.done():
             return
         if found is None:
@@ -187,6 +227,8 @@ class PooledRun:
         else:
             self.folder_left, self.left = found["files"], found["left"]
             self.signalled = found["signalled"]
+            if not self._found and not self._told and self._process.never_began():
+                self._ended.set_exception(NeverBegan())
             self._end(self._found.get("done", found["ended"]))
 
     def _end(self, status: int) -> None:

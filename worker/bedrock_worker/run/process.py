@@ -94,7 +94,7 @@ class ChildProcess:
             "until": None if until == NEVER else until, "folder": str(folder), "env": env, "cwd": where
         }  # fmt: skip
         self._kind = template = b""
-        self._folder = str(folder)
+        self._folder, self._data = str(folder), data
         if warm is None:
             head |= {
                 "argv": argv, "limits": [] if limits is None else limits.wanted(),
@@ -258,7 +258,11 @@ class ChildProcess:
             self._started.set_result(found)
         if "process" in found and self._warm is not None:
             self._guard.keep_process(
-                found["process"], kind=self._kind, folder=self._folder, runs=self._warm.runs_max - 1
+                found["process"],
+                kind=self._kind,
+                folder=self._folder,
+                data=self._data,
+                runs=self._warm.runs_max - 1,
             )
         if "ended" in found and not self._ended.done():
             self._ended.set_result(found)
