@@ -80,7 +80,7 @@ class Guard:
         self._end_rest()
         if self._group is not None:
             self._group.remove()
-        if self._folder and os.path.lexists(self._folder):  # the worker's to remove, and ours if it dies
+        if self._folder and self._clear_folder():  # the worker's to remove, and ours if it dies
             import shutil  # here, as it would make each guard larger, and each fork slower
 
             shutil.rmtree(self._folder, ignore_errors=True)
