@@ -96,8 +96,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport (called by the event loop)."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # other loops have classes of their own
 
     def data_received(self, data: bytes) -> None:
         """Read the answer that is awaited; a connection that speaks unasked is closed."""

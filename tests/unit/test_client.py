@@ -257,3 +257,14 @@ def test_package_is_light_and_has_what_it_names():
     assert bedrockjobs.Client is Client
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         _ = bedrockjobs.Nothing
+
+
+def test_the_client_works_in_other_event_loops() -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def ask() -> int:
+        async with FakeServer() as server, AsyncClient(server.address) as client:
+            return (await client.call(CreateJob(name="a"))).job_id
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(ask()) == 1

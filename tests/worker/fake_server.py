@@ -152,8 +152,15 @@ class FakeServer:
 
     @property
     def reports(self) -> list[Request]:
-        """Return the requests that ended runs."""
-        return self.of(*ENDINGS)
+        """Return the requests that ended runs; one that ended several counts as one for each."""
+        found = []
+        for request in self.of(*ENDINGS, "FinishJobs"):
+            if request.verb == "FinishJobs":
+                ends = jsontext.elements(request.raw("jobs"))
+                found += [Request("FinishJob", text, request.head) for text in ends]
+            else:
+                found.append(request)
+        return found
 
     async def report(self, count: int = 1) -> Request:
         """Wait for so many reports and return the last of them."""
@@ -207,6 +214,10 @@ class FakeServer:
             async with self._change:
                 self._change.notify_all()
                 return self._end(request)
+        if request.verb == "FinishJobs":
+            async with self._change:
+                self._change.notify_all()
+                return self._end_several(request)
         if request.verb == "Heartbeat":
             return await self._heartbeat(request, reader)
         if request.verb == "AppendOutput":
@@ -315,6 +326,20 @@ class FakeServer:
         for line in lines[len(kept) + 1 - seq :]:
             kept.append(("out", line) if isinstance(line, str) else (line["stream"], line["line"]))
         return _ok(json.dumps({"seq": len(kept)}))
+
+    def _end_several(self, request: Request) -> bytes:
+        results = []
+        for text in jsontext.elements(request.raw("jobs")):
+            end, refusals = Request("FinishJob", text), self.refusals.get("FinishJob")
+            head = refusals.popleft() if refusals else self._end(end).decode().partition("\r\n")[0]
+            code, _, reason = head.partition(" ")
+            results.append({"jobID": end.given["jobID"], "code": int(code), "reason": reason})
+        found = f'"results":{json.dumps(results)}'
+        if "thenGet" in request.then_get:
+            listed = str(request.then_get["thenGet"]).split(",")
+            jobs = self._take({"names": listed, "numResults": json.loads(request.text)["numResults"]})
+            found += f',"jobs":[{",".join(jobs)}]'
+        return _ok(f"{{{found}}}")
 
     def _end(self, request: Request) -> bytes:
         given = request.given

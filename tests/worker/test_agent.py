@@ -58,7 +58,7 @@ async def test_no_more_at_once_than_slots(server, working, tmp_path):
         assert [ask.given["numResults"] for ask in server.of("GetJobs")] == [2]
         (tmp_path / "go").touch()
         assert await worker.ended() == 0
-    assert len(server.of("FinishJob")) == 5
+    assert len(server.reports) == 5
 
 
 async def test_burst_ends_with_the_last_job(server, working):

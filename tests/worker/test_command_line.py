@@ -206,3 +206,18 @@ def test_variables(monkeypatch):
 def test_worker_name():
     assert worker_name("a-%p-%%h-%x") == f"a-{os.getpid()}-%h-%x"
     assert Path("/proc/sys/kernel/hostname").read_text().strip() in worker_name("%h")
+
+
+@pytest.mark.parametrize("installed", [True, False])
+async def test_the_quicker_event_loop_is_used_where_it_is_installed(server, tmp_path, installed):
+    noting = (
+        "import asyncio\ndef new_event_loop():\n"
+        f"    open({str(tmp_path / 'used')!r}, 'w')\n    return asyncio.new_event_loop()\n"
+    )
+    (tmp_path / "uvloop.py").write_text(noting if installed else "raise ImportError")
+    await server.add()
+    paths = f"{tmp_path}{os.pathsep}{module_path()}"
+    async with program(server, "--burst", "--", "true", PYTHONPATH=paths) as worker:
+        await server.report()
+        await worker.communicate()
+    assert (tmp_path / "used").exists() is installed

@@ -116,6 +116,7 @@ class Agent:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
+            self._reporter.close()
             await self._heartbeats.leave()
             await self._client.close()
             self._watchdog.close()

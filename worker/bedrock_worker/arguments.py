@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 
@@ -38,7 +39,7 @@ class Arguments:
         self._function = function
         self._signature = inspect.signature(function)
 
-    @property
+    @cached_property
     def takes_job(self) -> bool:
         """Tell whether it is called with the job: its one parameter is a ``Job``, or named ``job``."""
         parameters = list(self._signature.parameters.values())

@@ -246,7 +246,17 @@ def main(user: str | None, as_root: bool, **given: Any) -> None:
     except CommandError as error:
         raise click.UsageError(error.detail or error.reason) from None
     log.begin()
-    raise SystemExit(asyncio.run(_work(options, selector)))
+    with _runner() as runner:
+        raise SystemExit(runner.run(_work(options, selector)))
+
+
+def _runner() -> asyncio.Runner:
+    """Return what runs the event loop: the quicker one where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.Runner()
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 
 def _check(options: Options) -> None:

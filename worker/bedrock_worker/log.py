@@ -20,17 +20,27 @@ def begin() -> None:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line says them
     logging._srcfile = None  # nor where in the code it is from
     handler = logging.StreamHandler()
-    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(LogFormatter())
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
 
 
 class LogFormatter(logging.Formatter):
-    """Lines that begin with the time; what is the same within a second is made once."""
+    """Lines that begin with the time and the level; what is the same within a second is made once."""
+
+    def __init__(self) -> None:
+        """Format as ``%(asctime)s %(levelname)s %(message)s`` would."""
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     _second = -1
     _stamp = ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; what is more than one goes the usual way."""
+        if record.args is None and record.exc_info is None:
+            return f"{self.formatTime(record)} {record.levelname} {record.msg}"
+        return super().format(record)
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         """Return the local time with its milliseconds, as any formatter gives it."""
@@ -47,8 +57,11 @@ def printable(text: str) -> str:
 
 def event(level: int, what: str, **keys: object) -> None:
     """Log one event: what happened, then ``key=value`` for each key whose value is not None."""
-    parts = [f"{key}={_value(value)}" for key, value in keys.items() if value is not None]
-    LOG.log(level, "%s", " ".join([what, *parts]))
+    if LOG.isEnabledFor(level):
+        parts = [f"{key}={_value(value)}" for key, value in keys.items() if value is not None]
+        text = " ".join([what, *parts])
+        # Without arguments a text is taken as it is; nobody asks for the place in the code.
+        LOG.handle(logging.LogRecord(LOG.name, level, "", 0, text, None, None))
 
 
 def _value(value: object) -> str:

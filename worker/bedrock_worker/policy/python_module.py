@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,13 @@ class Function:
     declared_by: str = ""
     """The module that the worker was given, which imports that of the function."""
 
-    @property
+    @cached_property
     def argv(self) -> tuple[str, ...]:
         """Return the command that runs it, for a job on stdin or in ``BEDROCK_DATA_FILE``."""
         runner = "bedrock_worker.run.run_function"
         return (sys.executable, "-P", "-m", runner, self.module, self.name, self.folder)
 
-    @property
+    @cached_property
     def template(self) -> tuple[str, ...]:
         """Return the command that imports what declares it, and forks processes that run it."""
         return (sys.executable, "-P", "-m", "bedrock_worker.run.template", self.declared_by, self.folder)
@@ -76,7 +77,7 @@ class PythonModule:
     schedules: tuple[Mapping[str, Any], ...]
     """Parameters of CreateJob by wire name, for each ``@cron`` function."""
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Return the name patterns, for a worker that asks for what it has functions for."""
         return tuple(dict.fromkeys(function.pattern for function in self.functions))
@@ -86,7 +87,7 @@ class PythonModule:
         """Return whose schedules these are in the server's eyes."""
         return f"module {self.name}"
 
-    @property
+    @cached_property
     def environment(self) -> dict[str, str]:
         """Return what the functions' processes need, beside its folder, to find what this one did."""
         given = os.environ.get("PYTHONPATH", "")

@@ -31,11 +31,15 @@ class Job:
 
 def jobs_of(body: bytes) -> list[Job]:
     """Return the jobs in an answer to GetJobs; raises ValueError where it is none."""
-    try:
-        texts = jsontext.elements(jsontext.members(body.decode())["jobs"])
-        return [_job_of(text) for text in texts]
-    except (ValidationError, LookupError, StopIteration, TypeError) as error:
-        raise ValueError(f"not an answer to GetJobs: {error}") from error
+    return _jobs_in(body, None, "GetJobs")
+
+
+def jobs_after(body: bytes) -> list[Job]:
+    """Return the jobs in an answer to ``thenGet`` of several ends; raises ValueError where it is none.
+
+    An older server answers without them.
+    """
+    return _jobs_in(body, "[]", "thenGet")
 
 
 def job_after(body: bytes) -> Job | None:
@@ -48,6 +52,15 @@ def job_after(body: bytes) -> Job | None:
         return None if text == "null" else _job_of(text)
     except (ValidationError, StopIteration, TypeError) as error:
         raise ValueError(f"not an answer to thenGet: {error}") from error
+
+
+def _jobs_in(body: bytes, missing: str | None, asked: str) -> list[Job]:
+    try:
+        members = jsontext.members(body.decode())
+        text = members["jobs"] if missing is None else members.get("jobs", missing)
+        return [_job_of(each) for each in jsontext.elements(text)]
+    except (ValidationError, LookupError, StopIteration, TypeError) as error:
+        raise ValueError(f"not an answer to {asked}: {error}") from error
 
 
 def _job_of(text: str) -> Job:

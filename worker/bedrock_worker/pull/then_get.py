@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bedrock_worker.options import Options
 from bedrock_worker.pull.job import Job, job_after
@@ -31,14 +31,19 @@ class ThenGet:
         self.job: Job | None = None
         """The job that came."""
 
+    def asks(self) -> bool:
+        """Tell whether the job is asked for; decided now, for the report that is to be sent."""
+        self.asking = self._wanted() and pattern_of(self._names()) is not None
+        return self.asking
+
+    @property
+    def question(self) -> dict[str, Any]:
+        """Return the parameters that ask for it."""
+        return {"then_get": pattern_of(self._names()), **self._options.taker}
+
     def added_to(self, report: E) -> E:
         """Return the report as it is to be sent, with the question where there is one."""
-        self.asking = False
-        pattern = pattern_of(self._names()) if self._wanted() else None
-        if pattern is None:
-            return report
-        self.asking = True
-        return report.model_copy(update={"then_get": pattern, **self._options.taker})
+        return report.model_copy(update=self.question) if self.asks() else report
 
     def answered(self, body: bytes) -> None:
         """Take the job out of an answer; raises ValueError for one that cannot be read."""

@@ -41,6 +41,8 @@ class CompletedCommand:
     """The last lines of its output."""
     timed_out_s: float | None = None
     """The timeout that it ran into."""
+    result: str | None = None
+    """The JSON object that it told as its result; None where one may be in its file."""
 
     @property
     def exit_code(self) -> int:
@@ -59,7 +61,7 @@ def report_of(job: Job, ended: CompletedCommand, result_file: str | Path | None)
     if ended.timed_out_s is not None or (ended.status == TIMED_OUT and job.reply.url is not None):
         return _failed(job, ended, ended.words, timed_out=True)
     try:
-        result = None if result_file is None else result_of(result_file)
+        result = _result_of(ended, result_file)
         if ended.status == SNOOZE:
             return RetryJob(
                 job_id=job.job_id, run_id=job.run_id, delay=_delay_of(result), ignore_repeat=True,
@@ -122,6 +124,16 @@ def result_of(path: str | Path) -> str | None:
     except ValueError as error:
         raise ValueError(f"the result file holds no JSON object: {error}") from None
     return text
+
+
+def _result_of(ended: CompletedCommand, result_file: str | Path | None) -> str | None:
+    if ended.result is None:
+        return None if result_file is None else result_of(result_file)
+    try:
+        jsontext.check_object(ended.result)
+    except ValueError as error:
+        raise ValueError(f"the result is no JSON object: {error}") from None
+    return ended.result
 
 
 def _delay_of(result: str | None) -> int:

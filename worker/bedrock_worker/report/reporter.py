@@ -20,6 +20,7 @@ from bedrock_worker.pull.server_status import (
     send_until_answered,
 )
 from bedrock_worker.pull.then_get import ThenGet
+from bedrock_worker.report.ends import Ends
 from bedrock_worker.report.kept import Kept, KeptReports
 from bedrock_worker.report.outcome import Report
 from bedrockjobs.base.config import ERROR_CHARS_MAX
@@ -47,6 +48,11 @@ class Reporter:
     def __init__(self, client: AsyncClient, server: ServerStatus, kept: KeptReports) -> None:
         """Report through a client, and keep what it does not take at once."""
         self._client, self._server, self._kept = client, server, kept
+        self._ends = Ends(client)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._ends.close()
 
     async def deliver(
         self,
@@ -174,16 +180,10 @@ class Reporter:
 
     async def _exchange(self, report: Report, then: ThenGet | None) -> None:
         """Send a report once, and take the job that comes with the answer."""
-        if then is None:
-            await self._client.exchange(report)
-            return
         try:
-            answer = await self._client.exchange(then.added_to(report))
-            then.answered(answer.body)
+            await self._ends.send(report, then)
         except ValueError as error:  # the report is done; the job goes to another when its lease is over
             _log(logging.ERROR, "no job can be read", report, error=error)
-        finally:
-            then.unanswered()
 
 
 def failure_instead(report: Report, refusal: CommandError) -> FailJob:

@@ -37,7 +37,9 @@ def paths_of(program: str, env: Mapping[str, str]) -> list[str]:
     """Return where a program may be, in the order in which it is looked for."""
     if "/" in program:
         return [program]
-    return [os.path.join(folder, program) for folder in os.get_exec_path(env)]  # noqa: PTH118
+    paths = [os.path.join(folder, program) for folder in os.get_exec_path(env)]  # noqa: PTH118
+    # To try one that is not there costs more in a process that was just forked than to look here.
+    return [path for path in paths if os.path.exists(path)] or paths  # noqa: PTH110
 
 
 def become(

@@ -57,6 +57,8 @@ class Guard:
         self._functions = Functions(self)
         self._next: tuple[bytes, list[int]] | None = None
         self._output: list[int] = []
+        self._alarm: list[int] = []
+        """What rings when a run that the worker gave a process itself is to be killed."""
 
     def run(self) -> None:
         """See each command to its end and to that of all it started, until the worker lets go."""
@@ -69,7 +71,7 @@ class Guard:
         catch_signals()
         while True:
             while self._next is None and not self._let_go:
-                self._hear()
+                self._rest()
             if self._next is None or self._let_go:
                 break
             (request, handles), self._next = self._next, None
@@ -78,7 +80,7 @@ class Guard:
         self._end_rest()
         if self._group is not None:
             self._group.remove()
-        if self._folder and os.path.lexists(self._folder):  # the worker's to remove, and ours if it dies
+        if self._folder and self._clear_folder():  # the worker's to remove, and ours if it dies
             import shutil  # here, as it would make each guard larger, and each fork slower
 
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -166,6 +168,8 @@ class Guard:
 
     def _serve(self, request: bytes, output: list[int]) -> None:
         """Do one run, and tell what there is to tell."""
+        if self._functions.process is not None:
+            self._end_process()
         head, template, data = request.split(b"\n", 2)
         given = json.loads(head)
         self._until = NEVER if given["until"] is None else float(given["until"])
@@ -184,7 +188,10 @@ class Guard:
             os.close(stdin)
         for handle in output:
             os.close(handle)
-        self._pid = self._late = 0
+        process = self._functions.process
+        self._late = 0
+        if process is None:
+            self._pid = 0
         self._serving = False
         if self._started and self._tell_at == NEVER and "ended" not in found:
             found = {"ended": -signal.SIGKILL}  # its start was told, so it cannot be one that never began
@@ -193,7 +200,43 @@ class Guard:
                 found |= self._started
             found |= {"signalled": self._signalled, "left": self._end_rest()}
         self._started, self._tell_at = {}, NEVER
-        self._tell({**found, "files": bool(self._folder) and self._clear_folder()})
+        if process is None:
+            self._tell({**found, "files": bool(self._folder) and self._clear_folder()})
+        else:  # its further runs are the worker's to give, in the same folder
+            self._tell(found, process.way)
+            process.way.close()
+            self._signalled = False
+
+    def _rest(self) -> None:
+        """Wait for what the worker says, or for the end of the process that it gives runs itself."""
+        process = self._functions.process
+        if process is None:
+            self._hear()
+            return
+        control, poll = self._control.fileno(), select.poll()
+        for handle in (control, process.end, *self._alarm):
+            poll.register(handle, select.POLLIN)
+        ready = {handle for handle, _ in poll.poll()}
+        if ready.intersection(self._alarm):
+            with suppress(BlockingIOError):  # it was set anew
+                os.read(self._alarm[0], READ_BYTES)
+                self._kill()
+        if process.end in ready:
+            self._end_process()
+        elif control in ready:
+            self._hear()
+
+    def _end_process(self) -> None:
+        """End the process that the worker gave runs, with all that it left, and tell the worker."""
+        process = self._functions.process
+        assert process is not None
+        self._until = NEVER  # it was that of its first run
+        found = {"gone": process.pid, "ended": self._functions.retire()}
+        self._pid = 0
+        found |= {"signalled": self._signalled, "left": self._end_rest()}
+        self._signalled = False
+        # The worker removes the folder: the job that is there tells which run was the last.
+        self._tell({**found, "files": True, "folder": self._folder})
 
     def _run_command(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
         """Run a command; return how it ended, or why it could not be started."""
@@ -243,7 +286,7 @@ class Guard:
         """Kill what the run left; return how many are still there."""
         if self._daemons:
             return 0
-        if self._group is not None and not self._functions.has_process:
+        if self._group is not None and self._functions.process is None:
             self._group.kill()
         template = self._functions.living_template()
         if template and kernel.only_child(template):
@@ -257,7 +300,14 @@ class Guard:
             self._let_go = True
         elif word == b"run":
             self._next = value, handles
-        elif not self._serving:
+        elif word == b"alarm":
+            for handle in self._alarm:
+                os.close(handle)
+            self._alarm = handles
+        elif word == b"retire":
+            if self._functions.process is not None and int(value) == self._functions.process.pid:
+                self._end_process()
+        elif not self._serving and self._functions.process is None:
             return  # it came too late: what it was meant for has ended
         elif word == b"until":
             self._until = float(value)
@@ -284,6 +334,8 @@ class Guard:
         if self._pid and not select.select([self._end], [], [], 0)[0]:
             self.end_group(self._pid)
 
-    def _tell(self, what: Mapping[str, object]) -> None:
+    def _tell(self, what: Mapping[str, object], *handles: socket.socket) -> None:
         with suppress(OSError):  # the worker is gone
-            self._control.send(json.dumps(what).encode())
+            socket.send_fds(
+                self._control, [json.dumps(what).encode()], [handle.fileno() for handle in handles]
+            )

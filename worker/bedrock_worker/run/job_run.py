@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from bedrock_worker.log import LOG, event, printable
@@ -21,7 +21,8 @@ from bedrock_worker.report import outcome
 from bedrock_worker.run.guard import DATA_FILE
 from bedrock_worker.run.lease import Lease
 from bedrock_worker.run.mask import Mask
-from bedrock_worker.run.process import NEVER, CannotStart, ChildProcess, Warm
+from bedrock_worker.run.pooled import NeverBegan, PooledRun
+from bedrock_worker.run.process import NEVER, CannotStart, ChildProcess, Warm, pooled_run
 from bedrock_worker.run.watchdog_client import WatchdogClient
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import GRACE_S_DEFAULT
@@ -55,7 +56,8 @@ class JobRun:
         """Belong to a job; nothing is started yet."""
         self.job = job
         self._options, self._selector, self._watchdog, self._hear_too = options, selector, watchdog, hear
-        self._child: ChildProcess | None = None
+        self._child: ChildProcess | PooledRun | None = None
+        self._folder = ""
         self._handing_back = False
         self._lost = False
         self._stops: set[signal.Signals] = set()
@@ -71,11 +73,10 @@ class JobRun:
         A command that cannot be started at the moment is tried again later; one that never can be fails.
         """
         job = self.job
-        folder = f"{tempfile.gettempdir()}/bedrock-job-{job.job_id}-{os.urandom(FOLDER_BYTES).hex()}"
         try:
-            ended = await self._run(folder)
+            ended = await self._run()
             left = self._child is None or self._child.folder_left
-            report = outcome.report_of(job, ended, f"{folder}/{RESULT_FILE}" if left else None)
+            report = outcome.report_of(job, ended, f"{self._folder}/{RESULT_FILE}" if left else None)
         except Refused as error:
             event(logging.ERROR, "refused", job=job.job_id, run=job.run_id, error=error)
             return outcome.refused(job, error)
@@ -91,7 +92,7 @@ class JobRun:
         finally:
             if self._child is not None:
                 if self._child.folder_left:
-                    _remove(folder)
+                    _remove(self._folder)
                 self._child.close()
         assert self._child is not None
         event(logging.INFO, "ended", job=job.job_id, run=job.run_id, how=ended.words)
@@ -169,25 +170,26 @@ class JobRun:
         self._child.signal(number)
         return True
 
-    async def _run(self, folder: str) -> outcome.CompletedCommand:
+    async def _run(self) -> outcome.CompletedCommand:
         job = self.job
         program = self._selector.program_for(job)
         token = job.reply.run_token
         self._mask = Mask(program.secrets if token is None else (*program.secrets, token))
         term_s, kill_s = self._limits(program)
-        self._child = child = ChildProcess(
-            program.argv,
-            env=self._environment(folder, program, term_s),
-            cwd=program.cwd,
-            folder=folder,
-            data=job.text,
-            listener=self._hear,
-            watchdog=self._watchdog,
-            until=self._kill_at,
-            limits=program.limits,
-            new_privileges=self._options.new_privileges,
-            warm=self._warm(program),
-        )
+        try:
+            return await self._ended(program, term_s, kill_s)
+        except NeverBegan:  # its process was killed while it had nothing to do
+            assert self._child is not None
+            _remove(self._folder)
+            self._child.close()
+            return await self._ended(program, term_s, kill_s)
+
+    async def _ended(
+        self, program: Program, term_s: float | None, kill_s: float | None
+    ) -> outcome.CompletedCommand:
+        """Run the command, and wait for its end."""
+        job = self.job
+        self._child = child = self._begin(program, term_s)
         if term_s is not None:
             self._term_at = asyncio.get_running_loop().time() + term_s  # and a moment later, once it is told
         pid = await child.started()
@@ -196,7 +198,7 @@ class JobRun:
             name=job.reply.name, pid=pid,
         )  # fmt: skip
         if term_s is None or kill_s is None:
-            return outcome.CompletedCommand(await child.wait(), self._tail)
+            return outcome.CompletedCommand(await child.wait(), self._tail, result=child.result)
         end = asyncio.ensure_future(child.wait())
         timed_out_s = None
         self._term_at = asyncio.get_running_loop().time() + term_s
@@ -205,16 +207,45 @@ class JobRun:
             child.signal(signal.SIGTERM)
             if not await _within(end, kill_s - term_s):
                 child.signal(signal.SIGKILL)
-        return outcome.CompletedCommand(await end, self._tail, timed_out_s)
+        return outcome.CompletedCommand(await end, self._tail, timed_out_s, child.result)
 
-    def _warm(self, program: Program) -> Warm | None:
+    def _begin(self, program: Program, term_s: float | None) -> ChildProcess | PooledRun:
+        """Begin the run: in a process that has served others, or in a new one."""
+        job, own = self.job, self._own_environment(term_s)
+        privileges = self._options.new_privileges
+        warm = self._warm(program, own)
+        if warm is not None:
+            pooled = pooled_run(
+                warm, self._watchdog, cwd=program.cwd, data=job.text, listener=self._hear,
+                until=self._kill_at, new_privileges=privileges,
+            )  # fmt: skip
+            if pooled is not None:
+                self._folder = pooled.folder
+                return pooled
+        self._folder = f"{tempfile.gettempdir()}/bedrock-job-{job.job_id}-{os.urandom(FOLDER_BYTES).hex()}"
+        env = self._environment(self._folder, program)
+        return ChildProcess(
+            program.argv,
+            env=env if warm is not None else {**env, **own},
+            cwd=program.cwd,
+            folder=self._folder,
+            data=job.text,
+            listener=self._hear,
+            watchdog=self._watchdog,
+            until=self._kill_at,
+            limits=program.limits,
+            new_privileges=privileges,
+            warm=warm,
+        )
+
+    def _warm(self, program: Program, own: Mapping[str, str]) -> Warm | None:
         """Return how a process of a function is forked; None where each has an interpreter of its own."""
         function = program.function
         if function is None:
             return None
         return Warm(
             function.template, env={**self._options.base_environment, **program.env},
-            function=(function.module, function.name), runs_max=self._options.process_jobs_max,
+            function=(function.module, function.name), own=own, runs_max=self._options.process_jobs_max,
         )  # fmt: skip
 
     def _limits(self, program: Program) -> tuple[float | None, float | None]:
@@ -228,14 +259,20 @@ class JobRun:
             return None, None
         return min(limit for limit, _ in limits), min(limit + grace for limit, grace in limits)
 
-    def _environment(self, folder: str, program: Program, term_s: float | None) -> dict[str, str]:
-        options, reply = self._options, self.job.reply
-        own = {
+    def _environment(self, folder: str, program: Program) -> dict[str, str]:
+        """Return the variables that are not of this run alone."""
+        return {
             "TMPDIR": folder,
-            **options.base_environment,
+            **self._options.base_environment,
             **program.env,
             "BEDROCK_DATA_FILE": f"{folder}/{DATA_FILE}",
             "BEDROCK_RESULT": f"{folder}/{RESULT_FILE}",
+        }
+
+    def _own_environment(self, term_s: float | None) -> dict[str, str]:
+        """Return the variables that are of this run alone."""
+        reply = self.job.reply
+        own = {
             "BEDROCK_JOB_ID": str(reply.job_id),
             "BEDROCK_NAME": reply.name,
             "BEDROCK_SCHEDULED_FOR": reply.next_run,

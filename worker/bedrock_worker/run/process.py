@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +20,7 @@ from typing import Any
 
 from bedrock_worker.log import printable
 from bedrock_worker.policy.resource_limits import ResourceLimits
+from bedrock_worker.run.pooled import PooledRun
 from bedrock_worker.run.pump import Listener, Pump
 from bedrock_worker.run.watchdog_client import WatchdogClient
 
@@ -51,6 +52,8 @@ class Warm:
     """What it is given: nothing of any job."""
     function: tuple[str, str]
     """Its module and its name."""
+    own: Mapping[str, str]
+    """The variables that are of this run alone."""
     runs_max: int
     """How many runs one process may serve."""
 
@@ -85,20 +88,21 @@ class ChildProcess:
         """
         self._argv, self._cwd, self._watchdog, self._warm = argv, cwd, watchdog, warm
         loop = asyncio.get_running_loop()
-        where = os.getcwd() if cwd is None else str(cwd)  # noqa: PTH109  the guard stands elsewhere
-        _check([*argv, *env, *env.values(), where, str(folder)])
+        where = _where(cwd)
+        check([*argv, *env, *env.values(), where, str(folder)])
         head: dict[str, object] = {
             "until": None if until == NEVER else until, "folder": str(folder), "env": env, "cwd": where
         }  # fmt: skip
-        template = b""
+        self._kind = template = b""
+        self._folder, self._data = str(folder), data
         if warm is None:
             head |= {
                 "argv": argv, "limits": [] if limits is None else limits.wanted(),
                 "nice": 0 if limits is None else limits.nice, "privileges": new_privileges,
             }  # fmt: skip
         else:
-            head |= {"function": warm.function, "runs_max": warm.runs_max}
-            template = _template(tuple(warm.template), tuple(warm.env.items()), where, new_privileges)
+            head |= {"function": warm.function, "runs_max": warm.runs_max, "own": warm.own}
+            self._kind = template = kind_of(warm, cwd, new_privileges)
         self._started: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._ended: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._folder_left = True
@@ -187,6 +191,12 @@ class ChildProcess:
         return int(self._ended.result()["left"])
 
     @property
+    def result(self) -> str | None:
+        """Return the result that the process told itself, once ``wait`` is over; None where it told none."""
+        found: str | None = self._ended.result().get("result")
+        return found
+
+    @property
     def signalled(self) -> bool:
         """Tell whether a signal of ours came before its end, once ``wait`` is over."""
         return bool(self._ended.result()["signalled"])
@@ -246,18 +256,62 @@ class ChildProcess:
                 pump.begin()
         if not self._started.done():
             self._started.set_result(found)
+        if "process" in found and self._warm is not None:
+            self._guard.keep_process(
+                found["process"],
+                kind=self._kind,
+                folder=self._folder,
+                data=self._data,
+                runs=self._warm.runs_max - 1,
+            )
         if "ended" in found and not self._ended.done():
             self._ended.set_result(found)
 
 
+def kind_of(warm: Warm, cwd: Path | None, new_privileges: bool) -> bytes:
+    """Return what a guard needs to start a template, as JSON: the same for each run of a function."""
+    return _template(tuple(warm.template), tuple(warm.env.items()), _where(cwd), new_privileges)
+
+
 @lru_cache(maxsize=64)  # one for each function of a module
 def _template(argv: Sequence[str], env: Sequence[tuple[str, str]], cwd: str, privileges: bool) -> bytes:
-    """Return what a guard needs to start a template: the same for each run of a function."""
     given = {"argv": argv, "env": dict(env), "cwd": cwd, "limits": [], "nice": 0, "privileges": privileges}
     return json.dumps(given).encode()
 
 
-def _check(texts: Sequence[str]) -> None:
+def pooled_run(
+    warm: Warm,
+    watchdog: WatchdogClient,
+    *,
+    cwd: Path | None,
+    data: str,
+    listener: Listener,
+    until: float,
+    new_privileges: bool,
+) -> PooledRun | None:
+    """Begin a run in a process that has served others; return None where there is none.
+
+    Raises ValueError for a NUL in a variable.
+    """
+    guard = watchdog.take_pooled(kind_of(warm, cwd, new_privileges)) if warm.runs_max > 1 else None
+    if guard is None:
+        return None
+    check(warm.own.values())
+    head = json.dumps({"function": warm.function, "cwd": _where(cwd), "own": warm.own}).encode()
+    try:
+        return PooledRun(guard, watchdog, head, data, until=until, listener=listener)
+    except OSError:  # it was killed while it had nothing to do
+        guard.drop_process()
+        watchdog.give_back(guard)
+        return None
+
+
+def _where(cwd: Path | None) -> str:
+    """Return the folder where a program begins: the guard stands elsewhere."""
+    return os.getcwd() if cwd is None else str(cwd)  # noqa: PTH109
+
+
+def check(texts: Iterable[str]) -> None:
     """Raise ValueError where a program cannot be given these texts."""
     if b"\0" in os.fsencode("".join(texts)):
         raise ValueError("embedded null byte")

@@ -17,6 +17,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +50,21 @@ def print_line_by_line() -> None:
         sys.stdout.reconfigure(line_buffering=True)
 
 
-def run(module: str, function: str) -> int:
-    """Run one function for the job that is given, and return the exit status."""
+Write = Callable[[str], object]
+"""Takes the result of a run, a JSON object."""
+
+
+def run(module: str, function: str, given: str | None = None, write: Write | None = None) -> int:
+    """Run one function for the job that is given, and return the exit status.
+
+    ``given`` is the job's text where it need not be read, and ``write`` takes the result that is not to be
+    left in the file ``BEDROCK_RESULT``.
+    """
     try:
-        return _write(_call(module, function))
+        return _leave(_call(module, function, given), DONE, write)
     except Retry as request:
         print(request, file=sys.stderr)
-        return TRY_AGAIN if request.delay is None else _write({"delay": request.delay}, SNOOZE)
+        return TRY_AGAIN if request.delay is None else _leave({"delay": request.delay}, SNOOZE, write)
     except Fail as error:
         print(error, file=sys.stderr)
         return FAIL_FOR_GOOD
@@ -72,7 +81,19 @@ def job_given() -> dict[str, Any]:
     return found
 
 
-def _call(module: str, name: str) -> Any:
+def prepare(module: str) -> None:
+    """Look at the functions that a module declares, so that no run has to."""
+    for declared in declared_in(module):
+        if declared.expression is None:
+            _ = _arguments(declared.function).takes_job
+
+
+@cache
+def _arguments(function: Callable[..., Any]) -> Arguments:
+    return Arguments(function)
+
+
+def _call(module: str, name: str, given: str | None) -> Any:
     imported = importlib.import_module(module)
     declared = next(
         (it for it in declared_in(module) if (it.module, it.function.__qualname__) == (module, name)), None
@@ -81,11 +102,11 @@ def _call(module: str, name: str) -> Any:
         raise LookupError(f"{module} has no function {name} with @job or @cron")
     function = getattr(imported, name)
     if declared.expression is not None:
-        begin(lambda: _job(job_given()))
+        begin(lambda: _job(job_given() if given is None else json.loads(given)))
         return _awaited(function())
-    job = _job(job_given())
+    job = _job(job_given() if given is None else json.loads(given))
     begin(lambda: job)
-    arguments = Arguments(declared.function)
+    arguments = _arguments(declared.function)
     if arguments.takes_job:
         return _awaited(function(job))
     return _call_with_data(function, arguments, job)
@@ -123,7 +144,7 @@ def _job(given: dict[str, Any]) -> Job:
     )  # fmt: skip
 
 
-def _write(result: Any, status: int = DONE) -> int:
+def _leave(result: Any, status: int, write: Write | None) -> int:
     """Leave a dict as the result, nothing for None, and return the status; raises for anything else."""
     if result is None:
         return status
@@ -131,7 +152,9 @@ def _write(result: Any, status: int = DONE) -> int:
         raise TypeError(f"the function returned {type(result).__name__}, expected a dict or None")
     text = json.dumps(result, ensure_ascii=False, allow_nan=False)
     path = os.environ.get("BEDROCK_RESULT")
-    if path:
+    if write is not None:
+        write(text)
+    elif path:
         Path(path).write_text(text, encoding="utf-8")
     return status
 

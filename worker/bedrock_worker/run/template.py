@@ -1,8 +1,8 @@
 """``python -P -m bedrock_worker.run.template MODULE [FOLDER]``: imports a module, and forks for its runs.
 
-Its guard asks on stdin, a socket, for a process with its first run, and gives that process one run after the
-other. A process serves as many runs as it may, and none after one that left something behind. Imports nothing
-of the agent.
+Its guard asks on stdin, a socket, for a process with its first run; the worker gives that process one run
+after the other (``pooled``). A process serves as many runs as it may, and none after one that left something
+behind. Imports nothing of the agent.
 """
 
 from __future__ import annotations
@@ -18,14 +18,19 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
 
 from bedrock_worker.functions import look_in
 from bedrock_worker.run import kernel, packet, run_function
 from bedrock_worker.run.kernel import ControlGroup
 
-FORK_HANDLES, RUN_HANDLES = 3, 2
-"""Handles that come with the wish for a process (its way to the guard, its output) and with a later run."""
+FORK_HANDLES = 3
+"""Handles that come with the wish for a process: its way to the guard, and its output."""
+
+RESULT_BYTES_MAX = 3_000
+"""Size of a result that is told with the end of its run; a larger one is left in its file."""
 
 STAYS = (run_function.DONE, run_function.TRY_AGAIN, run_function.SNOOZE, run_function.FAIL_FOR_GOOD)
 """Exit statuses of functions that ended as they meant to; after another the process is not used again."""
@@ -49,6 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     sys.stderr.flush()
     for at in (1, 2):  # what it prints from now on belongs to no run
         os.dup2(nothing, at)
+    run_function.prepare(module)
     gc.freeze()  # its processes share the memory of what is there by now
     way.send(b'{"ready": true}')
     return _serve(way)
@@ -93,44 +99,122 @@ def _be_process(
             ControlGroup.at(group).join()
     threads = _threads()
     way.send(b'{"pid": %d}' % os.getpid())
-    word, head, handles = first
+    word, text, handles = first
+    for at, handle in enumerate(handles, 1):
+        os.dup2(handle, at)
+        os.close(handle)
+    if word == b"again":
+        kernel.adopt()  # so that it knows of all who are left, also of orphans
+    given = json.loads(text)
+    base, data = given["env"], None
+    folder, name = os.path.split(base["BEDROCK_DATA_FILE"])
     while word:
-        given = json.loads(head)
-        for at, handle in enumerate(handles, 1):
-            os.dup2(handle, at)
-            os.close(handle)
-        status = _run(given)
+        try:
+            if data is not None:
+                _renew(folder, name, data)
+        except OSError:
+            traceback.print_exc()
+            _exit(run_function.TRY_AGAIN, None, way)
+        status, result = _run(given, {**base, **given["own"]}, data)
         good = status in STAYS and _threads() == threads and not _has_children()
         if word != b"again" or not good:
-            _exit(status, way)
+            _exit(status, result, way)
         sys.stdout.flush()
         sys.stderr.flush()
-        way.send(b'{"done": %d}' % status)
-        word, head, handles = packet.receive(way, RUN_HANDLES)
+        way.send(_end("done", status, result, _holds_more(folder, name)))
+        word, text, _ = packet.receive(way, 0)
+        if word:
+            head, _, data = text.partition(b"\n")
+            given = json.loads(head)
     os._exit(run_function.DONE)
 
 
-def _run(given: dict[str, Any]) -> int:
-    """Do one run, in the environment and the folder that are its own."""
-    _set_environment(given["env"])
+def _holds_more(folder: str, name: str) -> bool:
+    """Tell whether a run left something in its folder, beside the job."""
+    try:
+        return os.listdir(folder) != [name]  # noqa: PTH208  light: this is done for each run
+    except OSError:
+        return True
+
+
+def _renew(folder: str, name: str, data: bytes) -> None:
+    """Put the job of the next run into the folder of the process; raises OSError.
+
+    The file is never empty in between: some file systems write one to disk that was emptied and filled again.
+    """
+    path = f"{folder}/{name}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        handle = os.open(path, flags, 0o600)
+    except OSError:  # the run before removed the folder, or put something else in the place of the file
+        os.makedirs(folder, 0o700, exist_ok=True)  # noqa: PTH103
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108
+        handle = os.open(path, flags | os.O_EXCL, 0o600)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+        os.ftruncate(handle, len(data))
+    finally:
+        os.close(handle)
+
+
+def _run(given: dict[str, Any], environment: Mapping[str, str], data: bytes | None) -> tuple[int, str | None]:
+    """Do one run, in the environment and the folder that are its own; return its status and its result."""
+    _set_environment(environment)
     if "tempfile" in sys.modules:
         sys.modules["tempfile"].__dict__["tempdir"] = None  # it remembers the folder of another run
     os.chdir(given["cwd"])
-    data = os.open(given["env"]["BEDROCK_DATA_FILE"], os.O_RDONLY)
-    os.dup2(data, 0)
-    os.close(data)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115  lives as long as the process
+    stdin = os.open(environment["BEDROCK_DATA_FILE"], os.O_RDONLY)
+    os.dup2(stdin, 0)
+    os.close(stdin)
+    _renew_stdin()
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-    return run_function.run(*given["function"])
+    results: list[str] = []
+
+    def keep(text: str) -> None:
+        if len(text) <= RESULT_BYTES_MAX and len(text.encode()) <= RESULT_BYTES_MAX:
+            results.append(text)
+        else:
+            Path(environment["BEDROCK_RESULT"]).write_text(text, encoding="utf-8")
+
+    module, function = given["function"]
+    status = run_function.run(module, function, None if data is None else data.decode(), keep)
+    return status, results[-1] if results else None
+
+
+def _end(word: str, status: int, result: str | None, files: bool = False) -> bytes:
+    """Return what is said of the end of a run: a line of JSON, and its result."""
+    head = b'{"%s": %d, "files": %s}\n' % (word.encode(), status, b"true" if files else b"false")
+    return head if result is None else head + result.encode()
+
+
+_stdin: list[TextIO] = []
+"""What the runs of this process read their job from."""
+
+
+def _renew_stdin() -> None:
+    """Let what reads the job begin anew."""
+    try:
+        _stdin[0].seek(0)
+    except (LookupError, ValueError, OSError):  # there is none yet, or a run closed it
+        _stdin[:] = [open(0, closefd=False)]  # noqa: SIM115  lives as long as the process
+    sys.stdin = _stdin[0]
+
+
+_encoded = lru_cache(maxsize=256)(os.fsencode)  # most variables are those of the run before
 
 
 def _set_environment(wanted: Mapping[str, str]) -> None:
     """Make the environment what a run is given; most of it is that of the run before."""
-    for name in os.environ.keys() - wanted.keys():
-        del os.environ[name]
-    for name, value in wanted.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
+    there = os.environ.__dict__["_data"]  # as bytes: to go through its texts takes several times as long
+    given = {_encoded(name): _encoded(value) for name, value in wanted.items()}
+    for name in there.keys() - given.keys():
+        del os.environ[os.fsdecode(name)]
+    for name, value in given.items():
+        if there.get(name) != value:
+            os.environ[os.fsdecode(name)] = os.fsdecode(value)
 
 
 def _threads() -> int:
@@ -150,7 +234,7 @@ def _has_children() -> bool:
     return True
 
 
-def _exit(status: int, way: socket.socket) -> NoReturn:
+def _exit(status: int, result: str | None, way: socket.socket) -> NoReturn:
     """End as the interpreter does, but without taking itself apart: that would cost more than the fork.
 
     The guard is told the status, so that it need not wait until the template has asked the kernel for it.
@@ -164,7 +248,7 @@ def _exit(status: int, way: socket.socket) -> NoReturn:
         except (OSError, ValueError):
             status = status or run_function.NOT_FLUSHED
     with suppress(OSError):  # the run may have closed it
-        way.send(b'{"exit": %d}' % status)
+        way.send(_end("exit", status, result))
     os._exit(status)
 
 

@@ -1,7 +1,8 @@
 """The processes for Python functions below a guard: a template that imported the module, and what it forked.
 
-A process that has ended as it meant to is used again, as often as it may be. What a template does is in
-``template``. Knows the standard library, and the guard by what it does.
+A process that may be used again is handed to the worker, which gives it its further runs itself; the guard
+waits for its end. What a template does is in ``template``. Knows the standard library, and the guard by what
+it does.
 """
 
 from __future__ import annotations
@@ -20,9 +21,6 @@ from bedrock_worker.run import packet
 
 WORD_BYTES = 4_096
 """Size of one read of what they say: each word is much shorter."""
-
-PROCESSES_MAX = 3
-"""Processes that one run tries: one that waits for its next run may have been killed just now."""
 
 
 class GuardOfFunctions(Protocol):
@@ -86,7 +84,10 @@ def heard(way: socket.socket) -> dict[str, Any]:
         word = way.recv(WORD_BYTES, socket.MSG_DONTWAIT)
     except OSError:
         word = b""
-    found: dict[str, Any] = json.loads(word) if word else {}
+    head, _, result = word.partition(b"\n")
+    found: dict[str, Any] = json.loads(head) if head else {}
+    if result:
+        found["result"] = result.decode()
     return found
 
 
@@ -99,7 +100,6 @@ class Functions:
         self._kind = b""
         self._template: Peer | None = None
         self._process: Peer | None = None
-        self._runs = 0
         self._unreaped = 0
         """The process that ended last, which the template reaps with its next fork."""
 
@@ -115,26 +115,22 @@ class Functions:
         return self.template_pid
 
     @property
-    def has_process(self) -> bool:
-        """Tell whether there is a process that waits for its next run."""
-        return self._process is not None
+    def process(self) -> Peer | None:
+        """Return the process that the worker gives runs, or may have them from."""
+        return self._process
 
     def run(self, head: bytes, runs_max: int, kind: bytes, output: Sequence[int]) -> dict[str, object]:
-        """Do one run, as its head says; return how it ended, or why it did not begin.
+        """Do one run in a new process, as its head says; return how it ended, or why it did not begin.
 
         ``kind`` says in JSON how its template is started, ``runs_max`` how many runs a process may serve.
         """
+        self.living_template()
         word = b"again" if runs_max > 1 else b"last"
-        for _ in range(PROCESSES_MAX):
-            self.living_template()  # a process dies with it, perhaps only in a moment
-            if self._process is None:
-                return self._make_process(kind, word, head, output) or {"ended": self._ended(word)}
-            word = b"again" if self._runs + 1 < runs_max else b"last"
-            if self._process.tell(word, head):
-                self._runs += 1
-                return {"ended": self._ended(word)}
-            self._reaped({})
-        return {"error": errno.EAGAIN, "in": ""}
+        return self._make_process(kind, word, head, output) or self._ended(word)
+
+    def retire(self) -> int:
+        """Kill the process that the worker was given, if it has not ended; return its exit status."""
+        return self._reaped({})
 
     def kill(self) -> None:
         """Kill template and process; whoever waits for them sees their end."""
@@ -151,7 +147,7 @@ class Functions:
         self._template = self._process = None
         self._unreaped = 0
 
-    def _ended(self, word: bytes) -> int:
+    def _ended(self, word: bytes) -> dict[str, object]:
         """Wait until the process has done its run, and has ended where that was to be its last."""
         assert self._process is not None
         process = self._process
@@ -161,12 +157,13 @@ class Functions:
             ready = self._guard.obey(process.way.fileno(), process.end)
             found = process.heard() if process.way.fileno() in ready else {}
             if "done" in found:
-                return int(found["done"])
+                return {**found, "ended": int(found["done"]), "process": process.pid}
             self._guard.obey(process.end)
         else:
             self._guard.obey(process.end)
             found = {}
-        return self._reaped(found or process.heard())
+        found = found or process.heard()
+        return {**found, "ended": self._reaped(found)}
 
     def _reaped(self, found: Mapping[str, Any]) -> int:
         """Let go of a process that has ended, once its group is dead; return its exit status.
@@ -215,7 +212,7 @@ class Functions:
                 found = heard(ours)
         if "pid" in found:
             try:
-                self._process, self._runs = Peer(found["pid"], ours), 1
+                self._process = Peer(found["pid"], ours)
             except ProcessLookupError:  # it died with its template, and nobody knows how far the run was
                 ours.close()
                 self.end()

@@ -108,6 +108,14 @@ class WatchdogClient:
             ours.close()
             raise
 
+    def take_pooled(self, kind: bytes) -> GuardLink | None:
+        """Return a guard whose process may be given a run of this kind, None where there is none."""
+        for at in range(len(self._idle) - 1, -1, -1):
+            guard = self._idle[at]
+            if guard.process is not None and guard.process.kind == kind and guard.alive:
+                return self._idle.pop(at)
+        return None
+
     def begun(self, guard: int) -> None:
         """Know a guard."""
         self._guards.add(guard)

@@ -1,0 +1,323 @@
+"""A process that is used again is given its runs by the worker itself: what its guard does all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from bedrock_worker.run.alarm import NEVER, Alarm
+from bedrock_worker.run.guard_link import HANDLES
+from bedrock_worker.run.pooled import NeverBegan, PooledProcess, PooledRun
+from bedrock_worker.run.template import RESULT_BYTES_MAX
+
+from tests.worker.conftest import ended, gone, until
+from tests.worker.fake_server import DEADLINE_S
+from tests.worker.test_command_line import program
+from tests.worker.warm.conftest import WAYS, imports, outcomes
+
+REUSED = WAYS["reused"]
+
+
+async def test_what_runs_again_says_how_it_ended(ran):
+    """As in any other process; each of these is the second run of its process, or its last."""
+    ends = ['({"a": 1})', "raise Retry", "raise Retry(30)", "raise Fail('x')", "1 / 0", "sys.exit(7)",
+            "os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)", "(5)"]  # fmt: skip
+    found = await ran(REUSED, *[do for end in ends for do in ("pass", end)])
+    assert outcomes(found)[1::2] == [
+        ("FinishJob", 0, {"a": 1}), ("RetryJob", 75, None), ("RetryJob", 101, None), ("FailJob", 100, None),
+        ("FailJob", 1, None), ("FailJob", 7, None), ("FailJob", 3, None), ("FailJob", 137, None),
+        ("FailJob", 1, None),
+    ]  # fmt: skip
+    assert found[5][1]["delay"] == 30
+    assert found[9][1]["error"].splitlines()[-1] == "ZeroDivisionError: division by zero"
+
+
+ORPHAN = (
+    "subprocess.run(['sh', '-c', 'sh -c"
+    ' "echo \\\\$\\\\$ > left.new; mv left.new left; exec sleep 1000" &\']);'
+    " wait_for('left')"
+)
+
+
+async def test_an_orphan_of_a_later_run_is_ended_before_its_report(ran):
+    async def look(_, number):
+        if number == 2:
+            assert gone(int(Path("left").read_text()))
+
+    found = await ran(REUSED, "pass", ORPHAN, '({"runs": runs})', then=look)
+    assert outcomes(found)[1:] == [("FinishJob", 0, None), ("FinishJob", 0, {"runs": 1})]
+    assert imports() == 1
+
+
+async def test_a_later_run_over_its_time_is_ended(ran, write):
+    found = await ran(REUSED, "pass", "time.sleep(1000)", '({"runs": runs})', module=write(timeout=2.5))
+    assert found[1][1]["error"].startswith("timed out after 2.5 s (SIGTERM)")
+    assert outcomes(found)[2] == ("FinishJob", 0, {"runs": 1})
+
+
+async def test_a_later_run_that_ends_although_it_was_signalled_is_the_last_of_its_process(
+    server, working, write
+):
+    listens = "signal.signal(signal.SIGTERM, lambda *_: open('heard', 'w')); open('began', 'w')"
+    async with working(module=write(), **REUSED):
+        for number, do in enumerate(("pass", f"{listens}; wait_for('heard')", '({"runs": runs})'), 1):
+            await server.add(data=json.dumps({"do": do}))
+            if number == 2:
+                await until(lambda: Path("began").exists())
+                await server.stop_run(102, "TERM")
+            await server.report(number)
+    assert [report.verb for report in server.reports] == ["FinishJob"] * 3
+    assert server.reports[2].given["data"] == {"runs": 1}
+
+
+async def test_a_later_run_is_handed_back_when_the_worker_stops(server, working, write):
+    async with working(module=write(), grace_s=0.0, **REUSED) as worker:
+        await server.add(data=json.dumps({"do": "pass"}))
+        await server.report()
+        await server.add(data=json.dumps({"do": "open('began', 'w'); time.sleep(1000)"}))
+        await until(lambda: Path("began").exists())
+        worker.agent.stop()
+        assert await worker.ended() == 0
+    assert server.reports[1].given["returned"] is True
+
+
+async def test_a_later_run_that_is_another_s_by_now_is_killed_and_not_reported(server, working, write):
+    async with working(module=write(), **REUSED):
+        await server.add(data=json.dumps({"do": "pass"}))
+        await server.report()
+        await server.add(
+            data=json.dumps({"do": "open('began', 'w').write(str(os.getpid())); time.sleep(99)"})
+        )
+        await until(lambda: Path("began").exists() and Path("began").read_text())
+        await server.stop_run(102, "LOST")
+        await until(lambda: gone(int(Path("began").read_text())))
+        await server.add(data=json.dumps({"do": '({"runs": runs})'}))
+        await server.report(2)
+    assert [report.given["jobID"] for report in server.reports] == [1, 3]
+
+
+@pytest.mark.parametrize("who", ["guard", "template", "process"])
+async def test_whoever_is_killed_takes_a_later_run_along(server, working, write, who):
+    left = "subprocess.Popen(['sleep', '1000'], start_new_session=True).pid"
+    do = f"left = {left}; open('new', 'w').write(f'{{os.getpid()}} {{left}}'); os.rename('new', 'pids');"
+    do += " time.sleep(99)"
+    async with working(module=write(), **REUSED):
+        await server.add(data=json.dumps({"do": "open('ppid', 'w').write(str(os.getppid()))"}))
+        await server.report()
+        await server.add(data=json.dumps({"do": do}))
+        await until(lambda: Path("pids").exists())
+        template = int(Path("ppid").read_text())
+        process, child = map(int, Path("pids").read_text().split())
+        guard = int(Path(f"/proc/{template}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill({"guard": guard, "template": template, "process": process}[who], signal.SIGKILL)
+        report = await server.report(2)
+        assert (report.verb, report.given["exitCode"]) == ("FailJob", 137)
+        await until(lambda: gone(process, child))
+        await server.add(data=json.dumps({"do": '({"runs": runs})'}))
+        assert (await server.report(3)).given["data"] == {"runs": 1}
+
+
+async def test_a_worker_that_stands_still_beyond_its_lease_has_its_later_run_killed(server, write, tmp_path):
+    name = write()
+    argv = ["--module", name, "--start-method", "fork", "--max-jobs-per-process", "9"]
+    async with program(server, *argv) as worker:
+        await server.add(data=json.dumps({"do": "pass"}))
+        await server.report()
+        do = "open('new', 'w').write(str(os.getpid())); os.rename('new', 'pid'); time.sleep(99)"
+        await server.add(data=json.dumps({"do": do}), lease=6)
+        await until(lambda: Path("pid").exists())
+        worker.send_signal(signal.SIGSTOP)
+        try:
+            await until(lambda: gone(int(Path("pid").read_text())))
+        finally:
+            worker.send_signal(signal.SIGCONT)
+        await server.add(data=json.dumps({"do": '({"runs": runs})'}))
+        await server.until(lambda: any(report.given["jobID"] == 3 for report in server.reports))
+    assert 2 not in [report.given["jobID"] for report in server.reports]
+
+
+async def test_each_run_has_a_folder_as_if_it_were_new(ran):
+    list_it = '({"there": sorted(os.listdir(os.environ["TMPDIR"]))})'
+    dos = (
+        list_it, "open(os.environ['TMPDIR'] + '/more', 'w')", list_it,
+        "__import__('shutil').rmtree(os.environ['TMPDIR'])", list_it,
+        "open(os.environ['BEDROCK_RESULT'], 'w').write('{\"by\": 1.50}')", list_it,
+        "path = os.environ['BEDROCK_DATA_FILE']; os.remove(path); os.symlink('/dev/null', path)",
+    )  # fmt: skip
+    found = await ran(REUSED, *dos)
+    assert [found[at][1]["data"] for at in (0, 2, 4, 6)] == [{"there": ["job.json"]}] * 4
+    assert found[5][1]["data"] == {"by": 1.5}
+    assert [verb for verb, _ in found] == ["FinishJob"] * 8
+
+
+@pytest.mark.parametrize("length", [RESULT_BYTES_MAX - 20, RESULT_BYTES_MAX + 1, 300_000])
+async def test_results_of_any_size(ran, length):
+    do = f'({{"long": "é" * {length // 2}}})'
+    found = await ran(REUSED, do, do)
+    assert outcomes(found) == [("FinishJob", 0, {"long": "é" * (length // 2)})] * 2
+
+
+async def test_jobs_of_any_size(ran):
+    do = '({"length": len(job.data["do"]), "file": os.path.getsize(os.environ["BEDROCK_DATA_FILE"])})'
+    short, long, again = await ran(REUSED, do, do + " " * 200_000, do)
+    assert long[1]["data"]["length"] == short[1]["data"]["length"] + 200_000
+    assert long[1]["data"]["file"] > 200_000
+    assert again[1]["data"]["file"] == short[1]["data"]["file"]
+
+
+@pytest.mark.parametrize("word", ["b'no'", 'b\'{"done": "x"}\'', "b'[]'", "b'{'"])
+async def test_a_function_that_writes_to_the_worker_itself_is_ended(ran, word):
+    """It finds the handle that its process has for that."""
+    do = (
+        "[os.write(int(n), %s) for n in os.listdir('/proc/self/fd') if int(n) > 2 and"
+        " os.path.exists(f'/proc/self/fd/{n}') and os.readlink(f'/proc/self/fd/{n}').startswith('socket')];"
+        " time.sleep(99)"
+    )
+    found = await ran(REUSED, "pass", do % word, '({"runs": runs})')
+    assert outcomes(found)[1:] == [("FailJob", 137, None), ("FinishJob", 0, {"runs": 1})]
+
+
+async def test_the_process_of_a_slot_is_gone_with_the_worker(server, working, write, scratch):
+    async with working(module=write(), **REUSED):
+        await server.add(data=json.dumps({"do": '({"pid": os.getpid()})'}))
+        await server.add(data=json.dumps({"do": "pass"}))
+        await server.report(2)
+        pid = server.reports[0].given["data"]["pid"]
+        assert not ended(pid)
+    await until(lambda: gone(pid))
+    await until(lambda: not list(scratch.iterdir()))
+
+
+async def test_a_process_is_not_kept_where_no_handle_is_left(server, working, write, monkeypatch):
+    def none_left(*_, **__):
+        raise OSError(24, "too many")
+
+    monkeypatch.setattr("bedrock_worker.run.pooled.Alarm", none_left)
+    async with working(module=write(), **REUSED):
+        for number in (1, 2):
+            await server.add(data=json.dumps({"do": '({"runs": runs})'}))
+            await server.report(number)
+    assert [report.given["data"] for report in server.reports] == [{"runs": 1}] * 2
+    assert HANDLES == 1
+
+
+async def test_an_alarm_rings_when_it_is_set_to(monkeypatch):
+    alarm, loop = Alarm(), asyncio.get_running_loop()
+    rang = asyncio.Event()
+    loop.add_reader(alarm.handle, rang.set)
+    try:
+        alarm.set(loop.time() + 1_000)
+        alarm.set(loop.time() + 0.05)
+        async with asyncio.timeout(DEADLINE_S):
+            await rang.wait()
+        assert int.from_bytes(os.read(alarm.handle, 8), "little") == 1
+        alarm.set(loop.time() - 5)
+        alarm.set(NEVER)
+        with pytest.raises(BlockingIOError):
+            os.read(alarm.handle, 8)
+    finally:
+        loop.remove_reader(alarm.handle)
+        alarm.close()
+
+
+async def test_a_process_that_is_dead_takes_no_run(tmp_path):
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = PooledProcess(ours, 1, kind=b"", folder=str(tmp_path), data="before", runs=5)
+    theirs.close()
+    with pytest.raises(OSError, match="Broken pipe"):
+        process.begin(b"{}", "{}", NEVER, lambda _: None)
+    process.close()
+    assert not process.alive
+
+
+@pytest.fixture
+async def begun(tmp_path):
+    """Yield a run that was given to a process, with the process's end of the way, and what its guard says."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = PooledProcess(ours, 1, kind=b"", folder=str(tmp_path), data="before", runs=5)
+    told = []
+    guard = SimpleNamespace(process=process, pumps=[], hear=None, tell=told.append)
+    run = PooledRun(guard, None, b"{}", '{"a": 1}', until=NEVER, listener=lambda *_: None)
+    with theirs:
+        yield SimpleNamespace(run=run, theirs=theirs, hear=guard.hear, told=told)
+    process.close()
+
+
+def gone_with(status):
+    return {"gone": 1, "ended": status, "signalled": False, "left": 0, "files": False}
+
+
+async def test_what_a_process_said_last_is_heard_before_its_end(begun):
+    """Whichever of the two is read first."""
+    assert begun.theirs.recv(1_000) == b'again {}\n{"a": 1}'
+    begun.theirs.send(b'{"exit": 0, "files": false}\n{"b": 2}')
+    begun.theirs.close()
+    begun.hear(gone_with(0))
+    assert (await begun.run.wait(), begun.run.result) == (0, '{"b": 2}')
+
+
+async def test_a_run_that_its_process_never_read_has_not_begun(begun):
+    begun.theirs.close()
+    begun.hear(gone_with(-9))
+    with pytest.raises(NeverBegan):
+        await begun.run.wait()
+
+
+@pytest.mark.parametrize("text", ["before", '{"a": 1}', "mine", None])
+async def test_a_run_has_begun_once_its_job_is_in_the_folder(begun, tmp_path, text):
+    """The kernel may read what a process was sent that it has killed."""
+    begun.theirs.recv(1_000)
+    if text is not None:
+        (tmp_path / "job.json").write_text(text)
+    begun.theirs.close()
+    begun.hear(gone_with(-9))
+    if text == "before":
+        with pytest.raises(NeverBegan):
+            await begun.run.wait()
+    else:
+        assert await begun.run.wait() == -9
+
+
+async def test_a_run_that_was_read_has_begun(begun):
+    begun.theirs.recv(1_000)
+    begun.theirs.close()
+    begun.hear(gone_with(-9))
+    assert await begun.run.wait() == -9
+
+
+async def test_a_run_that_was_signalled_before_it_was_read_has_ended(begun):
+    begun.run.signal(signal.SIGKILL)
+    assert begun.told == [b"signal 9"]
+    begun.theirs.close()
+    begun.hear({**gone_with(-9), "signalled": True})
+    assert await begun.run.wait() == -9
+
+
+async def test_a_run_whose_process_dies_before_it_reads_it_is_done_by_another(server, working, write):
+    """It stands still when it is given the run, so that nobody can know of its end."""
+    async with working(module=write(), **REUSED):
+        await server.add(data=json.dumps({"do": '({"pid": os.getpid()})'}))
+        pid = (await server.report()).given["data"]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        await server.add(data=json.dumps({"do": '({"runs": runs})'}))
+        await server.until(lambda: server._running)
+        os.kill(pid, signal.SIGKILL)
+        assert (await server.report(2)).given["data"] == {"runs": 1}
+    assert [report.verb for report in server.reports] == ["FinishJob"] * 2
+
+
+async def test_the_folder_of_a_process_is_gone_with_it(server, working, write, scratch):
+    """Also where it had no run, and where a command took its place."""
+    async with working("true", module=write(), names=("Foo*", "Bar"), **REUSED):
+        for number, name in enumerate(("Foo", "Bar", "Foo"), 1):
+            await server.add(name, data=json.dumps({"do": '({"pid": os.getpid()})'}))
+            await server.report(number)
+            assert len(list(scratch.iterdir())) == (name == "Foo")
+        os.kill(server.reports[2].given["data"]["pid"], signal.SIGKILL)
+        await until(lambda: not list(scratch.iterdir()))

@@ -1,0 +1,42 @@
+"""A timer of the kernel that two processes share: one sets it and wakes nobody, the other hears it ring.
+
+It knows the standard library and nothing of this package. Linux only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+NEVER = float("inf")
+
+CLOCK_MONOTONIC, TFD_NONBLOCK, TFD_CLOEXEC, TFD_TIMER_ABSTIME = 1, 0o4000, 0o2000000, 1
+"""Constants of ``timerfd_create(2)``."""
+
+_libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock: both calls are short
+_Spec = ctypes.c_long * 4  # interval and first moment, each in seconds and nanoseconds
+
+
+class Alarm:
+    """One timer; whoever has its handle can read from it once it has rung."""
+
+    def __init__(self) -> None:
+        """Make one that does not ring; raises OSError."""
+        self.handle = int(_libc.timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC))
+        if self.handle < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "timerfd_create")
+        self._set = NEVER
+
+    def set(self, moment: float) -> None:
+        """Let it ring at a monotonic moment, at once where that has passed, or not at all."""
+        if moment == self._set:
+            return
+        seconds, part = (0, 0) if moment == NEVER else divmod(max(moment, 1e-9), 1)
+        spec = _Spec(0, 0, int(seconds), int(part * 1e9))
+        if _libc.timerfd_settime(self.handle, TFD_TIMER_ABSTIME, ctypes.byref(spec), None):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "timerfd_settime")
+        self._set = moment
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self.handle)
