@@ -37,5 +37,7 @@ def begin() -> None:
 def at_once() -> Iterator[None]:
     """Start them as a server does, meanwhile."""
     Queries.open, Queries.run = _open, _run  # type: ignore[method-assign]
-    yield
-    begin()
+    try:
+        yield
+    finally:
+        begin()

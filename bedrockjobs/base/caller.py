@@ -23,7 +23,7 @@ COMPARED_MAX = 100
 """Requests for names for which a token remembers what it sees of them: workers ask for the same again."""
 
 COMPARED_CHARS_MAX = 1_000
-"""Length of such a request; of longer ones it is found anew, so that nobody fills the memory with them."""
+"""Length of such a request, or of a name; for longer ones it is found anew: nobody is to fill the memory."""
 
 NAMES_SEEN_MAX = 1_000
 """Names of which a token remembers whether it sees them: workers and producers name the same again."""
@@ -52,9 +52,11 @@ class Scope:
         """Tell whether a name is one of them."""
         known = self._seen.get(name)
         if known is None:
+            known = any(glob(name, pattern) for pattern in self.patterns)
             if len(self._seen) >= NAMES_SEEN_MAX:
                 self._seen.clear()
-            known = self._seen[name] = any(glob(name, pattern) for pattern in self.patterns)
+            if len(name) <= COMPARED_CHARS_MAX:
+                self._seen[name] = known
         return known
 
     def holds(self, pattern: str) -> bool:

@@ -146,7 +146,8 @@ class Batch:
         if waiting.count:
             self._serve_ready(work)
         self._do_all(work, submissions)
-        while company is not None and open_unit.changed and not work.left:
+        room = BATCH_ANSWER_BYTES_MAX
+        while company is not None and open_unit.changed and work.answer_bytes <= room:
             arrived = company(len(submissions))
             if not arrived:
                 break

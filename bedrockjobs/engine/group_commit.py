@@ -1,7 +1,7 @@
 """Whether a commit waits one more turn of the event loop, for requests that can share it.
 
 What few clients ask arrives one by one: the first request begins a transaction, and the others have come by
-the time its statements are done. To look for them takes a fiftieth of what a commit of their own takes. But a
+the time its statements are done. To look for them takes a few hundredths of what a commit takes. But a
 single client asks again only when it is answered, and each look for others is for nothing. So how many shared
 the last commit says how many to expect, and what looks found of late whether to look for still more.
 """
@@ -20,7 +20,8 @@ LOOKS_MAX = 8
 WINDOW = 8
 """Looks of which it is remembered whether they found something, roughly."""
 WORTH = 0.2
-"""Share of looks that find something from which on they pay: a commit of its own costs more than five."""
+"""Share of looks that find something from which on one is made each time: well above what would pay, for the
+others it is tried now and then."""
 TRY_EVERY = 16
 """Where they do not pay, one commit in so many is looked for all the same: more clients may have come."""
 

@@ -61,12 +61,12 @@ _PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TROUBLES: dict[type[Exception], str] = {
     TimeoutError: f"no answer within {SEND_S:.0f} s",
     InvalidURL: "the address is none that can be posted to",
-    ClientConnectorDNSError: "the name of its host is not known",
-    ClientConnectorCertificateError: "its certificate is not trusted",
-    ClientConnectorSSLError: "it does not speak TLS as it should",
+    ClientConnectorDNSError: "the name of the receiver's host is not known",
+    ClientConnectorCertificateError: "the receiver's certificate is not trusted",
+    ClientConnectorSSLError: "the receiver does not speak TLS as it should",
     ClientConnectorError: "nobody answers there",
-    ServerDisconnectedError: "it closed the connection without an answer",
-    ClientResponseError: "what it answered is no HTTP",
+    ServerDisconnectedError: "the receiver closed the connection without an answer",
+    ClientResponseError: "what the receiver answered is no HTTP",
 }
 """Why a message could not be posted, in words without the address; the first that fits."""
 
@@ -233,8 +233,9 @@ class Ways:
         if not all(map(_ADDRESS.fullmatch, everybody)):
             raise NotSent("to: expected mail addresses such as ops@example.com, with commas between them")
         had = self._had_by.get(message.rule, {}).get(message.key, frozenset())
+        left = [one for one in everybody if one not in had]
         try:
-            refused = await self._hand_over(message, people, [one for one in everybody if one not in had])
+            refused = await self._hand_over(message, people, left) if left else {}
         except aiosmtplib.SMTPAuthenticationError as error:  # its words may hold what was shown
             raise NotSent(f"the mail server refused the login: {error.code}") from None
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:
@@ -258,6 +259,12 @@ class Ways:
     ) -> dict[str, tuple[int, str]]:
         """Let the mail server take a message; return whom it refused, with its code and words."""
         server = urlsplit(resolved(self._smtp, self._environment))
+        try:
+            port = server.port
+        except ValueError:  # its words hold what stands there, which may be a part of the password
+            raise NotSent(
+                "smtp: expected a port behind the host; in a password / is %2F, ? is %3F, and # is %23"
+            ) from None
         mail = EmailMessage()
         mail["From"] = self._mail_from or f"bedrockjobs@{server.hostname}"
         mail["To"] = people
@@ -267,7 +274,7 @@ class Ways:
         mail.set_content(message.text)
         client = aiosmtplib.SMTP(
             hostname=server.hostname,
-            port=server.port,
+            port=port,
             username=unquote(server.username) if server.username else None,
             password=unquote(server.password) if server.password else None,
             use_tls=server.scheme == "smtps",

@@ -92,7 +92,8 @@ class Families:
             stretch = await self._stretch("failed_children", job_id, after, limit, CHILDREN_COUNTED)
             found += map(job_from, stretch.rows)
             after = stretch.reached
-            if stretch.ended or self._scope is None or len(found) >= limit or _now() >= deadline:
+            all_there = stretch.ended or stretch.cut or self._scope is None or len(found) >= limit
+            if all_there or _now() >= deadline:
                 return self._shown(found[:limit])
 
     def _shown(self, found: list[Job]) -> list[Job]:

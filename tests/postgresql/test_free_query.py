@@ -225,6 +225,7 @@ async def test_it_may_only_read_our_tables(reader: PostgreSQLReader, sql: str) -
         "SELECT 1; SELECT 2",
         "SELECT 1; COMMIT; DELETE FROM jobs",
         "SELECT 1) AS x; DELETE FROM jobs; SELECT 1 FROM (SELECT 1",
+        "SELECT 1) AS x) SELECT 1; COMMIT; DELETE FROM jobs; WITH y AS MATERIALIZED (SELECT * FROM (SELECT 1",
         "SELECT $1",
         "SELECT x",
         "SELECT 1/0",

@@ -92,6 +92,16 @@ async def test_whoever_has_a_mail_does_not_get_it_again_with_those_refused_for_n
     assert inbox.people()[2:] == [["a@example.com", "somebody@example.com"]], "the next message is for all"
 
 
+async def test_a_mail_has_arrived_once_whoever_was_refused_for_now_is_no_longer_to_have_it(
+    box: tuple[Box, Ways],
+) -> None:
+    inbox, mailing = box
+    with pytest.raises(NotSent, match="refused for now"):
+        await mailing.send(NAMED, "mailto:a@example.com,somebody@example.com", "", 0)
+    assert await mailing.send(NAMED, "mailto:a@example.com", "", 0) == ""
+    assert inbox.people() == [["a@example.com"]]
+
+
 @pytest.mark.parametrize("to", ["a@example.com\nBcc: b@example.com", "not an address", "", "a@b,<c d>"])
 async def test_what_is_no_mail_address_is_told(box: tuple[Box, Ways], to: str) -> None:
     """As it may stand in a variable, which nobody has checked."""
@@ -165,6 +175,12 @@ async def test_a_mail_server_does_not_make_known_what_it_was_shown() -> None:
     said: Said = {"EHLO": b"250-here\r\n250 AUTH PLAIN\r\n", "AUTH": b"535 no: AHVzZXIAc2VjcmV0 secret\r\n"}
     with pytest.raises(NotSent, match=r"^the mail server refused the login: 535$"):
         await mailed(said, smtp="smtp://user:secret@127.0.0.1:PORT")
+
+
+async def test_a_password_that_is_not_quoted_is_not_made_known() -> None:
+    with pytest.raises(NotSent, match="smtp: expected a port") as failure:
+        await mailed({}, smtp="smtp://user:se/cret@127.0.0.1:PORT")
+    assert "'se'" not in str(failure.value)
 
 
 async def test_a_bad_sender_is_told() -> None:

@@ -97,7 +97,7 @@ async def test_max_jobs(server, working):
         await server.add()
     async with working("true", jobs_max=3, concurrency=2) as worker:
         assert await worker.ended() == 0
-    assert len(server.of("FinishJob")) == 3
+    assert len(server.reports) == 3
     assert len(server._queue) == 2
 
 

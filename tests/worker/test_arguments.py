@@ -183,7 +183,7 @@ ONE = size.using(name="size/a", client=CLIENT)
         (lambda: size.enqueue(5), "size: size/* is for jobs of several names: say which"),
         (lambda: size.using(name="other").enqueue(5), "size: name: expected one that size/* matches"),
         (lambda: ONE.enqueue("5"), "size: width: expected int, got '5'"),  # type: ignore[arg-type]
-        (lambda: ONE.using(retries=-1).enqueue(5), "CreateJob: retries: expected greater than"),
+        (lambda: ONE.using(retries=-1).enqueue(5), "CreateJob: retries: expected at least 0"),
         (lambda: size.using(name="size/a").enqueue_many([{}]), "size: missing a required argument: 'width'"),
         (lambda: ONE.schedule("0 9 * * *"), "size: missing a required argument"),  # type: ignore[call-arg]
         (lambda: keep.schedule("0 9 * * *", 5), "keep: a schedule cannot give the parameter result"),

@@ -69,8 +69,8 @@ _SPELLED = {
 }
 """Columns as Bedrock spells them: PostgreSQL knows them in small letters."""
 
-_OF_THE_TEXT = ("42", "22", "21", "2200", "P0")
-"""Beginnings of the states of errors that say what is wrong with a text."""
+_OF_THE_TEXT = ("42", "22", "21", "2200", "P0", "08P01")
+"""Beginnings of the states of errors that say what is wrong with a text; the last one, that it has `$1`."""
 
 
 class _Number(Loader):
@@ -182,7 +182,8 @@ class FreeQuery:
         await connection.execute(f"BEGIN READ ONLY; SET LOCAL ROLE {ROLE}")
         cursor = connection.cursor()
         try:
-            await cursor.execute(self._weighed(sql), prepare=False, binary=False)
+            async with connection.pipeline():  # its protocol takes one statement, the simple one takes more
+                await cursor.execute(self._weighed(sql), prepare=False, binary=False)
         except psycopg.Error:
             await _clean(connection)
             raise
