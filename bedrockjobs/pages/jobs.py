@@ -93,7 +93,7 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of jobs, the newest first."""
     asked = _asked(request)
     limit = rows_asked(request, ROWS)
-    found = await site.views.find.jobs(**asked.search(), limit=limit)
+    found = (await site.views.find.jobs(**asked.search(), limit=limit)).without_data()
     kept = await _kept(site, request, asked)
     return await site.show(
         request,

@@ -55,7 +55,8 @@ class Failed(NamedTuple):
 
 async def failed_jobs(views: Views | Narrowed, pattern: str | None, before: int | None) -> Failed:
     """Return a page of FAILED jobs below a number."""
-    found = await views.find.jobs(state="FAILED", pattern=pattern, before=before, limit=JOBS_SHOWN)
+    asked = await views.find.jobs(state="FAILED", pattern=pattern, before=before, limit=JOBS_SHOWN)
+    found = asked.without_data()
     failures = [
         _Failure("FAILED", job.name, job.job_id, job.last_run, job.memory.error) for job in found.jobs
     ]

@@ -69,6 +69,10 @@ class Found(NamedTuple):
     reached: int
     ended: bool
 
+    def without_data(self) -> Found:
+        """Return the same for whoever shows no data, so that it is not kept until the rest is found."""
+        return self._replace(jobs=list(map(job_without_data, self.jobs)))
+
 
 class Rows(NamedTuple):
     """The same of rows, the newest first."""
