@@ -98,6 +98,18 @@ async def test_one_that_is_refused_is_told_why_and_the_others_are_done(server, s
     assert [request.given["jobID"] for request in server.of("FinishJob")] == [9]
 
 
+async def test_no_job_is_lost_that_came_for_one_that_was_refused(server, sent):
+    """It is sent again by itself, and has its next job by then."""
+    await _taken(server, 2)
+    for _ in range(3):
+        await server.add()
+    server.refusals["FinishJob"] = deque(["503 Service Unavailable"])
+    found = await sent([_end(1), _end(2)], wanted=lambda: True)
+    assert found.outcomes == [None, None]
+    assert len(server.of("FinishJob")) == 1
+    assert sorted(found.jobs) == sorted(server._running) == [3, 4]
+
+
 @pytest.mark.parametrize("refusal", ["500 Internal Server Error", "430 Unrecognized command", "402 Bad list"])
 async def test_a_request_that_is_refused_as_a_whole_is_taken_apart(server, sent, refusal):
     await _taken(server, 2)
