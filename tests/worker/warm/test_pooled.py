@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 from bedrock_worker.run.alarm import NEVER, Alarm
-from bedrock_worker.run.guard_link import HANDLES
 from bedrock_worker.run.pooled import NeverBegan, PooledProcess, PooledRun
+from bedrock_worker.run.pump import Pump
 from bedrock_worker.run.template import RESULT_BYTES_MAX
 
 from tests.worker.conftest import ended, gone, until
@@ -204,7 +204,6 @@ async def test_a_process_is_not_kept_where_no_handle_is_left(server, working, wr
             await server.add(data=json.dumps({"do": '({"runs": runs})'}))
             await server.report(number)
     assert [report.given["data"] for report in server.reports] == [{"runs": 1}] * 2
-    assert HANDLES == 1
 
 
 async def test_an_alarm_rings_when_it_is_set_to(monkeypatch):
@@ -241,16 +240,30 @@ async def begun(tmp_path):
     """Yield a run that was given to a process, with the process's end of the way, and what its guard says."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = PooledProcess(ours, 1, kind=b"", folder=str(tmp_path), data="before", runs=5)
-    told = []
-    guard = SimpleNamespace(process=process, pumps=[], hear=None, tell=told.append)
-    run = PooledRun(guard, None, b"{}", '{"a": 1}', until=NEVER, listener=lambda *_: None)
-    with theirs:
-        yield SimpleNamespace(run=run, theirs=theirs, hear=guard.hear, told=told)
+    told, lines, (reads, prints) = [], [], os.pipe()
+    guard = SimpleNamespace(process=process, pumps=[Pump(reads, "out")], hear=None, tell=told.append)
+    run = PooledRun(guard, None, b"{}", '{"a": 1}', until=NEVER, listener=lambda _, line: lines.append(line))
+    with theirs, os.fdopen(prints, "wb", buffering=0) as output:
+        yield SimpleNamespace(
+            run=run, theirs=theirs, hear=guard.hear, told=told, output=output, lines=lines, process=process
+        )
+    guard.pumps[0].close()
     process.close()
 
 
 def gone_with(status):
     return {"gone": 1, "ended": status, "signalled": False, "left": 0, "files": False}
+
+
+async def test_a_later_run_prints_more_than_a_pipe_holds(begun):
+    """Also where the first run was over so soon that its output was read at its end only."""
+    os.set_blocking(begun.output.fileno(), False)
+    left = memoryview(b"x" * 299_999 + b"\n")
+    async with asyncio.timeout(DEADLINE_S):
+        while left:
+            left = left[begun.output.write(left) or 0 :]
+            await asyncio.sleep(0)
+        await until(lambda: begun.lines)
 
 
 async def test_what_a_process_said_last_is_heard_before_its_end(begun):

@@ -150,6 +150,7 @@ class PooledRun:
         self._process.begin(head, data, until, self._hear)
         for pump in guard.pumps:
             pump.listener = listener
+            pump.begin()  # a first run that was short left it unread until its end
         guard.hear = self._hear_guard
 
     async def started(self) -> int:
