@@ -312,19 +312,6 @@ async def test_a_run_that_was_signalled_before_it_was_read_has_ended(begun):
     assert await begun.run.wait() == -9
 
 
-async def test_a_run_whose_process_dies_before_it_reads_it_is_done_by_another(server, working, write):
-    """It stands still when it is given the run, so that nobody can know of its end."""
-    async with working(module=write(), **REUSED):
-        await server.add(data=json.dumps({"do": '({"pid": os.getpid()})'}))
-        pid = (await server.report()).given["data"]["pid"]
-        os.kill(pid, signal.SIGSTOP)
-        await server.add(data=json.dumps({"do": '({"runs": runs})'}))
-        await server.until(lambda: server._running)
-        os.kill(pid, signal.SIGKILL)
-        assert (await server.report(2)).given["data"] == {"runs": 1}
-    assert [report.verb for report in server.reports] == ["FinishJob"] * 2
-
-
 async def test_the_folder_of_a_process_is_gone_with_it(server, working, write, scratch):
     """Also where it had no run, and where a command took its place."""
     async with working("true", module=write(), names=("Foo*", "Bar"), **REUSED):
