@@ -235,6 +235,18 @@ async def test_a_process_that_is_dead_takes_no_run(tmp_path):
     assert not process.alive
 
 
+async def test_the_alarm_of_a_process_that_is_let_go_of_does_not_ring(begun):
+    """Its guard has it still."""
+    kept = os.dup(begun.process.alarm.handle)
+    try:
+        begun.run.until(asyncio.get_running_loop().time() - 5)
+        begun.process.close()
+        with pytest.raises(BlockingIOError):
+            os.read(kept, 8)
+    finally:
+        os.close(kept)
+
+
 @pytest.fixture
 async def begun(tmp_path):
     """Yield a run that was given to a process, with the process's end of the way, and what its guard says."""

@@ -80,6 +80,7 @@ class PooledProcess:
         if self.alive:
             asyncio.get_running_loop().remove_reader(self._way.fileno())
             self._way.close()
+            self.alarm.set(NEVER)  # its guard has it too, and would end another process
             self.alarm.close()
 
     def read_rest(self) -> None:
