@@ -333,3 +333,22 @@ async def test_the_folder_of_a_process_is_gone_with_it(server, working, write, s
             assert len(list(scratch.iterdir())) == (name == "Foo")
         os.kill(server.reports[2].given["data"]["pid"], signal.SIGKILL)
         await until(lambda: not list(scratch.iterdir()))
+
+
+async def test_the_folder_of_a_process_is_gone_with_its_guard(server, working, write, scratch):
+    async with working(module=write(), **REUSED) as worker:
+        await server.add(data=json.dumps({"do": '({"ppid": os.getppid()})'}))
+        template = (await server.report()).given["data"]["ppid"]
+        await until(lambda: not worker.agent._runs)
+        assert list(scratch.iterdir())
+        os.kill(int(Path(f"/proc/{template}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+        await until(lambda: not list(scratch.iterdir()))
+
+
+@pytest.mark.parametrize("found", [None, gone_with(-9)])
+async def test_the_folder_is_left_of_a_process_that_dies_just_after_its_run(begun, found):
+    begun.theirs.send(b'{"done": 0, "files": false}\n')
+    assert await begun.run.wait() == 0
+    assert not begun.run.folder_left
+    begun.hear(found)
+    assert begun.run.folder_left

@@ -221,6 +221,7 @@ class PooledRun:
         if found is not None:
             self._process.read_rest()
         if self._ended.done():
+            self.folder_left = True  # nobody clears it any more
             return
         if found is None:
             self.folder_left = self.signalled = True

@@ -241,6 +241,7 @@ class ChildProcess:
     def _hear(self, found: dict[str, Any] | None) -> None:
         """Take what the guard says; where it was killed, the kernel has killed the command with it."""
         if found is None:
+            self._folder_left = True
             if not self._started.done():
                 self._started.set_result({"error": errno.EAGAIN, "in": ""})
             if not self._ended.done():
