@@ -309,6 +309,20 @@ async def test_a_run_has_begun_once_its_job_is_in_the_folder(begun, tmp_path, te
         assert await begun.run.wait() == -9
 
 
+async def test_a_run_of_the_same_job_may_have_begun(begun, tmp_path):
+    """What is in the folder is as it would be if it had."""
+    begun.theirs.recv(1_000)
+    begun.theirs.send(b'{"done": 0, "files": false}\n')
+    assert await begun.run.wait() == 0
+    (tmp_path / "job.json").write_text('{"a": 1}')
+    guard = begun.run._guard
+    again = PooledRun(guard, None, b"{}", '{"a": 1}', until=NEVER, listener=lambda *_: None)
+    begun.theirs.recv(1_000)
+    begun.theirs.close()
+    guard.hear(gone_with(-9))
+    assert await again.wait() == -9
+
+
 async def test_a_run_that_was_read_has_begun(begun):
     begun.theirs.recv(1_000)
     begun.theirs.close()

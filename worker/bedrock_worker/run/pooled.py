@@ -96,6 +96,8 @@ class PooledProcess:
         """
         if self.unread:
             return True
+        if self._data == self._data_before:  # the file tells nothing
+            return False
         try:
             handle = os.open(f"{self.folder}/{DATA_FILE}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(handle, "rb") as file:
