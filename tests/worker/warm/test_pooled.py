@@ -287,6 +287,14 @@ async def test_what_a_process_said_last_is_heard_before_its_end(begun):
     assert (await begun.run.wait(), begun.run.result) == (0, '{"b": 2}')
 
 
+@pytest.mark.parametrize("result", [b"", b'{"b": 2}'])
+async def test_a_result_is_what_stands_behind_the_line(begun, result):
+    """The function can write there as well."""
+    begun.theirs.send(b'{"done": 0, "files": false, "result": 5}\n' + result)
+    assert await begun.run.wait() == 0
+    assert begun.run.result == (result.decode() or None)
+
+
 async def test_a_run_that_its_process_never_read_has_not_begun(begun):
     begun.theirs.close()
     begun.hear(gone_with(-9))

@@ -123,7 +123,7 @@ class PooledProcess:
 
 
 class NeverBegan(Exception):
-    """A process was killed before it had read the run that it was given; another may do it."""
+    """A process was killed before it began the run that it was given; another may do it."""
 
 
 class PooledRun:
@@ -248,5 +248,6 @@ def _read_end(word: bytes) -> dict[str, Any]:
     with suppress(ValueError):
         found = json.loads(head)
         if isinstance(found, dict) and isinstance(found.get("done", found.get("exit")), int):
+            found.pop("result", None)  # ours stands behind the line
             return {**found, "result": result.decode()} if result else found
     return {}
