@@ -150,6 +150,16 @@ async def test_jobs_that_cannot_be_read_are_told_and_the_ends_are_done(server, s
     server.answers["FinishJobs"] = b"200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     outcomes = (await sent([_end(1), _end(2)], wanted=lambda: True)).outcomes
     assert [type(each) for each in outcomes] == [ValueError, ValueError]
+    assert outcomes[0] is not outcomes[1]
+
+
+async def test_jobs_that_cannot_be_read_are_told_to_those_who_asked(server, sent):
+    await _taken(server, 2)
+    body = b'{"results":[{"jobID":1,"code":200,"reason":"OK"},{"jobID":2,"code":200,"reason":"OK"}],"jobs":1}'
+    server.answers["FinishJobs"] = b"200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    wants = iter([True, False])
+    outcomes = (await sent([_end(1), _end(2)], wanted=lambda: next(wants))).outcomes
+    assert [type(each) for each in outcomes] == [ValueError, type(None)]
 
 
 async def test_what_is_no_plain_end_goes_by_itself(server, sent):
