@@ -98,6 +98,18 @@ async def test_one_that_is_refused_is_told_why_and_the_others_are_done(server, s
     assert [request.given["jobID"] for request in server.of("FinishJob")] == [9]
 
 
+async def test_no_job_is_lost_that_came_for_one_that_was_refused(server, sent):
+    """It is sent again by itself, and has its next job by then."""
+    await _taken(server, 2)
+    for _ in range(3):
+        await server.add()
+    server.refusals["FinishJob"] = deque(["503 Service Unavailable"])
+    found = await sent([_end(1), _end(2)], wanted=lambda: True)
+    assert found.outcomes == [None, None]
+    assert len(server.of("FinishJob")) == 1
+    assert sorted(found.jobs) == sorted(server._running) == [3, 4]
+
+
 @pytest.mark.parametrize("refusal", ["500 Internal Server Error", "430 Unrecognized command", "402 Bad list"])
 async def test_a_request_that_is_refused_as_a_whole_is_taken_apart(server, sent, refusal):
     await _taken(server, 2)
@@ -138,6 +150,16 @@ async def test_jobs_that_cannot_be_read_are_told_and_the_ends_are_done(server, s
     server.answers["FinishJobs"] = b"200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     outcomes = (await sent([_end(1), _end(2)], wanted=lambda: True)).outcomes
     assert [type(each) for each in outcomes] == [ValueError, ValueError]
+    assert outcomes[0] is not outcomes[1]
+
+
+async def test_jobs_that_cannot_be_read_are_told_to_those_who_asked(server, sent):
+    await _taken(server, 2)
+    body = b'{"results":[{"jobID":1,"code":200,"reason":"OK"},{"jobID":2,"code":200,"reason":"OK"}],"jobs":1}'
+    server.answers["FinishJobs"] = b"200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    wants = iter([True, False])
+    outcomes = (await sent([_end(1), _end(2)], wanted=lambda: next(wants))).outcomes
+    assert [type(each) for each in outcomes] == [ValueError, type(None)]
 
 
 async def test_what_is_no_plain_end_goes_by_itself(server, sent):

@@ -22,9 +22,9 @@ def begin(watchdog, tmp_path):
     numbers = iter(range(1_000))
 
     def begun(*argv, heard=None, **more):
+        given = {"env": {"PATH": os.environ["PATH"]}, "cwd": None, **more}
         return ChildProcess(
-            argv, env={"PATH": os.environ["PATH"]}, cwd=None, folder=tmp_path / f"run{next(numbers)}",
-            data="{}", watchdog=watchdog, **more,
+            argv, folder=tmp_path / f"run{next(numbers)}", data="{}", watchdog=watchdog, **given,
             listener=lambda _, line: None if heard is None else heard.append(line),
         )  # fmt: skip
 
@@ -101,6 +101,20 @@ async def test_a_command_that_cannot_start_costs_no_guard(begin, tmp_path):
     assert second._guard is guard
     assert await end_of(second) == 0
     second.close()
+
+
+@pytest.mark.parametrize("near", ["bin", ".", ""])
+async def test_a_relative_folder_of_programs_is_that_of_the_command(begin, tmp_path, near):
+    """The guard, which looks where the program is, stands elsewhere."""
+    for folder, says in ((tmp_path / near, "near"), (tmp_path / "far", "far")):
+        folder.mkdir(exist_ok=True)
+        (folder / "a-program").write_text(f"#!/bin/sh\necho {says}\n")
+        (folder / "a-program").chmod(0o700)
+    heard = []
+    child = begin("a-program", heard=heard, cwd=tmp_path, env={"PATH": f"{near}:{tmp_path / 'far'}"})
+    assert await end_of(child) == 0
+    child.close()
+    assert heard == ["near"]
 
 
 async def test_a_folder_that_is_there_already_is_nobodys(begin, tmp_path):

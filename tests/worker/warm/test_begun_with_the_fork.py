@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 from bedrock_worker.run.job_run import JobRun
 
 from tests.worker.conftest import ended, until
+from tests.worker.warm.conftest import WAYS
 
 MODULE = """
 import os, signal, sys, time
@@ -132,3 +134,31 @@ async def test_a_kill_does_not_wait_for_the_fork(server, forking, monkeypatch):
         assert signals == [signal.SIGTERM, signal.SIGKILL]
         assert ended(template)
     assert server.reports[0].verb == "RetryJob"
+
+
+@pytest.mark.parametrize(
+    ("say", "status"),
+    [
+        (lambda run: run.stop(signal.SIGTERM), 143),
+        (lambda run: run._child.signal(signal.SIGKILL), 137),
+        (lambda run: run._child.until(1.0), 137),
+    ],
+)
+async def test_what_is_said_of_a_run_is_kept_while_the_process_before_it_is_ended(
+    server, working, write, say, status
+):
+    """Its template stands still, so that this takes a while."""
+    async with working("sleep", "1000", module=write(), names=("Foo*", "Bar"), **WAYS["reused"]) as worker:
+        await server.add(data=json.dumps({"do": '({"ppid": os.getppid()})'}))
+        template = (await server.report()).given["data"]["ppid"]
+        await until(lambda: not worker.agent._runs)
+        os.kill(template, signal.SIGSTOP)
+        try:
+            await server.add("Bar")
+            await until(lambda: any(run._child for run in worker.agent._runs))
+            say(*worker.agent._runs)
+            await asyncio.sleep(0.1)
+        finally:
+            with suppress(ProcessLookupError):  # a kill does not wait for it
+                os.kill(template, signal.SIGCONT)
+        assert (await server.report(2)).given["exitCode"] == status

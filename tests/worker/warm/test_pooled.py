@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 from bedrock_worker.run.alarm import NEVER, Alarm
-from bedrock_worker.run.guard_link import HANDLES
 from bedrock_worker.run.pooled import NeverBegan, PooledProcess, PooledRun
+from bedrock_worker.run.pump import Pump
 from bedrock_worker.run.template import RESULT_BYTES_MAX
 
 from tests.worker.conftest import ended, gone, until
@@ -204,7 +204,6 @@ async def test_a_process_is_not_kept_where_no_handle_is_left(server, working, wr
             await server.add(data=json.dumps({"do": '({"runs": runs})'}))
             await server.report(number)
     assert [report.given["data"] for report in server.reports] == [{"runs": 1}] * 2
-    assert HANDLES == 1
 
 
 async def test_an_alarm_rings_when_it_is_set_to(monkeypatch):
@@ -236,21 +235,47 @@ async def test_a_process_that_is_dead_takes_no_run(tmp_path):
     assert not process.alive
 
 
+async def test_the_alarm_of_a_process_that_is_let_go_of_does_not_ring(begun):
+    """Its guard has it still."""
+    kept = os.dup(begun.process.alarm.handle)
+    try:
+        begun.run.until(asyncio.get_running_loop().time() - 5)
+        begun.process.close()
+        with pytest.raises(BlockingIOError):
+            os.read(kept, 8)
+    finally:
+        os.close(kept)
+
+
 @pytest.fixture
 async def begun(tmp_path):
     """Yield a run that was given to a process, with the process's end of the way, and what its guard says."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = PooledProcess(ours, 1, kind=b"", folder=str(tmp_path), data="before", runs=5)
-    told = []
-    guard = SimpleNamespace(process=process, pumps=[], hear=None, tell=told.append)
-    run = PooledRun(guard, None, b"{}", '{"a": 1}', until=NEVER, listener=lambda *_: None)
-    with theirs:
-        yield SimpleNamespace(run=run, theirs=theirs, hear=guard.hear, told=told)
+    told, lines, (reads, prints) = [], [], os.pipe()
+    guard = SimpleNamespace(process=process, pumps=[Pump(reads, "out")], hear=None, tell=told.append)
+    run = PooledRun(guard, None, b"{}", '{"a": 1}', until=NEVER, listener=lambda _, line: lines.append(line))
+    with theirs, os.fdopen(prints, "wb", buffering=0) as output:
+        yield SimpleNamespace(
+            run=run, theirs=theirs, hear=guard.hear, told=told, output=output, lines=lines, process=process
+        )
+    guard.pumps[0].close()
     process.close()
 
 
 def gone_with(status):
     return {"gone": 1, "ended": status, "signalled": False, "left": 0, "files": False}
+
+
+async def test_a_later_run_prints_more_than_a_pipe_holds(begun):
+    """Also where the first run was over so soon that its output was read at its end only."""
+    os.set_blocking(begun.output.fileno(), False)
+    left = memoryview(b"x" * 299_999 + b"\n")
+    async with asyncio.timeout(DEADLINE_S):
+        while left:
+            left = left[begun.output.write(left) or 0 :]
+            await asyncio.sleep(0)
+        await until(lambda: begun.lines)
 
 
 async def test_what_a_process_said_last_is_heard_before_its_end(begun):
@@ -260,6 +285,14 @@ async def test_what_a_process_said_last_is_heard_before_its_end(begun):
     begun.theirs.close()
     begun.hear(gone_with(0))
     assert (await begun.run.wait(), begun.run.result) == (0, '{"b": 2}')
+
+
+@pytest.mark.parametrize("result", [b"", b'{"b": 2}'])
+async def test_a_result_is_what_stands_behind_the_line(begun, result):
+    """The function can write there as well."""
+    begun.theirs.send(b'{"done": 0, "files": false, "result": 5}\n' + result)
+    assert await begun.run.wait() == 0
+    assert begun.run.result == (result.decode() or None)
 
 
 async def test_a_run_that_its_process_never_read_has_not_begun(begun):
@@ -284,6 +317,20 @@ async def test_a_run_has_begun_once_its_job_is_in_the_folder(begun, tmp_path, te
         assert await begun.run.wait() == -9
 
 
+async def test_a_run_of_the_same_job_may_have_begun(begun, tmp_path):
+    """What is in the folder is as it would be if it had."""
+    begun.theirs.recv(1_000)
+    begun.theirs.send(b'{"done": 0, "files": false}\n')
+    assert await begun.run.wait() == 0
+    (tmp_path / "job.json").write_text('{"a": 1}')
+    guard = begun.run._guard
+    again = PooledRun(guard, None, b"{}", '{"a": 1}', until=NEVER, listener=lambda *_: None)
+    begun.theirs.recv(1_000)
+    begun.theirs.close()
+    guard.hear(gone_with(-9))
+    assert await again.wait() == -9
+
+
 async def test_a_run_that_was_read_has_begun(begun):
     begun.theirs.recv(1_000)
     begun.theirs.close()
@@ -299,19 +346,6 @@ async def test_a_run_that_was_signalled_before_it_was_read_has_ended(begun):
     assert await begun.run.wait() == -9
 
 
-async def test_a_run_whose_process_dies_before_it_reads_it_is_done_by_another(server, working, write):
-    """It stands still when it is given the run, so that nobody can know of its end."""
-    async with working(module=write(), **REUSED):
-        await server.add(data=json.dumps({"do": '({"pid": os.getpid()})'}))
-        pid = (await server.report()).given["data"]["pid"]
-        os.kill(pid, signal.SIGSTOP)
-        await server.add(data=json.dumps({"do": '({"runs": runs})'}))
-        await server.until(lambda: server._running)
-        os.kill(pid, signal.SIGKILL)
-        assert (await server.report(2)).given["data"] == {"runs": 1}
-    assert [report.verb for report in server.reports] == ["FinishJob"] * 2
-
-
 async def test_the_folder_of_a_process_is_gone_with_it(server, working, write, scratch):
     """Also where it had no run, and where a command took its place."""
     async with working("true", module=write(), names=("Foo*", "Bar"), **REUSED):
@@ -321,3 +355,22 @@ async def test_the_folder_of_a_process_is_gone_with_it(server, working, write, s
             assert len(list(scratch.iterdir())) == (name == "Foo")
         os.kill(server.reports[2].given["data"]["pid"], signal.SIGKILL)
         await until(lambda: not list(scratch.iterdir()))
+
+
+async def test_the_folder_of_a_process_is_gone_with_its_guard(server, working, write, scratch):
+    async with working(module=write(), **REUSED) as worker:
+        await server.add(data=json.dumps({"do": '({"ppid": os.getppid()})'}))
+        template = (await server.report()).given["data"]["ppid"]
+        await until(lambda: not worker.agent._runs)
+        assert list(scratch.iterdir())
+        os.kill(int(Path(f"/proc/{template}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+        await until(lambda: not list(scratch.iterdir()))
+
+
+@pytest.mark.parametrize("found", [None, gone_with(-9)])
+async def test_the_folder_is_left_of_a_process_that_dies_just_after_its_run(begun, found):
+    begun.theirs.send(b'{"done": 0, "files": false}\n')
+    assert await begun.run.wait() == 0
+    assert not begun.run.folder_left
+    begun.hear(found)
+    assert begun.run.folder_left

@@ -32,8 +32,11 @@ class ThenGet:
         """The job that came."""
 
     def asks(self) -> bool:
-        """Tell whether the job is asked for; decided now, for the report that is to be sent."""
-        self.asking = self._wanted() and pattern_of(self._names()) is not None
+        """Tell whether the job is asked for; decided now, for the report that is to be sent.
+
+        Where one has come already, as with an answer that did not take the report, it would be lost.
+        """
+        self.asking = self.job is None and self._wanted() and pattern_of(self._names()) is not None
         return self.asking
 
     @property

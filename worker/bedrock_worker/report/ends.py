@@ -1,7 +1,8 @@
 """Sends the ends of runs: those that come while an earlier one is on its way go together, in one FinishJobs.
 
 Nobody waits for company: an end goes at once where none is on its way. One that is refused among others is
-sent again by itself, so that its refusal says all there is to say. Knows no tries.
+sent again by itself, so that its refusal says all there is to say. It repeats nothing where no answer came:
+that is the reporter's to do.
 """
 
 from __future__ import annotations
@@ -120,8 +121,13 @@ class Ends:
             for end in batch:
                 if end.report.job_id not in taken:
                     _answer(end, False)
-            for then, job in zip(asking, jobs_after(answer.body), strict=False):
-                then.job = job
+            try:
+                for then, job in zip(asking, jobs_after(answer.body) if asking else (), strict=False):
+                    then.job = job
+            except ValueError as error:  # the ends are done
+                for end in batch:
+                    if end.then in asking:
+                        _answer(end, ValueError(str(error)))
         except CommandError as error:  # of one of them, or of the whole
             self._together = self._together and not isinstance(error, UnknownCommand)
             taken = set()

@@ -38,8 +38,10 @@ def paths_of(program: str, env: Mapping[str, str]) -> list[str]:
     if "/" in program:
         return [program]
     paths = [os.path.join(folder, program) for folder in os.get_exec_path(env)]  # noqa: PTH118
-    # To try one that is not there costs more in a process that was just forked than to look here.
-    return [path for path in paths if os.path.exists(path)] or paths  # noqa: PTH110
+    # To try one that is not there costs more in a process that was just forked than to look here. What is
+    # relative means the folder of the command, and we stand elsewhere.
+    there = [path for path in paths if not path.startswith("/") or os.path.exists(path)]  # noqa: PTH110
+    return there or paths
 
 
 def become(

@@ -50,6 +50,8 @@ class Guard:
         self._pid = self._end = self._late = 0
         self._serving = False
         self._until = self._tell_at = NEVER
+        self._until_said: float | None = None
+        """What the worker said of the end of a run since it gave it."""
         self._started: dict[str, object] = {}
         self._folder = ""
         self._signalled = self._let_go = False
@@ -168,12 +170,15 @@ class Guard:
 
     def _serve(self, request: bytes, output: list[int]) -> None:
         """Do one run, and tell what there is to tell."""
+        self._serving = True
         if self._functions.process is not None:
             self._end_process()
         head, template, data = request.split(b"\n", 2)
         given = json.loads(head)
         self._until = NEVER if given["until"] is None else float(given["until"])
-        self._signalled, self._folder, self._serving = False, "", True
+        if self._until_said is not None:
+            self._until = self._until_said
+        self._signalled, self._folder = False, ""
         try:
             stdin = self._make_folder(given["folder"], data)
         except OSError as error:
@@ -189,7 +194,7 @@ class Guard:
         for handle in output:
             os.close(handle)
         process = self._functions.process
-        self._late = 0
+        self._late, self._until_said = 0, None
         if process is None:
             self._pid = 0
         self._serving = False
@@ -231,8 +236,8 @@ class Guard:
         process = self._functions.process
         assert process is not None
         self._until = NEVER  # it was that of its first run
+        self._pid = 0  # what the worker signals meanwhile is for the next run
         found = {"gone": process.pid, "ended": self._functions.retire()}
-        self._pid = 0
         found |= {"signalled": self._signalled, "left": self._end_rest()}
         self._signalled = False
         # The worker removes the folder: the job that is there tells which run was the last.
@@ -307,10 +312,12 @@ class Guard:
         elif word == b"retire":
             if self._functions.process is not None and int(value) == self._functions.process.pid:
                 self._end_process()
-        elif not self._serving and self._functions.process is None:
+        elif not self._serving and self._next is None and self._functions.process is None:
             return  # it came too late: what it was meant for has ended
         elif word == b"until":
             self._until = float(value)
+            if self._serving or self._next is not None:
+                self._until_said = self._until
         elif self._pid:
             self._signal(int(value))
         else:

@@ -101,8 +101,11 @@ class GuardLink:
         except OSError:
             word = b""
         if not word:
+            process, resting = self.process, self.hear == self._idle
             self.close()
             self.hear(None)
+            if process is not None and resting:  # else its run looks what is there
+                shutil.rmtree(process.folder, ignore_errors=True)
             return
         self._heard(json.loads(word))
         for handle in self._handed:

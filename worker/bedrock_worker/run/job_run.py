@@ -59,6 +59,8 @@ class JobRun:
         self._child: ChildProcess | PooledRun | None = None
         self._folder = ""
         self._handing_back = False
+        self._unwanted = False
+        """Whether it is not to begin any more: the worker stops."""
         self._lost = False
         self._stops: set[signal.Signals] = set()
         self._lease = Lease(job.reply.lease, self._lease_over)
@@ -77,6 +79,8 @@ class JobRun:
             ended = await self._run()
             left = self._child is None or self._child.folder_left
             report = outcome.report_of(job, ended, f"{self._folder}/{RESULT_FILE}" if left else None)
+        except NeverBegan:
+            return None if self._lost else outcome.hand_back(job)
         except Refused as error:
             event(logging.ERROR, "refused", job=job.job_id, run=job.run_id, error=error)
             return outcome.refused(job, error)
@@ -111,6 +115,7 @@ class JobRun:
 
     def end(self, number: signal.Signals) -> None:
         """Signal the command's group if it runs; the job will be handed back, however the command ends."""
+        self._unwanted = True
         if self._signal(number):
             self._handing_back = True
 
@@ -180,16 +185,19 @@ class JobRun:
             return await self._ended(program, term_s, kill_s)
         except NeverBegan:  # its process was killed while it had nothing to do
             assert self._child is not None
+            if self._lost or self._unwanted:
+                raise
             _remove(self._folder)
             self._child.close()
-            return await self._ended(program, term_s, kill_s)
+            self._child = None
+            return await self._ended(program, term_s, kill_s, pooled=False)
 
     async def _ended(
-        self, program: Program, term_s: float | None, kill_s: float | None
+        self, program: Program, term_s: float | None, kill_s: float | None, *, pooled: bool = True
     ) -> outcome.CompletedCommand:
-        """Run the command, and wait for its end."""
+        """Run the command, and wait for its end; raises NeverBegan only where it may be ``pooled``."""
         job = self.job
-        self._child = child = self._begin(program, term_s)
+        self._child = child = self._begin(program, term_s, pooled=pooled)
         if term_s is not None:
             self._term_at = asyncio.get_running_loop().time() + term_s  # and a moment later, once it is told
         pid = await child.started()
@@ -209,19 +217,19 @@ class JobRun:
                 child.signal(signal.SIGKILL)
         return outcome.CompletedCommand(await end, self._tail, timed_out_s, child.result)
 
-    def _begin(self, program: Program, term_s: float | None) -> ChildProcess | PooledRun:
-        """Begin the run: in a process that has served others, or in a new one."""
+    def _begin(self, program: Program, term_s: float | None, *, pooled: bool) -> ChildProcess | PooledRun:
+        """Begin the run: in a process that has served others where it may, or in a new one."""
         job, own = self.job, self._own_environment(term_s)
         privileges = self._options.new_privileges
         warm = self._warm(program, own)
-        if warm is not None:
-            pooled = pooled_run(
+        if warm is not None and pooled:
+            run = pooled_run(
                 warm, self._watchdog, cwd=program.cwd, data=job.text, listener=self._hear,
                 until=self._kill_at, new_privileges=privileges,
             )  # fmt: skip
-            if pooled is not None:
-                self._folder = pooled.folder
-                return pooled
+            if run is not None:
+                self._folder = run.folder
+                return run
         self._folder = f"{tempfile.gettempdir()}/bedrock-job-{job.job_id}-{os.urandom(FOLDER_BYTES).hex()}"
         env = self._environment(self._folder, program)
         return ChildProcess(

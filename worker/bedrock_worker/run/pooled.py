@@ -80,6 +80,7 @@ class PooledProcess:
         if self.alive:
             asyncio.get_running_loop().remove_reader(self._way.fileno())
             self._way.close()
+            self.alarm.set(NEVER)  # its guard has it too, and would end another process
             self.alarm.close()
 
     def read_rest(self) -> None:
@@ -95,6 +96,8 @@ class PooledProcess:
         """
         if self.unread:
             return True
+        if self._data == self._data_before:  # the file tells nothing
+            return False
         try:
             handle = os.open(f"{self.folder}/{DATA_FILE}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(handle, "rb") as file:
@@ -120,7 +123,7 @@ class PooledProcess:
 
 
 class NeverBegan(Exception):
-    """A process was killed before it had read the run that it was given; another may do it."""
+    """A process was killed before it began the run that it was given; another may do it."""
 
 
 class PooledRun:
@@ -150,6 +153,7 @@ class PooledRun:
         self._process.begin(head, data, until, self._hear)
         for pump in guard.pumps:
             pump.listener = listener
+            pump.begin()  # a first run that was short left it unread until its end
         guard.hear = self._hear_guard
 
     async def started(self) -> int:
@@ -219,6 +223,7 @@ class PooledRun:
         if found is not None:
             self._process.read_rest()
         if self._ended.done():
+            self.folder_left = True  # nobody clears it any more
             return
         if found is None:
             self.folder_left = self.signalled = True
@@ -243,5 +248,6 @@ def _read_end(word: bytes) -> dict[str, Any]:
     with suppress(ValueError):
         found = json.loads(head)
         if isinstance(found, dict) and isinstance(found.get("done", found.get("exit")), int):
+            found.pop("result", None)  # ours stands behind the line
             return {**found, "result": result.decode()} if result else found
     return {}

@@ -166,7 +166,8 @@ class ChildProcess:
     async def wait(self) -> int:
         """Wait for the end and return the exit status, negative for the signal that ended it.
 
-        All that it started has been killed by then, and its last output has been heard.
+        All that it started has been killed by then, and its last output has been heard. A process for
+        functions may stay for further runs; it has no child then, nor a thread of the run.
         """
         found = await self._ended
         for pump in self._pumps:
@@ -241,6 +242,7 @@ class ChildProcess:
     def _hear(self, found: dict[str, Any] | None) -> None:
         """Take what the guard says; where it was killed, the kernel has killed the command with it."""
         if found is None:
+            self._folder_left = True
             if not self._started.done():
                 self._started.set_result({"error": errno.EAGAIN, "in": ""})
             if not self._ended.done():
