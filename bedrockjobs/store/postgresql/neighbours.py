@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8Dumper
 
 from bedrockjobs.base.clock import AlignedClock, Clock
@@ -38,6 +39,15 @@ LINE_S_MAX = 5.0
 
 CLOSE_S_MAX = 0.5
 """Time in which a connection is given up that is just being made: it cannot be closed before it is there."""
+
+
+SEEN_DEAD: dict[str, Any] = {
+    "tcp_user_timeout": PG_CONNECT_S_MAX * 1000,
+    "keepalives_idle": PG_CONNECT_S_MAX,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+}
+"""How soon a host that is gone without a word is noticed: who only listens sends nothing that is missed."""
 
 
 class PostgreSQLNeighbours:
@@ -93,8 +103,10 @@ class PostgreSQLNeighbours:
             await self._telling.close()
 
     async def _connect(self) -> Connection:
+        given = conninfo_to_dict(self._url)
         connection = await psycopg.AsyncConnection.connect(
             self._url,
+            **{name: value for name, value in SEEN_DEAD.items() if name not in given},
             autocommit=True,
             cursor_factory=psycopg.AsyncRawCursor,
             client_encoding="UTF8",
@@ -123,6 +135,9 @@ class PostgreSQLNeighbours:
             except (psycopg.Error, TimeoutError) as error:
                 if self._telling is not None:
                     await self._telling.close()
+                if self._hearing is not None:  # it may be deaf: who only listens is told nothing of it
+                    self._hearing.cancel()
+                    self._hearing = None
                 raise fault_of(error) or StoreAway(f"no answer within {LINE_S_MAX:g} s") from error
 
     @staticmethod
