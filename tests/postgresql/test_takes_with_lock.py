@@ -30,7 +30,7 @@ from tests.postgresql.test_unit_walks import fill, taken
 Servers = Callable[[int], list[Server]]
 
 MANY = 5_000
-PAGES_MAX = 1_000
+PAGES_MAX = 2_000
 """Pages that a take may read, however many jobs wait for their lock: it reads some 480."""
 
 ADD = (
