@@ -29,6 +29,7 @@ from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers.access import LOGINS_PER_TOKEN_MAX, TOKEN_ROWS_MAX
 from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.packer import OutputPacker
+from bedrockjobs.event_loop import runner
 from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics
@@ -299,14 +300,8 @@ def run(settings: Settings, read_again: Callable[[], Settings] | None = None) ->
     _raise_file_limit(settings.connections_max + FILES_KEPT)
     keep_large_apart()
     try:
-        import uvloop
-    except ImportError:
-        runner = asyncio.Runner()
-    else:
-        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    try:
-        with runner:
-            return runner.run(_serve(settings, read_again))
+        with runner() as running:
+            return running.run(_serve(settings, read_again))
     except StartError as error:
         if settings.log_format == "json":
             log.critical("%s", error)

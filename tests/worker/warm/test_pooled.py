@@ -11,7 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bedrock_worker.run.alarm import NEVER, Alarm
+from bedrock_worker.run.alarm import Alarm
+from bedrock_worker.run.kernel import NEVER
 from bedrock_worker.run.pooled import NeverBegan, PooledProcess, PooledRun
 from bedrock_worker.run.pump import Pump
 from bedrock_worker.run.template import RESULT_BYTES_MAX

@@ -16,8 +16,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from bedrock_worker.run import packet
-from bedrock_worker.run.alarm import NEVER, Alarm
+from bedrock_worker.run.alarm import Alarm
 from bedrock_worker.run.guard import DATA_FILE
+from bedrock_worker.run.kernel import NEVER
 
 if TYPE_CHECKING:
     from bedrock_worker.run.guard_link import GuardLink
