@@ -172,16 +172,30 @@ async def test_jobs_of_any_size(ran):
     assert again[1]["data"]["file"] == short[1]["data"]["file"]
 
 
+SAY = (
+    "[os.write(int(n), %s) for n in os.listdir('/proc/self/fd') if int(n) > 2 and"
+    " os.path.exists(f'/proc/self/fd/{n}') and os.readlink(f'/proc/self/fd/{n}').startswith('socket')];"
+)
+"""What finds the handle that a process has for the end of a run, and writes there."""
+
+
+@pytest.mark.parametrize("before", [("pass",), ()], ids=["later", "first"])
 @pytest.mark.parametrize("word", ["b'no'", 'b\'{"done": "x"}\'', "b'[]'", "b'{'"])
-async def test_a_function_that_writes_to_the_worker_itself_is_ended(ran, word):
-    """It finds the handle that its process has for that."""
-    do = (
-        "[os.write(int(n), %s) for n in os.listdir('/proc/self/fd') if int(n) > 2 and"
-        " os.path.exists(f'/proc/self/fd/{n}') and os.readlink(f'/proc/self/fd/{n}').startswith('socket')];"
-        " time.sleep(99)"
-    )
-    found = await ran(REUSED, "pass", do % word, '({"runs": runs})')
-    assert outcomes(found)[1:] == [("FailJob", 137, None), ("FinishJob", 0, {"runs": 1})]
+async def test_a_function_that_writes_to_the_worker_itself_is_ended(ran, word, before):
+    found = await ran(REUSED, *before, f"{SAY % word} time.sleep(99)", '({"runs": runs})')
+    assert outcomes(found)[len(before) :] == [("FailJob", 137, None), ("FinishJob", 0, {"runs": 1})]
+
+
+@pytest.mark.parametrize("before", [("pass",), ()], ids=["later", "first"])
+async def test_a_function_tells_of_the_end_of_its_run_and_nothing_else(ran, tmp_path, before):
+    """Not of what its guard tells the worker, as that a process is gone and its folder is to be removed."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    say = {"done": 0, "gone": 1, "folder": str(kept), "signalled": True, "left": 9, "error": 2, "process": 1}
+    word = repr(json.dumps(say).encode())
+    found = await ran(REUSED, *before, f"{SAY % word} time.sleep(99)")
+    assert outcomes(found)[-1] == ("FinishJob", 0, None)
+    assert kept.exists()
 
 
 async def test_the_process_of_a_slot_is_gone_with_the_worker(server, working, write, scratch):
