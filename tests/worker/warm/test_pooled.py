@@ -204,7 +204,7 @@ async def test_the_process_of_a_slot_is_gone_with_the_worker(server, working, wr
         await server.add(data=json.dumps({"do": "pass"}))
         await server.report(2)
         pid = server.reports[0].given["data"]["pid"]
-        assert not ended(pid)
+        assert not gone(pid)
     await until(lambda: gone(pid))
     await until(lambda: not list(scratch.iterdir()))
 
