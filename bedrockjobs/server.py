@@ -44,7 +44,7 @@ from bedrockjobs.protocol.memory import keep_large_apart
 from bedrockjobs.protocol.proxies import Proxies
 from bedrockjobs.reloading import Reloads
 from bedrockjobs.service import VERSION, Service
-from bedrockjobs.tls.contexts import BadCertificate, server_context
+from bedrockjobs.tls.contexts import BadCertificate, chosen_context
 from bedrockjobs.views import Views
 
 log = logging.getLogger(__name__)
@@ -281,12 +281,7 @@ class Server:
 
 
 def _tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return what handshakes need, read from its files; None without a certificate. Raises BadCertificate."""
-    if settings.tls_cert:
-        return server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-    if settings.tls_key or settings.tls_client_ca:
-        raise BadCertificate("tls_cert: expected the server's certificate beside tls_key and tls_client_ca")
-    return None
+    return chosen_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
 
 
 def run(settings: Settings, read_again: Callable[[], Settings] | None = None) -> int:

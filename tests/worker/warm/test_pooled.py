@@ -17,7 +17,7 @@ from bedrock_worker.run.pooled import NeverBegan, PooledProcess, PooledRun
 from bedrock_worker.run.pump import Pump
 from bedrock_worker.run.template import RESULT_BYTES_MAX
 
-from tests.worker.conftest import ended, gone, until
+from tests.worker.conftest import gone, until
 from tests.worker.fake_server import DEADLINE_S
 from tests.worker.test_command_line import program
 from tests.worker.warm.conftest import WAYS, imports, outcomes
