@@ -389,3 +389,22 @@ async def test_the_folder_is_left_of_a_process_that_dies_just_after_its_run(begu
     assert not begun.run.folder_left
     begun.hear(found)
     assert begun.run.folder_left
+
+
+READS = [
+    "sys.stdin.readline()",
+    "sys.stdin.read(5) + sys.stdin.read()",
+    "sys.stdin.buffer.read(3).decode() + sys.stdin.read()",
+    "[sys.stdin.read(), sys.stdin.seek(0), sys.stdin.read(5)][0]",
+    "open(0, closefd=False).read()",
+    "open(os.environ['BEDROCK_DATA_FILE']).read()",
+    "(sys.stdin.close(), os.read(0, 10_000).decode())[1]",
+    "(os.read(0, 10_000).decode(), os.close(0))[0]",
+    "(subprocess.run(['cat'], stdout=subprocess.PIPE).stdout.decode(), os.close(0))[0]",
+]
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_each_run_reads_its_own_job_from_the_beginning(ran, read):
+    found = await ran(REUSED, *[f'({{"job": json.loads({read})["jobID"]}})' for _ in range(3)])
+    assert [given["data"]["job"] for _, given in found] == [1, 2, 3]
