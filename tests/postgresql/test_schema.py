@@ -170,7 +170,8 @@ def test_a_take_reads_what_it_takes_and_no_more(name: str, index: str, many: Ser
         ("epoch", (), "jobsbylock"),
         ("take_in_order", ("2027", [""], None, 1, None, [], [], *FLOORS_OF_ALL, 1000), "jobsbypriority"),
         ("heads_in_order", ("2027", [""], None, 1, None, "", -1001, "", 0), "jobsbyname"),
-        ("heads_of_names", ([""], ["n1"]), "jobsbyname"),
+        ("heads_of_names", ([""], ["n1"], [500]), "jobsbyname"),
+        ("take_behind_heads", ("2027", [""], ["n1"], [500], ["2026"], [0], [2], 1), "jobsbyname"),
         ("floors_of_names", (["n1"], *FLOORS), "jobsby"),
         ("delete_jobs", ([1, 2],), "jobs_pkey"),
         ("save_data", ([1], ["{}"], [0]), "jobs_pkey"),
@@ -216,7 +217,8 @@ def test_statistics_of_a_drained_queue_lead_no_plan_astray(servers: Servers) -> 
         "take_by_name": ("2027", [""], ["n"], [1], None, [], *FLOORS),
         "claim_by_name": ("2027", [""], ["n"], [1], None, [], *FLOORS, "2027"),
         "floors_of_names": (["n"], *FLOORS),
-        "heads_of_names": ([""], ["n"]),
+        "heads_of_names": ([""], ["n"], [500]),
+        "take_behind_heads": ("2027", [""], ["n"], [500], ["2026"], [0], [2], 1),
         "soonest_by_name": ("2025", [""], ["n"]),
     }.items():
         plan = plan_of(one, QUERIES[statement], parameters)

@@ -120,9 +120,10 @@ def heads_in_order(key: Key, now: str, priority: int | None, limit: int, after: 
     )
 
 
-def heads_of(key: Key, names: Sequence[str]) -> Statement:
-    """Return what reads the heads of some names, due or not, as they are committed."""
-    return SQL["heads_of_names"], (list(key[0]), list(names))
+def heads_of(key: Key, asked: Sequence[tuple[int, str]]) -> Statement:
+    """Return what reads some heads, due or not, each named by its class below zero and its name."""
+    names, classes = [name for _, name in asked], [-down for down, _ in asked]
+    return SQL["heads_of_names"], (list(key[0]), names, classes)
 
 
 def floors_of(floors: Mapping[str, Floor]) -> Statement:

@@ -257,14 +257,36 @@ SELECT * FROM (
 ORDER BY class, nextRun, jobID LIMIT $4::bigint;
 
 -- name: heads_of_names
--- The first job in each class of some names, due or not, as `heads_in_order` has them. $1: lanes, $2: names.
+-- The first job of some names in a class each, due or not, as `heads_in_order` has them. $1: lanes, $2: names, $3: the
+-- class of each.
 WITH lanes AS MATERIALIZED ({lanes:$1})
-SELECT DISTINCT ON (asked.name, class.priority) -class.priority, head.nextRun, head.jobID, asked.name
-    FROM lanes CROSS JOIN unnest($2::text[]) AS asked (name)
-    CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
-        SELECT nextRun, jobID FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = class.priority
-        AND {queued} ORDER BY nextRun, jobID LIMIT 1
-    ) AS head ORDER BY asked.name, class.priority, head.nextRun, head.jobID;
+SELECT DISTINCT ON (asked.name, asked.priority) -asked.priority, head.nextRun, head.jobID, asked.name
+    FROM lanes CROSS JOIN unnest($2::text[], $3::bigint[]) AS asked (name, priority) CROSS JOIN LATERAL (
+        SELECT nextRun, jobID FROM jobs WHERE {of_asked} ORDER BY nextRun, jobID LIMIT 1
+    ) AS head ORDER BY asked.name, asked.priority, head.nextRun, head.jobID;
+
+-- name: take_behind_heads
+-- The next due jobs of some names in a class each, in the order of takes, locked unless another unit has them: then only
+-- what stands behind its columns is told, its class, nextRun, jobID and name. $1: now, $2: lanes, $3: names, $4 to $6: of
+-- each, the class, and the nextRun and jobID before which there is none, $7: how many of each, $8: how many of all.
+WITH lanes AS MATERIALIZED ({lanes:$2}),
+first AS MATERIALIZED (
+    SELECT asked.name, asked.priority, job.nextRun, job.jobID
+    FROM unnest($3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[])
+        AS asked (name, priority, nextRun, jobID, wanted)
+    CROSS JOIN LATERAL (
+        SELECT job.* FROM lanes CROSS JOIN LATERAL (
+            SELECT nextRun, jobID FROM jobs WHERE {of_asked} AND nextRun <= $1
+            AND (nextRun, jobID) >= (asked.nextRun, asked.jobID)
+            ORDER BY nextRun, jobID LIMIT asked.wanted
+        ) AS job ORDER BY nextRun, jobID LIMIT asked.wanted
+    ) AS job ORDER BY asked.priority DESC, job.nextRun, job.jobID LIMIT $8::bigint
+),
+job AS MATERIALIZED (
+    SELECT {row} FROM jobs WHERE jobID = ANY (ARRAY(SELECT jobID FROM first)) AND {queued} FOR UPDATE SKIP LOCKED
+)
+SELECT job.*, first.priority, first.nextRun, first.jobID, first.name FROM first LEFT JOIN job USING (jobID)
+    ORDER BY first.priority DESC, first.nextRun, first.jobID;
 
 -- name: floors_of_names
 -- The nextRun of the first job of the open lane in each class, of some names, or, for an empty one, of all. $1: names, $2

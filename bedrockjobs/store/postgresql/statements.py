@@ -85,6 +85,7 @@ MARKS = {
         " AND (nextRun, jobID) > (stop.nextRun, stop.jobID) AND (SELECT count(*) FROM heads) > $9::bigint"
         " AND {free_job} ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED) AS job"
     ),
+    "of_asked": "found = lanes.lane AND name = asked.name AND priority = asked.priority AND {queued}",
     "of_class": "found = lanes.lane AND name = asked.name AND priority = class.priority AND {queued}",
     "free_job": "jobID <> ALL ($6::bigint[]) AND {free:jobs}",
     "free:heads": _FREE.replace("{row}", "heads"),

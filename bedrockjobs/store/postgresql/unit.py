@@ -123,10 +123,10 @@ class PostgreSQLUnit:
         known = {None, *(job_id for job_id, job in self._rows.now.items() if job is not None)}
         self._firsts = {key: job_id for key, job_id in opening.firsts(found).items() if job_id in known}
         self.records.read_ahead(opening.run_ids, opening.runs(found), opening.keys, opening.used_keys(found))
-        for look in opening.asks:
-            self._takes.ask(look, opening.now)
+        self._takes.ask(opening.asks, opening.now)
         for look in opening.walks:
             self._takes.looked(look, opening.now, *opening.looked(look, found), opening.claimed)
+        self._takes.behind_heads(opening.behind_heads, opening.now, found, sure=not self.read_anew)
         self._transaction.wrote = self._rows.changed
         for kind, draws in drawn:
             if draws:
@@ -149,7 +149,7 @@ class PostgreSQLUnit:
 
     def commit(self, before_events: Statement, last: Statement) -> None:
         """Write the difference and commit; raises StoreError."""
-        self._transaction.commit(before_events, last)
+        self.remembered.committed(self._transaction.commit(before_events, last, self.remembered.end()))
         self.committed()
 
     def committed(self) -> None:
