@@ -184,6 +184,8 @@ def test_a_take_reads_what_it_takes_and_no_more(name: str, index: str, many: Ser
         ("holders_of", ("L",), "jobsholding"),
         ("soonest_by_name", ("2025", [""], ["n1"]), "jobsbyname"),
         ("soonest_of_any", ("2025", [""]), "jobsbypriority"),
+        ("due_of_names", ("2027", ["n1"], 20), "jobsbyname"),
+        ("due_lately", ("2027", "2026", 10), "jobsbypriority"),
         ("soonest_of_all", ("2025",), "jobsbypriority"),
         ("bound_lanes", (), "jobsby"),
         ("queued_in_lane", ("every", "2027"), "jobsby"),

@@ -312,16 +312,32 @@ SELECT min(first.nextRun) FROM lanes CROSS JOIN (VALUES {priorities}) AS class (
 
 -- name: soonest_of_all
 -- When the next job of any lane becomes due. $1: now.
-WITH RECURSIVE lanes (lane) AS (
-    SELECT (SELECT min(found) FROM jobs WHERE {queued})
-    UNION ALL
-    SELECT (SELECT min(jobs.found) FROM jobs WHERE jobs.found > lanes.lane AND {queued})
-        FROM lanes WHERE lanes.lane IS NOT NULL
-)
+WITH RECURSIVE {every_lane}
 SELECT min(first.nextRun) FROM lanes CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
     SELECT nextRun FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun > $1 AND {in_order}
     ORDER BY nextRun, jobID LIMIT 1
 ) AS first;
+
+-- name: due_of_names
+-- Those of some names of which a job is due that may be taken, as far as its pause and, of the first ones, its lock tell.
+-- $1: now, $2: names, $3: how many jobs with a lock are looked at of each name and class.
+WITH RECURSIVE {every_lane}
+SELECT asked.name FROM unnest($2::text[]) AS asked (name) WHERE (
+    SELECT true FROM lanes WHERE (SELECT true FROM jobs WHERE found = lanes.lane AND name = asked.name AND {queued} LIMIT 1)
+    AND (SELECT true FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
+        SELECT lock FROM jobs WHERE {of_class} AND nextRun <= $1 ORDER BY nextRun, jobID LIMIT $3::bigint
+    ) AS job WHERE lock = '' OR (SELECT true FROM jobs AS holder
+        WHERE holder.lock = job.lock AND holder.lock <> '' AND holder.state = 'RUNNING' LIMIT 1) IS NULL LIMIT 1)
+    AND (lanes.lane LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE asked.name ~ pauses.regex)) LIMIT 1
+);
+
+-- name: due_lately
+-- The names of jobs that became due between $2 and $1, of the last $3 of each lane and class.
+WITH RECURSIVE {every_lane}
+SELECT DISTINCT job.name FROM lanes CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
+    SELECT name FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun <= $1 AND nextRun > $2
+    AND {in_order} ORDER BY nextRun DESC, jobID DESC LIMIT $3::bigint
+) AS job;
 
 -- name: bound_lanes
 -- The lanes of jobs that are queued for one worker each.

@@ -54,6 +54,11 @@ MARKS = {
     "open_lanes": (
         "lanes AS MATERIALIZED (SELECT lane, lane LIKE 'now%' AS always FROM ({lanes:$2}) AS used)"
     ),
+    "every_lane": (
+        "lanes (lane) AS (SELECT (SELECT min(found) FROM jobs WHERE {queued})"
+        " UNION ALL SELECT (SELECT min(jobs.found) FROM jobs WHERE jobs.found > lanes.lane AND {queued})"
+        " FROM lanes WHERE lanes.lane IS NOT NULL)"
+    ),
     "paused": "EXISTS (SELECT 1 FROM pauses WHERE name ~ pauses.regex) AS paused",
     "next_by_name": (
         "SELECT job.* FROM asked CROSS JOIN LATERAL ("
@@ -126,8 +131,9 @@ MARKS = {
 }
 """What the marks in ``queries.sql`` stand for, beside those of every file of statements.
 
-``database_now``: what the clock of the database shows, as a stamp with milliseconds. ``open_lanes``: lanes,
-and whether pauses do not hold them. ``next_by_name``: the next jobs without a lock of some names.
+``database_now``: what the clock of the database shows, as a stamp with milliseconds. ``every_lane``: those
+that are in use. ``open_lanes``: lanes, and whether pauses do not hold them. ``next_by_name``: the next jobs
+without a lock of some names.
 ``next_with_lock``: those of a class that have one: of a walk, of each lock the first, or of the rest of the
 walk. ``stop``: where a walk ended. ``in_order``: that ``jobsByPriority`` holds a job. ``plain_take``,
 ``plain_end``: that a job is taken, or ended, the quick way (``lifecycle.QUICK_TAKE``, ``QUICK_FINISH``).

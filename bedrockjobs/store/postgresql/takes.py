@@ -6,7 +6,7 @@ it locks is one: a job that was found for one command and not taken serves the n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import nsmallest
 
 from bedrockjobs.base.config import TAKEN_AT_ONCE
@@ -29,6 +29,12 @@ Key = tuple[Sort, str | Names, str]
 
 NAMES_ASKED_AT_ONCE = 16
 """Names of patterns that one statement asks for more jobs: those of which fewest are known, in order."""
+
+LOCKS_LOOKED_AT = 20
+"""Jobs with a lock of a name and class of which it is looked whether any may be taken, for who waits."""
+
+LATELY_MAX = 1_000
+"""Jobs of a class that became due lately, whose names are told to who waits: half a millisecond."""
 
 _EVER = "9999-12-31 23:59:59.999"
 
@@ -260,6 +266,14 @@ class Takes:
         statement = "soonest_by_name" if exact else "soonest_of_any"
         ((found,),) = self._transaction.read((SQL[statement], (now, lanes, exact) if exact else (now, lanes)))
         return found[0]  # type: ignore[no-any-return]
+
+    def due_names(self, names: Sequence[str], now: str, lately: str) -> list[str]:
+        """Return those of some names of which a job is due, and all of which one became due ``lately``."""
+        found = self._transaction.read(
+            (SQL["due_of_names"], (now, list(names), LOCKS_LOOKED_AT)),
+            (SQL["due_lately"], (now, lately, LATELY_MAX)),
+        )
+        return list(dict.fromkeys(name for rows in found for (name,) in rows))
 
 
 def _covers(end: Order, best: Job | None) -> bool:

@@ -84,9 +84,9 @@ class PostgreSQLUnit:
         self._wake_all = self._told_wake_all = False  # told: asked for here, and other servers hear of it too
         self._may_wait = True
         """Whether rows may be waited for beyond the plans: only where no other command would wait too."""
-        self.first_due, self.soonest = self._takes.first_due, self._takes.soonest
+        self.first_due, self.due_names = self._takes.first_due, self._takes.due_names
         self._passed_over = PassedOver(self._takes, clock)
-        self.passed_over = self._passed_over.tell
+        self.passed_over, self.soonest = self._passed_over.tell, self._takes.soonest
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
         self.lock_held = self._locks.held
         self.crash_patterns = self.records.crash_patterns
