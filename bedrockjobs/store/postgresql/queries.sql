@@ -197,8 +197,8 @@ SELECT * FROM next;
 
 -- name: take_with_lock
 -- The next due jobs with a lock that nobody holds. $7: locks to leave out, $8: how many jobs of a name and class are
--- walked past whose lock is held, $9: of how many locks the first job is looked for then; where there are more of them,
--- that walk goes on. The rest as in `take_by_name`.
+-- walked past whose lock is held, $9: of how many locks the first job is looked for then; where there are more of them, a
+-- row without a jobID says so. The rest as in `take_by_name`.
 WITH {open_lanes}
 SELECT job.* FROM lanes CROSS JOIN (
     SELECT *, {paused} FROM unnest($3::text[], $4::bigint[]) AS names (name, wanted)

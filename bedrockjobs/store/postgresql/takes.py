@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import nsmallest
+from itertools import count
 
 from bedrockjobs.base.config import TAKEN_AT_ONCE
 from bedrockjobs.job.lanes import parse_lane
@@ -18,7 +19,7 @@ from bedrockjobs.store.postgresql.candidates import EVERYTHING, NOWHERE, Order, 
 from bedrockjobs.store.postgresql.heads import BEGINNING, HEADS_KEPT_MAX, Head
 from bedrockjobs.store.postgresql.job_locks import JobLocks
 from bedrockjobs.store.postgresql.looks import Look, Sort, heads_in_order, key_of, lanes_open_to, sort_of
-from bedrockjobs.store.postgresql.pipeline import Row, Statement
+from bedrockjobs.store.postgresql.pipeline import Row
 from bedrockjobs.store.postgresql.remembered import Remembered
 from bedrockjobs.store.postgresql.rows import Rows, row_order
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
@@ -137,7 +138,7 @@ class Takes:
             self._walked(look, look.patterns, now, found)
             return
         self._rows.read(found, claimed)
-        if locked is None and self._remembered.locks:
+        if self._remembered.locks and (locked is None or _is_cut(locked)):
             return  # it is asked once somebody wants the jobs
         self._rows.read(locked or ())
         orders: dict[str, list[Order]] = {}
@@ -187,16 +188,22 @@ class Takes:
     def _sort_of(self, request: TakeRequest) -> Sort:
         return sort_of(request, self._own_jobs() if request.worker else ())
 
-    def _statements(self, look: Look, now: str, *, seen: bool = False) -> list[Statement]:
+    def _found(self, look: Look, now: str, *, seen: bool = False) -> tuple[list[Row], list[Row] | None]:
+        """Return what a look finds without a lock, and with one, None where nobody has any."""
         floors, known, closed = self._remembered.floors, self._rows.queued(), self._locks.closed()
-        statements = [look.statement(now, floors, known, closed, seen=seen)]
-        if look.patterns is None and self._remembered.locks:
-            statements.append(look.with_lock(now, known, closed, seen=seen))
-        return statements
+        first = look.statement(now, floors, known, closed, seen=seen)
+        if look.patterns is not None or not self._remembered.locks:
+            return self._transaction.read(first)[0], None
+        found, locked = self._transaction.read(first, look.with_lock(now, known, closed, seen=seen))
+        for tried in count(1):
+            if not _is_cut(locked):
+                break
+            further = look.with_lock(now, known, closed, seen=seen, tried=tried)
+            (locked,) = self._transaction.read(further)
+        return found, locked
 
     def _look(self, look: Look, now: str) -> None:
-        found, *locked = self._transaction.read(*self._statements(look, now))
-        self.looked(look, now, found, locked[0] if locked else None)
+        self.looked(look, now, *self._found(look, now))
 
     def _ask(self, asked: Asked, sort: Sort, names: Names, now: str) -> None:
         """Find the names with the next due jobs, behind those that were found before."""
@@ -253,8 +260,8 @@ class Takes:
             key = sort, asked, now
             if key not in self._seen:
                 look = Look(sort, {asked: 1}) if isinstance(asked, str) else Look(sort, {}, names, 1)
-                every = self._transaction.read(*self._statements(look, now, seen=True))
-                self._seen[key] = any(row[1] is not None for found in every for row in found)
+                found, locked = self._found(look, now, seen=True)
+                self._seen[key] = any(row[1] is not None for row in (*found, *(locked or ())))
             if self._seen[key]:
                 return True
         return False
@@ -274,6 +281,11 @@ class Takes:
             (SQL["due_lately"], (now, lately, LATELY_MAX)),
         )
         return list(dict.fromkeys(name for rows in found for (name,) in rows))
+
+
+def _is_cut(locked: list[Row]) -> bool:
+    """Tell whether a look at jobs with a lock ended before it had seen all that count."""
+    return any(row[1] is None for row in locked)
 
 
 def _covers(end: Order, best: Job | None) -> bool:
