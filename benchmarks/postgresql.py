@@ -340,8 +340,8 @@ def main() -> None:
         if not options.quick:
             steady = bench.steady()  # first of those that leave ended rows
             found |= several(bench, options.rounds) | held(bench, options.rounds, options.held)
-    if not options.quick:
-        found["pgqueuer, drain"] = pgqueuer(directory, options.seconds, 1)
+    if not options.quick and (drained := pgqueuer(directory, options.seconds, 1)):
+        found["pgqueuer, drain"] = drained
     text = f"{before}; {options.rounds} rounds of {options.seconds:g} s.\n\n" + report(found)
     if not options.quick:
         text += f"\n\n### Units of takes with their commit; {options.rows:,} jobs of {NAMES:,} names\n\n"
