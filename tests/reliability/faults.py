@@ -122,7 +122,7 @@ def _without(words: str, *names: str) -> None:
 
 def unlocked_takes(seed: int) -> None:
     """Take jobs without a lock: another server may take them at the same moment."""
-    _without(" FOR UPDATE SKIP LOCKED", "take_by_name", "take_with_lock", "take_in_order")
+    _without(" FOR UPDATE SKIP LOCKED", "take_by_name", "claim_by_name", "take_with_lock", "take_in_order")
 
 
 def unordered_events(seed: int) -> None:
