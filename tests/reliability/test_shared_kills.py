@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -16,6 +17,7 @@ KILLS = int(os.environ.get("RELIABILITY_SHARED_KILLS", "10"))
 """Kills of one run; the nightly command does more."""
 
 TICKS = 160
+CONTROL_TICKS = 20
 
 CONTROL_STORMS = 3
 
@@ -58,10 +60,20 @@ async def test_a_server_with_a_fault_is_found(fault: str, folder: Path) -> None:
 
 
 async def test_each_tick_fires_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """That a tick which is lost, or fires twice, is found, is shown by the controls of one server."""
     report = await TickStorm(folder, TICKS, schedules=40).run()
     with capsys.disabled():
         print(f"\nticks with servers killed: {report}")
     assert not report.faults, report
     assert report.counts["ticks"] >= TICKS
     assert report.counts["kills"]
+
+
+async def test_ticks_that_are_lost_or_fire_twice_are_found(folder: Path) -> None:
+    """The control of the test above."""
+    storms = {}
+    for fault in ("tick lost", "tick twice"):
+        (folder / fault).mkdir()
+        storms[fault] = TickStorm(folder / fault, CONTROL_TICKS, schedules=20, fault=fault, servers=2)
+    lost, twice = await asyncio.gather(*(storm.run() for storm in storms.values()))
+    assert "tick lost" in lost.faults, lost
+    assert "fired twice" in twice.faults, twice
