@@ -7,6 +7,7 @@ read and validated, by the same validator as ever, and the rest is taken over.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -49,8 +50,8 @@ class RequestCache:
 
     def __init__(self) -> None:
         """Remember nothing yet."""
-        self._whole: dict[bytes, Request] = {}
-        self._templates: dict[bytes, _Template] = {}
+        self._whole: OrderedDict[bytes, Request] = OrderedDict()
+        self._templates: OrderedDict[bytes, _Template] = OrderedDict()
 
     def find(self, head: bytes) -> Request | None:
         """Return the request of a head, if it or one that differs in the last value was read before.
@@ -100,9 +101,9 @@ class RequestCache:
             _put(self._templates, head[:value_at], _Template(request, field, validator))
 
 
-def _put(known: dict[bytes, Any], key: bytes, value: Any) -> None:
+def _put(known: OrderedDict[bytes, Any], key: bytes, value: Any) -> None:
     if len(known) >= HEADS_REMEMBERED_MAX:
-        del known[next(iter(known))]
+        known.popitem(last=False)
     known[key] = value
 
 

@@ -6,6 +6,8 @@ for want of a worker. What the present holders tell is read anew with them. No S
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from bedrockjobs.base.config import LOCKS_REMEMBERED_MAX
 from bedrockjobs.store.base import Held
 
@@ -15,16 +17,17 @@ class LockHistory:
 
     def __init__(self) -> None:
         """Remember nothing yet."""
-        self._last: dict[str, Held] = {}
+        self._last: OrderedDict[str, Held] = OrderedDict()  # of a dict, to find the first is a long way
 
     def hold(self, lock: str, since: str) -> None:
         """Note that a lock is held, by somebody who took it at ``since``, in whole seconds."""
-        known = self._last.pop(lock, None)
+        known = self._last.get(lock)
         if known is None or (known.until and known.until < since):
             known = Held(since)
         self._last[lock] = known._replace(until="")
+        self._last.move_to_end(lock)
         if len(self._last) > LOCKS_REMEMBERED_MAX:
-            del self._last[next(iter(self._last))]
+            self._last.popitem(last=False)
 
     def release(self, lock: str, until: str) -> None:
         """Note that nobody holds a lock any more."""

@@ -6,6 +6,8 @@ as much as finding it, so what the only writer has just written it does not read
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from bedrockjobs.base.config import RECENT_DATA_CHARS_MAX, RECENT_ROWS_MAX
 from bedrockjobs.job.rows import Job
 
@@ -15,7 +17,7 @@ class RowCache:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._rows: dict[int, Job] = {}
+        self._rows: OrderedDict[int, Job] = OrderedDict()  # of a dict, to find the first is a long way
         self.get = self._rows.get
         """Return a row that is kept, or None."""
         self.forget = self._rows.clear
@@ -28,7 +30,7 @@ class RowCache:
             rows.pop(row.job_id, None)
             return
         if len(rows) >= RECENT_ROWS_MAX and row.job_id not in rows:
-            del rows[next(iter(rows))]
+            rows.popitem(last=False)
         rows[row.job_id] = row
 
     def drop(self, job_id: int) -> None:
