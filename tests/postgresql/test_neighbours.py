@@ -163,7 +163,7 @@ async def start(date: LivingClock) -> AsyncIterator[Start]:
 async def test_a_job_created_at_one_server_reaches_who_waits_at_another(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "POLLED_AT_ONCE", 0)  # nobody looks by himself
+    monkeypatch.setattr(batch, "poll", lambda *_: None)  # nobody looks by himself
     a, b = await start("a", "b")
     waiting = a.send(c.GetJob(name="mail*", connection="wait"))
     await a.until(lambda: a.dispatcher.waiting == 1)
@@ -185,7 +185,7 @@ async def test_what_went_unheard_is_found_by_looking(start: Start) -> None:
 async def test_what_is_resumed_at_one_server_is_served_at_another(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "POLLED_AT_ONCE", 0)
+    monkeypatch.setattr(batch, "poll", lambda *_: None)
     a, b = await start("a", "b")
     await b.ask(c.PauseJobs(name="mail*"))
     await b.ask(c.CreateJob(name="mail/1"))
@@ -319,6 +319,21 @@ async def test_where_no_server_was_there_leases_begin_anew(
     await second.until(lambda: run not in second.workers.runs)
 
 
+@pytest.mark.parametrize("moved_s", [3 * LEASE_S_DEFAULT, -3 * LEASE_S_DEFAULT])
+async def test_a_clock_that_is_set_ends_no_run(start: Start, date: LivingClock, moved_s: float) -> None:
+    a = await start("a")
+    await a.ask(c.CreateJob(name="x"))
+    run = (await a.take("x", "w"))["runID"]
+    date.advance(moved_s)
+    await a.dispatcher.settle()
+    await a.ask(c.CreateJob(name="y"))
+    await a.dispatcher.settle()
+    assert rows("SELECT status FROM runs") == [("running",)]
+    await a.beat("w", run)
+    await a.neighbourhood._learn()
+    assert rows("SELECT beat FROM runs") == [(stamp_ms(date.now()),)]
+
+
 @pytest.mark.parametrize(("away_s", "noted"), [(AWAY_S - WATCHED_EVERY_S, False), (AWAY_S + 1, True)])
 async def test_a_stretch_of_time_in_which_no_server_worked_is_noted(
     start: Start, date: LivingClock, away_s: float, noted: bool
@@ -356,7 +371,7 @@ async def test_a_tick_fires_once_however_many_servers_ask(start: Start, date: Li
 async def test_a_hint_that_is_too_long_says_that_anything_may_be_new(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "POLLED_AT_ONCE", 0)
+    monkeypatch.setattr(batch, "poll", lambda *_: None)
     monkeypatch.setattr(neighbourhood, "HINT_CHARS_MAX", 10)
     a, b = await start("a", "b")
     waiting = a.send(c.GetJob(name="mail*", connection="wait"))
