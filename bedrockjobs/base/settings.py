@@ -326,7 +326,10 @@ class Settings(BaseSettings):
         " between is counted.",
     )
     busy_s: float = Field(
-        5.0, gt=0, description="Time the writer waits for another process's lock, also at its start."
+        5.0,
+        gt=0,
+        description="Time the writer waits for another process's lock, also at its start, or for a PostgreSQL"
+        " that is short of connections or memory.",
     )
     command_s: float = Field(
         10.0,

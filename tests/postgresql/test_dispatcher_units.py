@@ -112,6 +112,18 @@ async def test_a_take_that_was_passed_over_looks_again(
     other.store.close()
 
 
+async def test_a_take_that_does_not_look_again_is_sent_away(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of the test above."""
+    monkeypatch.setattr(submission, "LOOKS_AGAIN_MAX", 0)
+    await live.ask(c.CreateJob(name="a"))
+    other = Server(CLUSTER.another(), "document")
+    other.opened(c.GetJob(name="a"))
+    assert isinstance(await live.ask(c.GetJob(name="a")), NotFound)
+    other.store.close()
+
+
 async def test_it_does_so_ten_times_at_most(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submission, "LOOK_AGAIN_S", 0.0)  # or time asks for units meanwhile
     await live.ask(c.CreateJob(name="a"))

@@ -24,7 +24,7 @@ WELL = {
     "fsync": "on", "full_page_writes": "on", "synchronous_standby_names": "",
     "autovacuum": "on",
 }  # fmt: skip
-OURS = Tables("4", [], [], [], [], [])
+OURS = Tables(str(VERSION), [], [], [], [], [])
 ADD_RUN = (
     "INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker)"
     " VALUES ({}, {}, '', 1, '', '', '', '')"
@@ -69,6 +69,16 @@ def test_a_database_that_is_well_gets_ok_from_every_check(settings: Settings) ->
     assert found[1].words == f"version {VERSION} in {SCHEMA}, as it should be"
 
 
+def known_to_citus(table: str, method: str, model: str, colocation: int) -> str:
+    """Return what makes a table look as if Citus knew of it: spread, on all machines, or a local one."""
+    return (
+        f"CREATE TABLE pg_dist_partition AS SELECT '{table}'::regclass AS logicalrelid,"
+        f" '{method}' AS partmethod, '{model}' AS repmodel, {colocation} AS colocationid"
+    )
+
+
+FORGET = "DROP TABLE pg_dist_partition"
+
 BY_HAND = {
     "jobsholding is missing; old is not ours": (
         "ALTER INDEX jobsHolding RENAME TO old", "ALTER INDEX old RENAME TO jobsHolding",
@@ -76,16 +86,15 @@ BY_HAND = {
     "mine is not ours": ("CREATE TABLE mine (x int PRIMARY KEY)", "DROP TABLE mine"),
     f"version 99; this program knows {VERSION}": (
         "UPDATE meta SET value = '99' WHERE key = 'schemaVersion'",
-        "UPDATE meta SET value = '4' WHERE key = 'schemaVersion'",
+        f"UPDATE meta SET value = '{VERSION}' WHERE key = 'schemaVersion'",
     ),
     "the index jobsmocked is not valid": (
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'jobsmocked'::regclass",
         "UPDATE pg_index SET indisvalid = true WHERE indexrelid = 'jobsmocked'::regclass",
     ),
-    "pg_dist_partition is not ours; jobs is distributed": (
-        "CREATE TABLE pg_dist_partition AS SELECT 'jobs'::regclass AS logicalrelid, 'h' AS partmethod",
-        "DROP TABLE pg_dist_partition",
-    ),
+    "pg_dist_partition is not ours; jobs is distributed": (known_to_citus("jobs", "h", "c", 1), FORGET),
+    "pg_dist_partition is not ours; runs is distributed": (known_to_citus("runs", "n", "t", 2), FORGET),
+    "pg_dist_partition is not ours": (known_to_citus("jobs", "n", "s", 0), FORGET),
     "jobIDs is at 7, but 7 is taken": (
         f"SELECT setval('jobIDs', 7, false), setval('runIDs', 9); {ADD_RUN.format(1, 7)}", "DELETE FROM runs",
     ),

@@ -17,6 +17,7 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import TIMELINE_STEP
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.store.faults import StoreAway
+from bedrockjobs.store.postgresql import session
 from bedrockjobs.store.postgresql.arrival import StandbyAway, Unfit
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.terms import Terms
@@ -138,17 +139,26 @@ def an_old_primary_that_comes_back_is_not_written(both: Pair) -> None:
     assert both.primary.do(f"SELECT count(*) FROM {SCHEMA}.jobs WHERE name = 'b'") == [(0,)]
 
 
+def cancelled(both: Pair, server: Server, beside: Beside) -> tuple[Future[Any], int]:
+    """Create a job, and cancel its commit while that waits for a standby that is sent nothing any more.
+
+    Return the commit, and the backend that waited.
+    """
+    both.stream.swallow("down")
+    server.opened(c.CreateJob(name="a"))
+    commit = beside(server.commit)
+    until(lambda: waits_for_standby(both.primary) == 1)
+    ((pid, _),) = both.primary.do(
+        "SELECT pid, pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    )
+    return commit, pid
+
+
 def test_a_commit_that_no_longer_waits_for_its_standby_is_not_acknowledged(beside: Beside) -> None:
     with pair() as both:
         server = Server(PostgreSQLEngine(both.url, name=SCHEMA), "document")
-        both.stream.swallow("down")
-        server.opened(c.CreateJob(name="a"))
-        commit = beside(server.commit)
-        until(lambda: waits_for_standby(both.primary) == 1)
-        cancelled = both.primary.do(
-            "SELECT pid, pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        )
-        until(lambda: waits_for_standby(both.primary, but=cancelled[0][0]) == 1)  # who asks waits as well
+        commit, waited = cancelled(both, server, beside)
+        until(lambda: waits_for_standby(both.primary, but=waited) == 1)  # who asks waits as well
         assert both.primary.do(f"SELECT name FROM {SCHEMA}.jobs") == [("a",)]
         assert not commit.done()
         both.fail_over()
@@ -157,6 +167,20 @@ def test_a_commit_that_no_longer_waits_for_its_standby_is_not_acknowledged(besid
         server.store.rollback()
         assert server.do(c.CreateJob, name="a")["jobID"] == 1  # as it was never done
         assert stored(both) == {"a": 1}
+        server.store.close()
+
+
+def test_a_server_that_believes_a_cancelled_commit_loses_it(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of the test above."""
+    monkeypatch.setattr(session, "UNCONFIRMED", ())
+    with pair() as both:
+        server = Server(PostgreSQLEngine(both.url, name=SCHEMA), "document")
+        commit, _ = cancelled(both, server, beside)
+        commit.result(DEADLINE_S)  # it is acknowledged
+        both.fail_over()
+        assert stored(both) == {}
         server.store.close()
 
 

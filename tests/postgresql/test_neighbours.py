@@ -319,6 +319,21 @@ async def test_where_no_server_was_there_leases_begin_anew(
     await second.until(lambda: run not in second.workers.runs)
 
 
+@pytest.mark.parametrize("moved_s", [3 * LEASE_S_DEFAULT, -3 * LEASE_S_DEFAULT])
+async def test_a_clock_that_is_set_ends_no_run(start: Start, date: LivingClock, moved_s: float) -> None:
+    a = await start("a")
+    await a.ask(c.CreateJob(name="x"))
+    run = (await a.take("x", "w"))["runID"]
+    date.advance(moved_s)
+    await a.dispatcher.settle()
+    await a.ask(c.CreateJob(name="y"))
+    await a.dispatcher.settle()
+    assert rows("SELECT status FROM runs") == [("running",)]
+    await a.beat("w", run)
+    await a.neighbourhood._learn()
+    assert rows("SELECT beat FROM runs") == [(stamp_ms(date.now()),)]
+
+
 @pytest.mark.parametrize(("away_s", "noted"), [(AWAY_S - WATCHED_EVERY_S, False), (AWAY_S + 1, True)])
 async def test_a_stretch_of_time_in_which_no_server_worked_is_noted(
     start: Start, date: LivingClock, away_s: float, noted: bool

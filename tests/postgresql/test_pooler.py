@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -15,8 +16,11 @@ from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Compatibility, Settings
 from bedrockjobs.cli import doctor_postgresql as doctor
+from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.postgresql import inspection
+from bedrockjobs.store.postgresql import session as sessions
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+from bedrockjobs.store.postgresql.pipeline import Pipeline
 from bedrockjobs.store.postgresql.terms import Terms
 from tests.conformance.engine import START, PostgreSQLQueue
 from tests.conformance.scenario import Scenario
@@ -28,16 +32,22 @@ EACH = 5
 CASES = RUNS[:: 1 if PROFILE == "random" else EACH]
 """Scenarios of the queue: every fifth of those that are run without a pooler."""
 
+CONNECTIONS = 3
+"""What the pooler has of PostgreSQL's."""
+
+KEEPS_PREPARED = (1, 21)
+"""The first version of pgbouncer that can keep prepared statements, which is then turned off."""
+
 SETTINGS = """
 [databases]
-* = host=127.0.0.1 port={target}
+* = user=tester host=127.0.0.1 port={target}
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {port}
 unix_socket_dir =
 auth_type = any
 pool_mode = transaction
-default_pool_size = 3
+default_pool_size = {connections}
 server_round_robin = 1
 log_connections = 0
 log_disconnections = 0
@@ -58,10 +68,12 @@ class Pooler:
         target, port = CLUSTER.port, free_port()
         self._folder = Path(tempfile.mkdtemp(prefix="pool-"))
         words = as_user(self._folder)
+        told = subprocess.run([program, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        major, minor = told.split()[1].split(".")[:2]
+        if (int(major), int(minor)) >= KEEPS_PREPARED:
+            more += "\nmax_prepared_statements = 0"
         settings = self._folder / "settings.ini"
-        settings.write_text(
-            SETTINGS.format(target=target, port=port, more=more).replace("host=", "user=tester host=")
-        )
+        settings.write_text(SETTINGS.format(target=target, port=port, connections=CONNECTIONS, more=more))
         self._process = subprocess.Popen(
             [*words, program, settings], stderr=subprocess.PIPE, text=True, cwd=self._folder
         )
@@ -71,6 +83,14 @@ class Pooler:
                 break
         self.url = url_of(port)
         """Where it listens."""
+        self._fill()
+
+    def _fill(self) -> None:
+        """Let it open all its connections, which it gives out in turn: for one client, it would open one."""
+        with ExitStack() as stack:
+            for _ in range(CONNECTIONS):
+                client = stack.enter_context(psycopg.connect(self.url))
+                client.execute("SELECT 1")  # which begins a transaction
 
     def stop(self) -> None:
         """End it."""
@@ -106,25 +126,42 @@ def test_scenario_behind_a_pooler(store: PostgreSQLEngine, mode: Compatibility, 
         step.run(queue)
 
 
-def test_transactions_have_their_parameters_wherever_they_are(
-    pooler: Pooler, store: PostgreSQLEngine
-) -> None:
+def test_transactions_have_their_parameters_wherever_they_are(store: PostgreSQLEngine) -> None:
+    shown = (
+        "SELECT pg_backend_pid(), current_setting('search_path'),"
+        " current_setting('idle_in_transaction_session_timeout'), current_setting('plan_cache_mode')"
+    )
     seen = set()
-    for number in range(2):
-        other = psycopg.connect(pooler.url)
-        if number:
-            other.execute("SELECT 1")  # which keeps the connection that was used first
-        shown = (
-            "SELECT pg_backend_pid(), current_setting('search_path'),"
-            " current_setting('idle_in_transaction_session_timeout'), current_setting('plan_cache_mode')"
-        )
+    for _ in range(CONNECTIONS):
         ((pid, *parameters),) = store.session.run([(shown, ())])[0]
         assert parameters == [f'"{SCHEMA}"', "5s", "force_generic_plan"]
         seen.add(pid)
-        other.close()
-    assert len(seen) > 1, "the control: they are not the same connection"
+    assert len(seen) == CONNECTIONS, "they are not the same connection"
     shown_elsewhere = CLUSTER.do("SHOW plan_cache_mode")
     assert shown_elsewhere == [("auto",)]
+
+
+def test_parameters_that_are_set_once_are_missed(store: PostgreSQLEngine) -> None:
+    """The control: each transaction sets all of them, as it may have another connection."""
+    store.session.parameters.clear()
+    with pytest.raises(StoreError, match='"control" does not exist'):
+        PostgreSQLQueue(store, "document", ManualClock(START)).call(c.CreateJob(name="a"))
+
+
+def test_statements_that_stay_prepared_are_missed(
+    store: PostgreSQLEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: nothing is prepared, as another connection does not know of it, or means another one."""
+    monkeypatch.setattr(sessions, "Pipeline", lambda connection, prepares: Pipeline(connection))
+    store.session.connect_again()
+    queue = PostgreSQLQueue(store, "document", ManualClock(START))
+
+    def play() -> None:
+        for _ in range(CONNECTIONS):
+            queue.call(c.CreateJob(name="a"))
+
+    with pytest.raises(StoreError, match="prepared statement"):
+        play()
 
 
 def test_a_pooler_that_ignores_parameters_is_found_out(pooler: Pooler) -> None:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import psycopg.sql
-import pytest
+from collections.abc import Callable
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.config import PRIORITIES, WALKED_MAX
 from bedrockjobs.base.glob import anchored_regex, glob
 from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OWN_COMMANDS, Lane, found_in, parse_lane
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest, names_from
-from bedrockjobs.store.postgresql.floors import Floors
-from bedrockjobs.store.postgresql.looks import Sort, lanes_open_to, planned_looks
-from bedrockjobs.store.postgresql.statements import QUERIES
+from bedrockjobs.store.postgresql.looks import Sort, lanes_open_to
 from tests.effort import examples
-from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import Server
 
 Servers = Callable[[int], list[Server]]
@@ -97,133 +88,3 @@ def test_damaged_data_is_not_handed_out(servers: Servers) -> None:
     one.store.session.script("UPDATE jobs SET data = '{\"k\":9}', checksum = 1 WHERE jobID = 1")
     assert one.do(c.GetJob, name="a")["jobID"] == 2
     assert one.value("SELECT state FROM jobs WHERE jobID = 1") == "FAILED"
-
-
-# --- plans -----------------------------------------------------------------------------------------------
-
-JOBS = 20_000
-NAMES = 500
-
-
-@pytest.fixture
-def many(servers: Servers) -> Server:
-    """Return a server with very many queued jobs."""
-    (one,) = servers(1)
-    add = (
-        "INSERT INTO jobs (created, jobID, state, name, nextRun, priority)"
-        f" SELECT '', n, 'QUEUED', 'n' || n % {NAMES}, '2026', ($1::bigint[])[1 + n % {len(PRIORITIES)}]"
-        f" FROM generate_series(1, {JOBS}) AS n"
-    )
-    one.store.session.run([(add, (list(PRIORITIES),))])
-    one.store.session.script("VACUUM ANALYZE jobs")  # tests before may have left ended rows
-    return one
-
-
-FLOORS = [[""]] * len(PRIORITIES)
-"""No floors for one name."""
-
-FLOORS_OF_ALL = [""] * len(PRIORITIES)
-
-
-def plan_of(one: Server, sql: str, parameters: Sequence[Any], options: str = "VERBOSE OFF") -> str:
-    """Return the plan of a statement that is made once for all parameters."""
-    values = ", ".join(psycopg.sql.Literal(value).as_string() for value in parameters)
-    one.store.session.script(f"PREPARE explained AS {sql}")
-    given = f"({values})" if parameters else ""
-    (rows,) = one.store.session.run([(f"EXPLAIN (COSTS OFF, {options}) EXECUTE explained{given}", ())])
-    return "\n".join(row[0] for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("name", "index"),
-    [("n7", "jobsbyname"), ("n7,n8,absent", "jobsbyname"), ("absent", "jobsbyname"),
-     ("*", "jobsbypriority"), ("n*", "jobsbypriority")],
-)  # fmt: skip
-def test_a_take_reads_what_it_takes_and_no_more(name: str, index: str, many: Server) -> None:
-    names = names_from(name, None)
-    assert names is not None
-    (look,) = planned_looks([TakeRequest(names, limit=2)])
-    plan = plan_of(many, *look.statement("2027", Floors({}, {})), options="ANALYZE, BUFFERS, TIMING OFF")
-    assert f"using {index}" in plan
-    assert "Seq Scan on jobs" not in plan
-    if name == "n*":  # which may have to pass over others
-        assert f"actual rows={WALKED_MAX + 1} " in plan
-        return
-    hits = re.search(r"hit=(\d+)", plan)
-    assert hits is not None
-    assert int(hits[1]) < 200, plan
-
-
-@pytest.mark.parametrize(
-    ("statement", "parameters", "index"),
-    [
-        ("lock_jobs", ([1, 2],), "jobs_pkey"),
-        ("lock_children", ([1, 2],), "jobs_pkey"),
-        ("lock_jobs_and_firsts", ([1, 2], ["n1"]), "jobs_pkey"),
-        ("lock_children_and_firsts", ([1, 2], ["n1"]), "jobs_pkey"),
-        ("end_jobs", ([1, 2],), "jobs_pkey"),
-        ("draw_jobs", (10,), "jobs_pkey"),
-        ("firsts", (["n1"],), "jobsmocked"),
-        ("take_by_name", ("2027", [""], ["n1"], [1], None, [], *FLOORS), "jobsbyname"),
-        ("claim_by_name", ("2027", [""], ["n1"], [1], None, [], *FLOORS, "2027"), "jobsbyname"),
-        ("take_with_lock", ("2027", ["lock"], ["n1"], [1], None, [], [], 100, 300), "jobsbylock"),
-        ("epoch", (), "jobsbylock"),
-        ("take_in_order", ("2027", [""], None, 1, None, [], [], *FLOORS_OF_ALL, 1000), "jobsbypriority"),
-        ("heads_in_order", ("2027", [""], None, 1, None, "", -1001, "", 0), "jobsbyname"),
-        ("heads_of_names", ([""], ["n1"], [500]), "jobsbyname"),
-        ("take_behind_heads", ("2027", [""], ["n1"], [500], ["2026"], [0], [2], 1), "jobsbyname"),
-        ("floors_of_names", (["n1"], *FLOORS), "jobsby"),
-        ("delete_jobs", ([1, 2],), "jobs_pkey"),
-        ("save_data", ([1], ["{}"], [0]), "jobs_pkey"),
-        ("first_of_name", ("n1",), "jobsanystate"),
-        ("first_mocked_of_name", ("n1",), "jobsmocked"),
-        ("named", ("n1", 10), "jobsanystate"),
-        ("children_of", (1,), "jobsbyparent"),
-        ("expired", ("2027", 10), "jobsbyexpires"),
-        ("next_expiry", (), "jobsbyexpires"),
-        ("holders_of", ("L",), "jobsholding"),
-        ("soonest_by_name", ("2025", [""], ["n1"]), "jobsbyname"),
-        ("soonest_of_any", ("2025", [""]), "jobsbypriority"),
-        ("due_of_names", ("2027", ["n1"], 20), "jobsbyname"),
-        ("due_lately", ("2027", "2026", 10), "jobsbypriority"),
-        ("soonest_of_all", ("2025",), "jobsbypriority"),
-        ("bound_lanes", (), "jobsby"),
-        ("queued_in_lane", ("every", "2027"), "jobsby"),
-    ],
-)
-def test_each_statement_has_its_index(
-    statement: str, parameters: tuple[object, ...], index: str, servers: Servers
-) -> None:
-    (one,) = servers(1)
-    plan = plan_of(one, QUERIES[statement], parameters)
-    assert f"using {index}" in plan, plan
-    assert index != "jobsbyname" or "using jobsbypriority" not in plan, plan
-    assert "Seq Scan on jobs" not in plan, plan
-    assert "Merge" not in plan, plan  # it would read an index from one end to the other
-
-
-def test_statistics_of_a_drained_queue_lead_no_plan_astray(servers: Servers) -> None:
-    """Of a few jobs of a name, hardly one queued, it is cheap to sort all; soon there are more."""
-    (one,) = servers(1)
-    jobs = (
-        "INSERT INTO jobs (created, jobID, state, name, nextRun) SELECT '2026', n, '{}', 'n' || n % 8, '2026'"
-        " FROM generate_series({}, {}) AS n"
-    )
-    with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
-        connection.execute(jobs.format("QUEUED", 1, 20_000))
-        connection.execute("DELETE FROM jobs")
-        connection.execute(jobs.format("RUNNING", 20_001, 20_065))
-        connection.execute(jobs.format("QUEUED", 20_066, 20_068))
-        connection.execute("VACUUM ANALYZE jobs")
-    for statement, parameters in {
-        "take_by_name": ("2027", [""], ["n"], [1], None, [], *FLOORS),
-        "claim_by_name": ("2027", [""], ["n"], [1], None, [], *FLOORS, "2027"),
-        "floors_of_names": (["n"], *FLOORS),
-        "heads_of_names": ([""], ["n"], [500]),
-        "take_behind_heads": ("2027", [""], ["n"], [500], ["2026"], [0], [2], 1),
-        "soonest_by_name": ("2025", [""], ["n"]),
-    }.items():
-        plan = plan_of(one, QUERIES[statement], parameters)
-        one.store.session.script("DEALLOCATE explained")
-        assert "jobsanystate" not in plan, plan
-        assert "using jobsbyname" in plan, plan

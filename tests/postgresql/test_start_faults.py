@@ -87,12 +87,15 @@ def test_a_role_without_more_rights_than_it_needs_will_do() -> None:
     CLUSTER.do(f"UPDATE {NEW}.meta SET value = '{VERSION}' WHERE key = 'schemaVersion'")
     CLUSTER.do(
         f"CREATE TABLE {NEW}.pg_dist_partition AS SELECT '{NEW}.jobs'::regclass AS logicalrelid,"
-        " 'h' AS partmethod, 's' AS repmodel, 1 AS colocationid"
+        " 'n' AS partmethod, 's' AS repmodel, 0 AS colocationid"
     )
     CLUSTER.do(f"GRANT SELECT ON {NEW}.pg_dist_partition TO plain")
-    spread = fault(url)
-    assert spread.status == 78
-    assert "Citus has distributed" in spread.sentence
+    PostgreSQLEngine(url, name=NEW).close()  # a local table is as those of PostgreSQL
+    for change in ("repmodel = 't'", "partmethod = 'h'"):
+        CLUSTER.do(f"UPDATE {NEW}.pg_dist_partition SET {change}, colocationid = 1")
+        spread = fault(url)
+        assert spread.status == 78
+        assert "Citus has distributed jobs" in spread.sentence
     CLUSTER.do(f"DROP SCHEMA {NEW} CASCADE")
 
 

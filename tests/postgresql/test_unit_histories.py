@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, rule
+from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.store.postgresql import looks
+from bedrockjobs.store.postgresql.statements import QUERIES
 from tests.conformance import test_machine
-from tests.conformance.engine import START, PostgreSQLQueue, Queue
+from tests.conformance.engine import START, PostgreSQLQueue, Queue, postgresql_engine
+from tests.conformance.scenario import Scenario
+from tests.conformance.test_cases import RUNS
 from tests.effort import examples
 from tests.model import Outcome
 from tests.postgresql.cluster import CLUSTER
@@ -125,3 +130,39 @@ TestCurrentUnits = CurrentUnits.TestCase
 TestCurrentUnits.settings = LIMITS
 TestDocumentUnits = DocumentUnits.TestCase
 TestDocumentUnits.settings = LIMITS
+
+
+# --- controls --------------------------------------------------------------------------------------------
+
+FOUND_WITHIN = 20
+"""Histories within which a store that forgets is found."""
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the store write no data that commands change."""
+    monkeypatch.setitem(QUERIES, "save_data", f"{QUERIES['save_data']} AND false")
+
+
+@pytest.mark.usefixtures("forgetful")
+@pytest.mark.parametrize("machine", [DocumentHistories, DocumentUnits])
+def test_histories_find_a_store_that_forgets(machine: type[Histories]) -> None:
+    found = settings(LIMITS, max_examples=FOUND_WITHIN, phases=[Phase.generate])
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(machine, settings=found)
+
+
+def agrees(mode: Compatibility, case: Scenario) -> bool:
+    """Tell whether a scenario goes as it says."""
+    with postgresql_engine(mode) as engine:
+        try:
+            for step in case.steps:
+                step.run(engine)
+        except AssertionError:
+            return False
+    return True
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_scenario_finds_a_store_that_forgets() -> None:
+    assert not all(agrees(mode, case) for mode, case in RUNS)

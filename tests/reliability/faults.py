@@ -27,6 +27,10 @@ FORGOTTEN = 0.2
 """Share of resumed parents that ``forgotten_parent`` forgets."""
 
 
+SLOW_S = 0.05
+"""The longest that ``slow_takes`` waits: as long as several units of another server take."""
+
+
 def answer_before_commit(seed: int) -> None:
     """Let answers go out while their transaction is still open; the next one commits it."""
     begin, commit = SQLiteEngine.begin, SQLiteEngine.commit
@@ -122,7 +126,7 @@ def _without(words: str, *names: str) -> None:
 
 def unlocked_takes(seed: int) -> None:
     """Take jobs without a lock: another server may take them at the same moment."""
-    takes = "take_by_name", "take_with_lock", "take_in_order", "take_behind_heads"
+    takes = "take_by_name", "claim_by_name", "take_with_lock", "take_in_order", "take_behind_heads"
     _without(" FOR UPDATE SKIP LOCKED", *takes)
 
 
@@ -145,6 +149,20 @@ def never_looks_again(seed: int) -> None:
     submission.LOOKS_AGAIN_MAX = 0
 
 
+def slow_takes(seed: int) -> None:
+    """Let PostgreSQL look at the queue some time after the moment of which a take sees it.
+
+    So it is where a machine has more to do than it has processors.
+    """
+    from bedrockjobs.store.postgresql.statements import QUERIES
+
+    for name in ("take_by_name", "claim_by_name"):
+        assert " AS paused" in QUERIES[name]
+        QUERIES[name] = QUERIES[name].replace(
+            " AS paused", f" AS paused, pg_sleep({SLOW_S} * random()) AS slept"
+        )
+
+
 def deaf(seed: int) -> None:
     """Let those who wait hear nothing of other servers, and look for nothing themselves."""
     from bedrockjobs.engine import batch
@@ -152,6 +170,18 @@ def deaf(seed: int) -> None:
 
     batch.poll = lambda *_: None
     Dispatcher.heard = lambda self, due: None  # type: ignore[method-assign]
+
+
+def endless_units(seed: int) -> None:
+    """Let PostgreSQL keep a unit open for as long as its server says nothing."""
+    from bedrockjobs.store.postgresql.terms import Terms
+
+    parameters = Terms.parameters
+
+    def endless(self: Terms, schema: str) -> dict[str, str]:
+        return parameters(self, schema) | {"idle_in_transaction_session_timeout": "0"}
+
+    Terms.parameters = endless  # type: ignore[method-assign]
 
 
 def endless_patience(seed: int) -> None:
@@ -177,7 +207,9 @@ OTHERS: dict[str, Callable[[int], None]] = {
     "unlocked takes": unlocked_takes,
     "unordered events": unordered_events,
     "never looks again": never_looks_again,
+    "slow takes": slow_takes,
     "deaf": deaf,
+    "endless units": endless_units,
     "endless patience": endless_patience,
 }
 """Faults of schedules, and of servers that share a database."""

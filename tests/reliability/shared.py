@@ -73,10 +73,11 @@ class Shared:
         """Return the port of a place."""
         return self._places[place][1]
 
-    async def start(self, count: int = 1, *, fault: str = "", seed: int = 0) -> None:
-        """Start some more servers, with a fault where one is named."""
+    async def start(self, count: int = 1, *, fault: str = "", seed: int = 0, **settings: Any) -> None:
+        """Start some more servers, with a fault where one is named, and with settings of their own."""
         for _ in range(count):
-            self._places.append(await self._launcher.start(self._settings, fault=fault, seed=seed))
+            place = await self._launcher.start(self._settings | settings, fault=fault, seed=seed)
+            self._places.append(place)
 
     async def kill(self, place: int) -> None:
         """End a server by force."""

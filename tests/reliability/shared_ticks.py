@@ -48,6 +48,7 @@ class TickStorm:
     seed: int = 1
     schedules: int = 50
     fault: str = ""
+    servers: int = SERVERS
     runs: list[tuple[str, int]] = field(default_factory=list)
     """Name and number of each run that a worker did, in order."""
     _over: bool = False
@@ -57,7 +58,7 @@ class TickStorm:
         assert self.ticks <= self.schedules * TICKS_EACH_MAX
         dice = random.Random(self.seed)
         async with Shared(self.folder, seed=self.seed) as shared:
-            await shared.start(SERVERS, fault=self.fault)
+            await shared.start(self.servers, fault=self.fault)
             for number in range(self.schedules):
                 await _ask(
                     shared, "CreateJob", name=f"tick/{number}", repeat=EVERY_SECOND, catchup="all",
@@ -67,7 +68,7 @@ class TickStorm:
             began, kills = time.monotonic(), 0
             while time.monotonic() - began < self.ticks / self.schedules:
                 await asyncio.sleep(min(dice.expovariate(1 / LIFE_S), 5 * LIFE_S))
-                victim = dice.randrange(SERVERS)
+                victim = dice.randrange(self.servers)
                 await shared.kill(victim)
                 await shared.replace(victim, fault=self.fault)
                 kills += 1
@@ -77,7 +78,7 @@ class TickStorm:
             await self._until_none(shared, "")
             self._over = True
             await asyncio.gather(*workers)
-            assert [await shared.terminate(place) for place in range(SERVERS)] == [0] * SERVERS
+            assert [await shared.terminate(place) for place in range(self.servers)] == [0] * self.servers
             ticks = dict(shared.rows("SELECT runID, substr(scheduledFor, 1, 19) FROM runs"))
             effects = [Effect("end", name, run, ticks.get(run, "")) for name, run in self.runs]
             report = judge_tables(shared.rows, effects)

@@ -14,6 +14,7 @@ import psycopg
 
 from bedrockjobs.base.config import PG_CONNECT_S_MAX
 from bedrockjobs.store.faults import StoreAway
+from bedrockjobs.store.postgresql.schema import distributed
 from bedrockjobs.store.postgresql.session import Session, fault_of
 
 SETTINGS = ("fsync", "full_page_writes", "synchronous_standby_names", "autovacuum")
@@ -120,7 +121,6 @@ _RELATIONS = """
         AND pg_class.oid NOT IN (SELECT conindid FROM pg_catalog.pg_constraint)
     ORDER BY relname
 """
-_DISTRIBUTED = "SELECT logicalrelid::regclass::text FROM pg_dist_partition WHERE partmethod <> 'n' ORDER BY 1"
 
 
 def tables_of(session: Session, schema: str) -> Tables:
@@ -132,15 +132,12 @@ def tables_of(session: Session, schema: str) -> Tables:
     if "meta" in found:
         rows = session.run([("SELECT value FROM meta WHERE key = 'schemaVersion'", ())])[0]
         version = rows[0][0] if rows else None
-    spread: list[str] = []
-    if session.run([("SELECT to_regclass('pg_dist_partition') IS NOT NULL", ())])[0][0][0]:
-        spread = [name for (name,) in session.run([(_DISTRIBUTED, ())])[0]]
     return Tables(
         version,
         missing=sorted(wanted - found),
         foreign=sorted(found - wanted),
         invalid=[name for name, _, valid, _ in relations if not valid],
-        distributed=[name for name in spread if name.rpartition(".")[2] in wanted],
+        distributed=[name for name in distributed(session) if name.rpartition(".")[2] in wanted],
         untended=[name for name, _, _, untended in relations if untended],
     )
 

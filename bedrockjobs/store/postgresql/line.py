@@ -16,6 +16,7 @@ from psycopg.types.numeric import Int8Dumper
 
 from bedrockjobs.base.config import PG_CONNECT_S_MAX
 from bedrockjobs.base.errors import BadQuery, CommandError, TimedOut, TooMany, Unavailable
+from bedrockjobs.store.postgresql.patience import heard_within
 from bedrockjobs.store.postgresql.pipeline import Row
 
 ANSWER_S = 2.0
@@ -132,9 +133,11 @@ class Line:
 
     async def _done(self, act: Callable[[Connection], Awaitable[_T]]) -> _T:
         connection = await self._connected()
+        limit_s = self._seconds + ANSWER_S
         try:
-            async with asyncio.timeout(self._seconds + ANSWER_S):
-                return await act(connection)
+            async with asyncio.timeout(limit_s + CANCEL_S):  # whatever else it waits for
+                with heard_within(connection, limit_s):
+                    return await act(connection)
         except TimeoutError:
             await connection.close()
             raise TimedOut("Timeout", "query: it took too long, and its connection was given up") from None

@@ -25,6 +25,7 @@ from bedrockjobs.store import statements
 from bedrockjobs.store.faults import StoreAway
 from bedrockjobs.store.moved import refusal
 from bedrockjobs.store.postgresql import schema
+from bedrockjobs.store.postgresql.patience import heard_within
 from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
 from bedrockjobs.store.postgresql.session import fault_of
 from bedrockjobs.store.schema import SchemaError
@@ -130,7 +131,7 @@ class PostgreSQLNeighbours:
                         raise StoreAway("the server leaves the others")
                 if self._hearing is None or self._hearing.done():
                     self._hearing = asyncio.ensure_future(self._hear())
-                async with asyncio.timeout(LINE_S_MAX):
+                with heard_within(self._telling, LINE_S_MAX):
                     return await self._answers(self._telling, some)
             except (psycopg.Error, TimeoutError) as error:
                 if self._telling is not None:
@@ -138,7 +139,7 @@ class PostgreSQLNeighbours:
                 if self._hearing is not None:  # it may be deaf: who only listens is told nothing of it
                     self._hearing.cancel()
                     self._hearing = None
-                raise fault_of(error) or StoreAway(f"no answer within {LINE_S_MAX:g} s") from error
+                raise fault_of(error) or StoreAway(str(error)) from error
 
     @staticmethod
     async def _answers(connection: Connection, some: Sequence[Statement]) -> list[list[Row]]:

@@ -7,10 +7,13 @@ Elsewhere, in a thread or a test, the call simply waits. Nothing waits without a
 from __future__ import annotations
 
 import asyncio
+import os
 import select
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -36,11 +39,11 @@ class PatientConnection(psycopg.Connection[Any]):
         The connection is closed where nothing is heard for ``answer_s``; raises OperationalError.
         """
         until_ready = _give_turn_until_ready if may_give_turn() else _wait_until_ready
-        socket = self.pgconn.socket
+        fileno = self.pgconn.socket
         try:
             wanted = next(gen)
             while True:
-                ready = until_ready(socket, wanted, self.answer_s or None)
+                ready = until_ready(fileno, wanted, self.answer_s or None)
                 if not ready:
                     self.close()
                     raise psycopg.OperationalError(f"no answer within {self.answer_s} s")
@@ -50,11 +53,11 @@ class PatientConnection(psycopg.Connection[Any]):
             return found
 
 
-def _wait_until_ready(socket: int, wanted: Wait, limit_s: float | None) -> Ready:
+def _wait_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> Ready:
     """Wait until a socket can be read or written; return which, NONE where it takes too long."""
     poll = select.poll()
     poll.register(
-        socket, (select.POLLIN if wanted & Wait.R else 0) | (select.POLLOUT if wanted & Wait.W else 0)
+        fileno, (select.POLLIN if wanted & Wait.R else 0) | (select.POLLOUT if wanted & Wait.W else 0)
     )
     found = poll.poll(limit_s and limit_s * 1000)
     if not found:
@@ -64,7 +67,7 @@ def _wait_until_ready(socket: int, wanted: Wait, limit_s: float | None) -> Ready
     return Ready(readable | (Ready.W if events & select.POLLOUT else Ready.NONE))
 
 
-def _give_turn_until_ready(socket: int, wanted: Wait, limit_s: float | None) -> Ready:
+def _give_turn_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> Ready:
     """Give the turn away until then; return the same."""
     loop = asyncio.get_running_loop()
     found: list[Ready] = []
@@ -73,19 +76,44 @@ def _give_turn_until_ready(socket: int, wanted: Wait, limit_s: float | None) -> 
         def ready(which: Ready) -> None:
             if late is not None:
                 late.cancel()
-            loop.remove_reader(socket)
-            loop.remove_writer(socket)
+            loop.remove_reader(fileno)
+            loop.remove_writer(fileno)
             found.append(which)
             go_on()
 
         late = None if limit_s is None else loop.call_later(limit_s, ready, Ready.NONE)
         if wanted & Wait.R:
-            loop.add_reader(socket, partial(ready, Ready.R))
+            loop.add_reader(fileno, partial(ready, Ready.R))
         if wanted & Wait.W:
-            loop.add_writer(socket, partial(ready, Ready.W))
+            loop.add_writer(fileno, partial(ready, Ready.W))
 
     give_turn(until)
     return found[0]
+
+
+@contextmanager
+def heard_within(connection: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
+    """Break a connection of the loop that has not answered in time; raises TimeoutError then.
+
+    Who waits is not cancelled: psycopg would tell that over the network, and wait for ten seconds more.
+    """
+    late = False
+
+    def break_off() -> None:
+        nonlocal late
+        late = True
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
+
+    timer = asyncio.get_running_loop().call_later(seconds, break_off)
+    try:
+        yield
+    except psycopg.Error as error:
+        if late:
+            raise TimeoutError(f"no answer within {seconds:g} s") from error
+        raise
+    finally:
+        timer.cancel()
 
 
 def done_beside(work: Callable[[], T], drop: Callable[[T], object]) -> T:

@@ -53,7 +53,7 @@ SERVER_VERSION_MIN = 140000
 
 _TABLES = "SELECT to_regclass('meta') IS NOT NULL"
 _CITUS = "SELECT to_regclass('pg_dist_partition') IS NOT NULL"
-_DISTRIBUTED = """SELECT logicalrelid::regclass::text FROM pg_dist_partition
+_SPREAD = """SELECT logicalrelid::regclass::text FROM pg_dist_partition
     JOIN pg_class ON pg_class.oid = logicalrelid WHERE relnamespace = current_schema()::regnamespace
     AND NOT (partmethod = 'n' AND repmodel = 's' AND colocationid = 0) ORDER BY 1"""
 """Tables that Citus only knows of have one place, as those of PostgreSQL."""
@@ -122,15 +122,19 @@ def refuse_foreign(version: str) -> None:
 
 def refuse_distributed(session: Session) -> None:
     """Raise SchemaError where Citus has distributed a table of ours: it does not lock rows everywhere."""
-    if not session.run([(_CITUS, ())])[0][0][0]:
-        return
-    (found,) = session.run([(_DISTRIBUTED, ())])
+    found = distributed(session)
     if found:
-        names = ", ".join(name for (name,) in found)
         raise SchemaError(
-            f"Citus has distributed {names}; rows are not locked there as they have to be."
+            f"Citus has distributed {', '.join(found)}; rows are not locked there as they have to be."
             " Use undistribute_table, or a database of its own."
         )
+
+
+def distributed(session: Session) -> list[str]:
+    """Return the tables of our schema that Citus keeps on several machines."""
+    if not session.run([(_CITUS, ())])[0][0][0]:
+        return []
+    return [name for (name,) in session.run([(_SPREAD, ())])[0]]
 
 
 def exists(session: Session) -> bool:

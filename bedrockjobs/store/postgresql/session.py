@@ -56,7 +56,7 @@ _MEANING_OF_CLASS: dict[str, type[StoreError]] = {
     "57": StoreAway,  # shut down, starting up
     "08": StoreAway,  # connection lost
 }
-_UNCONFIRMED = ("01000", "57P01")
+UNCONFIRMED = ("01000", "57P01")
 """Warnings of a commit that did not wait for its standby: it was cancelled, or the backend told to end. What
 they say is in the language of the database; whatever else would warn at a commit is taken for the same."""
 
@@ -131,7 +131,7 @@ class Session:
         self.close()
 
     def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
-        if notice.severity_nonlocalized == "WARNING" and notice.sqlstate in _UNCONFIRMED:
+        if notice.severity_nonlocalized == "WARNING" and notice.sqlstate in UNCONFIRMED:
             self._unconfirmed.append(notice.message_primary or "")
 
     @property

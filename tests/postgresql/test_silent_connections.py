@@ -1,0 +1,130 @@
+"""Connections that do not break but fall silent: they are given up in time, and made anew."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from time import monotonic
+from typing import Any
+
+import psycopg
+import pytest
+
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import PG_CONNECT_S_MAX
+from bedrockjobs.base.errors import TimedOut
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.store.faults import StoreAway
+from bedrockjobs.store.postgresql import line as lines
+from bedrockjobs.store.postgresql import neighbours
+from bedrockjobs.store.postgresql.neighbours import PostgreSQLNeighbours
+from bedrockjobs.store.postgresql.reader import PostgreSQLReader
+from tests.pace import in_time
+from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
+from tests.postgresql.conftest import DEADLINE_S
+from tests.postgresql.proxy import Proxy
+
+LINE_S_MAX = 0.3
+"""How long a line waits here for an answer."""
+
+Line = Callable[..., Any]
+
+
+@pytest.fixture
+async def line(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Line]:
+    """Return a function that opens the line of a server over a URL, on an empty database."""
+    CLUSTER.engine().close()
+    monkeypatch.setattr(neighbours, "LINE_S_MAX", LINE_S_MAX)
+    lines = []
+
+    async def line(
+        name: str, url: str, on_hint: Callable[[str], object] = lambda text: None
+    ) -> PostgreSQLNeighbours:
+        lines.append(line := PostgreSQLNeighbours(url, SCHEMA, name, f"session-{name}", SystemClock()))
+        line.on_hint = on_hint
+        await line.open("1")
+        return line
+
+    yield line
+    for each in lines:
+        await each.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until a condition holds."""
+    deadline = monotonic() + DEADLINE_S
+    while not condition():
+        assert monotonic() < deadline
+        await asyncio.sleep(0.001)
+
+
+async def test_who_gets_no_answer_to_what_it_tells_listens_anew(line: Line) -> None:
+    """It may be deaf: of a connection that only hears, nothing says that the other end is gone."""
+    heard: list[str] = []
+    proxy = Proxy(CLUSTER.port)
+    try:
+        behind, other = await line("a", url_of(proxy.port), heard.append), await line("b", CLUSTER.url)
+        await until(lambda: heard == [""])
+        await other.hint("one")
+        await until(lambda: heard == ["", "one"])
+        proxy.swallow("down")
+        await other.hint("two")
+        began = monotonic()
+        with pytest.raises(StoreAway, match="no answer within"):
+            await behind.hint("")
+        assert in_time(monotonic() - began, 10 * LINE_S_MAX)
+        proxy.swallow()
+        await behind.hint("")
+        await until(lambda: heard == ["", "one", ""])  # which says that anything may be new
+        await other.hint("three")
+        await until(lambda: heard == ["", "one", "", "three"])
+    finally:
+        proxy.close()
+
+
+async def test_a_read_that_nobody_answers_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it was cancelled instead, psycopg tried for ten seconds more to tell PostgreSQL so."""
+    monkeypatch.setattr(lines, "ANSWER_S", LINE_S_MAX)
+    CLUSTER.engine().close()
+    proxy = Proxy(CLUSTER.port)
+    reader = PostgreSQLReader(url_of(proxy.port), Settings(query_s=LINE_S_MAX), SCHEMA)
+    try:
+        await reader.open()
+        assert await reader.query("SELECT 1;", "rows") == "[[1]]"
+        proxy.swallow("down")
+        began = monotonic()
+        with pytest.raises(TimedOut, match="its connection was given up"):
+            await reader.query("SELECT 2;", "rows")
+        assert in_time(monotonic() - began, 10 * LINE_S_MAX)
+        proxy.swallow()
+        assert await reader.query("SELECT 3;", "rows") == "[[3]]"
+    finally:
+        await reader.close()
+        proxy.close()
+
+
+async def test_a_host_that_is_gone_without_a_word_is_noticed_by_both_connections(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packets cannot be lost here: what the kernel was told to do about it is read from the sockets."""
+    connect = psycopg.AsyncConnection.connect
+    made: list[psycopg.AsyncConnection[Any]] = []
+
+    async def noted(*given: Any, **named: Any) -> psycopg.AsyncConnection[Any]:
+        made.append(await connect(*given, **named))
+        return made[-1]
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "connect", noted)
+    await line("a", CLUSTER.url)
+    await line("b", f"{CLUSTER.url}?keepalives_idle=77")
+    await until(lambda: len(made) == 4)
+    idle = []
+    for connection in made:
+        with socket.socket(fileno=os.dup(connection.fileno())) as end:
+            assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == PG_CONNECT_S_MAX * 1000
+            assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 1
+            idle.append(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
+    assert sorted(idle) == [PG_CONNECT_S_MAX] * 2 + [77] * 2  # who says so in the URL has it otherwise
