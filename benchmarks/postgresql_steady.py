@@ -17,9 +17,9 @@ RATE_BAR = 0.9
 TIME_BAR = 1.2
 """The same of PostgreSQL's time for one, and of p99."""
 GROWTH_BAR = 1.05
-"""Largest size of the table of jobs in the last minute, of that in the one before: in the first it grows until
-ended rows are vacuumed, which PostgreSQL looks for once a minute. Indexes have no bar: pages that a vacuum has
-emptied are used again after the next one, so that they grow until the fourth minute."""
+"""Largest size of the table of jobs in the last minute, of that in the one before: in the first it grows
+until ended rows are vacuumed, which PostgreSQL looks for once a minute. Indexes have no bar: pages that a
+vacuum has emptied are used again after the next one, so that they grow until the fourth minute."""
 SIZES = (
     "SELECT pg_table_size('bedrockjobs.jobs') / 1e6, pg_indexes_size('bedrockjobs.jobs') / 1e6, n_dead_tup,"
     " autovacuum_count FROM pg_stat_all_tables WHERE relid = 'bedrockjobs.jobs'::regclass"
