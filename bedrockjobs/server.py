@@ -29,6 +29,7 @@ from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers.access import LOGINS_PER_TOKEN_MAX, TOKEN_ROWS_MAX
 from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.packer import OutputPacker
+from bedrockjobs.event_loop import runner
 from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics
@@ -43,7 +44,7 @@ from bedrockjobs.protocol.memory import keep_large_apart
 from bedrockjobs.protocol.proxies import Proxies
 from bedrockjobs.reloading import Reloads
 from bedrockjobs.service import VERSION, Service
-from bedrockjobs.tls.contexts import BadCertificate, server_context
+from bedrockjobs.tls.contexts import BadCertificate, chosen_context
 from bedrockjobs.views import Views
 
 log = logging.getLogger(__name__)
@@ -280,12 +281,7 @@ class Server:
 
 
 def _tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return what handshakes need, read from its files; None without a certificate. Raises BadCertificate."""
-    if settings.tls_cert:
-        return server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-    if settings.tls_key or settings.tls_client_ca:
-        raise BadCertificate("tls_cert: expected the server's certificate beside tls_key and tls_client_ca")
-    return None
+    return chosen_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
 
 
 def run(settings: Settings, read_again: Callable[[], Settings] | None = None) -> int:
@@ -299,14 +295,8 @@ def run(settings: Settings, read_again: Callable[[], Settings] | None = None) ->
     _raise_file_limit(settings.connections_max + FILES_KEPT)
     keep_large_apart()
     try:
-        import uvloop
-    except ImportError:
-        runner = asyncio.Runner()
-    else:
-        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    try:
-        with runner:
-            return runner.run(_serve(settings, read_again))
+        with runner() as running:
+            return running.run(_serve(settings, read_again))
     except StartError as error:
         if settings.log_format == "json":
             log.critical("%s", error)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import machine
@@ -19,22 +21,50 @@ import psycopg
 from peer_servers import PostgresServer
 from results import table
 from served import Served
-from throughput import Bench
+from throughput import Bench, bench_parser
 
 CELLS = tuple(f"{protocol}:{count}" for protocol in ("raw", "http") for count in (64, 16, 1))
 """Protocol and connections of each kind of load."""
 HERE = Path(__file__).resolve().parent.parent
 
+Pairs = list[tuple[float, float]]
+"""A figure of ours and of the other, round by round."""
 
-def pair(
-    bench: Bench, other: Path, directory: Path, cell: str, options: argparse.Namespace
-) -> list[tuple[float, float]]:
+
+def pairs_parser(words: str, cells: Sequence[str]) -> argparse.ArgumentParser:
+    """Return a parser of what is asked of pairs: a ``Bench``, what the load does, and which there are."""
+    parser = bench_parser(words, rounds=20)
+    parser.add_argument("--scenario", default="lifecycle", help="what the load does; see load.py")
+    parser.add_argument("--cells", nargs="+", default=cells, help="protocol:connections, such as raw:64")
+    return parser
+
+
+def alternate(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> Pairs:
+    """Measure two things in turn, the next round the other way round."""
+    found = []
+    for number in range(rounds):
+        took = {one: one() for one in ((ours, theirs) if number % 2 else (theirs, ours))}
+        found.append((took[ours], took[theirs]))
+    return found
+
+
+def medians(found: Pairs) -> tuple[str, str, str]:
+    """Return the median of ours, of the other, and of the ratios of all pairs, as they stand in a table."""
+    ours, theirs = (statistics.median(one) for one in zip(*found, strict=True))
+    return f"{ours:.1f}", f"{theirs:.1f}", f"**{statistics.median(one / other for one, other in found):.3f}**"
+
+
+def pair(bench: Bench, other: Path, directory: Path, cell: str, options: argparse.Namespace) -> Pairs:
     """Return a figure of this checkout and of the other one, round by round.
 
     It is the microseconds a request; on PostgreSQL what is done in a second.
     """
     protocol, _, count = cell.partition(":")
-    found = []
+
+    def figure(server: Served) -> float:
+        found = bench.load(server, options.scenario, protocol, int(count))
+        return found.rate if options.postgresql else found.cpu_us
+
     with ExitStack() as stack:
         urls = ["", ""]
         if options.postgresql:
@@ -46,41 +76,21 @@ def pair(
             stack.enter_context(Served(directory, checkout=checkout, url=url))
             for checkout, url in zip((HERE, other), urls, strict=True)
         )
-        for number in range(bench.rounds):
-            order = (ours, theirs) if number % 2 else (theirs, ours)
-            cells = {one: bench.load(one, options.scenario, protocol, int(count)) for one in order}
-            took = {one: cell.rate if options.postgresql else cell.cpu_us for one, cell in cells.items()}
-            found.append((took[ours], took[theirs]))
-    return found
+        return alternate(bench.rounds, partial(figure, ours), partial(figure, theirs))
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = pairs_parser(__doc__ or "", CELLS)
     parser.add_argument("other", type=Path, help="the checkout to compare with")
-    parser.add_argument("--directory", type=Path, help="where the databases go; must be on a disk")
-    parser.add_argument("--seconds", type=float, default=1.0, help="measured time of one run")
-    parser.add_argument("--rounds", type=int, default=20, help="pairs of which the median counts")
-    parser.add_argument("--scenario", default="lifecycle", help="what the load does; see load.py")
-    parser.add_argument("--cells", nargs="+", default=CELLS, help="protocol:connections, such as raw:64")
     parser.add_argument("--postgresql", action="store_true", help="both on PostgreSQL; rates")
     options = parser.parse_args()
-    directory = machine.real_directory(options.directory)
-    bench = Bench(options)
-    rows = []
+    options.directory = machine.real_directory(options.directory)
+    bench, rows = Bench(options), []
     for cell in options.cells:
-        found = pair(bench, options.other.resolve(), directory, cell, options)
+        found = pair(bench, options.other.resolve(), options.directory, cell, options)
         ratios = sorted(ours / theirs for ours, theirs in found)
-        ours, theirs = (statistics.median(one) for one in zip(*found, strict=True))
-        rows.append(
-            (
-                cell,
-                f"{ours:.1f}",
-                f"{theirs:.1f}",
-                f"**{statistics.median(ratios):.3f}**",
-                f"{ratios[0]:.3f} to {ratios[-1]:.3f}",
-            )
-        )
+        rows.append((cell, *medians(found), f"{ratios[0]:.3f} to {ratios[-1]:.3f}"))
         print(f"  {' | '.join(rows[-1])}", flush=True)
     what = "a second" if options.postgresql else "µs a request"
     print(table(("load", what, "the other", "ratio, median of pairs", "from, to"), rows))

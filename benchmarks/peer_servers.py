@@ -9,7 +9,9 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
+import sys
 import tempfile
 import time
 from importlib.metadata import version
@@ -155,6 +157,20 @@ class BeanstalkdServer(Server):
     def command(self) -> list[str]:
         """Return what starts it."""
         return [self._program, "-l", "127.0.0.1", "-p", str(self.port), "-b", str(self.folder), "-f", "0"]
+
+
+class BareServer(Server):
+    """A queue in Python that does the least: see ``peer_bare.py``."""
+
+    def __init__(self, directory: Path) -> None:
+        """Name it."""
+        super().__init__(directory)
+        self.version = f"uvloop {version('uvloop')}, SQLite {sqlite3.sqlite_version}"
+
+    def command(self) -> list[str]:
+        """Return what starts it."""
+        script = str(Path(__file__).with_name("peer_bare.py"))
+        return [sys.executable, script, str(self.folder / "jobs.db"), "--port", str(self.port)]
 
 
 class PostgresServer(Server):

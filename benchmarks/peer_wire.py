@@ -191,6 +191,7 @@ class ByTens(Ours):
 WIRES: dict[str, Wire] = {
     "redis": Redis(),
     "beanstalkd": Beanstalkd(),
+    "bare": Ours("raw"),
     "raw": Ours("raw"),
     "http": Ours("http"),
     "raw-tens": ByTens(),

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import machine
-from peer_servers import BeanstalkdServer, Missing, PgqueuerServer, RedisServer
+from peer_servers import BareServer, BeanstalkdServer, Missing, PgqueuerServer, RedisServer
 from results import table, write_machine, write_section
 from served import Served
 
@@ -62,6 +62,7 @@ ROWS = (
     Row("beanstalkd", "beanstalkd", "beanstalkd", STEPS, NO_TAKE),
     Row("beanstalkd-one-write", "beanstalkd", "beanstalkd", ONE_WRITE, NO_TAKE, together=True),
     Row("pgqueuer", "pgqueuer", "pgqueuer", GATHERED, LATE_FINISH),
+    Row("bare", "bare", "bare", "`thenGet`; it checks nothing", ALL, together=True),
     Row("raw", "full", "raw", STEPS, ALL),
     Row("raw-then", "full", "raw", "`thenGet`", ALL, together=True),
     Row("raw-tens", "full", "raw-tens", BY_TENS, ALL, together=True),
@@ -71,6 +72,7 @@ NAMES = {
     "redis": "Redis, `appendfsync always`",
     "beanstalkd": "beanstalkd `-f 0`",
     "pgqueuer": "pgqueuer, `synchronous_commit=on`",
+    "bare": "a bare loop in Python, no queue to use",
     "full": "ours",
 }
 PROTOCOLS = {"raw": ", raw", "raw-tens": ", raw", "http": ", HTTP"}
@@ -150,6 +152,8 @@ COMPARISONS = (
     Comparison("raw, `thenGet` / peers without one write", "raw-then", STEP_PEERS, TOP),
     Comparison("raw, `thenGet` / all peers", "raw-then", ALL_PEERS, TOP),
     Comparison("raw, by tens / pgqueuer, which takes by tens too", "raw-tens", ("pgqueuer",), TOP),
+    Comparison("raw, `thenGet` / the bare loop", "raw-then", ("bare",)),
+    Comparison("the bare loop / peers without one write", "bare", STEP_PEERS),
     Comparison("HTTP, one request a step / peers without one write", "http", STEP_PEERS),
 )
 
@@ -210,7 +214,8 @@ job, at 100 a second. A job counts when its finish is answered, with pgqueuer wh
 that of the server and its child processes. *Load CPU* is the load's share of a core in the phase where it
 was highest: near 100 % the load was the limit; with pgqueuer it includes its library, which runs there.
 With *one write* the finish and the next take are sent to Redis or beanstalkd together, which is two steps
-on the server; `thenGet` is one request and one commit."""
+on the server; `thenGet` is one request and one commit. The *bare loop* (`peer_bare.py`) is no queue anybody
+could use: it shows what Python and SQLite leave room for, and is none of the peers."""
 
 
 def section(results: dict[str, Result], versions: dict[str, str], left_out: Iterable[str]) -> str:
@@ -240,10 +245,11 @@ class Started(NamedTuple):
 
 def start(stack: ExitStack, directory: Path, wanted: set[str]) -> Started:
     """Start the servers that are wanted and installed."""
-    makers: dict[str, Callable[[Path], RedisServer | BeanstalkdServer | PgqueuerServer]] = {
+    makers: dict[str, Callable[[Path], RedisServer | BeanstalkdServer | PgqueuerServer | BareServer]] = {
         "redis": RedisServer,
         "beanstalkd": BeanstalkdServer,
         "pgqueuer": PgqueuerServer,
+        "bare": BareServer,
     }
     running: dict[str, Running] = {}
     versions, left_out = {}, []

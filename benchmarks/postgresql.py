@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 import load
 import machine
 import peers
+import postgresql_steady
 import psycopg
 from peer_servers import Missing, PgqueuerServer, PostgresServer
+from postgresql_steady import part
 from results import table, verdict, write_machine, write_section
 from served import Served
 
@@ -45,6 +47,8 @@ TAKES = (
     ("GLOB behind all others", "*are/*", 64),
 )
 """What is taken from a large backlog, and how many takes share a unit."""
+TAKES_BARS = {1: 1.0, 64: 5.0}
+"""Milliseconds, p50, of a unit of so many takes with its commit."""
 TAKES_HEAD = ("asked for", "takes in a unit", "ms, p50", "p99")
 SERVERS = (1, 2, 4)
 SERVERS_BAR = 1.0
@@ -75,6 +79,8 @@ class Figure(NamedTuple):
     """Processor time of our server for each."""
     database_us: float
     """Processor time of PostgreSQL for each."""
+    p99_ms: float = 0.0
+    """Time that one of a hundred requests takes longer than, where that was measured."""
 
 
 class Bench:
@@ -107,7 +113,8 @@ class Bench:
         ours = machine.cpu_s(pids) - used[0]
         theirs = machine.cpu_s(machine.family(self.database.pid)) - used[1]
         rate = sum(one["done_per_s"] for one in found)
-        return Figure(rate, ours / jobs * 1e6, theirs / jobs * 1e6)
+        p99_ms = max(one["p99_ms"] for one in found)
+        return Figure(rate, ours / jobs * 1e6, theirs / jobs * 1e6, p99_ms)
 
     def drained(self, clients: int) -> Figure:
         """Queue jobs, and let some clients take and finish them by tens."""
@@ -122,6 +129,15 @@ class Bench:
             figure = self.lifecycles("PostgreSQL", clients, "drain_batch")
             connection.execute("DELETE FROM bedrockjobs.jobs")
         return figure
+
+    def steady(self) -> str:
+        """Load for minutes; return what that shows."""
+        seconds, self._seconds = self._seconds, postgresql_steady.PART_S
+        minutes = postgresql_steady.steady(
+            lambda: self.lifecycles("PostgreSQL", CLIENTS[0]), self.database.url
+        )
+        self._seconds = seconds
+        return postgresql_steady.report(minutes, CLIENTS[0])
 
     def bare(self, clients: int) -> Figure:
         """Load PostgreSQL with the SKIP LOCKED loop."""
@@ -219,9 +235,9 @@ def fill(url: str, rows: int) -> None:
         connection.execute("VACUUM ANALYZE jobs")
 
 
-def backlog(directory: Path, rows: int) -> list[tuple[str, str, str, str]]:
-    """Return what is asked for at a large backlog, how often in a unit, and its time in ms: p50 and p99."""
-    lines = []
+def backlog(directory: Path, rows: int) -> str:
+    """Return how long units of takes from a large backlog need, and whether that reaches the bars."""
+    lines, verdicts = [], []
     with PostgresServer(directory) as server:
         engine = PostgreSQLEngine(server.url)
         fill(server.url, rows)
@@ -238,8 +254,10 @@ def backlog(directory: Path, rows: int) -> list[tuple[str, str, str, str]]:
             took.sort()
             figures = f"{statistics.median(took):.2f}", f"{took[len(took) * 99 // 100]:.2f}"
             lines.append((what, str(count), *figures))
+            name, bar = f"{what}, {count} in a unit,", TAKES_BARS[count]
+            verdicts.append(verdict(name, statistics.median(took), bar, unit=" ms", at_most=True))
         engine.close()
-    return lines
+    return table(TAKES_HEAD, lines) + "\n\n" + "\n".join(verdicts)
 
 
 def middle(figures: list[Figure]) -> Figure:
@@ -249,7 +267,7 @@ def middle(figures: list[Figure]) -> Figure:
 
 def ratio(some: list[Figure], others: list[Figure]) -> float:
     """Return the median of the ratios of the rates, pair by pair."""
-    return statistics.median(one.rate / other.rate for one, other in zip(some, others, strict=True))
+    return statistics.median(part(one.rate, other.rate) for one, other in zip(some, others, strict=True))
 
 
 def report(found: dict[str, list[Figure]]) -> str:
@@ -277,17 +295,17 @@ def report(found: dict[str, list[Figure]]) -> str:
     if "SKIP LOCKED, 64" in found:
         ours, bare = middle(found["PostgreSQL, 64"]), middle(found["SKIP LOCKED, 64"])
         name = "PostgreSQL's time for a lifecycle at 64 clients, of the SKIP LOCKED loop's"
-        lines.append(verdict(name, ours.database_us / bare.database_us, LOOP_BAR, at_most=True))
+        lines.append(verdict(name, part(ours.database_us, bare.database_us), LOOP_BAR, at_most=True))
     if HELD[1] in found:
         name = "lifecycles while somebody looks at an old state, of those before"
-        lines.append(verdict(name, middle(found[HELD[1]]).rate / middle(found[HELD[0]]).rate, HELD_BAR))
+        lines.append(verdict(name, part(middle(found[HELD[1]]).rate, middle(found[HELD[0]]).rate), HELD_BAR))
     one, two = (found.get(f"{servers} servers, {CLIENTS[-1]}") for servers in SERVERS[:2])
     if one and two:
         lines.append(verdict(f"two servers, of one, at {CLIENTS[-1]} clients", ratio(two, one), SERVERS_BAR))
     if found.get("pgqueuer, drain"):
         drained = middle(found["pgqueuer, drain"]).rate
         few, many = (
-            middle(found[f"PostgreSQL, drain by tens, {clients}"]).rate / drained for clients in DRAINS
+            part(middle(found[f"PostgreSQL, drain by tens, {clients}"]).rate, drained) for clients in DRAINS
         )
         name = "jobs that 64 clients take and finish by tens, of what pgqueuer drains"
         lines.append(verdict(name, many, DRAIN_BAR))
@@ -305,24 +323,29 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="queued jobs of the large backlog")
     parser.add_argument("--held", type=float, default=60.0, help="seconds that an old state is looked at")
     parser.add_argument("--takes", action="store_true", help="only takes from the backlog; writes nothing")
+    parser.add_argument("--steady", action="store_true", help="only steady lifecycles; writes nothing")
     parser.add_argument("--quick", action="store_true", help="a look: our two engines only; writes nothing")
     options = parser.parse_args()
     directory = machine.real_directory(options.directory)
     before = machine.moment()
     if options.takes:
-        print(table(TAKES_HEAD, backlog(directory, options.rows)))
+        print(backlog(directory, options.rows))
         return
     with ExitStack() as stack:
         bench = Bench(stack, directory, options.seconds)
+        if options.steady:
+            print(bench.steady())
+            return
         found = rounds(bench, options.rounds, only=options.quick)
         if not options.quick:
+            steady = bench.steady()  # first of those that leave ended rows
             found |= several(bench, options.rounds) | held(bench, options.rounds, options.held)
-    if not options.quick:
-        found["pgqueuer, drain"] = pgqueuer(directory, options.seconds, 1)
+    if not options.quick and (drained := pgqueuer(directory, options.seconds, 1)):
+        found["pgqueuer, drain"] = drained
     text = f"{before}; {options.rounds} rounds of {options.seconds:g} s.\n\n" + report(found)
     if not options.quick:
         text += f"\n\n### Units of takes with their commit; {options.rows:,} jobs of {NAMES:,} names\n\n"
-        text += table(TAKES_HEAD, backlog(directory, options.rows))
+        text += f"{backlog(directory, options.rows)}\n\n{steady}"
     print(text)
     if not options.quick:
         write_machine(machine.describe(directory))

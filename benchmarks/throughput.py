@@ -262,12 +262,18 @@ def peers(bench: Bench) -> str:
     return "### As queues compare (jobs a second)\n\n" + table(head, rows) + "\n\n" + note
 
 
-def main() -> None:
-    """Measure and write the section."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def bench_parser(words: str, rounds: int) -> argparse.ArgumentParser:
+    """Return a parser of what a ``Bench`` is told."""
+    parser = argparse.ArgumentParser(description=words.partition("\n")[0])
     parser.add_argument("--directory", type=Path, help="where the databases go; must be on a disk")
     parser.add_argument("--seconds", type=float, default=1.0, help="measured time of one run")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of which the median counts")
+    parser.add_argument("--rounds", type=int, default=rounds, help="runs or pairs of which the median counts")
+    return parser
+
+
+def main() -> None:
+    """Measure and write the section."""
+    parser = bench_parser(__doc__ or "", rounds=3)
     parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
     options = parser.parse_args()
     options.directory = machine.real_directory(options.directory)

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +29,8 @@ from bedrockjobs.commands import CreateJobs
 
 SLOTS = 4
 """Jobs that run at once."""
+MANY_SLOTS = 16
+"""As many in a row of its own: of what takes no time, more ends go to the server together."""
 PER_CREATE = 1_000
 """Jobs of one CreateJobs."""
 COMMAND_SHARE = 0.5
@@ -55,7 +56,10 @@ class Way:
     title: str
     arguments: tuple[str, ...]
     jobs: int
+    slots: int = SLOTS
 
+
+POOLED = ("--module", "benchmarked", "--start-method", "fork", "--max-jobs-per-process", "1000")
 
 WAYS = (
     Way("`bedrock-worker -- true`", ("--name", "Foo", "--", "true"), 2_000),
@@ -63,11 +67,8 @@ WAYS = (
     Way(
         "function, a fork each", ("--module", "benchmarked", "--start-method", "fork"), 2_000
     ),
-    Way(
-        "function, 1,000 jobs a process",
-        ("--module", "benchmarked", "--start-method", "fork", "--max-jobs-per-process", "1000"),
-        10_000,
-    ),
+    Way("function, 1,000 jobs a process", POOLED, 10_000),
+    Way(f"function, 1,000 jobs a process, {MANY_SLOTS} slots", POOLED, 10_000, MANY_SLOTS),
 )  # fmt: skip
 
 
@@ -89,7 +90,7 @@ def bare(runs: int) -> float:
     return runs / (time.perf_counter() - begun)
 
 
-def run_worker(folder: Path, port: int, arguments: Sequence[str], checkout: Path | None) -> tuple[float, str]:
+def run_worker(folder: Path, port: int, way: Way, checkout: Path | None) -> tuple[float, str]:
     """Let a worker do what there is; return the processor time of all its processes, and its log."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("BEDROCKJOBS_")}
     if checkout is not None:
@@ -103,7 +104,7 @@ def run_worker(folder: Path, port: int, arguments: Sequence[str], checkout: Path
         "--burst",
         "--as-root",
     ]
-    command += ["--concurrency", str(SLOTS), "--spool", str(folder / "spool"), *arguments]
+    command += ["--concurrency", str(way.slots), "--spool", str(folder / "spool"), *way.arguments]
     with (folder / "log").open("w+") as log:
         process = subprocess.Popen(command, stderr=log, cwd=folder, env=environment)
         _, status, used = os.wait4(process.pid, 0)
@@ -124,11 +125,11 @@ def measure(directory: Path, way: Way, jobs: int, checkout: Path | None = None) 
     ):
         folder = Path(made)
         (folder / "benchmarked.py").write_text(MODULE)
-        start_s, _ = run_worker(folder, server.port, way.arguments, checkout)
+        start_s, _ = run_worker(folder, server.port, way, checkout)
         for _ in range(0, jobs, PER_CREATE):
             client.call(CreateJobs(jobs=[{"name": "Foo"}] * min(jobs, PER_CREATE)))
         before_s = server.cpu_s()
-        worker_s, log = run_worker(folder, server.port, way.arguments, checkout)
+        worker_s, log = run_worker(folder, server.port, way, checkout)
         server_s = server.cpu_s() - before_s
     stamps = [(what, datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S,%f")) for stamp, what in _STAMP.findall(log)]
     done = sum(what == "reported" for what, _ in stamps)
@@ -171,10 +172,11 @@ def main() -> None:
                 f"{statistics.median(each.server_ms for each in outcomes):.2f}",
             ]
         )
-    command, _, forked, pooled = (rates[way.title, "here"] for way in WAYS)
+    command, _, forked, pooled, many = (rates[way.title, "here"] for way in WAYS)
     text = "\n".join(
         [
-            f"{moment}; {SLOTS} slots, medians of {rounds} rounds that take turns.\n",
+            f"{moment}; {SLOTS} slots where a row does not say others, medians of {rounds} rounds that take"
+            " turns.\n",
             table(
                 ("a job that does nothing", "jobs/s", "worker CPU, ms a job", "server CPU, ms a job"), rows
             ),
@@ -182,6 +184,7 @@ def main() -> None:
             verdict("commands, beside the bare loop,", command / bare_rate, COMMAND_SHARE),
             verdict("functions with a fork each", forked, FORKED_BAR, unit="/s"),
             verdict("functions with 1,000 jobs a process", pooled, POOLED_BAR, unit="/s"),
+            verdict(f"the same with {MANY_SLOTS} slots", many, POOLED_BAR, unit="/s"),
         ]
     )
     print(text)

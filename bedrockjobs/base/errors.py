@@ -6,11 +6,21 @@ expected. Nothing here knows of a protocol.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 
 class BedrockjobsError(Exception):
     """What this package raises for its users: refusals, lost servers, wrong arguments."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let it be copied and pickled: its words are there already, and are not made again."""
+        return self._again, (self.args,), self.__dict__
+
+    @classmethod
+    def _again(cls, args: tuple[object, ...]) -> Self:
+        found = cls.__new__(cls)
+        found.args = args
+        return found
 
 
 class InvalidArgument(BedrockjobsError, ValueError):

@@ -16,6 +16,7 @@ from bedrockjobs.cli.output import write_many
 from bedrockjobs.cli.serve import SETTINGS, config_option
 from bedrockjobs.cli.session import Session, answers, pass_session
 from bedrockjobs.cli.settings_sources import SECRET, BadSettings, found_settings, read_settings
+from bedrockjobs.databases import EXIT_USAGE
 
 LINE_CHARS = 100
 """Width of the example's lines."""
@@ -71,14 +72,23 @@ config.add_command(show)
 def check(file: Path) -> None:
     """Check a settings file: exit 0, or 78 with all that is wrong, by line.
 
-    Nothing but the file is checked, with both of its tables: no option and no variable.
+    Nothing but the file is checked, with both of its tables: no option and no variable. Where it is good,
+    the files that it names are read too, as `serve` and `bedrock-worker` read them at their start; the exit
+    status is theirs for what is wrong first.
     """
     from bedrock_worker.cli import main as worker  # no other command needs it
+    from bedrock_worker.settings_file import file_faults
     from bedrock_worker.settings_file import read_settings as read_worker
 
-    problems = [*read_settings(file).problems, *read_worker(click.Context(worker), file)[0]]
+    server = read_settings(file)
+    problems = [*server.problems, *read_worker(click.Context(worker), file)[0]]
     if problems:
         raise BadSettings(list(dict.fromkeys(problems)), of_file=True)
+    from bedrockjobs.cli.named_files import faults_of_server
+
+    faults = [*faults_of_server(server.good), *((words, EXIT_USAGE) for words in file_faults(file))]
+    if faults:
+        raise BadSettings([words for words, _ in faults], status=faults[0][1])
     click.echo(f"{file}: good")
 
 

@@ -30,7 +30,7 @@ from bedrockjobs.cli.time_text import with_local_times
 from bedrockjobs.commands import Overview, Status
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.backup import CopyError
-from bedrockjobs.views.room import ROOM_LOW_BYTES
+from bedrockjobs.views.room import ROOM_LOW_BYTES, WHEN_FULL
 
 COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -39,8 +39,6 @@ CLOCK_WARN_S, CLOCK_FAIL_S = 2.0, 60.0
 
 ROOM_FAIL_BYTES = 64 * 1024**2
 """Room on the disk that is hardly any: a few write-ahead logs."""
-
-ROOM_ADVICE = "make room: on a full disk no jobs are created"
 
 WAL_WARN_BYTES, WAL_FAIL_BYTES = 256 * 1024**2, 2 * 1024**3
 """Sizes of the write-ahead log, which is a few MiB while nobody holds it back."""
@@ -141,9 +139,9 @@ def check_disk(path: Path) -> Iterator[Finding]:
     size = path.stat().st_size
     words = f"{size_text(free)} free, the database has {size_text(size)}"
     if free < ROOM_FAIL_BYTES:
-        yield Finding("fail", "disk", words, ROOM_ADVICE)
+        yield Finding("fail", "disk", words, f"make room: {WHEN_FULL}")
     elif free < ROOM_LOW_BYTES:
-        yield Finding("warn", "disk", words, ROOM_ADVICE)
+        yield Finding("warn", "disk", words, f"make room: {WHEN_FULL}")
     elif free < size:
         yield Finding("warn", "disk", words, "a backup does not fit here: write it elsewhere, or make room")
     else:
@@ -218,7 +216,7 @@ _CHECKS = {
 """The check that a kind of problem belongs to; the others are about jobs."""
 
 _ADVICE = {
-    "disk low": ROOM_ADVICE,
+    "disk low": "make room",
     "no worker": "`bedrock-worker --name NAME -- COMMAND` starts one;"
     " `bedrockjobs worker list` shows who asks for what",
     "own command": "start a worker with --allow-shell for cmd, --allow-cmd for argv, or --allow-url for url",

@@ -34,11 +34,11 @@ SHOWN_CHARS_MAX = 100
 class BadSettings(click.UsageError):
     """Settings that cannot be used; its exit status is CONFIG where the settings file is at fault."""
 
-    def __init__(self, problems: Sequence[str], *, of_file: bool) -> None:
-        """Say all of the problems, a line each."""
+    def __init__(self, problems: Sequence[str], *, of_file: bool = False, status: int | None = None) -> None:
+        """Say all of the problems, a line each; a ``status`` may be another."""
         super().__init__("\n".join(map(printable, problems)))
-        if of_file:
-            self.exit_code = CONFIG  # type: ignore[misc]  # click means an instance to have its own
+        if of_file or status is not None:
+            self.exit_code = CONFIG if status is None else status  # type: ignore[misc]  # click means its class
 
 
 class _Alone(Settings):
@@ -93,10 +93,15 @@ def settings_from(given: Mapping[str, Any], file: Path | None = None) -> Setting
     return found_settings(given, file).settings
 
 
+def alone(values: Mapping[str, Any]) -> Settings:
+    """Return settings that no variable and no file adds to; raises ValidationError."""
+    return _Alone(**values)
+
+
 def file_alone(database: str) -> Path:
     """Return the path of a database that is named by hand, whatever else is set; raises UsageError."""
     try:
-        return _Alone(database=database).database_path()
+        return alone({"database": database}).database_path()
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
@@ -147,7 +152,7 @@ def read_settings(path: Path) -> FromFile:
         else:
             good[key] = Entry(_seconds(key, entry.value), entry.place)
     try:
-        settings = _Alone(**{key: entry.value for key, entry in good.items()})
+        settings = alone({key: entry.value for key, entry in good.items()})
     except ValidationError as error:
         for fault in error.errors():
             key = str(fault["loc"][0])

@@ -19,6 +19,7 @@ import click
 from bedrockjobs.base import duration
 from bedrockjobs.base.config import DURATION_S_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.duration import duration_text, seconds_of
+from bedrockjobs.whole_number import WholeNumber
 
 __all__ = [
     "FILE_BYTES_MAX", "Duration", "Modifier", "Moment", "Size", "TextOrFile", "WholeNumber", "Words",
@@ -29,12 +30,6 @@ FILE_BYTES_MAX = 16 * 1024 * 1024
 """Size of a file given as a value: a server's default limit of a whole request."""
 
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)", re.IGNORECASE)
-
-
-class WholeNumber(click.IntRange):
-    """A whole number within limits; what is none is called so."""
-
-    name = "whole number"
 
 
 class Duration(click.ParamType[float]):

@@ -52,6 +52,23 @@ CHECK_S_MAX = 3_600
 EXTEND = f"EXTEND_TIMEOUT_USEC={CHECK_S_MAX * 1_000_000}"
 
 
+def usable_path(settings: Settings) -> Path:
+    """Return where the database is, or is to be made; raises StartError where that is no place for it."""
+    try:
+        path = settings.database_path().resolve()
+    except ValueError as error:
+        raise StartError(str(error), EXIT_USAGE) from None
+    folder = path.parent
+    if not folder.is_dir():
+        raise StartError(f"database: there is no folder {folder}", EXIT_USAGE)
+    if path.is_dir():
+        raise StartError(f"database: {path} is a folder: expected a file in it", EXIT_USAGE)
+    mode = folder.stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise StartError(f"database: everybody may write to the folder {folder}", EXIT_USAGE)
+    return path
+
+
 class FileDatabase:
     """The file of one server."""
 
@@ -69,7 +86,7 @@ class FileDatabase:
 
     async def open(self, on_failure: Callable[[Exception], object]) -> Opened:
         """Own it and open it; raises StartError. ``on_failure`` is told of damage that is found later."""
-        self._path = self._checked_path()
+        self._path = usable_path(self._settings)
         self._lock = DatabaseLock(self._path, accept_loss=self._settings.accept_loss)
         await self._own(self._lock)
         try:
@@ -92,21 +109,6 @@ class FileDatabase:
             raise
         self._describe("which is starting")  # before anything is acknowledged
         return Opened(engine, SQLiteReader(self._path, self._settings, on_failure))
-
-    def _checked_path(self) -> Path:
-        try:
-            path = self._settings.database_path().resolve()
-        except ValueError as error:
-            raise StartError(str(error), EXIT_USAGE) from None
-        folder = path.parent
-        if not folder.is_dir():
-            raise StartError(f"database: there is no folder {folder}", EXIT_USAGE)
-        if path.is_dir():
-            raise StartError(f"database: {path} is a folder: expected a file in it", EXIT_USAGE)
-        mode = folder.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise StartError(f"database: everybody may write to the folder {folder}", EXIT_USAGE)
-        return path
 
     async def _own(self, lock: DatabaseLock) -> None:
         told = False

@@ -27,6 +27,7 @@ from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.failing import set_aside
 from bedrockjobs.engine.handlers.registry import plan_of
 from bedrockjobs.engine.maintenance import Done, Maintenance
+from bedrockjobs.engine.polling import poll
 from bedrockjobs.engine.submission import CancelWait, Note, Outcome, ReturnJobs, Submission
 from bedrockjobs.engine.unit import perform, unit
 from bedrockjobs.engine.waiting import Group, Waiter, Waiting
@@ -39,10 +40,6 @@ from bedrockjobs.store.faults import RowDamaged, StoreError
 from bedrockjobs.store.sharing import SharedUnit
 
 log = logging.getLogger(__name__)
-
-POLLED_AT_ONCE = 16
-"""Groups of waiters for which a server looks by itself, each half second: what another server made ready may
-have gone unheard. Each look costs a round trip; hints bring what is not unheard."""
 
 SERVED_AT_ONCE_MAX = 200
 """Waiters that one transaction serves because time has passed: the loop must not stand still for long."""
@@ -142,7 +139,7 @@ class Batch:
         if maintenance.due():
             maintenance.act(context, work.done)
             if self._engine.shared:
-                waiting.note_some_due(POLLED_AT_ONCE)
+                poll(context, waiting)
         if waiting.count:
             self._serve_ready(work)
         self._do_all(work, submissions)

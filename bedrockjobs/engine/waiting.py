@@ -74,7 +74,7 @@ class Waiting:
         self._due: list[tuple[str, int, Group]] = []
         self._deadlines: list[tuple[float, int, Waiter]] = []
         self._tie = 0
-        self._polled = 0  # how many groups had their turn in ``note_some_due``
+        self._polled = self._polled_names = 0  # how many had their turn of patterns and of names
         self.count = 0
         """How many wait."""
         self.globs = 0
@@ -247,11 +247,18 @@ class Waiting:
             self.note_due(group, "")
 
     def note_some_due(self, count: int) -> None:
-        """Note that a job may be due for some, other groups each time until all had their turn."""
-        groups = list(self._groups.values())
+        """Note that a job may be due for some patterns, others each time until all had their turn."""
+        groups = [group for group in self._groups.values() if group.request.names.patterns]
         for group in groups[self._polled : self._polled + count]:
             self.note_due(group, "")
         self._polled = self._polled + count if self._polled + count < len(groups) else 0
+
+    def names_in_turn(self, count: int) -> list[str]:
+        """Return some names that are waited for, others each time until all had their turn."""
+        names = list(self._by_name)
+        found = names[self._polled_names : self._polled_names + count]
+        self._polled_names = self._polled_names + count if self._polled_names + count < len(names) else 0
+        return found
 
     def groups_of_pattern(self, pattern: str) -> list[Group]:
         """Return the groups that may ask for names that match a pattern; all that do are among them."""

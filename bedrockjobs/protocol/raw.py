@@ -88,6 +88,9 @@ class RawParser:
         try:
             if self.partial is None and not self._read_head():
                 return None
+            if not self._body_left and self._chunks is None:
+                request, self.partial = self.partial, None
+                return request
             return self._read_body()
         except CommandError:
             self.broken = True
@@ -107,11 +110,11 @@ class RawParser:
                 raise TooLarge("Request too large", f"expected a head of at most {self._bytes_max} bytes")
             self._searched = max(0, len(buffer) - 2)
             return False
-        if found.start() > self._bytes_max:
+        length, self.size = found.span()
+        if length > self._bytes_max:
             raise TooLarge("Request too large", f"expected a head of at most {self._bytes_max} bytes")
-        head = bytes(buffer[: found.start()])
-        self.size = found.end()
-        del buffer[: found.end()]
+        head = bytes(buffer[:length])
+        del buffer[: self.size]
         self._searched = 0
         known = self._requests.find(head)
         if known is not None:

@@ -6,7 +6,7 @@ to tables that all servers read: nothing is lost with a server or a line.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from bedrockjobs.store.base import Unit
@@ -147,6 +147,10 @@ class SharedUnit(Unit, Protocol):
 
     def leases_over(self, now: str, limit: int) -> list[int]:
         """Return the runs whose lease is over."""
+        ...
+
+    def due_names(self, names: Sequence[str], now: str, lately: str) -> list[str]:
+        """Return those of some names of which a job is due, and all of which one became due ``lately``."""
         ...
 
     def left_ready(self) -> tuple[list[tuple[str, str]], bool]:

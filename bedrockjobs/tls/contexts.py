@@ -54,6 +54,15 @@ def server_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
     return context
 
 
+def chosen_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext | None:
+    """Return what a server needs that may have TLS; None without a certificate. Raises BadCertificate."""
+    if cert:
+        return server_context(cert, key, client_ca)
+    if key or client_ca:
+        raise BadCertificate("tls_cert: expected the server's certificate beside tls_key and tls_client_ca")
+    return None
+
+
 def client_context(ca: str, cert: str, key: str) -> ssl.SSLContext:
     """Return what a client needs; a server's certificate is always verified, and its name too.
 

@@ -12,6 +12,9 @@ from bedrockjobs.base.settings import Settings
 ROOM_LOW_BYTES = 1024**3
 """Room on the disk of the database below which it is low: a day of a busy queue."""
 
+WHEN_FULL = "when it is full no jobs are created"
+"""What comes of it."""
+
 
 def free_bytes(settings: Settings) -> int | None:
     """Return the room on the disk of the database; None where it is not this machine's, or not known."""
@@ -27,4 +30,4 @@ def little_room(free: int | None) -> str:
     """Return in a person's words that there is little room; empty where there is enough, or nobody knows."""
     if free is None or free >= ROOM_LOW_BYTES:
         return ""
-    return f"{free / 1e6:,.0f} MB are free on the disk of the database: when it is full no jobs are created"
+    return f"{free / 1e6:,.0f} MB are free on the disk of the database: {WHEN_FULL}"

@@ -307,8 +307,8 @@ def test_heads_are_in_the_order_of_takes() -> None:
     assert known.next(begin, NOW, None, 100) == [*due[:5], *due[7:]]
     assert known.next(begin, NOW, 250, 1) == [due[7]]
     assert known.next(due[5], stamps[9], None, 2) == due[6:8]
-    assert set(known.asked) == {"a", "b", "c", "d"}
-    known.replace(["d", "a"], [(-500, NOW, 12, "a")])
+    assert known.asked == {(-priority, "d"): None for priority in PRIORITIES}  # it may be a job of any class
+    known.replace([*known.asked, (-500, "a")], [(-500, NOW, 12, "a")])
     assert [name for *_, name in known.next(begin, stamps[9], None, 9)] == ["c", "a", "b", "c"]
 
 
@@ -333,6 +333,6 @@ def test_the_next_unit_asks_such_a_name_for_as_many_at_once(servers: Servers, sh
     fill(one, *"xxxx", *["n00"] * 60, *[f"n{number:02d}" for number in range(1, 20)])
     first = sent(one, lambda: taken(one, "n*", 20)).count("take_by_name")
     found: list[str] = []
-    second = sent(one, lambda: found.extend(taken(one, "n*", 20))).count("take_by_name")
+    second = sent(one, lambda: found.extend(taken(one, "n*", 20)))
     assert found == [f"{25 + number}n00" for number in range(20)]
-    assert (first, second) == (4, 2)
+    assert (first, second.count("take_behind_heads"), second.count("take_by_name")) == (4, 1, 0)

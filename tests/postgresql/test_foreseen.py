@@ -42,9 +42,9 @@ def listened(engine: Any) -> list[list[str]]:
         trips.append([NAMES.get(sql, "?") for sql, _ in statements])
         return run(statements)
 
-    def noted_commit(statements: Any) -> None:
+    def noted_commit(statements: Any) -> Any:
         trips.append([NAMES.get(sql, "?") for sql, _ in statements])
-        commit(statements)
+        return commit(statements)
 
     session.run, session.commit = noted, noted_commit
     return trips

@@ -163,7 +163,7 @@ async def start(date: LivingClock) -> AsyncIterator[Start]:
 async def test_a_job_created_at_one_server_reaches_who_waits_at_another(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "POLLED_AT_ONCE", 0)  # nobody looks by himself
+    monkeypatch.setattr(batch, "poll", lambda *_: None)  # nobody looks by himself
     a, b = await start("a", "b")
     waiting = a.send(c.GetJob(name="mail*", connection="wait"))
     await a.until(lambda: a.dispatcher.waiting == 1)
@@ -185,7 +185,7 @@ async def test_what_went_unheard_is_found_by_looking(start: Start) -> None:
 async def test_what_is_resumed_at_one_server_is_served_at_another(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "POLLED_AT_ONCE", 0)
+    monkeypatch.setattr(batch, "poll", lambda *_: None)
     a, b = await start("a", "b")
     await b.ask(c.PauseJobs(name="mail*"))
     await b.ask(c.CreateJob(name="mail/1"))
@@ -371,7 +371,7 @@ async def test_a_tick_fires_once_however_many_servers_ask(start: Start, date: Li
 async def test_a_hint_that_is_too_long_says_that_anything_may_be_new(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "POLLED_AT_ONCE", 0)
+    monkeypatch.setattr(batch, "poll", lambda *_: None)
     monkeypatch.setattr(neighbourhood, "HINT_CHARS_MAX", 10)
     a, b = await start("a", "b")
     waiting = a.send(c.GetJob(name="mail*", connection="wait"))

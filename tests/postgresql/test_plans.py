@@ -41,7 +41,8 @@ STATEMENTS: list[tuple[str, Sequence[Any], str]] = [
     ("epoch", (), "jobsbylock"),
     ("take_in_order", ("2027", [""], None, 1, None, [], [], *FLOORS_OF_ALL, 1000), "jobsbypriority"),
     ("heads_in_order", ("2027", [""], None, 1, None, "", -1001, "", 0), "jobsbyname"),
-    ("heads_of_names", ([""], ["n1"]), "jobsbyname"),
+    ("heads_of_names", ([""], ["n1"], [500]), "jobsbyname"),
+    ("take_behind_heads", ("2027", [""], ["n1"], [500], ["2026"], [0], [2], 1), "jobsbyname"),
     ("floors_of_names", (["n1"], *FLOORS), "jobsby"),
     ("delete_jobs", ([1, 2],), "jobs_pkey"),
     ("save_data", ([1], ["{}"], [0]), "jobs_pkey"),
@@ -54,6 +55,8 @@ STATEMENTS: list[tuple[str, Sequence[Any], str]] = [
     ("holders_of", ("L",), "jobsholding"),
     ("soonest_by_name", ("2025", [""], ["n1"]), "jobsbyname"),
     ("soonest_of_any", ("2025", [""]), "jobsbypriority"),
+    ("due_of_names", ("2027", ["n1"], 20), "jobsbyname"),
+    ("due_lately", ("2027", "2026", 10), "jobsbypriority"),
     ("soonest_of_all", ("2025",), "jobsbypriority"),
     ("bound_lanes", (), "jobsby"),
     ("queued_in_lane", ("every", "2027"), "jobsby"),
@@ -79,11 +82,8 @@ def many(servers: Servers, request: pytest.FixtureRequest) -> Server:
         f" SELECT '', n, 'QUEUED', 'n' || n % {request.param}, '2026',"
         f" ($1::bigint[])[1 + n / {request.param} % {len(PRIORITIES)}] FROM generate_series(1, {JOBS}) AS n"
     )
-    one.store.session.script(
-        "VACUUM jobs"
-    )  # a take would walk past what the test before has left in the index
     one.store.session.run([(add, (list(PRIORITIES),))])
-    one.store.session.script("ANALYZE jobs")
+    one.store.session.script("VACUUM ANALYZE jobs")  # else a take walks past what tests before have left
     return one
 
 
@@ -165,7 +165,8 @@ def test_statistics_of_a_drained_queue_lead_no_plan_astray(servers: Servers) -> 
         "take_by_name": ("2027", [""], ["n"], [1], None, [], *FLOORS),
         "claim_by_name": ("2027", [""], ["n"], [1], None, [], *FLOORS, "2027"),
         "floors_of_names": (["n"], *FLOORS),
-        "heads_of_names": ([""], ["n"]),
+        "heads_of_names": ([""], ["n"], [500]),
+        "take_behind_heads": ("2027", [""], ["n"], [500], ["2026"], [0], [2], 1),
         "soonest_by_name": ("2025", [""], ["n"]),
     }.items():
         plan = plan_of(one, QUERIES[statement], parameters)

@@ -38,9 +38,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[Server], list[str]]:
             found.extend(names.get(sql, "?") for sql, _ in statements)
             return run(statements)
 
-        def noted_commit(statements: Any) -> None:
+        def noted_commit(statements: Any) -> Any:
             found.extend(names.get(sql, "?") for sql, _ in statements)
-            commit(statements)
+            return commit(statements)
 
         monkeypatch.setattr(session, "run", noted)
         monkeypatch.setattr(session, "commit", noted_commit)

@@ -126,7 +126,8 @@ def _without(words: str, *names: str) -> None:
 
 def unlocked_takes(seed: int) -> None:
     """Take jobs without a lock: another server may take them at the same moment."""
-    _without(" FOR UPDATE SKIP LOCKED", "take_by_name", "claim_by_name", "take_with_lock", "take_in_order")
+    takes = "take_by_name", "claim_by_name", "take_with_lock", "take_in_order", "take_behind_heads"
+    _without(" FOR UPDATE SKIP LOCKED", *takes)
 
 
 def unordered_events(seed: int) -> None:
@@ -135,8 +136,8 @@ def unordered_events(seed: int) -> None:
 
     commit = Transaction.commit
 
-    def without_lock(self: Transaction, lock: Any, note: Any) -> None:
-        commit(self, ("SELECT 1", ()), note)
+    def without_lock(self: Transaction, lock: Any, note: Any, reads: Any) -> Any:
+        return commit(self, ("SELECT 1", ()), note, reads)
 
     Transaction.commit = without_lock  # type: ignore[method-assign]
 
@@ -167,7 +168,7 @@ def deaf(seed: int) -> None:
     from bedrockjobs.engine import batch
     from bedrockjobs.engine.dispatcher import Dispatcher
 
-    batch.POLLED_AT_ONCE = 0
+    batch.poll = lambda *_: None
     Dispatcher.heard = lambda self, due: None  # type: ignore[method-assign]
 
 

@@ -11,9 +11,10 @@ import pytest
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
-from tests.conftest import START, begin
+from tests.conftest import START, Live, begin
 from tests.engines import Databases
 from tests.runs.rig import Site
+from tests.runs.two_kinds import Place, place_of
 
 Open = Callable[..., Awaitable[Site]]
 
@@ -44,6 +45,12 @@ async def _stop(site: Site) -> None:
 async def site(open_site: Open) -> Site:
     """Return a server at 2026-11-21 03:29:56.332, a Saturday."""
     return await open_site()
+
+
+@pytest.fixture
+async def place(live: Live) -> Place:
+    """Return a server with jobs of two kinds of names."""
+    return await place_of(live)
 
 
 @pytest.fixture(autouse=True)

@@ -1,15 +1,12 @@
-"""Every command, route, page and stream against every role and name scope: of what a token may not see, no
-answer of any kind has a word.
+"""Every command, route and page against every role and name scope: of what a token may not see, no answer of
+any kind has a word.
 
-There are jobs of two kinds of names. Whatever belongs to the other kind has SECRET in it: names, data,
-errors, output, reasons, workers, sources, who paused what.
+There are jobs of two kinds of names; streams have a file of their own.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +17,9 @@ from bedrockjobs.base.caller import roles_held
 from bedrockjobs.commands import ALL, Command
 from bedrockjobs.engine.admission import ANYBODYS, BY_NUMBER, FREE, NARROWED, READS
 from bedrockjobs.server import Server
-from tests.conftest import Live
-from tests.protocol.talk import DEADLINE_S, Reply, Talk
-from tests.runs.bearer import Bearer, admin_of
+from tests.protocol.talk import Reply
+from tests.runs.two_kinds import ROLES, SECRET, Place
 
-SECRET = "SECRET"
-ROLES = ("read", "produce", "work", "operate")
 NOT_NARROWED = {
     "ListWorkers", "ListServers", "DrainWorker", "AdvanceClock", "Query", "CreateToken",
     "ListTokens", "RevokeToken", "RotateToken", "ListAudit", "ReleaseHold", "ListLimits", "PutRule",
@@ -50,56 +44,6 @@ def test_pages_read_as_whoever_looks() -> None:
     for path in Path(pages.__file__).parent.glob("*.py"):
         if path.name != "site.py":
             assert not re.search(r"service\.(views|call|submit|do)\b", path.read_text()), path.name
-
-
-@dataclass
-class Place:
-    """A server with jobs of two kinds of names."""
-
-    root: Bearer
-    mine: dict[str, int]
-    theirs: dict[str, int]
-    """Numbers of what is seen, and of what is not: queued, running, run, failed, parent, child, schedule."""
-
-
-async def made(root: Bearer, names: str, word: str) -> dict[str, int]:
-    """Make a job of each kind; return their numbers."""
-    data = {"word": word}
-    found: dict[str, int] = {}
-    for kind, more in (
-        ("running", {}), ("failed", {}), ("parent", {}), ("queued", {}),
-        ("schedule", {"repeat": "CRON 0 0 1 1 *"}),
-    ):  # fmt: skip
-        name = f"{names}/{kind}"
-        found[kind] = (await root.ok("CreateJob", name=name, data=data, **more))["jobID"]
-        if kind in ("running", "failed", "parent"):
-            taken = await root.ok("GetJob", name=name, worker=f"worker-{word}", host=word, heartbeat=True)
-            found["run"] = taken["runID"] if kind == "running" else found["run"]
-            await root.ok("AppendOutput", runID=taken["runID"], seq=1, lines=[f"line {word}"])
-            await root.ok("UpdateJob", jobID=found[kind], progress=data)
-            if kind == "failed":
-                await root.ok("FailJob", jobID=found[kind], error=f"error {word}", data=data)
-            if kind == "parent":
-                found["child"] = (
-                    await root.ok("CreateJob", name=f"{names}/child", parentJobID=found[kind], data=data)
-                )["jobID"]
-    await root.ok("PauseJobs", name=f"{names}/none", reason=f"reason {word}", by=word)
-    await root.ok(
-        "SyncSchedules", source=word, schedules=[{"name": f"{names}/synced", "repeat": "CRON @daily"}]
-    )
-    return found
-
-
-@pytest.fixture
-async def place(live: Live) -> Place:
-    """Return a server with jobs of two kinds of names; each has a child of the other's family, too."""
-    root = await admin_of(live)
-    theirs = await made(root, f"theirs/{SECRET}", SECRET)
-    mine = await made(root, "mine", "open")
-    await root.ok("PauseJobs", name="*none", reason=f"wide {SECRET}")
-    cross = {"parentJobID": mine["parent"], "data": {"word": SECRET}}
-    await root.ok("CreateJob", name=f"theirs/{SECRET}/cross", **cross)
-    return Place(root, mine, theirs)
 
 
 def bodies(kind: type[Command[Any]], numbers: dict[str, int], name: str) -> list[dict[str, Any]]:
@@ -213,7 +157,7 @@ async def test_a_pause_is_told_to_those_who_see_all_that_it_holds(place: Place) 
 
 @pytest.mark.parametrize("names", ["", "mine/*", "mine/q*,mine/*,other"])
 @pytest.mark.parametrize("role", ROLES)
-async def test_no_route_page_or_stream_tells_of_other_names(place: Place, role: str, names: str) -> None:
+async def test_no_route_or_page_tells_of_other_names(place: Place, role: str, names: str) -> None:
     asker = await place.root.token_for("asker", role, names)
     reads = "read" in roles_held(role)
     for path, asked in paths_of(place, place.theirs):
@@ -258,38 +202,6 @@ def paths_of(place: Place, numbers: dict[str, int]) -> list[tuple[str, str]]:
         asked = path.replace("{unknown}", "x").replace("{name}", "pages.css").replace("{runID}", str(run))
         found.append((path, re.sub(r"\{\w+[^}]*\}+", str(numbers["queued"]), asked)))
     return found
-
-
-async def streamed(who: Bearer, path: str, until: str) -> str:
-    """Return what comes on a stream up to some words."""
-    lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Accept: text/event-stream"]
-    lines += [f"{name}: {value}" for name, value in who.headers.items()]
-    async with await Talk.open(who.live.port) as talk:
-        talk.send("\r\n".join([*lines, "", ""]).encode())
-        async with asyncio.timeout(DEADLINE_S):
-            return (await talk.reader.readuntil(until.encode())).decode()
-
-
-@pytest.mark.parametrize("names", ["", "mine/*"])
-@pytest.mark.parametrize("role", ROLES)
-async def test_no_stream_tells_of_other_names(place: Place, role: str, names: str) -> None:
-    """Neither of what was before it began, nor of what happens while it is read; with all names it does."""
-    asker = await place.root.token_for("asker", role, names)
-    reads = "read" in roles_held(role)
-    last = "the last of all"
-    streams = {
-        "/events?after=0": last if reads else "403",
-        f"/runs/{place.mine['run']}/output": "line open" if reads else "403",
-        f"/runs/{place.theirs['run']}/output": "403" if not reads else "404" if names else f"line {SECRET}",
-    }
-    reading = {path: asyncio.ensure_future(streamed(asker, path, words)) for path, words in streams.items()}
-    for who, word in (("theirs", SECRET), ("mine", "open")):
-        numbers = place.theirs if who == "theirs" else place.mine
-        await place.root.ok("FailJob", jobID=numbers["running"], error=f"error {word} {last}")
-    for path, came in reading.items():
-        assert (SECRET in await came) == (
-            reads and not names and path != f"/runs/{place.mine['run']}/output"
-        ), path
 
 
 async def test_pages_of_what_is_not_seen_are_those_of_what_is_not_there(place: Place) -> None:

@@ -285,7 +285,8 @@ class FakeServer:
 
         def stops() -> set[tuple[int, str]]:
             lost = {(run, "LOST") for run in run_ids if run not in self._running.values()}
-            return lost | {(run, how) for run, how in self._stops.items() if (run, "LOST") not in lost}
+            wanted = {(run, how) for run, how in self._stops.items() if run in run_ids}
+            return lost | {(run, how) for run, how in wanted if (run, "LOST") not in lost}
 
         if given.get("connection") == "wait":
             ended = asyncio.ensure_future(reader.read(1))

@@ -131,6 +131,8 @@ async def test_where_the_answer_is_lost_nobody_knows_of_any(server, sent):
     server.lost["FinishJobs"] = 1
     outcomes = (await sent([_end(1), _end(2)], wanted=lambda: True)).outcomes
     assert [type(each) for each in outcomes] == [ConnectionLost, ConnectionLost]
+    assert outcomes[0] is not outcomes[1], "each is raised elsewhere, and its traceback grows there"
+    assert str(outcomes[0]) == str(outcomes[1])
     assert (await sent([_end(1)])).outcomes[0].code == 404  # it had been done
 
 

@@ -39,7 +39,7 @@ async def test_slot_is_free_while_the_server_fails_at_a_report(
     """The lease goes on meanwhile, and the report is taken as soon as the server can."""
     caplog.set_level("INFO", "bedrock_worker")
     server.refusals["FinishJob"] = deque([FAULT] * 10_000)
-    await server.add()
+    await server.add(lease=5)  # beats come each second
     async with working(*RESULT, spool=spool):
         await until(lambda: len(server.of("FinishJob")) >= FAULTS_MAX)
         (file,) = files(spool)

@@ -35,6 +35,8 @@ from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings_file import VARIABLE as CONFIG_VARIABLE
 from bedrockjobs.base.settings_file import usual_file
 from bedrockjobs.client import SERVER_VARIABLE, addresses_of
+from bedrockjobs.event_loop import runner
+from bedrockjobs.whole_number import WholeNumber
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,12 +73,6 @@ Examples:
     bedrock-worker --rules /etc/bedrock-worker/rules.toml
     bedrock-worker --module app.jobs
 """
-
-
-class WholeNumber(click.IntRange):
-    """A whole number within limits; what is none is called so."""
-
-    name = "whole number"
 
 
 def _checked(check: Callable[[Any], T]) -> Callable[[click.Context, click.Parameter, Any], T | None]:
@@ -246,17 +242,8 @@ def main(user: str | None, as_root: bool, **given: Any) -> None:
     except CommandError as error:
         raise click.UsageError(error.detail or error.reason) from None
     log.begin()
-    with _runner() as runner:
-        raise SystemExit(runner.run(_work(options, selector)))
-
-
-def _runner() -> asyncio.Runner:
-    """Return what runs the event loop: the quicker one where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.Runner()
-    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    with runner() as running:
+        raise SystemExit(running.run(_work(options, selector)))
 
 
 def _check(options: Options) -> None:

@@ -5,13 +5,16 @@ A key is an option without its dashes: ``allow_cmd`` is ``--allow-cmd``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import click
 
+from bedrock_worker.policy.rules_file import read_rules
 from bedrockjobs.base.settings_file import SettingsFileError, read_table
+from bedrockjobs.client import AsyncClient
 
 CONFIG = 78
 """Exit status of a bad settings file: EX_CONFIG of sysexits.h."""
@@ -59,6 +62,48 @@ def read_settings(ctx: click.Context, path: Path) -> tuple[list[str], dict[str, 
         elif option is not None and option.name is not None:
             found[option.name] = entry.value
     return problems, found
+
+
+def file_faults(path: Path) -> list[str]:
+    """Return what is wrong with the files that a good table names, as the worker says it at its start."""
+    entries = read_table(path, "worker").entries
+    named = {key: str(entry.value) for key, entry in entries.items()}
+    found = []
+    for keys, check in _FILE_CHECKS.items():
+        first = next((key for key in keys if key in named), None)
+        if first is None:
+            continue
+        try:
+            check(named)
+        except ValueError as error:
+            key = str(error).partition(":")[0]
+            found.append(f"{entries[key if key in named else first].place}: {error}")
+    return found
+
+
+def _check_token(named: Mapping[str, str]) -> None:
+    AsyncClient(_NOBODY, token_file=named["token_file"], ca="", cert="", key="")
+
+
+def _check_certificates(named: Mapping[str, str]) -> None:
+    """Read what a client with TLS needs, and nothing that a variable names."""
+    ca, cert, key = (named.get(each, "") for each in ("ca", "cert", "key"))
+    AsyncClient(_NOBODY, token="", ca=ca, cert=cert, key=key)
+
+
+def _check_rules(named: Mapping[str, str]) -> None:
+    read_rules(Path(named["rules"]).resolve())
+
+
+_NOBODY = "https://localhost"
+"""Whom a client is for that is not asked anything."""
+
+_FILE_CHECKS: dict[tuple[str, ...], Callable[[Mapping[str, str]], None]] = {
+    ("token_file",): _check_token,
+    ("ca", "cert", "key"): _check_certificates,
+    ("rules",): _check_rules,
+}
+"""What reads the files that some options name together; it raises ValueError."""
 
 
 def _unknown(key: str, known: list[str]) -> str:

@@ -165,7 +165,7 @@ def _answered(request: TakeRequest, bodies: Sequence[str]) -> str:
 
 def take(context: Context, request: TakeRequest) -> Answer | None:
     """Take up to ``request.limit`` jobs; None where there is none."""
-    if _drained(context, request):
+    if request.worker is not None and _drained(context, request):
         return None
     taken: list[Taken] = []
     bodies: list[str] = []

@@ -15,6 +15,12 @@ from bedrockjobs.job.take_request import Names, TakeRequest
 Order = tuple[int, str, int]
 """How takes sort jobs: priority, highest first, then nextRun, then jobID."""
 
+EVERYTHING: Order = (1, "", 0)
+"""Behind the last job there may be."""
+
+NOWHERE: Order = (-max(PRIORITIES) - 1, "", 0)
+"""Before the first job there may be."""
+
 _Classes = dict[int, list[tuple[str, int]]]
 """NextRun and jobID of queued jobs, a heap for each priority."""
 

@@ -14,6 +14,7 @@ from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.job.lanes import found_in
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names
+from bedrockjobs.store.postgresql.candidates import NOWHERE
 
 HEADS_KEPT_MAX = 50_000
 """Heads that one server remembers, in some 15 MB. Patterns with more are looked for anew in each unit."""
@@ -27,6 +28,9 @@ NAMES_MATCHED_MAX = 50_000
 Head = tuple[int, str, int, str]
 """A first job of a name: its class below zero, nextRun, jobID, and the name. Sorts as takes do."""
 
+BEGINNING: Head = (*NOWHERE, "")
+"""Before the first head there may be."""
+
 Key = tuple[tuple[str, ...], Names]
 """Lanes, and the patterns that are looked for in them."""
 
@@ -39,24 +43,25 @@ class Heads:
         self.key = key
         self._order = sorted(found)
         self._at = {(head[0], head[3]): head for head in self._order}
-        self.asked: dict[str, None] = {}
-        """Names that were asked for since they were read: their jobs are probably taken by now."""
-
+        self.asked: dict[tuple[int, str], None] = {}
+        """Those that were asked for since they were read, by class below zero and name: their jobs are
+        probably taken by now."""
         self.often: dict[str, int] = {}
         """Names that have many of the next jobs, each with how often one unit had to ask it again."""
+        self.share = 1.0
+        """How many names had any of the next jobs, for each job that was wanted, last time."""
 
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._order)
 
     def next(self, after: Head, now: str, priority: int | None, limit: int) -> list[Head]:
-        """Return the next heads that are due, in the order of takes, and note that they are asked for."""
+        """Return the next heads that are due, in the order of takes."""
         found: list[Head] = []
         for down in (-each for each in PRIORITIES if priority in (None, each)):
             begin = bisect_right(self._order, max((down, "", 0, ""), after))
             end = bisect_left(self._order, (down, f"{now}\0", 0, ""))
             found += self._order[begin:end][: limit - len(found)]
-        self.asked.update(dict.fromkeys(name for *_, name in found))
         return found
 
     def lower(self, name: str, next_run: str, job_id: int = 0, priority: int | None = None) -> None:
@@ -68,15 +73,14 @@ class Heads:
             known = self._at.get((down, name))
             if known is None or (next_run, job_id) < known[1:3]:
                 self._put(down, name, (down, next_run, job_id, name))
-        if priority is None:
-            self.asked[name] = None
+            if priority is None:
+                self.asked[down, name] = None
 
-    def replace(self, names: Iterable[str], found: Iterable[Head]) -> None:
-        """Have what was read of some names."""
-        for name in names:
-            self.asked.pop(name, None)
-            for priority in PRIORITIES:
-                self._put(-priority, name, None)
+    def replace(self, asked: Iterable[tuple[int, str]], found: Iterable[Head]) -> None:
+        """Have what was read of some classes below zero and names."""
+        for down, name in asked:
+            self.asked.pop((down, name), None)
+            self._put(down, name, None)
         for head in found:
             self._put(head[0], head[3], head)
 

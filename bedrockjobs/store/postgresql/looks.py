@@ -22,8 +22,11 @@ PASSED_MAX = 100
 """Jobs of a name and class that a take walks past, as their locks are held, before it looks lock by lock."""
 
 LOCKS_MAX = 300
-"""Locks that it looks at then, in a millisecond; where there are more, it walks on from job to job."""
+"""Locks that it looks at then, in milliseconds; where there are more, it begins anew and goes further."""
 
+JOBS_FURTHER, LOCKS_FURTHER = 100, 10
+"""How many times as many jobs it walks past then, and how many times as many locks it looks at: a lock takes
+as long as some five jobs."""
 
 _OF_LOCKS = {found_in(str(Lane(now, own, "L"))) for now in (False, True) for own in ("", *OWN_COMMANDS)}
 
@@ -82,13 +85,17 @@ class Look(NamedTuple):
         return SQL["see_by_name" if seen else "take_by_name"], asked
 
     def with_lock(
-        self, now: str, known: Sequence[int] = (), closed: Sequence[str] = (), *, seen: bool = False
-    ) -> Statement:
-        """Return the same for jobs of the names that have a lock, which ``statement`` does not find."""
+        self, now: str, known: Sequence[int] = (), closed: Sequence[str] = (), *, seen: bool = False,
+        tried: int = 0,
+    ) -> Statement:  # fmt: skip
+        """Return the same for jobs of the names that have a lock, which ``statement`` does not find.
+
+        It goes the further, the more often it was ``tried`` and told that there is more to look at.
+        """
         asked = self._asked(now, known, locks=True)
-        return SQL["see_with_lock" if seen else "take_with_lock"], (
-            *asked, list(closed), PASSED_MAX, LOCKS_MAX,
-        )  # fmt: skip
+        passed = max(PASSED_MAX, tried) * JOBS_FURTHER**tried
+        locks = max(LOCKS_MAX, tried) * LOCKS_FURTHER**tried
+        return SQL["see_with_lock" if seen else "take_with_lock"], (*asked, list(closed), passed, locks)
 
     def _asked(self, now: str, known: Sequence[int], *, locks: bool) -> tuple[object, ...]:
         lanes = [lane for lane in lanes_open_to(self.sort) if is_of_locks(lane) == locks]
@@ -120,9 +127,10 @@ def heads_in_order(key: Key, now: str, priority: int | None, limit: int, after: 
     )
 
 
-def heads_of(key: Key, names: Sequence[str]) -> Statement:
-    """Return what reads the heads of some names, due or not, as they are committed."""
-    return SQL["heads_of_names"], (list(key[0]), list(names))
+def heads_of(key: Key, asked: Sequence[tuple[int, str]]) -> Statement:
+    """Return what reads some heads, due or not, each named by its class below zero and its name."""
+    names, classes = [name for _, name in asked], [-down for down, _ in asked]
+    return SQL["heads_of_names"], (list(key[0]), names, classes)
 
 
 def floors_of(floors: Mapping[str, Floor]) -> Statement:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from bedrockjobs.base.wire import SECONDS
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
+from bedrockjobs.store.postgresql.behind_heads import BehindHeads, behind_heads
 from bedrockjobs.store.postgresql.dates import ClockMoved
 from bedrockjobs.store.postgresql.looks import Look, may_claim, planned_looks
 from bedrockjobs.store.postgresql.pipeline import Row, Statement
@@ -59,8 +60,18 @@ class Opening:
         self._bounds = remembered.begin(looks, now)
         self.walks = [look for look in looks if remembered.heads_for(look) is None]
         """What is looked for at once, and how many of each."""
-        self.asks = [look for look in looks if remembered.heads_for(look) is not None]
+        self.asks: list[Look] = []
         """Patterns of which it is remembered which names have the next jobs: these are asked next."""
+        self.behind_heads: list[BehindHeads] = []
+        """The same, asked at once: where no job has a lock, which could be held."""
+        for look in looks:
+            heads = remembered.heads_for(look)
+            if heads is not None:
+                first = None if remembered.locks else behind_heads(look, heads, now)
+                if first is None:
+                    self.asks.append(look)
+                else:
+                    self.behind_heads.append(first)
         self.new_jobs = sum(plan.new_jobs for plan in plans)
         self.new_runs = sum(plan.new_runs for plan in plans)
         self.claimed = now[:SECONDS] if may_claim(looks) else ""
@@ -104,7 +115,7 @@ class Opening:
             found.append(look.statement(self.now, floors, claimed=self.claimed))
             if self._looks_for_locks(look):
                 found.append(look.with_lock(self.now))
-        return found
+        return found + [heads.statement(self.now) for heads in self.behind_heads]
 
     def _looks_for_locks(self, look: Look) -> bool:
         return self._locks and look.patterns is None

@@ -197,8 +197,8 @@ SELECT * FROM next;
 
 -- name: take_with_lock
 -- The next due jobs with a lock that nobody holds. $7: locks to leave out, $8: how many jobs of a name and class are
--- walked past whose lock is held, $9: of how many locks the first job is looked for then; where there are more of them,
--- that walk goes on. The rest as in `take_by_name`.
+-- walked past whose lock is held, $9: of how many locks the first job is looked for then; where there are more of them, a
+-- row without a jobID says so. The rest as in `take_by_name`.
 WITH {open_lanes}
 SELECT job.* FROM lanes CROSS JOIN (
     SELECT *, {paused} FROM unnest($3::text[], $4::bigint[]) AS names (name, wanted)
@@ -257,14 +257,36 @@ SELECT * FROM (
 ORDER BY class, nextRun, jobID LIMIT $4::bigint;
 
 -- name: heads_of_names
--- The first job in each class of some names, due or not, as `heads_in_order` has them. $1: lanes, $2: names.
+-- The first job of some names in a class each, due or not, as `heads_in_order` has them. $1: lanes, $2: names, $3: the
+-- class of each.
 WITH lanes AS MATERIALIZED ({lanes:$1})
-SELECT DISTINCT ON (asked.name, class.priority) -class.priority, head.nextRun, head.jobID, asked.name
-    FROM lanes CROSS JOIN unnest($2::text[]) AS asked (name)
-    CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
-        SELECT nextRun, jobID FROM jobs WHERE found = lanes.lane AND name = asked.name AND priority = class.priority
-        AND {queued} ORDER BY nextRun, jobID LIMIT 1
-    ) AS head ORDER BY asked.name, class.priority, head.nextRun, head.jobID;
+SELECT DISTINCT ON (asked.name, asked.priority) -asked.priority, head.nextRun, head.jobID, asked.name
+    FROM lanes CROSS JOIN unnest($2::text[], $3::bigint[]) AS asked (name, priority) CROSS JOIN LATERAL (
+        SELECT nextRun, jobID FROM jobs WHERE {of_asked} ORDER BY nextRun, jobID LIMIT 1
+    ) AS head ORDER BY asked.name, asked.priority, head.nextRun, head.jobID;
+
+-- name: take_behind_heads
+-- The next due jobs of some names in a class each, in the order of takes, locked unless another unit has them: then only
+-- what stands behind its columns is told, its class, nextRun, jobID and name. $1: now, $2: lanes, $3: names, $4 to $6: of
+-- each, the class, and the nextRun and jobID before which there is none, $7: how many of each, $8: how many of all.
+WITH lanes AS MATERIALIZED ({lanes:$2}),
+first AS MATERIALIZED (
+    SELECT asked.name, asked.priority, job.nextRun, job.jobID
+    FROM unnest($3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[])
+        AS asked (name, priority, nextRun, jobID, wanted)
+    CROSS JOIN LATERAL (
+        SELECT job.* FROM lanes CROSS JOIN LATERAL (
+            SELECT nextRun, jobID FROM jobs WHERE {of_asked} AND nextRun <= $1
+            AND (nextRun, jobID) >= (asked.nextRun, asked.jobID)
+            ORDER BY nextRun, jobID LIMIT asked.wanted
+        ) AS job ORDER BY nextRun, jobID LIMIT asked.wanted
+    ) AS job ORDER BY asked.priority DESC, job.nextRun, job.jobID LIMIT $8::bigint
+),
+job AS MATERIALIZED (
+    SELECT {row} FROM jobs WHERE jobID = ANY (ARRAY(SELECT jobID FROM first)) AND {queued} FOR UPDATE SKIP LOCKED
+)
+SELECT job.*, first.priority, first.nextRun, first.jobID, first.name FROM first LEFT JOIN job USING (jobID)
+    ORDER BY first.priority DESC, first.nextRun, first.jobID;
 
 -- name: floors_of_names
 -- The nextRun of the first job of the open lane in each class, of some names, or, for an empty one, of all. $1: names, $2
@@ -290,16 +312,32 @@ SELECT min(first.nextRun) FROM lanes CROSS JOIN (VALUES {priorities}) AS class (
 
 -- name: soonest_of_all
 -- When the next job of any lane becomes due. $1: now.
-WITH RECURSIVE lanes (lane) AS (
-    SELECT (SELECT min(found) FROM jobs WHERE {queued})
-    UNION ALL
-    SELECT (SELECT min(jobs.found) FROM jobs WHERE jobs.found > lanes.lane AND {queued})
-        FROM lanes WHERE lanes.lane IS NOT NULL
-)
+WITH RECURSIVE {every_lane}
 SELECT min(first.nextRun) FROM lanes CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
     SELECT nextRun FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun > $1 AND {in_order}
     ORDER BY nextRun, jobID LIMIT 1
 ) AS first;
+
+-- name: due_of_names
+-- Those of some names of which a job is due that may be taken, as far as its pause and, of the first ones, its lock tell.
+-- $1: now, $2: names, $3: how many jobs with a lock are looked at of each name and class.
+WITH RECURSIVE {every_lane}
+SELECT asked.name FROM unnest($2::text[]) AS asked (name) WHERE (
+    SELECT true FROM lanes WHERE (SELECT true FROM jobs WHERE found = lanes.lane AND name = asked.name AND {queued} LIMIT 1)
+    AND (SELECT true FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
+        SELECT lock FROM jobs WHERE {of_class} AND nextRun <= $1 ORDER BY nextRun, jobID LIMIT $3::bigint
+    ) AS job WHERE lock = '' OR (SELECT true FROM jobs AS holder
+        WHERE holder.lock = job.lock AND holder.lock <> '' AND holder.state = 'RUNNING' LIMIT 1) IS NULL LIMIT 1)
+    AND (lanes.lane LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE asked.name ~ pauses.regex)) LIMIT 1
+);
+
+-- name: due_lately
+-- The names of jobs that became due between $2 and $1, of the last $3 of each lane and class.
+WITH RECURSIVE {every_lane}
+SELECT DISTINCT job.name FROM lanes CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
+    SELECT name FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun <= $1 AND nextRun > $2
+    AND {in_order} ORDER BY nextRun DESC, jobID DESC LIMIT $3::bigint
+) AS job;
 
 -- name: bound_lanes
 -- The lanes of jobs that are queued for one worker each.

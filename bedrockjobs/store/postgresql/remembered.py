@@ -38,7 +38,8 @@ class Remembered:
         self._unsure = False
         """Whether anything may have been missed; the next unit then begins with nothing."""
         self._names: list[str] = []
-        self._asked: list[tuple[Heads, list[str]]] = []
+        self._used: list[Heads] = []
+        self._asked: list[tuple[Heads, list[tuple[int, str]]]] = []
 
     def forget(self) -> None:
         """Know nothing: what may be taken, or what is there, is not what it was."""
@@ -73,24 +74,41 @@ class Remembered:
             self._since, self._unsure = now, False
         self._heard.clear()
         self._heads.begin()
-        self._asked = []
+        self._used = []
         names: dict[str, None] = {}
         for look in looks:
             names.update(dict.fromkeys(look.wanted if look.patterns is None else [ANY]))
             heads = self.heads_for(look)
-            if heads is not None and heads.asked:
-                self._asked.append((heads, list(heads.asked)))
+            if heads is not None:
+                self._used.append(heads)
         self._names = self.floors.to_raise(names, now)
         statements = [floors_of({name: self.floors.of(name) for name in self._names})] if self._names else []
-        return statements + [heads_of(heads.key, asked) for heads, asked in self._asked]
+        return statements + self._heads_anew()
+
+    def _heads_anew(self) -> list[Statement]:
+        """Return what reads the heads anew that were asked for since they were read."""
+        self._asked = [(heads, list(heads.asked)) for heads in self._used if heads.asked]
+        return [heads_of(heads.key, asked) for heads, asked in self._asked]
+
+    def _read_heads(self, found: Iterator[list[Row]]) -> None:
+        for heads, asked in self._asked:
+            heads.replace(asked, next(found))
+        self._asked = []
+        self._lower(self._heard)
 
     def read(self, found: Iterator[list[Row]], now: str) -> None:
         """Note what that has found."""
         if self._names:
             self.floors.raised({name: stamps for name, *stamps in next(found)}, now)
-        for heads, asked in self._asked:
-            heads.replace(asked, next(found))
-        self._lower(self._heard)
+        self._read_heads(found)
+
+    def end(self) -> list[Statement]:
+        """Return what is read with the commit, so that the next unit knows what this one has left."""
+        return self._heads_anew()
+
+    def committed(self, found: Iterable[list[Row]]) -> None:
+        """Note what that has found, as it is committed now."""
+        self._read_heads(iter(found))
 
     def undone(self) -> None:
         """Forget what was read together with writes that are undone."""
@@ -113,4 +131,7 @@ class Remembered:
     def remember(self, key: Key, found: Sequence[Head]) -> None:
         """Note all heads of some patterns, as the open unit has them."""
         self._heads.remember(key, found)
+        heads = self._heads.of(key) if self._heads.knows(key) else None
+        if heads is not None:
+            self._used.append(heads)
         self._lower(self._heard)

@@ -182,8 +182,8 @@ class Session:
             self.close()
             raise
 
-    def commit(self, statements: Sequence[Statement]) -> None:
-        """Do statements, the last of which commits, in one round trip; raises StoreError.
+    def commit(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        """Do statements, the last of which commits, in one round trip; return their rows. Raises StoreError.
 
         PostgreSQL answers a COMMIT behind a failure, which undoes everything, without an error. One that did
         not wait for its standby is answered with a warning: that counts as a connection that broke.
@@ -197,6 +197,7 @@ class Session:
             self.close()
             raise StoreAway(f"a commit was not confirmed: {self._unconfirmed[0]}")
         self._judge(self.guards, [answer.rows for answer in sent[len(statements) :]])
+        return [answer.rows for answer in sent[: len(statements)]]
 
     def _sent(self, statements: Iterable[Statement]) -> list[Answer]:
         if self._busy:  # what is under way gave its turn away, and comes back for its answers

@@ -54,6 +54,11 @@ MARKS = {
     "open_lanes": (
         "lanes AS MATERIALIZED (SELECT lane, lane LIKE 'now%' AS always FROM ({lanes:$2}) AS used)"
     ),
+    "every_lane": (
+        "lanes (lane) AS (SELECT (SELECT min(found) FROM jobs WHERE {queued})"
+        " UNION ALL SELECT (SELECT min(jobs.found) FROM jobs WHERE jobs.found > lanes.lane AND {queued})"
+        " FROM lanes WHERE lanes.lane IS NOT NULL)"
+    ),
     "paused": "EXISTS (SELECT 1 FROM pauses WHERE name ~ pauses.regex) AS paused",
     "next_by_name": (
         "SELECT job.* FROM asked CROSS JOIN LATERAL ("
@@ -81,10 +86,9 @@ MARKS = {
         " AND jobID <> ALL (ARRAY(SELECT jobID FROM near)) AND jobID <> ALL ($6::bigint[]) AND {free:heads}"
         " ORDER BY nextRun, jobID LIMIT asked.wanted + $8::bigint)) AND {queued}"
         " ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED) AS job"
-        " UNION ALL SELECT * FROM (SELECT {row} FROM jobs WHERE {of_class} AND nextRun <= $1"
-        " AND (nextRun, jobID) > (stop.nextRun, stop.jobID) AND (SELECT count(*) FROM heads) > $9::bigint"
-        " AND {free_job} ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED) AS job"
+        " UNION ALL SELECT {stop} WHERE (SELECT count(*) FROM heads) > $9::bigint"
     ),
+    "of_asked": "found = lanes.lane AND name = asked.name AND priority = asked.priority AND {queued}",
     "of_class": "found = lanes.lane AND name = asked.name AND priority = class.priority AND {queued}",
     "free_job": "jobID <> ALL ($6::bigint[]) AND {free:jobs}",
     "free:heads": _FREE.replace("{row}", "heads"),
@@ -125,13 +129,13 @@ MARKS = {
 }
 """What the marks in ``queries.sql`` stand for, beside those of every file of statements.
 
-``database_now``: what the clock of the database shows, as a stamp with milliseconds. ``open_lanes``: lanes,
-and whether pauses do not hold them. ``next_by_name``: the next jobs without a lock of some names.
-``next_with_lock``: those of a class that have one: of a walk, of each lock the first, or of the rest of the
-walk. ``stop``: where a walk ended. ``in_order``: that ``jobsByPriority`` holds a job. ``plain_take``,
-``plain_end``: that a job is taken, or ended, the quick way (``lifecycle.QUICK_TAKE``, ``QUICK_FINISH``).
-``named``: some jobs, and the first of some names. ``open``: that a queued job may be taken, as it is not to
-be left out, no pause covers it, and nobody holds its lock.
+``database_now``: what the clock of the database shows, as a stamp with milliseconds. ``every_lane``:
+those that are in use. ``open_lanes``: lanes, and whether pauses do not hold them. ``next_by_name``: the
+next jobs without a lock of some names. ``next_with_lock``: those of a class that have one: of a walk, or
+of each lock the first. ``stop``: where a walk ended. ``in_order``: that ``jobsByPriority`` holds a job.
+``plain_take``, ``plain_end``: that a job is taken, or ended, the quick way (``lifecycle.QUICK_TAKE``,
+``QUICK_FINISH``). ``named``: some jobs, and the first of some names. ``open``: that a queued job may be
+taken, as it is not to be left out, no pause covers it, and nobody holds its lock.
 """
 
 

@@ -6,18 +6,20 @@ it locks is one: a job that was found for one command and not taken serves the n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import nsmallest
+from itertools import count
 
-from bedrockjobs.base.config import PRIORITIES, TAKEN_AT_ONCE
+from bedrockjobs.base.config import TAKEN_AT_ONCE
 from bedrockjobs.job.lanes import parse_lane
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
-from bedrockjobs.store.postgresql.candidates import Order, order_of
-from bedrockjobs.store.postgresql.heads import HEADS_KEPT_MAX, Head
+from bedrockjobs.store.postgresql.behind_heads import BehindHeads
+from bedrockjobs.store.postgresql.candidates import EVERYTHING, NOWHERE, Order, order_of
+from bedrockjobs.store.postgresql.heads import BEGINNING, HEADS_KEPT_MAX, Head
 from bedrockjobs.store.postgresql.job_locks import JobLocks
 from bedrockjobs.store.postgresql.looks import Look, Sort, heads_in_order, key_of, lanes_open_to, sort_of
-from bedrockjobs.store.postgresql.pipeline import Row, Statement
+from bedrockjobs.store.postgresql.pipeline import Row
 from bedrockjobs.store.postgresql.remembered import Remembered
 from bedrockjobs.store.postgresql.rows import Rows, row_order
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
@@ -29,14 +31,11 @@ Key = tuple[Sort, str | Names, str]
 NAMES_ASKED_AT_ONCE = 16
 """Names of patterns that one statement asks for more jobs: those of which fewest are known, in order."""
 
-_EVERYTHING: Order = (1, "", 0)
-"""Behind the last job there may be."""
+LOCKS_LOOKED_AT = 20
+"""Jobs with a lock of a name and class of which it is looked whether any may be taken, for who waits."""
 
-_NOWHERE: Order = (-max(PRIORITIES) - 1, "", 0)
-"""Before the first job there may be."""
-
-_BEGINNING: Head = (*_NOWHERE, "")
-"""Before the first head there may be."""
+LATELY_MAX = 1_000
+"""Jobs of a class that became due lately, whose names are told to who waits: half a millisecond."""
 
 _EVER = "9999-12-31 23:59:59.999"
 
@@ -51,7 +50,7 @@ class Asked:
         """Names that were asked again, each with how often, by earlier units too."""
         self.names: dict[str, int] = {}
         """Those that were found so far, each with how often it was asked."""
-        self.last = _BEGINNING
+        self.last = BEGINNING
         """Where the last of them stands."""
         self.end: Order | None = None
         """Up to where all jobs of these names are known, unless another look was done since."""
@@ -97,6 +96,8 @@ class Takes:
         """Up to where all jobs are known that a request finds in the database."""
         self._asked: dict[Key, Asked] = {}
         """The names that were asked for patterns of which a walk did not find enough."""
+        self._behind_heads: dict[Key, Look] = {}
+        """What was asked for in the first round trip for patterns of which heads are remembered."""
         self._seen: dict[Key, bool] = {}
         """Whether a job is due that another unit has."""
 
@@ -104,14 +105,27 @@ class Takes:
         """Look again: what was passed over may be open now, or another unit begins."""
         self._looked.clear()
         self._asked.clear()
+        self._behind_heads.clear()
         self._seen.clear()
 
-    def ask(self, look: Look, now: str) -> None:
+    def behind_heads(
+        self, asked: Iterable[BehindHeads], now: str, found: Iterator[list[Row]], *, sure: bool
+    ) -> None:
+        """Note what was found for patterns whose heads are remembered; ``sure``: whether they still are."""
+        for each in asked:
+            rows = next(found)
+            self._rows.read(row for row in rows if row[1] is not None)
+            if sure:
+                self._looked[_key(each.look, now)] = each.found(rows)
+                self._behind_heads[_key(each.look, now)] = each.look
+            else:
+                self.ask([each.look], now)
+
+    def ask(self, looks: Iterable[Look], now: str) -> None:
         """Ask names for what some patterns look for, as is done where a walk stopped at the beginning."""
-        assert look.patterns is not None
-        key = look.sort, look.patterns, now
-        self._looked[key] = _NOWHERE
-        self._asked[key] = Asked(max(look.limit, TAKEN_AT_ONCE))
+        for look in looks:
+            self._looked[_key(look, now)] = NOWHERE
+            self._asked[_key(look, now)] = Asked(max(look.limit, TAKEN_AT_ONCE))
 
     def looked(
         self, look: Look, now: str, found: list[Row], locked: list[Row] | None, claimed: str = ""
@@ -124,7 +138,7 @@ class Takes:
             self._walked(look, look.patterns, now, found)
             return
         self._rows.read(found, claimed)
-        if locked is None and self._remembered.locks:
+        if self._remembered.locks and (locked is None or _is_cut(locked)):
             return  # it is asked once somebody wants the jobs
         self._rows.read(locked or ())
         orders: dict[str, list[Order]] = {}
@@ -134,7 +148,7 @@ class Takes:
             asked.end = None
         for name, wanted in look.wanted.items():
             known = sorted(orders.get(name, ()))  # as many of plain jobs, and as many of those with a lock
-            self._looked[look.sort, name, now] = known[wanted - 1] if len(known) >= wanted else _EVERYTHING
+            self._looked[look.sort, name, now] = known[wanted - 1] if len(known) >= wanted else EVERYTHING
 
     def _walked(self, look: Look, names: Names, now: str, found: list[Row]) -> None:
         """Note what a walk has found; where it had to stop, each name is asked for what lies behind."""
@@ -146,7 +160,7 @@ class Takes:
             self._looked[key] = -stop[8], stop[4], stop[12]
             self._asked.setdefault(key, Asked(max(look.limit, TAKEN_AT_ONCE)))
         else:
-            self._looked[key] = max(map(row_order, jobs)) if len(jobs) >= look.limit else _EVERYTHING
+            self._looked[key] = max(map(row_order, jobs)) if len(jobs) >= look.limit else EVERYTHING
 
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID."""
@@ -166,22 +180,30 @@ class Takes:
                 return best
             elif asked is not None:
                 self._ask(asked, sort, names, now)
+            elif (more := self._behind_heads.pop((sort, names, now), None)) is not None:
+                self.ask([more], now)
             else:
                 self._look(Look(sort, {}, names, limit), now)
 
     def _sort_of(self, request: TakeRequest) -> Sort:
         return sort_of(request, self._own_jobs() if request.worker else ())
 
-    def _statements(self, look: Look, now: str, *, seen: bool = False) -> list[Statement]:
+    def _found(self, look: Look, now: str, *, seen: bool = False) -> tuple[list[Row], list[Row] | None]:
+        """Return what a look finds without a lock, and with one, None where nobody has any."""
         floors, known, closed = self._remembered.floors, self._rows.queued(), self._locks.closed()
-        statements = [look.statement(now, floors, known, closed, seen=seen)]
-        if look.patterns is None and self._remembered.locks:
-            statements.append(look.with_lock(now, known, closed, seen=seen))
-        return statements
+        first = look.statement(now, floors, known, closed, seen=seen)
+        if look.patterns is not None or not self._remembered.locks:
+            return self._transaction.read(first)[0], None
+        found, locked = self._transaction.read(first, look.with_lock(now, known, closed, seen=seen))
+        for tried in count(1):
+            if not _is_cut(locked):
+                break
+            further = look.with_lock(now, known, closed, seen=seen, tried=tried)
+            (locked,) = self._transaction.read(further)
+        return found, locked
 
     def _look(self, look: Look, now: str) -> None:
-        found, *locked = self._transaction.read(*self._statements(look, now))
-        self.looked(look, now, found, locked[0] if locked else None)
+        self.looked(look, now, *self._found(look, now))
 
     def _ask(self, asked: Asked, sort: Sort, names: Names, now: str) -> None:
         """Find the names with the next due jobs, behind those that were found before."""
@@ -192,35 +214,37 @@ class Takes:
             before = (*found[-1][:2], found[-1][2] - 1)
             self._looked[sort, names, now] = max(self._looked[sort, names, now], before)
         else:
-            self._looked[sort, names, now] = _EVERYTHING
+            self._looked[sort, names, now] = EVERYTHING
 
     def _heads(self, asked: Asked, sort: Sort, names: Names, now: str) -> list[Head]:
         """Return the next heads; all are read, to be remembered, unless they are too many."""
         key = key_of(sort, names)
         if not self._remembered.knows(key):
-            statement = heads_in_order(key, _EVER, None, HEADS_KEPT_MAX + 1, _BEGINNING)
+            statement = heads_in_order(key, _EVER, None, HEADS_KEPT_MAX + 1, BEGINNING)
             self._remembered.remember(key, self._transaction.read(statement)[0])
         heads = self._remembered.heads(key)
         if heads is not None:
             asked.often = heads.often
-            return heads.next(asked.last, now, sort.priority, asked.limit + 1)
+            found = heads.next(asked.last, now, sort.priority, asked.limit + 1)
+            heads.asked.update(dict.fromkeys((head[0], head[3]) for head in found))
+            return found
         statement = heads_in_order(key, now, sort.priority, asked.limit + 1, asked.last)
         return self._transaction.read(statement)[0]
 
     def _end(self, sort: Sort, asked: str | Names, now: str) -> Order:
         """Return up to where all jobs are known."""
-        return self._looked.get((sort, asked, now), _NOWHERE)
+        return self._looked.get((sort, asked, now), NOWHERE)
 
     def _names_to_ask(self, asked: Asked, sort: Sort, now: str, best: Job | None) -> list[str]:
         """Return which names of patterns are asked for more jobs, none where all that count are known."""
         if asked.end is None:
-            asked.end = min((self._end(sort, name, now) for name in asked.names), default=_EVERYTHING)
+            asked.end = min((self._end(sort, name, now) for name in asked.names), default=EVERYTHING)
         if _covers(asked.end, best):
             return []
         unknown = sum(not _covers(self._end(sort, name, now), best) for name in asked.names)
         count = max(unknown, NAMES_ASKED_AT_ONCE)
         found = nsmallest(count, asked.names, key=lambda name: self._end(sort, name, now))
-        return [name for name in found if self._end(sort, name, now) != _EVERYTHING]
+        return [name for name in found if self._end(sort, name, now) != EVERYTHING]
 
     def _is_open(self, job: Job) -> bool:
         """Tell whether a job may be taken where no pause covers its name and nobody holds its lock."""
@@ -236,8 +260,8 @@ class Takes:
             key = sort, asked, now
             if key not in self._seen:
                 look = Look(sort, {asked: 1}) if isinstance(asked, str) else Look(sort, {}, names, 1)
-                every = self._transaction.read(*self._statements(look, now, seen=True))
-                self._seen[key] = any(row[1] is not None for found in every for row in found)
+                found, locked = self._found(look, now, seen=True)
+                self._seen[key] = any(row[1] is not None for row in (*found, *(locked or ())))
             if self._seen[key]:
                 return True
         return False
@@ -250,7 +274,26 @@ class Takes:
         ((found,),) = self._transaction.read((SQL[statement], (now, lanes, exact) if exact else (now, lanes)))
         return found[0]  # type: ignore[no-any-return]
 
+    def due_names(self, names: Sequence[str], now: str, lately: str) -> list[str]:
+        """Return those of some names of which a job is due, and all of which one became due ``lately``."""
+        found = self._transaction.read(
+            (SQL["due_of_names"], (now, list(names), LOCKS_LOOKED_AT)),
+            (SQL["due_lately"], (now, lately, LATELY_MAX)),
+        )
+        return list(dict.fromkeys(name for rows in found for (name,) in rows))
+
+
+def _is_cut(locked: list[Row]) -> bool:
+    """Tell whether a look at jobs with a lock ended before it had seen all that count."""
+    return any(row[1] is None for row in locked)
+
 
 def _covers(end: Order, best: Job | None) -> bool:
     """Tell whether no job that is not known comes before the best of those that are."""
-    return end == _EVERYTHING or (best is not None and order_of(best) <= end)
+    return end == EVERYTHING or (best is not None and order_of(best) <= end)
+
+
+def _key(look: Look, now: str) -> Key:
+    """Return under which key it is noted what a look at patterns has found."""
+    assert look.patterns is not None
+    return look.sort, look.patterns, now

@@ -135,17 +135,22 @@ class Transaction:
 
     # --- the end -----------------------------------------------------------------------------------------
 
-    def commit(self, before_events: Statement, last: Statement) -> None:
-        """Send what is left, and commit; raises StoreError.
+    def commit(
+        self, before_events: Statement, last: Statement, reads: Sequence[Statement] = ()
+    ) -> list[list[Row]]:
+        """Send what is left, and commit; return what was read as it is then. Raises StoreError.
 
         ``before_events`` precedes the events, if there are any; ``last`` is done where anything was written.
         """
         self._writes += self._differences(True)
         statements = self._pending()
+        first = len(statements)
+        statements += reads
         if self._events:
             statements += [before_events, (SQL["add_events"], columns(self._events))]
             self.wrote = True
         if self.wrote:
             statements.append(last)
-        self._session.commit([*statements, (SQL["commit"], ())])
+        found = self._session.commit([*statements, (SQL["commit"], ())])
         self.forget()
+        return found[first : first + len(reads)]

@@ -84,9 +84,9 @@ class PostgreSQLUnit:
         self._wake_all = self._told_wake_all = False  # told: asked for here, and other servers hear of it too
         self._may_wait = True
         """Whether rows may be waited for beyond the plans: only where no other command would wait too."""
-        self.first_due, self.soonest = self._takes.first_due, self._takes.soonest
+        self.first_due, self.due_names = self._takes.first_due, self._takes.due_names
         self._passed_over = PassedOver(self._takes, clock)
-        self.passed_over = self._passed_over.tell
+        self.passed_over, self.soonest = self._passed_over.tell, self._takes.soonest
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
         self.lock_held = self._locks.held
         self.crash_patterns = self.records.crash_patterns
@@ -123,10 +123,10 @@ class PostgreSQLUnit:
         known = {None, *(job_id for job_id, job in self._rows.now.items() if job is not None)}
         self._firsts = {key: job_id for key, job_id in opening.firsts(found).items() if job_id in known}
         self.records.read_ahead(opening.run_ids, opening.runs(found), opening.keys, opening.used_keys(found))
-        for look in opening.asks:
-            self._takes.ask(look, opening.now)
+        self._takes.ask(opening.asks, opening.now)
         for look in opening.walks:
             self._takes.looked(look, opening.now, *opening.looked(look, found), opening.claimed)
+        self._takes.behind_heads(opening.behind_heads, opening.now, found, sure=not self.read_anew)
         self._transaction.wrote = self._rows.changed
         for kind, draws in drawn:
             if draws:
@@ -149,7 +149,7 @@ class PostgreSQLUnit:
 
     def commit(self, before_events: Statement, last: Statement) -> None:
         """Write the difference and commit; raises StoreError."""
-        self._transaction.commit(before_events, last)
+        self.remembered.committed(self._transaction.commit(before_events, last, self.remembered.end()))
         self.committed()
 
     def committed(self) -> None:

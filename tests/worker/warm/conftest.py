@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HEAD = """
-import os, signal, subprocess, sys, threading, time
+import json, os, signal, subprocess, sys, threading, time
 from bedrock_worker import Fail, Job, Retry, job
 
 with open("imports", "a") as file:

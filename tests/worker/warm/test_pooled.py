@@ -11,12 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bedrock_worker.run.alarm import NEVER, Alarm
+from bedrock_worker.run.alarm import Alarm
+from bedrock_worker.run.kernel import NEVER
 from bedrock_worker.run.pooled import NeverBegan, PooledProcess, PooledRun
 from bedrock_worker.run.pump import Pump
 from bedrock_worker.run.template import RESULT_BYTES_MAX
 
-from tests.worker.conftest import ended, gone, until
+from tests.worker.conftest import gone, until
 from tests.worker.fake_server import DEADLINE_S
 from tests.worker.test_command_line import program
 from tests.worker.warm.conftest import WAYS, imports, outcomes
@@ -171,16 +172,30 @@ async def test_jobs_of_any_size(ran):
     assert again[1]["data"]["file"] == short[1]["data"]["file"]
 
 
+SAY = (
+    "[os.write(int(n), %s) for n in os.listdir('/proc/self/fd') if int(n) > 2 and"
+    " os.path.exists(f'/proc/self/fd/{n}') and os.readlink(f'/proc/self/fd/{n}').startswith('socket')];"
+)
+"""What finds the handle that a process has for the end of a run, and writes there."""
+
+
+@pytest.mark.parametrize("before", [("pass",), ()], ids=["later", "first"])
 @pytest.mark.parametrize("word", ["b'no'", 'b\'{"done": "x"}\'', "b'[]'", "b'{'"])
-async def test_a_function_that_writes_to_the_worker_itself_is_ended(ran, word):
-    """It finds the handle that its process has for that."""
-    do = (
-        "[os.write(int(n), %s) for n in os.listdir('/proc/self/fd') if int(n) > 2 and"
-        " os.path.exists(f'/proc/self/fd/{n}') and os.readlink(f'/proc/self/fd/{n}').startswith('socket')];"
-        " time.sleep(99)"
-    )
-    found = await ran(REUSED, "pass", do % word, '({"runs": runs})')
-    assert outcomes(found)[1:] == [("FailJob", 137, None), ("FinishJob", 0, {"runs": 1})]
+async def test_a_function_that_writes_to_the_worker_itself_is_ended(ran, word, before):
+    found = await ran(REUSED, *before, f"{SAY % word} time.sleep(99)", '({"runs": runs})')
+    assert outcomes(found)[len(before) :] == [("FailJob", 137, None), ("FinishJob", 0, {"runs": 1})]
+
+
+@pytest.mark.parametrize("before", [("pass",), ()], ids=["later", "first"])
+async def test_a_function_tells_of_the_end_of_its_run_and_nothing_else(ran, tmp_path, before):
+    """Not of what its guard tells the worker, as that a process is gone and its folder is to be removed."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    say = {"done": 0, "gone": 1, "folder": str(kept), "signalled": True, "left": 9, "error": 2, "process": 1}
+    word = repr(json.dumps(say).encode())
+    found = await ran(REUSED, *before, f"{SAY % word} time.sleep(99)")
+    assert outcomes(found)[-1] == ("FinishJob", 0, None)
+    assert kept.exists()
 
 
 async def test_the_process_of_a_slot_is_gone_with_the_worker(server, working, write, scratch):
@@ -189,7 +204,7 @@ async def test_the_process_of_a_slot_is_gone_with_the_worker(server, working, wr
         await server.add(data=json.dumps({"do": "pass"}))
         await server.report(2)
         pid = server.reports[0].given["data"]["pid"]
-        assert not ended(pid)
+        assert not gone(pid)
     await until(lambda: gone(pid))
     await until(lambda: not list(scratch.iterdir()))
 
@@ -374,3 +389,22 @@ async def test_the_folder_is_left_of_a_process_that_dies_just_after_its_run(begu
     assert not begun.run.folder_left
     begun.hear(found)
     assert begun.run.folder_left
+
+
+READS = [
+    "sys.stdin.readline()",
+    "sys.stdin.read(5) + sys.stdin.read()",
+    "sys.stdin.buffer.read(3).decode() + sys.stdin.read()",
+    "[sys.stdin.read(), sys.stdin.seek(0), sys.stdin.read(5)][0]",
+    "open(0, closefd=False).read()",
+    "open(os.environ['BEDROCK_DATA_FILE']).read()",
+    "(sys.stdin.close(), os.read(0, 10_000).decode())[1]",
+    "(os.read(0, 10_000).decode(), os.close(0))[0]",
+    "(subprocess.run(['cat'], stdout=subprocess.PIPE).stdout.decode(), os.close(0))[0]",
+]
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_each_run_reads_its_own_job_from_the_beginning(ran, read):
+    found = await ran(REUSED, *[f'({{"job": json.loads({read})["jobID"]}})' for _ in range(3)])
+    assert [given["data"]["job"] for _, given in found] == [1, 2, 3]

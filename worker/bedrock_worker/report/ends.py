@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from bedrock_worker.pull.job import jobs_after
 from bedrock_worker.pull.then_get import ThenGet
 from bedrock_worker.report.outcome import Report
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.errors import CommandError, UnknownCommand
+from bedrockjobs.base.errors import BedrockjobsError, CommandError, UnknownCommand
 from bedrockjobs.client import AsyncClient, UnreadableAnswer
 from bedrockjobs.commands import FinishJob, FinishJobs
 
@@ -86,8 +87,8 @@ class Ends:
                     elif batch:
                         await self._send_together(batch)
                 except Exception as error:
-                    for end in batch:
-                        _answer(end, error)
+                    for end in batch:  # each its own: whoever raises one adds to its traceback
+                        _answer(end, copy(error) if isinstance(error, BedrockjobsError) else error)
         finally:
             self._sending = None
             for end in (*batch, *self._waiting):  # only where we are cancelled

@@ -1,6 +1,6 @@
 """A timer of the kernel that two processes share: one sets it and wakes nobody, the other hears it ring.
 
-It knows the standard library and nothing of this package. Linux only.
+It knows the standard library and ``kernel``. Linux only.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-NEVER = float("inf")
+from bedrock_worker.run.kernel import NEVER
 
 CLOCK_MONOTONIC, TFD_NONBLOCK, TFD_CLOEXEC, TFD_TIMER_ABSTIME = 1, 0o4000, 0o2000000, 1
 """Constants of ``timerfd_create(2)``."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from bedrock_worker.run import kernel, packet
 from bedrock_worker.run.begin import FAULT, become, catch_signals, paths_of
-from bedrock_worker.run.kernel import ControlGroup
+from bedrock_worker.run.kernel import NEVER, ControlGroup
 from bedrock_worker.run.warm import Functions
 
 READ_BYTES = 4_096
@@ -26,8 +26,6 @@ READ_BYTES = 4_096
 
 HANDLES = 2
 """Handles that come with a run at the most: its stdout and its stderr."""
-
-NEVER = float("inf")
 
 TOLD_AFTER_S = 0.01
 """How long a guard keeps the start of a run to itself: where the run ends by then, one message tells both."""

@@ -19,10 +19,11 @@ from bedrock_worker.policy.rules import Refused
 from bedrock_worker.pull.job import Job
 from bedrock_worker.report import outcome
 from bedrock_worker.run.guard import DATA_FILE
+from bedrock_worker.run.kernel import NEVER
 from bedrock_worker.run.lease import Lease
 from bedrock_worker.run.mask import Mask
 from bedrock_worker.run.pooled import NeverBegan, PooledRun
-from bedrock_worker.run.process import NEVER, CannotStart, ChildProcess, Warm, pooled_run
+from bedrock_worker.run.process import CannotStart, ChildProcess, Warm, pooled_run
 from bedrock_worker.run.watchdog_client import WatchdogClient
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import GRACE_S_DEFAULT

@@ -19,6 +19,9 @@ END_S = 5.0
 PAUSE_S, PAUSE_MAX_S = 0.001, 0.1
 """Pauses between two rounds of killing: the first, doubled up to the last."""
 
+NEVER = float("inf")
+"""The monotonic moment of what is not to happen."""
+
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 prctl = ctypes.PyDLL(None).prctl  # looked up before any fork; PyDLL keeps the interpreter's lock as it is
 prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]

@@ -7,17 +7,17 @@ where it is to be signalled or ended; where the worker itself stands still, an a
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from bedrock_worker.run import packet
-from bedrock_worker.run.alarm import NEVER, Alarm
+from bedrock_worker.run.alarm import Alarm
 from bedrock_worker.run.guard import DATA_FILE
+from bedrock_worker.run.kernel import NEVER
+from bedrock_worker.run.warm import read_end
 
 if TYPE_CHECKING:
     from bedrock_worker.run.guard_link import GuardLink
@@ -118,7 +118,7 @@ class PooledProcess:
         if not word:  # its guard tells the rest
             asyncio.get_running_loop().remove_reader(self._way.fileno())
         elif self._hear is not None:
-            self._hear(_read_end(word))
+            self._hear(read_end(word))
         return bool(word)
 
 
@@ -240,14 +240,3 @@ class PooledRun:
         self._process.rest()
         if not self._ended.done():
             self._ended.set_result(status)
-
-
-def _read_end(word: bytes) -> dict[str, Any]:
-    """Return what it said of the end of a run; nothing where the function itself wrote there."""
-    head, _, result = word.partition(b"\n")
-    with suppress(ValueError):
-        found = json.loads(head)
-        if isinstance(found, dict) and isinstance(found.get("done", found.get("exit")), int):
-            found.pop("result", None)  # ours stands behind the line
-            return {**found, "result": result.decode()} if result else found
-    return {}

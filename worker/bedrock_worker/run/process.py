@@ -20,6 +20,7 @@ from typing import Any
 
 from bedrock_worker.log import printable
 from bedrock_worker.policy.resource_limits import ResourceLimits
+from bedrock_worker.run.kernel import NEVER
 from bedrock_worker.run.pooled import PooledRun
 from bedrock_worker.run.pump import Listener, Pump
 from bedrock_worker.run.watchdog_client import WatchdogClient
@@ -32,8 +33,6 @@ GUARDS_MAX = 8
 
 DRAIN_S = 1.0
 """Time for the rest of the output once all has ended: only what may live on still holds it open."""
-
-NEVER = float("inf")
 
 MAY_PASS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 """Why a command cannot be started just now: the machine is full, or its program is being written."""

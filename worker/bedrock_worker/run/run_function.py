@@ -23,7 +23,7 @@ from typing import Any
 
 from bedrock_worker.arguments import MOCK, RESULT, Arguments, WrongArguments
 from bedrock_worker.current import Job, begin
-from bedrock_worker.functions import Fail, Retry, declared_in, look_in
+from bedrock_worker.functions import Declared, Fail, Retry, declared_in, look_in
 
 DONE, RAISED, USAGE, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE = 0, 1, 2, 75, 100, 101
 """Exit statuses; what the last three mean is decided in ``outcome``."""
@@ -84,6 +84,7 @@ def job_given() -> dict[str, Any]:
 def prepare(module: str) -> None:
     """Look at the functions that a module declares, so that no run has to."""
     for declared in declared_in(module):
+        _declared(declared.module, declared.function.__qualname__)
         if declared.expression is None:
             _ = _arguments(declared.function).takes_job
 
@@ -93,13 +94,18 @@ def _arguments(function: Callable[..., Any]) -> Arguments:
     return Arguments(function)
 
 
+@cache
+def _declared(module: str, name: str) -> Declared:
+    """Return how a function was declared; raises LookupError where it was not."""
+    for found in declared_in(module):
+        if (found.module, found.function.__qualname__) == (module, name):
+            return found
+    raise LookupError(f"{module} has no function {name} with @job or @cron")
+
+
 def _call(module: str, name: str, given: str | None) -> Any:
     imported = importlib.import_module(module)
-    declared = next(
-        (it for it in declared_in(module) if (it.module, it.function.__qualname__) == (module, name)), None
-    )
-    if declared is None:
-        raise LookupError(f"{module} has no function {name} with @job or @cron")
+    declared = _declared(module, name)
     function = getattr(imported, name)
     if declared.expression is not None:
         begin(lambda: _job(job_given() if given is None else json.loads(given)))

@@ -18,7 +18,6 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -55,13 +54,14 @@ def main(arguments: Sequence[str]) -> int:
     for at in (1, 2):  # what it prints from now on belongs to no run
         os.dup2(nothing, at)
     run_function.prepare(module)
+    _renew_stdin(os.devnull)  # what is there need not be made in each fork
     gc.freeze()  # its processes share the memory of what is there by now
     way.send(b'{"ready": true}')
     return _serve(way)
 
 
 def _serve(way: socket.socket) -> int:
-    ours = os.getpid()
+    ours, prepared = os.getpid(), False
     while True:
         word, value, handles = packet.receive(way, FORK_HANDLES)
         if not word:
@@ -71,6 +71,12 @@ def _serve(way: socket.socket) -> int:
             way.send(b'{"status": %d}' % os.waitstatus_to_exitcode(status))
             continue
         ended, group, first, head = value.split(b"\n", 3)
+        # Done before the fork: each page of memory that the process touches is copied for it.
+        given = json.loads(head.decode())
+        environment = _Environment(given["env"])
+        if not prepared:  # and so that each variable is there and has only to be changed
+            environment.set(given["own"])
+            prepared = True
         try:
             pid = os.fork()
         except OSError as error:
@@ -79,7 +85,7 @@ def _serve(way: socket.socket) -> int:
             if pid == 0:
                 way.close()
                 mine = socket.socket(fileno=handles[0])
-                return _be_process(mine, ours, os.fsdecode(group), (first, head, handles[1:]))
+                return _be_process(mine, ours, os.fsdecode(group), first, given, environment, handles[1:])
         for handle in handles:
             os.close(handle)
         if ended != b"0":  # the one before this one, of which the guard knows all
@@ -87,7 +93,13 @@ def _serve(way: socket.socket) -> int:
 
 
 def _be_process(
-    way: socket.socket, template: int, group: str, first: tuple[bytes, bytes, list[int]]
+    way: socket.socket,
+    template: int,
+    group: str,
+    word: bytes,
+    given: dict[str, Any],
+    environment: _Environment,
+    handles: Sequence[int],
 ) -> NoReturn:
     """Be a process for runs, the first of which came with the wish for it."""
     os.setsid()
@@ -99,15 +111,13 @@ def _be_process(
             ControlGroup.at(group).join()
     threads = _threads()
     way.send(b'{"pid": %d}' % os.getpid())
-    word, text, handles = first
     for at, handle in enumerate(handles, 1):
         os.dup2(handle, at)
         os.close(handle)
     if word == b"again":
         kernel.adopt()  # so that it knows of all who are left, also of orphans
-    given = json.loads(text)
-    base, data = given["env"], None
-    folder, name = os.path.split(base["BEDROCK_DATA_FILE"])
+    data = None
+    folder, name = os.path.split(given["env"]["BEDROCK_DATA_FILE"])
     while word:
         try:
             if data is not None:
@@ -115,7 +125,8 @@ def _be_process(
         except OSError:
             traceback.print_exc()
             _exit(run_function.TRY_AGAIN, None, way)
-        status, result = _run(given, {**base, **given["own"]}, data)
+        environment.set(given["own"])
+        status, result = _run(given, environment, data)
         good = status in STAYS and _threads() == threads and not _has_children()
         if word != b"again" or not good:
             _exit(status, result, way)
@@ -125,7 +136,7 @@ def _be_process(
         word, text, _ = packet.receive(way, 0)
         if word:
             head, _, data = text.partition(b"\n")
-            given = json.loads(head)
+            given = json.loads(head.decode())  # of bytes it would look first which encoding they are in
     os._exit(run_function.DONE)
 
 
@@ -155,21 +166,18 @@ def _renew(folder: str, name: str, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(handle, rest) :]
-        os.ftruncate(handle, len(data))
+        if os.fstat(handle).st_size != len(data):
+            os.ftruncate(handle, len(data))
     finally:
         os.close(handle)
 
 
-def _run(given: dict[str, Any], environment: Mapping[str, str], data: bytes | None) -> tuple[int, str | None]:
-    """Do one run, in the environment and the folder that are its own; return its status and its result."""
-    _set_environment(environment)
+def _run(given: dict[str, Any], environment: _Environment, data: bytes | None) -> tuple[int, str | None]:
+    """Do one run, in the folder that is its own; return its status and its result."""
     if "tempfile" in sys.modules:
         sys.modules["tempfile"].__dict__["tempdir"] = None  # it remembers the folder of another run
     os.chdir(given["cwd"])
-    stdin = os.open(environment["BEDROCK_DATA_FILE"], os.O_RDONLY)
-    os.dup2(stdin, 0)
-    os.close(stdin)
-    _renew_stdin()
+    _renew_stdin(environment["BEDROCK_DATA_FILE"])
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     results: list[str] = []
 
@@ -180,8 +188,17 @@ def _run(given: dict[str, Any], environment: Mapping[str, str], data: bytes | No
             Path(environment["BEDROCK_RESULT"]).write_text(text, encoding="utf-8")
 
     module, function = given["function"]
-    status = run_function.run(module, function, None if data is None else data.decode(), keep)
+    job = _read_all(0) if data is None else data
+    status = run_function.run(module, function, job.decode(), keep)
     return status, results[-1] if results else None
+
+
+def _read_all(handle: int) -> bytes:
+    """Return all of a file, and let whoever reads it next begin anew."""
+    found = b""
+    while more := os.pread(handle, os.fstat(handle).st_size, len(found)):
+        found += more
+    return found
 
 
 def _end(word: str, status: int, result: str | None, files: bool = False) -> bytes:
@@ -194,8 +211,20 @@ _stdin: list[TextIO] = []
 """What the runs of this process read their job from."""
 
 
-def _renew_stdin() -> None:
-    """Let what reads the job begin anew."""
+def _renew_stdin(path: str) -> None:
+    """Let what reads the job begin anew: most runs have left it as it was."""
+    try:
+        same = os.path.samestat(os.fstat(0), os.stat(path))  # noqa: PTH116  light: this is done for each run
+    except OSError:  # a run closed it
+        same = False
+    if same:
+        os.lseek(0, 0, os.SEEK_SET)
+    else:
+        stdin = os.open(path, os.O_RDONLY)
+        os.dup2(stdin, 0)
+        if stdin:
+            os.close(stdin)
+        os.set_inheritable(0, True)  # so that programs it starts can read the job too
     try:
         _stdin[0].seek(0)
     except (LookupError, ValueError, OSError):  # there is none yet, or a run closed it
@@ -203,18 +232,26 @@ def _renew_stdin() -> None:
     sys.stdin = _stdin[0]
 
 
-_encoded = lru_cache(maxsize=256)(os.fsencode)  # most variables are those of the run before
+class _Environment:
+    """The environment of the runs of this process: all of them have ``base``, and each its own beside it."""
 
+    def __init__(self, base: Mapping[str, str]) -> None:
+        """Set nothing yet."""
+        self._base = {os.fsencode(name): os.fsencode(value) for name, value in base.items()}
 
-def _set_environment(wanted: Mapping[str, str]) -> None:
-    """Make the environment what a run is given; most of it is that of the run before."""
-    there = os.environ.__dict__["_data"]  # as bytes: to go through its texts takes several times as long
-    given = {_encoded(name): _encoded(value) for name, value in wanted.items()}
-    for name in there.keys() - given.keys():
-        del os.environ[os.fsdecode(name)]
-    for name, value in given.items():
-        if there.get(name) != value:
-            os.environ[os.fsdecode(name)] = os.fsdecode(value)
+    def __getitem__(self, name: str) -> str:
+        return os.fsdecode(self._base[os.fsencode(name)])
+
+    def set(self, own: Mapping[str, str]) -> None:
+        """Make the environment that of a run; most of it is that of the run before."""
+        there = os.environ.__dict__["_data"]  # as bytes: to go through its texts takes several times as long
+        given = {**self._base, **{os.fsencode(name): os.fsencode(value) for name, value in own.items()}}
+        for name, value in given.items() - there.items():
+            os.putenv(name, value)
+            there[name] = value
+        if len(there) != len(given):
+            for name in there.keys() - given.keys():
+                del os.environ[os.fsdecode(name)]
 
 
 def _threads() -> int:

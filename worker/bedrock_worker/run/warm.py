@@ -22,6 +22,9 @@ from bedrock_worker.run import packet
 WORD_BYTES = 4_096
 """Size of one read of what they say: each word is much shorter."""
 
+END_KEYS = ("done", "exit", "files")
+"""What a process says of the end of a run in its line of JSON."""
+
 
 class GuardOfFunctions(Protocol):
     """What is needed of a guard."""
@@ -71,6 +74,11 @@ class Peer:
         """Return what it said; nothing where it is gone."""
         return heard(self.way)
 
+    def heard_end(self) -> dict[str, Any] | None:
+        """Return what it said of the end of a run, nothing where it is gone; None for what says no end."""
+        word = _word(self.way)
+        return read_end(word) or (None if word else {})
+
     def close(self) -> None:
         """Let go of it."""
         self.way.close()
@@ -80,15 +88,30 @@ class Peer:
 
 def heard(way: socket.socket) -> dict[str, Any]:
     """Return what was said; nothing where nothing was, or nobody is there any more."""
-    try:
-        word = way.recv(WORD_BYTES, socket.MSG_DONTWAIT)
-    except OSError:
-        word = b""
-    head, _, result = word.partition(b"\n")
-    found: dict[str, Any] = json.loads(head) if head else {}
-    if result:
-        found["result"] = result.decode()
+    word = _word(way)
+    found: dict[str, Any] = json.loads(word) if word else {}
     return found
+
+
+def _word(way: socket.socket) -> bytes:
+    try:
+        return way.recv(WORD_BYTES, socket.MSG_DONTWAIT)
+    except OSError:
+        return b""
+
+
+def read_end(word: bytes) -> dict[str, Any]:
+    """Return what a process said of the end of a run: ``done`` or ``exit``, ``files``, ``result``.
+
+    It is nothing where the function itself wrote there, and whatever else it says means nothing.
+    """
+    head, _, result = word.partition(b"\n")
+    with suppress(ValueError, RecursionError):
+        found = json.loads(head)
+        if isinstance(found, dict) and len(found.keys() & {"done", "exit"}) == 1:
+            end = {key: found[key] for key in END_KEYS if isinstance(found.get(key), int)}
+            return {**end, "result": result.decode()} if result else end  # which stands behind the line
+    return {}
 
 
 class Functions:
@@ -155,14 +178,17 @@ class Functions:
         self._guard.begun(process.pid)
         if word == b"again":
             ready = self._guard.obey(process.way.fileno(), process.end)
-            found = process.heard() if process.way.fileno() in ready else {}
-            if "done" in found:
+            found = process.heard_end() if process.way.fileno() in ready else {}
+            if found is None:  # the function itself wrote there: nothing it says can be believed
+                self._guard.end_group(process.pid)
+                found = {}
+            elif "done" in found:
                 return {**found, "ended": int(found["done"]), "process": process.pid}
             self._guard.obey(process.end)
         else:
             self._guard.obey(process.end)
             found = {}
-        found = found or process.heard()
+        found = found or process.heard_end() or {}
         return {**found, "ended": self._reaped(found)}
 
     def _reaped(self, found: Mapping[str, Any]) -> int:

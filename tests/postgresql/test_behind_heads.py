@@ -1,0 +1,126 @@
+"""Takes by patterns of which it is remembered which names have jobs: in the round trip that opens a unit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.base.config import PRIORITIES
+from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.store.postgresql import looks
+from tests.effort import examples
+from tests.postgresql.conftest import Server
+from tests.postgresql.test_foreseen import listened
+from tests.postgresql.test_unit_walks import fill, taken
+
+Servers = Callable[[int], list[Server]]
+
+FEW, MANY = 4, 64
+
+
+@pytest.fixture(autouse=True)
+def short_walks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let walks end after three jobs of a class."""
+    monkeypatch.setattr(looks, "walked_max", lambda _: 3)
+
+
+def queued(one: Server, dice: random.Random, names: int, jobs: int) -> list[str]:
+    """Queue jobs behind others, in any order and class; return them as takes find them."""
+    fill(one, *"xxxx", priority=1000)
+    fill(one, *"xxxx")
+    found = []
+    for _ in range(jobs):
+        name, priority = f"n{dice.randrange(names):03d}", dice.choice(PRIORITIES[1:4])
+        first = stamp_ms(one.clock.now())[:-4]
+        job_id = one.do(c.CreateJob, name=name, jobPriority=priority, firstRun=first)["jobID"]
+        found.append((-priority, first, job_id, name))
+        one.clock.advance(dice.choice((0, 1)))
+    return [f"{job_id}{name}" for *_, job_id, name in sorted(found)]
+
+
+@pytest.mark.parametrize("names", [1, 3, 40])
+def test_a_unit_takes_two_round_trips_however_few_names_share_the_jobs(names: int, servers: Servers) -> None:
+    (one,) = servers(1)
+    fill(one, *"xxxx", *[f"n{number % names:02d}" for number in range(3 * MANY)])
+    expected = [f"{5 + number}n{number % names:02d}" for number in range(3 * MANY)]
+    assert taken(one, "n*", FEW) == expected[:FEW]  # which reads what is remembered
+    found: list[str] = []
+    trips = listened(one.store)
+    for count in (FEW, MANY, MANY):
+        found += taken(one, "n*", count)
+    assert found == expected[FEW : FEW + len(found)]
+    assert [trip[0] for trip in trips] == ["begin", trips[1][0]] * 3
+    assert "take_behind_heads" in trips[0]
+    assert "heads_of_names" in trips[1]  # with the commit: what the next unit finds is what this one has left
+    assert "heads_of_names" not in trips[2]
+
+
+@pytest.mark.parametrize("seed", range(examples(6, night=200)))
+def test_random_jobs_are_taken_in_their_order(seed: int, servers: Servers) -> None:
+    dice = random.Random(seed)
+    (one,) = servers(1)
+    expected = queued(one, dice, names=dice.choice((1, 3, 10, 30)), jobs=60)
+    found: list[str] = []
+    while len(found) < len(expected):
+        found += taken(one, "n*", dice.randint(1, 9))
+    assert found[: len(expected)] == expected
+    assert set(found[len(expected) :]) <= {"404"}
+
+
+def test_a_name_with_more_jobs_than_were_asked_for_is_asked_again_and_for_more_next_time(
+    servers: Servers,
+) -> None:
+    (one,) = servers(1)
+    fill(one, *"xxxx", "n0", "n1", *["n2"] * 24, "n3", "n4")
+    assert taken(one, "n*", 2) == ["5n0", "6n1"]
+    fill(one, *["n5"] * 2)
+    trips = listened(one.store)
+    assert taken(one, "n*", 8) == [f"{7 + number}n2" for number in range(8)]
+    assert len(trips) == 2  # it is the first of the names, and asked for all
+    fill(one, "n1", priority=1000)
+    fill(one, "n3", priority=850)
+    trips.clear()
+    # the third of the names is asked for a third of all, and one more
+    expected = ["35n1", "36n3", *[f"{15 + number}n2" for number in range(6)]]
+    assert taken(one, "n*", 8) == expected
+    assert len(trips) > 2
+    fill(one, "n1", priority=1000)
+    fill(one, "n3", priority=850)
+    trips.clear()
+    assert taken(one, "n*", 8) == ["37n1", "38n3", *[f"{21 + number}n2" for number in range(6)]]
+    assert len(trips) == 2
+
+
+def test_names_that_were_not_asked_for_come_before_second_jobs_of_those_that_were(servers: Servers) -> None:
+    (one,) = servers(1)
+    names = [f"n{number:02d}" for number in range(20)]
+    fill(one, *"xxxx", *["n00"] * 21, *names, "n00", "n01")
+    assert taken(one, "n*", 1) == ["5n00"]
+    assert taken(one, "n*", 20) == [f"{6 + number}n00" for number in range(20)]  # now few are asked
+    expected = [*names, "n00", "n01"]
+    assert taken(one, "n*", 22) == [f"{26 + number}{name}" for number, name in enumerate(expected)]
+
+
+def test_jobs_that_another_unit_has_are_passed_over_and_found_when_it_is_undone(servers: Servers) -> None:
+    one, other = servers(2)
+    fill(one, *"xxxx", "n0", "n1", "n0", "n1")
+    assert taken(one, "n*", 1) == ["5n0"]
+    other.opened(c.GetJob(name="n1"), c.GetJob(name="n0"))
+    assert taken(one, "n*", 2) == ["8n1", "404"]
+    other.store.rollback()
+    assert taken(one, "n*", 2) == ["6n1", "7n0"]
+
+
+def test_where_jobs_have_locks_names_are_asked_for_those_that_are_free(servers: Servers) -> None:
+    (one,) = servers(1)
+    fill(one, *"xxxx")
+    for _ in range(6):
+        one.do(c.CreateJob, name="n0", lock="L")
+    one.do(c.CreateJob, name="n1", lock="M")
+    assert taken(one, "n*", 1) == ["5n0"]
+    trips = listened(one.store)
+    assert taken(one, "n*", 2) == ["11n1", "404"]
+    assert not any("take_behind_heads" in trip for trip in trips)
