@@ -120,10 +120,11 @@ INSERT INTO jobs (created, state, nextRun, jobID, name, data, checksum)
     SELECT $1, 'QUEUED', $2, * FROM unnest($3::bigint[], $4::text[], $5::text[], $6::bigint[]);
 
 -- name: claim_jobs
--- Mark plain jobs as taken.
+-- Mark plain jobs as taken. Here and below the numbers are asked for twice: where statistics know of no rows, a join alone
+-- would read the whole index for each.
 UPDATE jobs SET state = 'RUNNING', lastRun = claim.lastRun, attempt = claim.attempt, runID = claim.runID
     FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[]) AS claim (jobID, lastRun, attempt, runID)
-    WHERE jobs.jobID = claim.jobID;
+    WHERE jobs.jobID = claim.jobID AND jobs.jobID = ANY ($1::bigint[]);
 
 -- name: save_jobs
 -- Write all that can change in some jobs but their data.
@@ -134,12 +135,13 @@ UPDATE jobs SET state = new.state, name = new.name, nextRun = new.nextRun, lastR
         $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[])
         AS new (jobID, state, name, nextRun, lastRun, repeat, priority, retryAfter, attempt, runID, expires, lane,
             options, memory)
-    WHERE jobs.jobID = new.jobID;
+    WHERE jobs.jobID = new.jobID AND jobs.jobID = ANY ($1::bigint[]);
 
 -- name: save_data
 -- Write the data of some jobs.
 UPDATE jobs SET data = new.data, checksum = new.checksum
-    FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS new (jobID, data, checksum) WHERE jobs.jobID = new.jobID;
+    FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS new (jobID, data, checksum)
+    WHERE jobs.jobID = new.jobID AND jobs.jobID = ANY ($1::bigint[]);
 
 -- name: insert_runs
 -- Open runs. Where their start is told by a test clock, their leases still begin by the clock of the database.
@@ -191,8 +193,8 @@ asked AS MATERIALIZED (
     SELECT *, {paused} FROM unnest($3::text[], $4::bigint[], {floors:$7}) AS names (name, wanted, {floor_names})
 ),
 next AS MATERIALIZED (SELECT found.*, {plain_take} AS plain FROM ({next_by_name}) AS found),
-claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $13, attempt = next.attempt + 1 FROM next
-    WHERE jobs.jobID = next.jobID AND next.plain)
+claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $13, attempt = attempt + 1
+    WHERE jobID = ANY (ARRAY(SELECT jobID FROM next WHERE plain)))
 SELECT * FROM next;
 
 -- name: take_with_lock
@@ -407,12 +409,9 @@ SELECT 1 FROM jobs WHERE parentJobID = $1 AND parentJobID <> 0
     AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED') LIMIT 1;
 
 -- name: draw_jobs
--- Draw jobIDs. Each is looked up by itself: a join may read all of an index in which ended rows stand. And in an order
--- that one index has: where all rows had ended as statistics were made, every index with a jobID in it seems as cheap.
+-- Draw jobIDs. Each is looked up by itself: a join may read all of an index in which ended rows stand.
 SELECT drawn.jobID FROM (SELECT nextval('jobIDs') AS jobID FROM generate_series(1, $1::bigint)) AS drawn
-    WHERE (
-        SELECT true FROM jobs WHERE jobs.jobID BETWEEN drawn.jobID AND drawn.jobID ORDER BY jobs.jobID LIMIT 1
-    ) IS NULL;
+    WHERE (SELECT true FROM jobs WHERE jobs.jobID = drawn.jobID) IS NULL;
 
 -- name: draw_runs
 -- Draw runIDs.

@@ -52,6 +52,8 @@ CREATE TABLE seen (
 );
 
 CREATE INDEX jobsAsideByName ON jobs (state, name) WHERE state = 'FAILED' OR state = 'PAUSED';
+DROP INDEX jobsAnyState;
+CREATE INDEX jobsAnyState ON jobs (name, jobID) WHERE name IS NOT NULL;
 CREATE INDEX jobsByLock ON jobs (found, name, priority DESC, lock, nextRun, jobID)
     WHERE state IN ('QUEUED', 'RUNQUEUED') AND lock > '';
 
