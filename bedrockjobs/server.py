@@ -20,6 +20,7 @@ from bedrockjobs import pages as browser
 from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import STOP_MORE_S, TURN_S
+from bedrockjobs.base.event_loop import runner
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.settings_again import CERTIFICATES, READ_AGAIN, different, take_again
 from bedrockjobs.databases import EXIT_DISK, EXIT_FAILURE, EXIT_OK, EXIT_USAGE, StartError, database_of
@@ -29,7 +30,6 @@ from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers.access import LOGINS_PER_TOKEN_MAX, TOKEN_ROWS_MAX
 from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.packer import OutputPacker
-from bedrockjobs.event_loop import runner
 from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics

@@ -19,7 +19,7 @@ import click
 from bedrockjobs.base import duration
 from bedrockjobs.base.config import DURATION_S_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.duration import duration_text, seconds_of
-from bedrockjobs.whole_number import WholeNumber
+from bedrockjobs.base.whole_number import WholeNumber
 
 __all__ = [
     "FILE_BYTES_MAX", "Duration", "Modifier", "Moment", "Size", "TextOrFile", "WholeNumber", "Words",

@@ -32,11 +32,11 @@ from bedrock_worker.rights import settle
 from bedrock_worker.settings_file import defaults_from_file
 from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.event_loop import runner
 from bedrockjobs.base.settings_file import VARIABLE as CONFIG_VARIABLE
 from bedrockjobs.base.settings_file import usual_file
+from bedrockjobs.base.whole_number import WholeNumber
 from bedrockjobs.client import SERVER_VARIABLE, addresses_of
-from bedrockjobs.event_loop import runner
-from bedrockjobs.whole_number import WholeNumber
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
