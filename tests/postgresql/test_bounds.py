@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ from bedrockjobs.store.postgresql.looks import planned_looks
 from bedrockjobs.store.postgresql.statements import QUERIES
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.conftest import Server
+from tests.postgresql.plans import pages_of
 from tests.postgresql.test_unit_walks import fill, taken
 
 Servers = Callable[[int], list[Server]]
@@ -72,13 +72,7 @@ def hits(one: Server, name: str, floors: Floors) -> int:
     names = names_from(name, None)
     assert names is not None
     sql, parameters = planned_looks([TakeRequest(names)])[0].statement(NOW, floors)
-    values = ", ".join(psycopg.sql.Literal(value).as_string() for value in parameters)
-    one.store.session.script(f"PREPARE explained AS {sql}")
-    (rows,) = one.store.session.run([(f"EXPLAIN (ANALYZE, BUFFERS) EXECUTE explained({values})", ())])
-    one.store.session.script("DEALLOCATE explained")
-    return sum(
-        map(int, re.findall(r"^\s+Buffers: shared hit=(\d+)", "\n".join(row[0] for row in rows), re.M)[:1])
-    )
+    return pages_of(one, sql, parameters)
 
 
 @pytest.mark.parametrize("name", ["hot", "h*", "*"])

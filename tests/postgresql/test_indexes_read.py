@@ -17,6 +17,7 @@ from bedrockjobs.store.postgresql.looks import planned_looks
 from bedrockjobs.store.postgresql.statements import QUERIES
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import Server
+from tests.postgresql.plans import plan_of
 
 Servers = Callable[[int], list[Server]]
 
@@ -86,16 +87,6 @@ def many(servers: Servers, request: pytest.FixtureRequest) -> Server:
     one.store.session.run([(add, (list(PRIORITIES),))])
     one.store.session.script("VACUUM ANALYZE jobs")  # else a take walks past what tests before have left
     return one
-
-
-def plan_of(one: Server, sql: str, parameters: Sequence[Any], options: str = "VERBOSE OFF") -> str:
-    """Return the plan of a statement that is made once for all parameters."""
-    values = ", ".join(psycopg.sql.Literal(value).as_string() for value in parameters)
-    one.store.session.script(f"PREPARE explained AS {sql}")
-    given = f"({values})" if parameters else ""
-    (rows,) = one.store.session.run([(f"EXPLAIN (COSTS OFF, {options}) EXECUTE explained{given}", ())])
-    one.store.session.script("DEALLOCATE explained")
-    return "\n".join(row[0] for row in rows)
 
 
 def astray(one: Server) -> dict[str, str]:

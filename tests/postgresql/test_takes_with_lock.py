@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-import psycopg
 import pytest
 
 from bedrockjobs import commands as c
@@ -30,6 +28,7 @@ from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance.engine import START, SQLiteQueue
 from tests.effort import examples
 from tests.postgresql.conftest import Server
+from tests.postgresql.plans import pages_of
 from tests.postgresql.test_foreseen import listened
 from tests.postgresql.test_unit_walks import fill, taken
 
@@ -59,18 +58,9 @@ def pages(one: Server, *, seen: bool = False, tried: int = 0) -> int:
     names = names_from("a", None)
     assert names is not None
     (look,) = planned_looks([TakeRequest(names)])
-    found = 0
-    for sql, parameters in (
-        look.statement("2027", Floors({}, {}), seen=seen),
-        look.with_lock("2027", seen=seen, tried=tried),
-    ):
-        values = ", ".join(psycopg.sql.Literal(value).as_string() for value in parameters)
-        one.store.session.script(f"PREPARE explained AS {sql}")
-        (rows,) = one.store.session.run([(f"EXPLAIN (ANALYZE, BUFFERS) EXECUTE explained({values})", ())])
-        one.store.session.script("DEALLOCATE explained")
-        plan = "\n".join(row[0] for row in rows)
-        found += sum(map(int, re.findall(r"^\s+Buffers: shared hit=(\d+)", plan, re.M)[:1]))
-    return found
+    plain = look.statement("2027", Floors({}, {}), seen=seen)
+    with_lock = look.with_lock("2027", seen=seen, tried=tried)
+    return pages_of(one, *plain) + pages_of(one, *with_lock)
 
 
 @pytest.mark.parametrize("behind", [False, True])
