@@ -64,7 +64,8 @@ async def test_who_waits_is_served_in_the_two_round_trips_of_the_unit(
     assert all(isinstance(one, Answer) for one in served)
     (unit,) = [trip for trip in trips if "draw_jobs" in trip]
     assert "bound_lanes" in unit
-    looks = {"take_by_name", "claim_by_name", "take_in_order", "bound_lanes", "insert_jobs"}
+    takes = {"take_in_open_lane", "claim_in_open_lane", "take_by_name", "take_in_order"}
+    looks = takes | {"bound_lanes", "insert_jobs"}
     assert [trip for trip in trips if trip is not unit and looks.intersection(trip)] == [
         next(trip for trip in trips if "commit" in trip and "insert_jobs" in trip)
     ]
@@ -78,7 +79,7 @@ def test_workers_that_ask_for_the_same_share_a_statement(servers: Servers) -> No
     trips = listened(one.store)
     found = one.call_together([c.GetJob(name="a", worker=f"w{number}") for number in range(4)])
     assert [each.body["jobID"] for each in found] == [2, 3, 4, 5]
-    assert sum(trip.count("take_by_name") for trip in trips) == 1
+    assert sum(trip.count("take_in_open_lane") for trip in trips) == 1
     assert len(trips) == 2
 
 

@@ -38,6 +38,8 @@ STATEMENTS: list[tuple[str, Sequence[Any], str]] = [
     ("firsts", (["n1"],), "jobsmocked"),
     ("take_by_name", ("2027", [""], ["n1"], [1], None, [], *FLOORS), "jobsbyname"),
     ("claim_by_name", ("2027", [""], ["n1"], [1], None, [], *FLOORS, "2027"), "jobsbyname"),
+    ("take_in_open_lane", ("2027", None, ["n1"], [1], *FLOORS), "jobsbyname"),
+    ("claim_in_open_lane", ("2027", None, ["n1"], [1], *FLOORS, "2027"), "jobsbyname"),
     ("take_with_lock", ("2027", ["lock"], ["n1"], [1], None, [], [], 100, 300), "jobsbylock"),
     ("epoch", (), "jobsbylock"),
     ("take_in_order", ("2027", [""], None, 1, None, [], [], *FLOORS_OF_ALL, 1000), "jobsbypriority"),
@@ -168,6 +170,8 @@ def test_statistics_of_a_drained_queue_lead_no_plan_astray(servers: Servers) -> 
     for statement, parameters in {
         "take_by_name": ("2027", [""], ["n"], [1], None, [], *FLOORS),
         "claim_by_name": ("2027", [""], ["n"], [1], None, [], *FLOORS, "2027"),
+        "take_in_open_lane": ("2027", None, ["n"], [1], *FLOORS),
+        "claim_in_open_lane": ("2027", None, ["n"], [1], *FLOORS, "2027"),
         "floors_of_names": (["n"], *FLOORS),
         "heads_of_names": ([""], ["n"], [500]),
         "take_behind_heads": ("2027", [""], ["n"], [500], ["2026"], [0], [2], 1),

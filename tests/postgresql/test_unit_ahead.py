@@ -55,13 +55,48 @@ def test_plain_takes_and_ends_are_written_by_the_first_round_trip(servers: Serve
         one.do(c.CreateJob, name="a")
     listed = sent(one)
     one.do(c.GetJobs, name="a", numResults=2)
-    assert "claim_by_name" in listed
+    assert "claim_in_open_lane" in listed
     assert "claim_jobs" not in listed
     del listed[:]
     assert one.do(c.FinishJobs, jobs=[{"jobID": 1}, {"jobID": 2}])["results"][1]["code"] == 200
     assert "end_jobs" in listed
     assert not {"lock_jobs", "runs_ahead", "delete_jobs"} & set(listed)
     assert one.value("SELECT count(*) FROM jobs") == 1
+
+
+@pytest.mark.parametrize("lane", ["now", "now lock L", "lock L"])
+def test_other_lanes_are_looked_into_only_where_anything_is_queued_there(
+    lane: str, servers: Servers, sent: Any
+) -> None:
+    (one,) = servers(1)
+    for _ in range(5):
+        one.do(c.CreateJob, name="a")
+    listed = sent(one)
+    takes = ("claim_in_open_lane", "claim_by_name", "take_by_name", "commit")
+
+    def taken() -> tuple[int, list[int]]:
+        del listed[:]
+        job_id = one.do(c.GetJob, name="a")["jobID"]
+        return job_id, [listed.count(name) for name in takes]
+
+    assert taken() == (1, [1, 0, 0, 1])
+    aside = f"lane = '{lane}', nextRun = '2020-01-01 00:00:00'"
+    one.store.session.script(f"UPDATE jobs SET {aside} WHERE jobID = 4")
+    assert taken() == (4, [1, 0, 1, 1])  # it was not known when the unit began
+    assert one.value("SELECT string_agg(state, ' ' ORDER BY jobID) FROM jobs") == (
+        "RUNNING QUEUED QUEUED RUNNING QUEUED"
+    )
+    assert taken() == (2, [0, 1, 0, 1])
+    assert taken() == (3, [1, 0, 0, 1])
+
+
+def test_a_server_knows_of_the_jobs_that_it_puts_into_other_lanes(servers: Servers, sent: Any) -> None:
+    (one,) = servers(1)
+    one.do(c.CreateJob, name="a")
+    one.do(c.CreateJob, name="a", lock="L")
+    listed = sent(one)
+    assert one.do(c.GetJobs, name="a", numResults=2)["jobs"][1]["jobID"] == 2
+    assert "claim_in_open_lane" not in listed
 
 
 def test_jobs_of_which_little_is_said_are_added_with_fewer_columns(servers: Servers, sent: Any) -> None:

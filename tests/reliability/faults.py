@@ -26,6 +26,8 @@ BLIND = 0.02
 FORGOTTEN = 0.2
 """Share of resumed parents that ``forgotten_parent`` forgets."""
 
+TAKES_BY_NAME = "take_by_name", "claim_by_name", "take_in_open_lane", "claim_in_open_lane"
+"""The statements on PostgreSQL with which jobs are taken by their names."""
 
 SLOW_S = 0.05
 """The longest that ``slow_takes`` waits: as long as several units of another server take."""
@@ -126,8 +128,8 @@ def _without(words: str, *names: str) -> None:
 
 def unlocked_takes(seed: int) -> None:
     """Take jobs without a lock: another server may take them at the same moment."""
-    takes = "take_by_name", "claim_by_name", "take_with_lock", "take_in_order", "take_behind_heads"
-    _without(" FOR UPDATE SKIP LOCKED", *takes)
+    takes = "take_with_lock", "take_in_order", "take_behind_heads"
+    _without(" FOR UPDATE SKIP LOCKED", *TAKES_BY_NAME, *takes)
 
 
 def unordered_events(seed: int) -> None:
@@ -156,7 +158,7 @@ def slow_takes(seed: int) -> None:
     """
     from bedrockjobs.store.postgresql.statements import QUERIES
 
-    for name in ("take_by_name", "claim_by_name"):
+    for name in TAKES_BY_NAME:
         assert " AS paused" in QUERIES[name]
         QUERIES[name] = QUERIES[name].replace(
             " AS paused", f" AS paused, pg_sleep({SLOW_S} * random()) AS slept"

@@ -84,6 +84,14 @@ class Look(NamedTuple):
             return SQL["claim_by_name"], (*asked, claimed)
         return SQL["see_by_name" if seen else "take_by_name"], asked
 
+    def in_open_lane(self, now: str, floors: Floors, *, claimed: str) -> Statement:
+        """Return what ``statement`` does for names, where nothing is queued outside of the open lane."""
+        names, wanted = list(self.wanted), list(self.wanted.values())
+        asked = now, self.sort.priority, names, wanted, *_by_class(map(floors.of, names))
+        if claimed:
+            return SQL["claim_in_open_lane"], (*asked, claimed)
+        return SQL["take_in_open_lane"], asked
+
     def with_lock(
         self, now: str, known: Sequence[int] = (), closed: Sequence[str] = (), *, seen: bool = False,
         tried: int = 0,

@@ -81,8 +81,10 @@ class Opening:
             self.job_ids, self.ended = _all([tuple(self.job_ids), tuple(self.ended)]), []
         self.own_jobs = any(plan.own_jobs for plan in plans)
         """Whether workers are read for which jobs are queued that nobody else may take."""
+        self._lanes = remembered.lanes
+        """Whether names are looked for in all lanes: where jobs were queued in others in the last unit."""
         self._locks = remembered.locks
-        """Whether jobs with a lock are looked for: where some were queued in the last unit."""
+        """Whether jobs with a lock are looked for, likewise."""
         self._control = keys.of("control")
         self._waited = {keys.of("name", name) for name in self.names} | {keys.of("key", k) for k in self.keys}
 
@@ -112,7 +114,10 @@ class Opening:
             found.append((SQL["keys_ahead"], (self.keys,)))
         floors = self._remembered.floors
         for look in self.walks:
-            found.append(look.statement(self.now, floors, claimed=self.claimed))
+            if self._lanes or look.patterns is not None:
+                found.append(look.statement(self.now, floors, claimed=self.claimed))
+            else:
+                found.append(look.in_open_lane(self.now, floors, claimed=self.claimed))
             if self._looks_for_locks(look):
                 found.append(look.with_lock(self.now))
         return found + [heads.statement(self.now) for heads in self.behind_heads]
@@ -126,11 +131,11 @@ class Opening:
         Raises ClockMoved where the test clock shows another date, TooOld where other servers are needed.
         """
         next(found)
-        ((epoch, clock, needs, locks),) = next(found)
+        ((epoch, clock, needs, lanes, locks),) = next(found)
         check_needs(int(needs))
         if clock != self._clock:
             raise ClockMoved(clock)
-        self._remembered.locks = bool(locks)
+        self._remembered.lanes, self._remembered.locks = bool(lanes), bool(locks)
         self._remembered.read(found, self.now)
         return int(epoch)
 
@@ -163,9 +168,13 @@ class Opening:
         """Read the next answer: what the keys were used for."""
         return next(found) if self.keys else []
 
-    def looked(self, look: Look, found: Iterator[list[Row]]) -> tuple[list[Row], list[Row] | None]:
-        """Read the next answers: what a look has found without a lock, and with one, None where not asked."""
-        return next(found), next(found) if self._looks_for_locks(look) else None
+    def looked(self, look: Look, found: Iterator[list[Row]]) -> tuple[list[Row], list[Row] | None, bool]:
+        """Read the next answers: what a look has found without a lock, and with one, None where not asked.
+
+        Last comes whether that is of all lanes in which anything is queued.
+        """
+        complete = self._lanes or not self._remembered.lanes
+        return next(found), next(found) if self._looks_for_locks(look) else None, complete
 
 
 def _all(lists: Iterable[tuple[T, ...]]) -> list[T]:

@@ -43,8 +43,9 @@ SELECT pg_try_advisory_xact_lock($1::bigint);
 
 -- name: epoch
 -- How often pauses, drains or the crash list were changed, what the test clock shows, the oldest version of servers, and
--- whether any job with a lock is queued.
+-- whether any job is queued outside of the open lane, and any with a lock.
 SELECT epoch, clock, (SELECT value FROM meta WHERE key = 'schemaVersion'),
+    (SELECT true FROM jobs WHERE {queued} AND found > '' ORDER BY found, name LIMIT 1),
     (SELECT true FROM jobs WHERE {queued} AND lock > '' ORDER BY found, name, priority DESC, lock LIMIT 1) FROM control;
 
 -- name: raise_epoch
@@ -194,6 +195,23 @@ asked AS MATERIALIZED (
 ),
 next AS MATERIALIZED (SELECT found.*, {plain_take} AS plain FROM ({next_by_name}) AS found),
 claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $13, attempt = attempt + 1
+    WHERE jobID = ANY (ARRAY(SELECT jobID FROM next WHERE plain)))
+SELECT * FROM next;
+
+-- name: take_in_open_lane
+-- The same as `take_by_name` where nothing is queued in other lanes: less work for each name. $1: now, $2: the only priority,
+-- null for all, $3: names, $4: how many of each, $5 to $10: of each, for each class, a stamp before which no job is queued.
+WITH asked AS MATERIALIZED (
+    SELECT *, {paused} FROM unnest($3::text[], $4::bigint[], {floors:$5}) AS names (name, wanted, {floor_names})
+) {next_in_open_lane};
+
+-- name: claim_in_open_lane
+-- The same, of which those that are plain are marked as taken at $11; each row says, last of all, whether it was.
+WITH asked AS MATERIALIZED (
+    SELECT *, {paused} FROM unnest($3::text[], $4::bigint[], {floors:$5}) AS names (name, wanted, {floor_names})
+),
+next AS MATERIALIZED (SELECT found.*, {plain_take} AS plain FROM ({next_in_open_lane}) AS found),
+claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $11, attempt = attempt + 1
     WHERE jobID = ANY (ARRAY(SELECT jobID FROM next WHERE plain)))
 SELECT * FROM next;
 

@@ -29,6 +29,8 @@ class Remembered:
         """Of names that are asked for exactly, and of all names."""
         self._heads = RememberedHeads()
         """Of patterns."""
+        self.lanes = True
+        """Whether any job was queued outside of the open lane when the open unit began, or is since."""
         self.locks = False
         """Whether any job with a lock was queued when the open unit began."""
         self._since = ""
@@ -50,6 +52,8 @@ class Remembered:
         """Note a job that is queued."""
         if job.lane == OPEN_LANE:
             self.floors.lower(job.name, job.next_run, job.priority)
+        else:
+            self.lanes = True
         self._heads.lower(job)
 
     def heard(self, due: Mapping[str, str] | None) -> None:

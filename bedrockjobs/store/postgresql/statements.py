@@ -59,7 +59,9 @@ MARKS = {
         " UNION ALL SELECT (SELECT min(jobs.found) FROM jobs WHERE jobs.found > lanes.lane AND {queued})"
         " FROM lanes WHERE lanes.lane IS NOT NULL)"
     ),
-    "paused": "EXISTS (SELECT 1 FROM pauses WHERE name ~ pauses.regex) AS paused",
+    "paused": (
+        "EXISTS (SELECT 1 FROM pauses) AND EXISTS (SELECT 1 FROM pauses WHERE name ~ pauses.regex) AS paused"
+    ),
     "next_by_name": (
         "SELECT job.* FROM asked CROSS JOIN LATERAL ("
         "SELECT job.* FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL ("
@@ -69,6 +71,15 @@ MARKS = {
         ") AS job WHERE lanes.always OR NOT asked.paused"
         " ORDER BY job.nextRun, job.jobID LIMIT asked.wanted) AS job"
         " WHERE class.priority = coalesce($5::bigint, class.priority) LIMIT asked.wanted) AS job"
+    ),
+    "next_in_open_lane": (
+        "SELECT job.* FROM asked CROSS JOIN LATERAL ("
+        "SELECT job.* FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL ("
+        "SELECT {row} FROM jobs WHERE found = '' AND name = asked.name AND priority = class.priority"
+        " AND {queued} AND nextRun <= $1 AND nextRun >= {class_floor}"
+        " ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED"
+        ") AS job WHERE class.priority = coalesce($2::bigint, class.priority) LIMIT asked.wanted"
+        ") AS job WHERE NOT asked.paused"
     ),
     "next_with_lock": (
         "WITH RECURSIVE near AS MATERIALIZED (SELECT * FROM (SELECT {row} FROM jobs WHERE {of_class}"
@@ -94,11 +105,12 @@ MARKS = {
     "free:heads": _FREE.replace("{row}", "heads"),
     "floors": "SELECT " + ", ".join(f"${n}::text AS floor{p}" for n, p in enumerate(PRIORITIES, 8)),
     "floors:$2": _arrays(2),
+    "floors:$5": _arrays(5),
     "floors:$7": _arrays(7),
     "floor_names": _FLOORS,
-    "floor": (
-        f"CASE lanes.lane WHEN '' THEN CASE class.priority"
-        f" {' '.join(f'WHEN {p} THEN asked.floor{p}' for p in PRIORITIES)} END ELSE '' END"
+    "floor": "CASE lanes.lane WHEN '' THEN {class_floor} ELSE '' END",
+    "class_floor": (
+        f"CASE class.priority {' '.join(f'WHEN {p} THEN asked.floor{p}' for p in PRIORITIES)} END"
     ),
     "first_stamps": ", ".join(map(_first_stamp, PRIORITIES)),
     "stop": re.sub(
@@ -131,8 +143,9 @@ MARKS = {
 
 ``database_now``: what the clock of the database shows, as a stamp with milliseconds. ``every_lane``:
 those that are in use. ``open_lanes``: lanes, and whether pauses do not hold them. ``next_by_name``: the
-next jobs without a lock of some names. ``next_with_lock``: those of a class that have one: of a walk, or
-of each lock the first. ``stop``: where a walk ended. ``in_order``: that ``jobsByPriority`` holds a job.
+next jobs without a lock of some names. ``next_in_open_lane``: the same of the open lane alone.
+``next_with_lock``: those of a class that have one: of a walk, or of each lock the first. ``stop``: where
+a walk ended. ``in_order``: that ``jobsByPriority`` holds a job.
 ``plain_take``, ``plain_end``: that a job is taken, or ended, the quick way (``lifecycle.QUICK_TAKE``,
 ``QUICK_FINISH``). ``named``: some jobs, and the first of some names. ``open``: that a queued job may be
 taken, as it is not to be left out, no pause covers it, and nobody holds its lock.

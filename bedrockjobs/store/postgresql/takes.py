@@ -128,17 +128,24 @@ class Takes:
             self._asked[_key(look, now)] = Asked(max(look.limit, TAKEN_AT_ONCE))
 
     def looked(
-        self, look: Look, now: str, found: list[Row], locked: list[Row] | None, claimed: str = ""
+        self,
+        look: Look,
+        now: str,
+        found: list[Row],
+        locked: list[Row] | None,
+        complete: bool = True,
+        claimed: str = "",
     ) -> None:
         """Note what the statement of a look has found, at which stamp it has claimed plain ones.
 
-        ``locked`` is what ``Look.with_lock`` has found, None where it was not asked.
+        ``locked`` is what ``Look.with_lock`` has found, None where it was not asked; ``complete`` tells
+        whether names were looked for in all lanes in which anything is queued.
         """
         if look.patterns is not None:
             self._walked(look, look.patterns, now, found)
             return
         self._rows.read(found, claimed)
-        if self._remembered.locks and (locked is None or _is_cut(locked)):
+        if not complete or (self._remembered.locks and (locked is None or _is_cut(locked))):
             return  # it is asked once somebody wants the jobs
         self._rows.read(locked or ())
         orders: dict[str, list[Order]] = {}
