@@ -53,7 +53,7 @@ def test_a_unit_takes_two_round_trips_however_few_names_share_the_jobs(names: in
         found += taken(one, "n*", count)
     assert found == expected[FEW : FEW + len(found)]
     assert [trip[0] for trip in trips] == ["begin", trips[1][0]] * 3
-    assert "take_behind_heads" in trips[0]
+    assert "claim_behind_heads" in trips[0]
     assert "heads_of_names" in trips[1]  # with the commit: what the next unit finds is what this one has left
     assert "heads_of_names" not in trips[2]
 
@@ -123,4 +123,49 @@ def test_where_jobs_have_locks_names_are_asked_for_those_that_are_free(servers: 
     assert taken(one, "n*", 1) == ["5n0"]
     trips = listened(one.store)
     assert taken(one, "n*", 2) == ["11n1", "404"]
-    assert not any("take_behind_heads" in trip for trip in trips)
+    assert not any({"take_behind_heads", "claim_behind_heads"} & {*trip} for trip in trips)
+
+
+def test_plain_jobs_are_marked_as_taken_at_once_and_put_back_where_nobody_took_them(servers: Servers) -> None:
+    (one,) = servers(1)
+    fill(one, *"xxxx", *["n0", "n1"] * 4)
+    assert taken(one, "n*", 1) == ["5n0"]
+    trips = listened(one.store)
+    assert taken(one, "n*", 2) == ["6n1", "7n0"]
+    assert "claim_behind_heads" in trips[0]
+    assert not any({"claim_jobs", "save_jobs"} & {*trip} for trip in trips)
+    states = "SELECT string_agg(state, ' ' ORDER BY jobID) FROM jobs WHERE jobID > 7"
+    before = one.value("SELECT string_agg(jobs::text, ' ' ORDER BY jobID) FROM jobs")
+    one.open(c.GetJob(name="n*"), c.GetJob(name="n*"))
+    watched = one.store.session.run([(states, ())])[0][0][0]
+    assert watched.split() == ["RUNNING"] * 2 + ["QUEUED"] * 3
+    one.commit()
+    assert one.value("SELECT string_agg(jobs::text, ' ' ORDER BY jobID) FROM jobs") == before
+    assert taken(one, "n*", 6) == ["8n1", "9n0", "10n1", "11n0", "12n1", "404"]
+
+
+def test_jobs_of_workers_are_not_as_their_takes_are_runs(servers: Servers) -> None:
+    (one,) = servers(1)
+    fill(one, *"xxxx", *["n0", "n1"] * 4)
+    assert taken(one, "n*", 1) == ["5n0"]
+    trips = listened(one.store)
+    found = one.call_together([c.GetJob(name="n*", worker="w")] * 2)
+    assert [each.body["jobID"] for each in found] == [6, 7]
+    assert any("take_behind_heads" in trip for trip in trips)
+    assert one.value("SELECT count(*) FROM runs WHERE status = 'running'") == 2
+
+
+def test_a_job_that_came_into_another_lane_is_found_before_those_that_were_asked_for(
+    servers: Servers,
+) -> None:
+    (one,) = servers(1)
+    fill(one, *"xxxx", *["n0", "n1"] * 3)
+    assert taken(one, "n*", 1) == ["5n0"]
+    one.store.session.script(
+        "UPDATE jobs SET lane = 'now', nextRun = '2020-01-01 00:00:00', priority = 1000 WHERE jobID = 9"
+    )
+    assert taken(one, "n*", 2) == ["9n0", "6n1"]
+    assert one.value(
+        "SELECT string_agg(jobID::text, ' ' ORDER BY jobID) FROM jobs WHERE state = 'RUNNING'"
+    ) == ("5 6 9")
+    assert taken(one, "n*", 4) == ["7n0", "8n1", "10n1", "404"]

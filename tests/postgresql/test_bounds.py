@@ -329,4 +329,4 @@ def test_the_next_unit_asks_such_a_name_for_as_many_at_once(servers: Servers, sh
     found: list[str] = []
     second = sent(one, lambda: found.extend(taken(one, "n*", 20)))
     assert found == [f"{25 + number}n00" for number in range(20)]
-    assert (first, second.count("take_behind_heads"), second.count("take_by_name")) == (4, 1, 0)
+    assert (first, second.count("claim_behind_heads"), second.count("take_by_name")) == (4, 1, 0)

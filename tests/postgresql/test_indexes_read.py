@@ -44,8 +44,9 @@ STATEMENTS: list[tuple[str, Sequence[Any], str]] = [
     ("epoch", (), "jobsbylock"),
     ("take_in_order", ("2027", [""], None, 1, None, [], [], *FLOORS_OF_ALL, 1000), "jobsbypriority"),
     ("heads_in_order", ("2027", [""], None, 1, None, "", -1001, "", 0), "jobsbyname"),
-    ("heads_of_names", ([""], ["n1"], [500]), "jobsbyname"),
+    ("heads_of_names", ([""], ["n1"], [500], ["2026"], [0]), "jobsbyname"),
     ("take_behind_heads", ("2027", [""], ["n1"], [500], ["2026"], [0], [2], 1), "jobsbyname"),
+    ("claim_behind_heads", ("2027", ["n1"], [500], ["2026"], [0], [2], 1, "2027"), "jobsbyname"),
     ("floors_of_names", (["n1"], *FLOORS), "jobsby"),
     ("delete_jobs", ([1, 2],), "jobs_pkey"),
     ("claim_jobs", ([1], ["2026"], [1], [0]), "jobs_pkey"),
@@ -173,8 +174,9 @@ def test_statistics_of_a_drained_queue_lead_no_plan_astray(servers: Servers) -> 
         "take_in_open_lane": ("2027", None, ["n"], [1], *FLOORS),
         "claim_in_open_lane": ("2027", None, ["n"], [1], *FLOORS, "2027"),
         "floors_of_names": (["n"], *FLOORS),
-        "heads_of_names": ([""], ["n"], [500]),
+        "heads_of_names": ([""], ["n"], [500], [""], [0]),
         "take_behind_heads": ("2027", [""], ["n"], [500], ["2026"], [0], [2], 1),
+        "claim_behind_heads": ("2027", ["n"], [500], ["2026"], [0], [2], 1, "2027"),
         "soonest_by_name": ("2025", [""], ["n"]),
     }.items():
         plan = plan_of(one, QUERIES[statement], parameters)

@@ -128,7 +128,7 @@ def _without(words: str, *names: str) -> None:
 
 def unlocked_takes(seed: int) -> None:
     """Take jobs without a lock: another server may take them at the same moment."""
-    takes = "take_with_lock", "take_in_order", "take_behind_heads"
+    takes = "take_with_lock", "take_in_order", "take_behind_heads", "claim_behind_heads"
     _without(" FOR UPDATE SKIP LOCKED", *TAKES_BY_NAME, *takes)
 
 

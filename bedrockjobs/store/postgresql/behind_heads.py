@@ -16,7 +16,7 @@ from bedrockjobs.store.postgresql.pipeline import Row, Statement
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
 HEADS_MORE = 8
-"""Names that are asked for beside twice as many as had any of the next jobs last time."""
+"""Names that are asked for beside a quarter more than had any of the next jobs last time."""
 
 _BEHIND = -4
 """Where in a row what stands behind the columns of a job begins: class, nextRun, jobID and name."""
@@ -33,19 +33,16 @@ class BehindHeads(NamedTuple):
     """How many jobs of each."""
     end: Order
     """Up to where no other head comes."""
+    claimed: str
+    """The stamp at which plain jobs are marked as taken, where all are in the open lane; empty: none are."""
 
     def statement(self, now: str) -> Statement:
         """Return what locks the next jobs."""
-        return SQL["take_behind_heads"], (
-            now,
-            list(self.known.key[0]),
-            [name for *_, name in self.heads],
-            [-down for down, *_ in self.heads],
-            [next_run for _, next_run, *_ in self.heads],
-            [job_id for *_, job_id, _ in self.heads],
-            self.wanted,
-            self.look.limit,
-        )
+        downs, next_runs, job_ids, names = map(list, zip(*self.heads, strict=True))
+        asked = names, [-down for down in downs], next_runs, job_ids, self.wanted, self.look.limit
+        if self.claimed:
+            return SQL["claim_behind_heads"], (now, *asked, self.claimed)
+        return SQL["take_behind_heads"], (now, list(self.known.key[0]), *asked)
 
     def found(self, rows: Sequence[Row]) -> Order:
         """Return up to where all jobs are known, and note what that says about the next unit."""
@@ -71,12 +68,13 @@ class BehindHeads(NamedTuple):
         return end
 
 
-def behind_heads(look: Look, known: Heads, now: str) -> BehindHeads | None:
+def behind_heads(look: Look, known: Heads, now: str, claimed: str) -> BehindHeads | None:
     """Return what to ask for a look at patterns whose heads are known; None where none is due.
 
-    The third name is asked for a third of all: it has no more of them, if those before it have as many.
+    Plain jobs are marked as taken at the stamp ``claimed``, unless that is empty. The third name is asked for
+    a third of all: it has no more of them, if those before it have as many.
     """
-    count = min(look.limit, int(2 * known.share * look.limit) + HEADS_MORE)
+    count = min(look.limit, int(1.25 * known.share * look.limit) + HEADS_MORE)
     heads = known.next(BEGINNING, now, look.sort.priority, count + 1)
     if not heads:
         return None
@@ -88,7 +86,7 @@ def behind_heads(look: Look, known: Heads, now: str) -> BehindHeads | None:
         min(-(-look.limit // place) + 1 << known.often.get(name, 0), look.limit + 1)
         for place, (*_, name) in enumerate(heads, 1)
     ]
-    return BehindHeads(look, known, heads, wanted, end)
+    return BehindHeads(look, known, heads, wanted, end, claimed)
 
 
 def _order(row: Row) -> Order:

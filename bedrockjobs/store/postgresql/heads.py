@@ -76,6 +76,10 @@ class Heads:
             if priority is None:
                 self.asked[down, name] = None
 
+    def known(self, asked: Iterable[tuple[int, str]]) -> list[Head]:
+        """Return the heads of some classes below zero and names, of which none may be known any more."""
+        return [self._at.get((down, name), (down, "", 0, name)) for down, name in asked]
+
     def replace(self, asked: Iterable[tuple[int, str]], found: Iterable[Head]) -> None:
         """Have what was read of some classes below zero and names."""
         for down, name in asked:

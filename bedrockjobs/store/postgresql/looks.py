@@ -135,10 +135,10 @@ def heads_in_order(key: Key, now: str, priority: int | None, limit: int, after: 
     )
 
 
-def heads_of(key: Key, asked: Sequence[tuple[int, str]]) -> Statement:
-    """Return what reads some heads, due or not, each named by its class below zero and its name."""
-    names, classes = [name for _, name in asked], [-down for down, _ in asked]
-    return SQL["heads_of_names"], (list(key[0]), names, classes)
+def heads_of(key: Key, asked: Sequence[Head]) -> Statement:
+    """Return what reads some heads, due or not, each given as it is known: none comes before it."""
+    downs, next_runs, job_ids, names = map(list, zip(*asked, strict=True))
+    return SQL["heads_of_names"], (list(key[0]), names, [-down for down in downs], next_runs, job_ids)
 
 
 def floors_of(floors: Mapping[str, Floor]) -> Statement:
@@ -179,12 +179,12 @@ def planned_looks(requests: Iterable[TakeRequest]) -> list[Look]:
     looks = [Look(sort, wanted, by_workers=by_workers) for sort, wanted in names.items()]
     if len(patterns) + len(looks) > 1:
         patterns = dict.fromkeys(patterns, total)
-    return looks + [Look(sort, {}, asked, limit) for (sort, asked), limit in patterns.items()]
+    return looks + [Look(sort, {}, asked, limit, by_workers) for (sort, asked), limit in patterns.items()]
 
 
 def may_claim(looks: Sequence[Look]) -> bool:
-    """Tell whether what a look finds is as good as taken: by who asks for names, and has no runs."""
-    return len(looks) == 1 and looks[0].patterns is None and not looks[0].by_workers
+    """Tell whether what a look finds is as good as taken: by who has no runs, where nobody asks otherwise."""
+    return len(looks) == 1 and not looks[0].by_workers
 
 
 @lru_cache(maxsize=NAMES_KEPT_MAX)

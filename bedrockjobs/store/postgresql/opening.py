@@ -64,25 +64,26 @@ class Opening:
         """Patterns of which it is remembered which names have the next jobs: these are asked next."""
         self.behind_heads: list[BehindHeads] = []
         """The same, asked at once: where no job has a lock, which could be held."""
+        self._lanes = remembered.lanes
+        """Whether names are looked for in all lanes: where jobs were queued in others in the last unit."""
+        self.claimed = now[:SECONDS] if may_claim(looks) else ""
+        """The stamp at which plain jobs are taken at once; empty where they are only locked."""
+        claimed = "" if self._lanes else self.claimed
         for look in looks:
             heads = remembered.heads_for(look)
             if heads is not None:
-                first = None if remembered.locks else behind_heads(look, heads, now)
+                first = None if remembered.locks else behind_heads(look, heads, now, claimed)
                 if first is None:
                     self.asks.append(look)
                 else:
                     self.behind_heads.append(first)
         self.new_jobs = sum(plan.new_jobs for plan in plans)
         self.new_runs = sum(plan.new_runs for plan in plans)
-        self.claimed = now[:SECONDS] if may_claim(looks) else ""
-        """The stamp at which plain jobs are taken at once; empty where they are only locked."""
         self._alone = any(plan.control or plan.everything for plan in plans)
         if self._alone or self.job_ids or self.names or not all(job_id in plain for job_id in self.ended):
             self.job_ids, self.ended = _all([tuple(self.job_ids), tuple(self.ended)]), []
         self.own_jobs = any(plan.own_jobs for plan in plans)
         """Whether workers are read for which jobs are queued that nobody else may take."""
-        self._lanes = remembered.lanes
-        """Whether names are looked for in all lanes: where jobs were queued in others in the last unit."""
         self._locks = remembered.locks
         """Whether jobs with a lock are looked for, likewise."""
         self._control = keys.of("control")
@@ -171,10 +172,14 @@ class Opening:
     def looked(self, look: Look, found: Iterator[list[Row]]) -> tuple[list[Row], list[Row] | None, bool]:
         """Read the next answers: what a look has found without a lock, and with one, None where not asked.
 
-        Last comes whether that is of all lanes in which anything is queued.
+        Last comes whether that is ``complete``.
         """
-        complete = self._lanes or not self._remembered.lanes
-        return next(found), next(found) if self._looks_for_locks(look) else None, complete
+        return next(found), next(found) if self._looks_for_locks(look) else None, self.complete
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether jobs were looked for in all lanes in which anything is queued."""
+        return self._lanes or not self._remembered.lanes
 
 
 def _all(lists: Iterable[tuple[T, ...]]) -> list[T]:

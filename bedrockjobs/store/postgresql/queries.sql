@@ -277,12 +277,14 @@ SELECT * FROM (
 ORDER BY class, nextRun, jobID LIMIT $4::bigint;
 
 -- name: heads_of_names
--- The first job of some names in a class each, due or not, as `heads_in_order` has them. $1: lanes, $2: names, $3: the
--- class of each.
+-- The first job of some names in a class each, due or not, as `heads_in_order` has them. $1: lanes, $2: names, $3 to $5:
+-- of each, the class, and the nextRun and jobID before which there is none: ended rows are walked past once.
 WITH lanes AS MATERIALIZED ({lanes:$1})
 SELECT DISTINCT ON (asked.name, asked.priority) -asked.priority, head.nextRun, head.jobID, asked.name
-    FROM lanes CROSS JOIN unnest($2::text[], $3::bigint[]) AS asked (name, priority) CROSS JOIN LATERAL (
-        SELECT nextRun, jobID FROM jobs WHERE {of_asked} ORDER BY nextRun, jobID LIMIT 1
+    FROM lanes CROSS JOIN unnest($2::text[], $3::bigint[], $4::text[], $5::bigint[])
+        AS asked (name, priority, nextRun, jobID) CROSS JOIN LATERAL (
+        SELECT nextRun, jobID FROM jobs WHERE {of_asked} AND (nextRun, jobID) >= (asked.nextRun, asked.jobID)
+        ORDER BY nextRun, jobID LIMIT 1
     ) AS head ORDER BY asked.name, asked.priority, head.nextRun, head.jobID;
 
 -- name: take_behind_heads
@@ -305,6 +307,28 @@ first AS MATERIALIZED (
 job AS MATERIALIZED (
     SELECT {row} FROM jobs WHERE jobID = ANY (ARRAY(SELECT jobID FROM first)) AND {queued} FOR UPDATE SKIP LOCKED
 )
+SELECT job.*, first.priority, first.nextRun, first.jobID, first.name FROM first LEFT JOIN job USING (jobID)
+    ORDER BY first.priority DESC, first.nextRun, first.jobID;
+
+-- name: claim_behind_heads
+-- The same where nothing is queued outside of the open lane. Those that are plain are marked as taken at $8; before what
+-- stands behind its columns, each job says whether it was. $1: now, $2: names, $3 to $6: as $4 to $7 above, $7: how many of all.
+WITH first AS MATERIALIZED (
+    SELECT asked.name, asked.priority, job.nextRun, job.jobID
+    FROM unnest($2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[])
+        AS asked (name, priority, nextRun, jobID, wanted)
+    CROSS JOIN LATERAL (
+        SELECT nextRun, jobID FROM jobs WHERE found = '' AND name = asked.name AND priority = asked.priority AND {queued}
+        AND nextRun <= $1 AND (nextRun, jobID) >= (asked.nextRun, asked.jobID)
+        ORDER BY nextRun, jobID LIMIT asked.wanted
+    ) AS job ORDER BY asked.priority DESC, job.nextRun, job.jobID LIMIT $7::bigint
+),
+job AS MATERIALIZED (
+    SELECT {row}, {plain_take} AS plain FROM jobs
+    WHERE jobID = ANY (ARRAY(SELECT jobID FROM first)) AND {queued} FOR UPDATE SKIP LOCKED
+),
+claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $8, attempt = attempt + 1
+    WHERE jobID = ANY (ARRAY(SELECT jobID FROM job WHERE plain)))
 SELECT job.*, first.priority, first.nextRun, first.jobID, first.name FROM first LEFT JOIN job USING (jobID)
     ORDER BY first.priority DESC, first.nextRun, first.jobID;
 

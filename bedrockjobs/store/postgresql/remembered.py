@@ -92,7 +92,7 @@ class Remembered:
     def _heads_anew(self) -> list[Statement]:
         """Return what reads the heads anew that were asked for since they were read."""
         self._asked = [(heads, list(heads.asked)) for heads in self._used if heads.asked]
-        return [heads_of(heads.key, asked) for heads, asked in self._asked]
+        return [heads_of(heads.key, heads.known(asked)) for heads, asked in self._asked]
 
     def _read_heads(self, found: Iterator[list[Row]]) -> None:
         for heads, asked in self._asked:

@@ -114,7 +114,7 @@ class Takes:
         """Note what was found for patterns whose heads are remembered; ``sure``: whether they still are."""
         for each in asked:
             rows = next(found)
-            self._rows.read(row for row in rows if row[1] is not None)
+            self._rows.read((row for row in rows if row[1] is not None), each.claimed)
             if sure:
                 self._looked[_key(each.look, now)] = each.found(rows)
                 self._behind_heads[_key(each.look, now)] = each.look

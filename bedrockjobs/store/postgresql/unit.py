@@ -7,7 +7,7 @@ unit of one command waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import NamedTuple
@@ -99,13 +99,12 @@ class PostgreSQLUnit:
 
     fault = staticmethod(fault_of)
 
-    def open(self, moment: datetime, plans: Iterable[Plan], clock: str = "") -> None:
+    def open(self, moment: datetime, plans: Sequence[Plan], clock: str = "") -> None:
         """Begin at a moment: lock and read what the plans name; raises ClockMoved, see ``Opening``."""
         self.forget()
         self.moment = moment
-        every = list(plans)
-        self._may_wait = len(every) <= 1
-        opening = Opening(every, stamp_ms(moment), self._keys, self._plain, self.remembered, clock)
+        self._may_wait = len(plans) <= 1
+        opening = Opening(plans, stamp_ms(moment), self._keys, self._plain, self.remembered, clock)
         self._plain.difference_update(opening.ended)
         numbers = ((self._job_ids, opening.new_jobs), (self._run_ids, opening.new_runs))
         drawn = [(kind, kind.planned(count)) for kind, count in numbers]
@@ -126,7 +125,8 @@ class PostgreSQLUnit:
         self._takes.ask(opening.asks, opening.now)
         for look in opening.walks:
             self._takes.looked(look, opening.now, *opening.looked(look, found), opening.claimed)
-        self._takes.behind_heads(opening.behind_heads, opening.now, found, sure=not self.read_anew)
+        sure = opening.complete and not self.read_anew
+        self._takes.behind_heads(opening.behind_heads, opening.now, found, sure=sure)
         self._transaction.wrote = self._rows.changed
         for kind, draws in drawn:
             if draws:
