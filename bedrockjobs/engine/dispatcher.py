@@ -282,7 +282,7 @@ class Dispatcher:
         self._deliver(work.outcomes)
         if (due_s := 0.0 if self._open or self._gathered or self._again else self._due_in_s()) > 0:
             self._rest(due_s)
-        else:
+        elif not self._open:
             self._schedule()  # not at once: first the answers go out
 
     def _deliver(self, outcomes: list[tuple[Submission, Outcome]]) -> None:
