@@ -276,13 +276,12 @@ class Dispatcher:
         self.health.committed(wrote=took_s is not None)
         self.pending -= self._batch.accept(work)
         self._open = False
-        self._answer_overdue()
-        if self._engine.shared and self._gathered:
-            self._next()  # the database has what follows before the answers go out, and does it meanwhile
         self._deliver(work.outcomes)
-        if (due_s := 0.0 if self._open or self._gathered or self._again else self._due_in_s()) > 0:
+        due_s = 0.0 if self._gathered or self._again else self._due_in_s()
+        if due_s > 0:
             self._rest(due_s)
-        elif not self._open:
+        else:
+            self._answer_overdue()
             self._schedule()  # not at once: first the answers go out
 
     def _deliver(self, outcomes: list[tuple[Submission, Outcome]]) -> None:

@@ -19,7 +19,6 @@ from bedrockjobs.engine.submission import LOOK_AGAIN_S, LOOKS_AT_ONCE, Outcome
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.conftest import BLOCKED, DEADLINE_S, Server
 from tests.postgresql.live import Live, until
-from tests.postgresql.test_foreseen import listened
 
 Servers = Callable[[int], list[Server]]
 
@@ -47,24 +46,6 @@ async def test_commands_of_one_turn_share_a_unit(live: Live) -> None:
     assert '"jobID":1,' in body(await live.ask(c.GetJob(name="*")))
     assert body(await live.ask(c.FinishJob(job_id=1))) == ""
     assert isinstance(await live.ask(c.FinishJob(job_id=1)), NotFound)
-
-
-async def test_the_next_unit_is_on_its_way_when_answers_go_out(live: Live) -> None:
-    """The database works on it meanwhile. The control: where nothing else is asked, nothing is sent."""
-    trips = listened(live.engine)
-    begun: list[int] = []
-
-    def delivered(outcome: Outcome) -> bool:
-        begun.append(sum("begin" in trip for trip in trips))
-        return bool(body(outcome))
-
-    for _ in range(2):
-        live.dispatcher.submit(c.CreateJob(name="a"), delivered)
-        await until(lambda: sum("begin" in trip for trip in trips) == len(begun) + 1)
-        live.dispatcher.submit(c.CreateJob(name="a"), delivered)  # while the first one is done
-        count = len(begun) + 2
-        await until(lambda count=count: len(begun) == count)
-    assert begun == [2, 2, 4, 4]
 
 
 async def test_who_waits_gets_a_job_of_the_unit_that_creates_it(live: Live) -> None:
