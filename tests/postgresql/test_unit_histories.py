@@ -135,7 +135,7 @@ TestDocumentUnits.settings = LIMITS
 # --- controls --------------------------------------------------------------------------------------------
 
 FOUND_WITHIN = 200
-"""Histories within which a store that forgets is found: mostly by the tenth, once in 24 by the fifty-fifth."""
+"""Histories within which a store that forgets is found: mostly by the tenth, once by the fifty-fifth."""
 
 
 @pytest.fixture
