@@ -194,7 +194,7 @@ class Guard:
         if self._functions.process is not None:
             self._end_process()
         head, template, data = request.split(b"\n", 2)
-        given = json.loads(head)
+        given = json.loads(head.decode())  # of bytes it would look first which encoding they are in
         self._until = NEVER if given["until"] is None else float(given["until"])
         if self._until_said is not None:
             self._until = self._until_said
@@ -276,6 +276,8 @@ class Guard:
         os.close(end)
         self.end_group(pid)
         _, status = os.waitpid(pid, 0)
+        with suppress(BlockingIOError):
+            os.read(self._orphans, READ_BYTES)  # its own end is told there too, and would wake the next run
         return {"ended": os.waitstatus_to_exitcode(status)}
 
     def _make_folder(self, folder: str, data: bytes) -> int:
