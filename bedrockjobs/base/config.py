@@ -319,6 +319,10 @@ SEEN_AT_ONCE_MAX = 200
 PAGE_SLICE = 10
 """Rows of a page that are made in one turn of the event loop: half a millisecond."""
 
+TEMPLATES_S_MAX = 30.0
+"""Seconds that a process may take to compile the templates of the pages: thirty times what it takes. Where it
+does not end, the server compiles each when it is first looked at."""
+
 SLICE = 200
 """Rows or schedules that are dealt with before others have a turn, where a command is long: some 10 ms."""
 

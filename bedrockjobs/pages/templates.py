@@ -1,11 +1,11 @@
 """The templates of the pages, and how one is filled in so that nothing of it is left behind.
 
-It knows what templates may use, and no page.
+It knows what templates may use, and no page. What they are compiled to is in ``template_code``.
 """
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import cache, partial
@@ -16,8 +16,10 @@ import jinja2
 from jinja2.runtime import Context
 
 from bedrockjobs.base.config import PAGE_SLICE
+from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.turns import done_in_turns, in_turns
 from bedrockjobs.pages import words
+from bedrockjobs.pages.template_code import TemplateCode
 
 _FOLDER = Path(__file__).parent / "templates"
 
@@ -41,8 +43,8 @@ class Templates(jinja2.Environment):
 
     context_class = _Values
 
-    def __init__(self) -> None:
-        """Find the templates beside this module."""
+    def __init__(self, code: TemplateCode) -> None:
+        """Find the templates beside this module; ``code`` is what they were compiled to."""
         super().__init__(
             loader=jinja2.FileSystemLoader(_FOLDER),
             autoescape=True,
@@ -50,20 +52,15 @@ class Templates(jinja2.Environment):
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
+            bytecode_cache=code,
         )
         self.filters.update(words.FILTERS, in_turns=partial(in_turns, each=PAGE_SLICE))
         self.globals.update(words.GLOBALS)
-        self._prepared = False
+        self._code = code
 
     async def prepare(self) -> None:
-        """Compile all templates, once: a quarter of a second that the event loop is not kept for."""
-        if not self._prepared:
-            await asyncio.to_thread(self._prepare)
-            self._prepared = True
-
-    def _prepare(self) -> None:
-        for name in self.list_templates():
-            self.get_template(name)
+        """Have all templates compiled, once, while the event loop serves others."""
+        await self._code.fetch()
 
     async def page(self, name: str, values: Mapping[str, Any]) -> str:
         """Return a page made of a template; the event loop serves others between its rows."""
@@ -88,4 +85,14 @@ class Templates(jinja2.Environment):
 @cache
 def templates() -> Templates:
     """Return the templates of all servers in this process."""
-    return Templates()
+    return Templates(TemplateCode())
+
+
+def write_code() -> None:
+    """Compile all templates and write their code to stdout, for ``template_code``."""
+    give_way()
+    code = TemplateCode()
+    made = Templates(code)
+    for name in made.list_templates():
+        made.get_template(name)
+    code.write(sys.stdout.buffer)

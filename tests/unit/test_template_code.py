@@ -1,0 +1,69 @@
+"""Templates are compiled by another process; where there is none, here, when they are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bedrockjobs.base.config import TEMPLATES_S_MAX
+from bedrockjobs.pages import template_code
+from bedrockjobs.pages.template_code import TemplateCode
+from bedrockjobs.pages.templates import Templates
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of the templates that are compiled in this process."""
+    names: list[str] = []
+    compile_ = Templates.compile
+
+    def noted(self: Templates, source: Any, name: str, *given: Any, **named: Any) -> Any:
+        names.append(name)
+        return compile_(self, source, name, *given, **named)
+
+    monkeypatch.setattr(Templates, "compile", noted)
+    return names
+
+
+def prepared() -> Templates:
+    """Return templates that two looked at together, each of them loaded."""
+    made = Templates(TemplateCode())
+
+    async def prepare() -> None:
+        await asyncio.gather(made.prepare(), made.prepare())
+
+    asyncio.run(prepare())
+    for name in made.list_templates():
+        made.get_template(name)
+    return made
+
+
+def test_no_template_is_compiled_in_the_server(compiled: list[str]) -> None:
+    made = prepared()
+    assert len(made.list_templates()) > 20
+    assert compiled == []
+
+
+def test_a_second_look_starts_no_process(monkeypatch: pytest.MonkeyPatch, compiled: list[str]) -> None:
+    made = prepared()
+    monkeypatch.setattr(sys, "executable", "/nowhere")
+    asyncio.run(made.prepare())
+    assert compiled == []
+
+
+@pytest.mark.parametrize("program", ["exit 3", "echo nonsense", "sleep 60"])
+def test_where_no_process_compiles_them_the_server_does(
+    program: str, monkeypatch: pytest.MonkeyPatch, compiled: list[str], tmp_path: Path
+) -> None:
+    assert TEMPLATES_S_MAX == 30.0
+    monkeypatch.setattr(template_code, "TEMPLATES_S_MAX", 0.5)
+    fake = tmp_path / "python"
+    fake.write_text(f"#!/bin/sh\n{program}\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(fake))
+    made = prepared()
+    assert compiled == made.list_templates()
