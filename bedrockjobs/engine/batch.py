@@ -54,7 +54,7 @@ class Work:
         """Begin; ``careful`` work undoes each thing that fails, the usual one is undone as a whole."""
         self.context = context
         self.careful = careful
-        self.outcomes: list[tuple[Submission, Outcome]] = []
+        self.outcomes: list[tuple[Submission, Outcome]] = context.outcomes
         """The answers that follow the commit."""
         self.answer_bytes = 0
         """Size of these answers, of which a transaction has only so much."""
@@ -129,6 +129,7 @@ class Batch:
             seen=maintenance.seen,
             parts=(self._waiting,),
             gates=self._gates,
+            waiters=None if careful or self._engine.shared else self._waiting,
         )
         work = Work(context, careful=careful)
         if open_unit.read_anew:

@@ -214,6 +214,15 @@ class Waiting:
         """Return the groups that a job would serve."""
         return [group for group in self._groups_at(row.name) if group.request.fits(row)]
 
+    def first_for(self, job: Job, now: str) -> Waiter | None:
+        """Return who has waited longest for a job that is due now; None where another may be due for them."""
+        groups = self.groups_for(job)
+        if not groups:
+            return None
+        first = min((group.oldest() for group in groups), key=lambda waiter: waiter.seq)
+        due = None if first.group is None else first.group.due
+        return first if due is None or due > now else None
+
     def plan(self, names: Iterable[str]) -> Plan:
         """Return what those are going to take who are served where jobs of some names are created."""
         takes: list[TakeRequest] = []

@@ -133,7 +133,8 @@ QUICK_CREATE: tuple[Event, str, str] = ("create", GONE, "QUEUED")
 """``Unit.insert`` of a job of which nothing special was asked binds fewer columns."""
 
 QUICK_TAKE: tuple[Event, str, str] = ("take", "QUEUED", "RUNNING")
-"""``Unit.claim`` writes lastRun, attempt and runID alone; its statement says RUNNING."""
+"""``Unit.claim`` writes lastRun, attempt and runID alone; its statement says RUNNING. A job for which
+somebody waits goes through both of these at once, and is stored as it is then (``handlers/hand_off.py``)."""
 
 QUICK_FINISH: tuple[Event, str, str] = ("finish", "RUNNING", GONE)
 """``Unit.delete_plain`` deletes the row in one statement, which looks for RUNNING itself."""

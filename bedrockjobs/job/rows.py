@@ -71,6 +71,16 @@ class DamagedJob(Job):
 _WIDTH, _DATA = len(Job._fields), Job._fields.index("data")
 
 
+_REST = Job._fields.index("priority") + 1
+_PLAIN = Job("", 0, "", "", "")[_REST:]
+"""What follows the priority in the row of a job of which nothing special was asked."""
+
+
+def is_plain(job: Job) -> bool:
+    """Tell whether a job was never taken, and nothing special was asked of it."""
+    return job[_REST:] == _PLAIN and not (job.last_run or job.repeat)
+
+
 def checksum_of(data: str) -> int:
     """Return the checksum that is stored beside a job's data."""
     return crc32(data.encode())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 
 from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.base.settings import Settings
@@ -29,13 +29,12 @@ from bedrockjobs.store.statements import STATEMENTS as SQL
 GROUPS_FREED_MAX = 100
 """Names and priorities under one lock that are looked at when it is free again; beyond, all who wait are."""
 
-
 GLANCE_ROWS = 20
 """Due jobs that are looked at, in order, before anything is remembered of a pattern: often one of them
 matches, also where a pattern has a million names."""
 
-_HEAD_OF_NAME, _DUE_BY_NAME = SQL["head_of_name"], SQL["due_by_name"]
-_HEAD_OF_ANY, _DUE_OF_ANY = SQL["head_of_any"], SQL["due_of_any"]
+_BY_NAME = SQL["head_of_name"], SQL["due_by_name"]
+_OF_ANY = SQL["head_of_any"], SQL["due_of_any"]
 
 
 class ReadyQueue:
@@ -62,6 +61,8 @@ class ReadyQueue:
         self._wake_all = False
         self._version = 0
         """How often anything below changed since it was read."""
+        self._empty: tuple[str, ...] = ()
+        """The lane, or lane and name, where a look found nothing queued, until something is."""
         self._clear()
 
     def _clear(self) -> None:
@@ -101,12 +102,13 @@ class ReadyQueue:
         """Forget which jobs became ready since the mark, and read lanes and locks anew where they changed."""
         version, ready, self._wake_all = mark
         del self._newly_ready[ready:]
+        self._empty = ()
         if version != self._version:
             self._known = False
 
     def forget(self) -> None:
         """Read lanes and locks anew; what became ready is told when those who wait are served."""
-        self._newly_ready = []
+        self._newly_ready, self._empty = [], ()
         self._known = False
 
     # --- what was written --------------------------------------------------------------------------------
@@ -118,6 +120,7 @@ class ReadyQueue:
             self.note_lock(job)
             self._all_hosts.note(job)
         if job.queued:
+            self._empty = ()
             lane = job.lane
             if lane:
                 self._open_lane(lane)
@@ -127,9 +130,7 @@ class ReadyQueue:
 
     def became_ready(self) -> list[Job]:
         """Return the jobs that became ready, now or for later, since this was last asked."""
-        found = self._newly_ready
-        if found:
-            self._newly_ready = []
+        found, self._newly_ready = self._newly_ready, []
         return found
 
     def must_wake_all(self) -> bool:
@@ -239,7 +240,7 @@ class ReadyQueue:
         names, priority = request.names, request.priority
         if not request.mocked and not self._special and not self._locked and not self._bound:
             if priority is None and names.single is not None and not self._records.pauses():
-                return self._first(_HEAD_OF_NAME, _DUE_BY_NAME, now, OPEN_LANE, names.single)  # most takes
+                return self._first(*_BY_NAME, now, OPEN_LANE, names.single)  # most takes
             return self._first_due(names, OPEN_LANE, now, priority)
         firsts = [self._first_due(names, lane, now, priority) for lane in self._lanes(request)]
         rows = [row for row in firsts if row is not None]
@@ -280,11 +281,11 @@ class ReadyQueue:
             return self._first_unlocked(names, lane, now, PRIORITIES if priority is None else (priority,))
         if names.single is not None:
             if priority is None:
-                return self._first(_HEAD_OF_NAME, _DUE_BY_NAME, now, lane, names.single)
+                return self._first(*_BY_NAME, now, lane, names.single)
             return self._found(SQL["due_by_name_of_priority"], (lane, names.single, now, priority))
         if names.everything and not paused:
             if priority is None:
-                return self._first(_HEAD_OF_ANY, _DUE_OF_ANY, now, lane)
+                return self._first(*_OF_ANY, now, lane)
             return self._found(SQL["due_of_any_of_priority"], (lane, now, priority))
         priorities = PRIORITIES if priority is None else (priority,)
         due = self._due(names, lane, now, priorities, paused)
@@ -311,9 +312,10 @@ class ReadyQueue:
     def _first(self, head: str, due: str, now: str, *where: str) -> Job | None:
         """Return the first due job: nearly always the head, else the head of a lower priority."""
         found = self._execute(head, where).fetchone()
-        if found is None or found[0] <= now:
-            return None if found is None else self.job(found[1])
-        return self._found(due, (*where, now))
+        if found is not None:
+            return self.job(found[1]) if found[0] <= now else self._found(due, (*where, now))
+        self._empty = where
+        return None
 
     def _found(self, statement: str, parameters: tuple[str | int, ...]) -> Job | None:
         """Return the job that a statement finds the jobID of."""
@@ -338,19 +340,20 @@ class ReadyQueue:
 
     def soonest_of_all(self, now: str) -> str | None:
         """Return when the next job of any lane becomes due."""
-        lanes = [OPEN_LANE, MOCK_LANE, *UNTAKEN, *self._special]
-        lanes += [lane for bound in self._bound.values() for lane in bound]
-        lanes += [lane for locked in self._locked.values() for lane in locked]
+        always = (OPEN_LANE, MOCK_LANE, *UNTAKEN)
+        lanes = chain(always, self._special, *self._bound.values(), *self._locked.values())
         found = [self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0] for lane in lanes]
         return min((stamp for stamp in found if stamp is not None), default=None)
 
     def _soonest(self, names: Names, lane: str, now: str) -> str | None:
         stamp: str | None
+        if self._empty in ((lane,), (lane, names.single)):
+            return None
         if lane in self._locked:
             if not self.patterns.is_wide(names, lane):
                 return self.patterns.soonest(names, lane, now)
-            found = [self._soonest(names, one, now) for one in self._locked[lane]]
-            return min((stamp for stamp in found if stamp is not None), default=None)
+            stamps = (self._soonest(names, one, now) for one in self._locked[lane])
+            return min((stamp for stamp in stamps if stamp is not None), default=None)
         if names.single is not None:
             stamp = self._execute(SQL["soonest_by_name"], (lane, names.single, now)).fetchone()[0]
         elif names.everything or is_narrow(lane) or self.patterns.is_wide(names, lane):
@@ -363,8 +366,7 @@ class ReadyQueue:
 
     def head(self, lane: str, name: str, priority: int) -> tuple[str, int] | None:
         """Return nextRun and jobID of the first job of a group, due or not."""
-        found: tuple[str, int] | None
-        found = self._execute(SQL["head_of_group"], (lane, name, priority)).fetchone()
+        found: tuple[str, int] | None = self._execute(SQL["head_of_group"], (lane, name, priority)).fetchone()
         if found is None and (lock := parse_lane(lane).lock) and not self._in_use(lane):
             self._close_lane(lane, lock)
         return found

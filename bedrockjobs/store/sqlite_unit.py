@@ -15,7 +15,7 @@ from typing import Any
 
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.turns import in_turns
-from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, damaged, job_from
+from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, damaged, is_plain, job_from
 from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import InMemory
 from bedrockjobs.store.facts import Facts
@@ -27,11 +27,8 @@ from bedrockjobs.store.records import TableRecords
 from bedrockjobs.store.row_cache import RowCache
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
-_REST = Job._fields.index("priority") + 1
 _DATA = Job._fields.index("data")
 _JOB_BY_ID, _CLAIM_JOB, _INSERT_PLAIN = SQL["job_by_id"], SQL["claim_job"], SQL["insert_plain_job"]
-_PLAIN = Job("", 0, "", "", "")[_REST:]
-"""What follows the priority in the row of a job of which nothing special was asked."""
 
 
 def fault_of(error: Exception) -> StoreError | None:
@@ -154,7 +151,7 @@ class SQLiteUnit:
 
     def insert(self, job: Job) -> None:
         """Add a job."""
-        if job[_REST:] == _PLAIN and not (job.last_run or job.repeat):
+        if is_plain(job):
             plain = (
                 job.created, job.job_id, job.state, job.name, job.next_run, job.data, job.priority,
                 checksum_of(job.data),

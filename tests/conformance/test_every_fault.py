@@ -87,7 +87,9 @@ class Bench:
 
     def context(self) -> Context:
         """Open a transaction."""
-        return Context(self.engine.begin(), "document", OneWorker(), parts=(self.waiting,))
+        return Context(
+            self.engine.begin(), "document", OneWorker(), parts=(self.waiting,), waiters=self.waiting
+        )
 
     def tables(self) -> list[Any]:
         """Return all rows of the tables."""

@@ -15,7 +15,8 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import IO, Any
 
 import psycopg
 import pytest
@@ -30,6 +31,9 @@ SCHEMA = "tested"
 START_LINES_MAX = 100
 """Lines of the log until the cluster is ready, several times what there are."""
 
+END_S = 30
+"""Time in which a cluster that is ended is gone."""
+
 CLUSTER_SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -37,7 +41,7 @@ CLUSTER_SETTINGS = {
     "deadlock_timeout": "100ms",
     "max_connections": "40",
     "shared_buffers": "32MB",
-    "log_min_messages": "log",  # that it is ready, and next to nothing more: nobody reads on
+    "log_min_messages": "log",  # that it is ready, and little more
     "log_checkpoints": "off",
     "autovacuum_naptime": "2000000s",  # plans are to be the same in each run, whatever tests did before
 }
@@ -104,12 +108,15 @@ class Node:
             command, stderr=subprocess.PIPE, text=True, cwd=self._folder, start_new_session=True
         )
         assert process.stderr is not None
-        told = []
+        told = [""]
         for _, line in zip(range(START_LINES_MAX), process.stderr, strict=False):
             told.append(line)
             if "ready to accept" in line:  # connections, or read-only connections
-                return
-        raise RuntimeError("PostgreSQL did not start: " + "".join(told))
+                break
+        self._log = Thread(target=_read_on, args=(process.stderr,), daemon=True)
+        self._log.start()
+        if "ready to accept" not in told[-1]:
+            raise RuntimeError("PostgreSQL did not start: " + "".join(told))
 
     def do(self, sql: str) -> list[tuple[Any, ...]]:
         """Do a statement in a transaction of its own; return its rows."""
@@ -125,16 +132,27 @@ class Node:
         """End all of its processes at once, as a machine does that fails."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate(timeout=30)
-        self._process = None
+        self._until_ended(self._process)
 
     def stop(self) -> None:
         """End it at once, and remove its files."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)  # others would wait: for who is connected, for the disk
-            self._process.communicate(timeout=30)
-            self._process = None
+            self._until_ended(self._process)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _until_ended(self, process: subprocess.Popen[str]) -> None:
+        """Wait until none of its processes is left: each of them may write to the log."""
+        process.wait(timeout=END_S)
+        self._log.join(timeout=END_S)
+        self._process = None
+
+
+def _read_on(log: IO[str]) -> None:
+    """Read a log to its end: whoever writes into a pipe that is full stands still."""
+    with log:
+        for _ in log:
+            pass
 
 
 class Cluster:

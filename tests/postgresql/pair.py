@@ -50,7 +50,9 @@ class Pair:
         until(lambda: self.primary.do(STREAMING.format("sync")) == [(1,)])
 
     def replace(self) -> None:
-        """Give the one that was promoted a standby of its own."""
+        """Give the one that was promoted a standby of its own; the files of those that are lost go."""
+        while self._old:
+            self._old.pop().stop()
         self.primary = self.standby
         self.new_standby()
 

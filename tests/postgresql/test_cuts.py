@@ -18,8 +18,12 @@ from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
 from tests.postgresql.conftest import Server
 from tests.postgresql.proxy import Proxy
 
-CUTS = examples(200, night=10_000)
-OTHERS = examples(40, night=2_000)
+CUTS = examples(200, night=1_000)
+"""Answers that are swallowed in one run; the nightly command does more."""
+
+OTHERS_EACH = 5
+"""Answers that are swallowed for each other cut."""
+
 CUT_WITHIN_S = 0.002
 """About the time of a commit: what is cut at any moment falls before, into and behind it."""
 
@@ -27,13 +31,13 @@ CUT_WITHIN_S = 0.002
 class Cut:
     """A server behind a proxy."""
 
-    def __init__(self) -> None:
-        """Start it on an empty database."""
+    def __init__(self, seed: int = 1) -> None:
+        """Start it on an empty database; ``seed`` says when it is cut."""
         clock = ManualClock(START)
         CLUSTER.engine(clock).close()
         self.proxy = Proxy(CLUSTER.port)
         self.server = Server(PostgreSQLEngine(url_of(self.proxy.port), clock, name=SCHEMA), "document", clock)
-        self.rng = random.Random(1)
+        self.rng = random.Random(seed)
         self.lost = 0
         """Units that broke and were not done."""
 
@@ -66,6 +70,16 @@ class Cut:
         counts = Counter(name for (name,) in CLUSTER.do(f"SELECT name FROM {SCHEMA}.jobs"))
         return [name for name, count in counts.items() if count != 1]
 
+    def often(self, cuts: int) -> None:
+        """Swallow so many answers, and break connections otherwise; each job must be there once."""
+        others = cuts // OTHERS_EACH
+        kinds = ["answer"] * cuts + ["request", "any"] * (others // 2)
+        for number, kind in enumerate(kinds):
+            self.create(f"j{number}", kind)
+        assert self.doubled() == []
+        assert CLUSTER.do(f"SELECT count(*), count(DISTINCT jobID) FROM {SCHEMA}.jobs") == [(len(kinds),) * 2]
+        assert others // 2 <= self.lost < cuts // 2 + others, "most of the answers belonged to commits"
+
     def close(self) -> None:
         """End both."""
         self.server.store.close()
@@ -81,12 +95,7 @@ def cut() -> Iterator[Cut]:
 
 
 def test_no_commit_is_lost_or_done_twice_whose_answer_was_swallowed(cut: Cut) -> None:
-    kinds = ["answer"] * CUTS + ["request", "any"] * (OTHERS // 2)
-    for number, kind in enumerate(kinds):
-        cut.create(f"j{number}", kind)
-    assert cut.doubled() == []
-    assert CLUSTER.do(f"SELECT count(*), count(DISTINCT jobID) FROM {SCHEMA}.jobs") == [(len(kinds),) * 2]
-    assert OTHERS // 2 <= cut.lost < CUTS // 2 + OTHERS, "most of the answers belonged to commits"
+    cut.often(CUTS)
 
 
 def test_without_the_number_of_the_unit_commits_would_be_doubled(

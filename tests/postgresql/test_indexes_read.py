@@ -101,6 +101,7 @@ def astray(one: Server) -> dict[str, str]:
             f"using {index}" not in plan
             or (index == "jobsbyname" and "using jobsbypriority" in plan)
             or ("Update on" in plan and not re.search(r"using jobs_pkey on [^\n]*\n\s*Index Cond", plan))
+            or re.search(r"using jobs_pkey on [^\n]*\n(?!\s*Index Cond)", plan)  # all of it
             or "Seq Scan on jobs" in plan
             or "Merge" in plan  # it would read an index from one end to the other
         ):
@@ -125,6 +126,13 @@ def test_each_statement_has_its_index_where_all_jobs_have_just_ended(servers: Se
         " DELETE FROM jobs; ANALYZE jobs"
     )
     assert astray(one) == {}
+
+
+def test_each_statement_has_its_index_where_an_emptied_queue_was_vacuumed(many: Server) -> None:
+    """Statistics that count no row on no page make the key seem as cheap as any index, or cheaper."""
+    many.store.session.script("DELETE FROM jobs")
+    many.store.session.script("VACUUM ANALYZE jobs")
+    assert astray(many) == {}
 
 
 @pytest.mark.parametrize("index", sorted({index for _, _, index in STATEMENTS} - {"jobsby"}))

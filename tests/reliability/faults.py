@@ -30,7 +30,7 @@ TAKES_BY_NAME = "take_by_name", "claim_by_name", "take_in_open_lane", "claim_in_
 """The statements on PostgreSQL with which jobs are taken by their names."""
 
 SLOW_S = 0.05
-"""The longest that ``slow_takes`` waits: as long as several units of another server take."""
+"""The longest that ``slow_takes`` and ``unordered_events`` wait: as long as some units of others take."""
 
 
 def answer_before_commit(seed: int) -> None:
@@ -133,13 +133,19 @@ def unlocked_takes(seed: int) -> None:
 
 
 def unordered_events(seed: int) -> None:
-    """Commit events without the lock that keeps their numbers in the order of commits."""
+    """Commit events without the lock that keeps their numbers in the order of commits, and some of them late.
+
+    So commits overtake each other also where servers hardly run at the same time.
+    """
     from bedrockjobs.store.postgresql.transaction import Transaction
 
     commit = Transaction.commit
 
     def without_lock(self: Transaction, lock: Any, note: Any, reads: Any) -> Any:
-        return commit(self, ("SELECT 1", ()), note, reads)
+        sql, parameters = note
+        late = sql.replace("$3", f"$3 || pg_sleep({SLOW_S} * random())::text")
+        assert late != sql
+        return commit(self, ("SELECT 1", ()), (late, parameters), reads)
 
     Transaction.commit = without_lock  # type: ignore[method-assign]
 

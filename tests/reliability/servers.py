@@ -99,6 +99,9 @@ def _environment(more: dict[str, str]) -> dict[str, str]:
 class Launcher:
     """The launching process, and what it says of its servers."""
 
+    module: ClassVar[str] = "tests.reliability.launcher"
+    """What Python runs."""
+
     def __init__(self, log: Path, **environment: str) -> None:
         """Prepare to launch; what servers log goes to the file ``log``."""
         self._log = log
@@ -112,7 +115,7 @@ class Launcher:
         """Start the launching process."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "tests.reliability.launcher", cwd=TOP, env=self._environment,
+                sys.executable, "-m", self.module, cwd=TOP, env=self._environment,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
             )  # fmt: skip
         self._reading = asyncio.create_task(self._read())
@@ -129,7 +132,9 @@ class Launcher:
         assert self._process.stdout is not None
         async for raw in self._process.stdout:
             line = raw.decode()
-            if line.startswith("ended "):
+            if line.startswith("forked "):
+                self._ended.pop(int(line.split()[1]), None)  # in a long storm pids come again
+            elif line.startswith("ended "):
                 _, pid, status = line.split()
                 self._ended[int(pid)].set_result(int(status))
             self._lines.put_nowait(line)

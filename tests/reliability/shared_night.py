@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.history import Report
+from tests.postgresql.cluster import CLUSTER
+from tests.postgresql.test_cuts import Cut
+from tests.postgresql.test_failover import failovers as fail_over
 from tests.reliability.shared import Shared
 from tests.reliability.shared_stall import stall
 from tests.reliability.shared_storm import SharedStorm
@@ -81,6 +84,28 @@ async def stalls(folder: Path, count: int, seed: int, fault: str) -> Report:
         return await stall(shared, count)
 
 
+async def failovers(folder: Path, count: int, seed: int, fault: str) -> Report:
+    """Kill a primary under load and promote its standby; an assertion fails where anything is lost."""
+    await fail_over(count)
+    report = Report()
+    report.counts["failovers"] = count
+    return report
+
+
+async def cuts(folder: Path, count: int, seed: int, fault: str) -> Report:
+    """Break connections, most of them at a commit; an assertion fails where anything is done twice or not."""
+    report = Report()
+    try:
+        cut = Cut(seed)
+        await asyncio.to_thread(cut.often, count)
+        cut.close()
+    finally:
+        CLUSTER.stop()
+    report.counts["answers swallowed"] = count
+    report.counts["units lost"] = cut.lost
+    return report
+
+
 ROUNDS = {
     "kills": Round(kills, 5_000, 250),
     "ticks": Round(ticks, 100_000, 40_000),
@@ -88,6 +113,8 @@ ROUNDS = {
     "waits": Round(waits, 10_000, 10_000),
     "takes": Round(takes, 50_000, 50_000),
     "stalls": Round(stalls, 20, 5),
+    "failovers": Round(failovers, 500, 100),
+    "cuts": Round(cuts, 10_000, 10_000),
 }
 
 

@@ -21,9 +21,9 @@ TRIES_MAX = 200
 
 UNIT_S_MAX = Settings(database="unused").unit_s_max
 
-STANDING = """SELECT count(*) FROM pg_stat_activity
+STANDING = """SELECT pid, xact_start FROM pg_stat_activity
 WHERE state = 'idle in transaction' AND state_change < clock_timestamp() - interval '100 ms'"""
-"""Units whose server has not gone on for longer than any that lives."""
+"""Units whose server has not gone on for longer than any that lives, on a machine that does nothing else."""
 
 LARGE = 500
 """Jobs in a large command."""
@@ -32,9 +32,6 @@ STANDS_S = 0.2
 """Time after which it is seen whether a unit stands."""
 
 LOOK_S = 0.02
-
-BUSY = 503
-"""What is answered to who has waited for a lock for too long."""
 
 
 class Busy:
@@ -52,14 +49,12 @@ class Busy:
         self._ends = True
 
     async def _step(self, wire: Wire, verb: str, **given: Any) -> Any:
-        """Do a command, again where the database was busy for too long; note how long it took."""
+        """Do a command; note how long it took."""
         self._open[id(wire)] = began = time.monotonic()
-        while (answer := await asked(wire, verb, **given)).code == BUSY:
-            pass
-        assert answer.code == 200, answer
+        reply = await done(wire, verb, **given)
         self._took.append((began, time.monotonic() - began))
         del self._open[id(wire)]
-        return answer.reply
+        return reply
 
     async def client(self, place: int, number: int) -> None:
         """Be one client of one server."""
@@ -85,22 +80,22 @@ class Busy:
         return share(sorted(took for began, took in steps if began < until and began + took > since), 99)
 
 
-async def _stopped_in_a_unit(shared: Shared) -> float:
-    """Stop the first server while a unit of it is open; return when."""
+async def _stopped_in_a_unit(shared: Shared) -> tuple[float, set[tuple[Any, ...]]]:
+    """Stop the first server while a unit of it is open; return when, and which units stand then."""
     for _ in range(TRIES_MAX):
         stopped = time.monotonic()
         shared.signal(0, signal.SIGSTOP)
         await asyncio.sleep(STANDS_S)
-        if shared.rows(STANDING)[0][0]:
-            return stopped
+        if units := shared.rows(STANDING):
+            return stopped, {*units}
         shared.signal(0, signal.SIGCONT)
         await asyncio.sleep(LOOK_S)
     raise AssertionError("no unit was ever open")
 
 
-async def _freed(shared: Shared, until: float) -> float:
-    """Return when no unit stood any more, or that moment where one still does."""
-    while shared.rows(STANDING)[0][0] and time.monotonic() < until:
+async def _freed(shared: Shared, units: set[tuple[Any, ...]], until: float) -> float:
+    """Return when none of some units stood any more, or that moment where one still does."""
+    while units.intersection(shared.rows(STANDING)) and time.monotonic() < until:
         await asyncio.sleep(LOOK_S)
     return time.monotonic()
 
@@ -120,10 +115,10 @@ async def stall(
         for _ in range(count):
             await asyncio.sleep(calm_s)
             before = others.p99(time.monotonic() - calm_s, time.monotonic())
-            stopped = await _stopped_in_a_unit(shared)
+            stopped, units = await _stopped_in_a_unit(shared)
             await asyncio.sleep(calm_s)
             during = others.p99(stopped, time.monotonic())
-            freed = await _freed(shared, stopped + unit_s + 1 + STANDS_S)
+            freed = await _freed(shared, units, stopped + unit_s + 1 + STANDS_S)
             report.counts["others' p99 before, ms"] = round(before * 1000)
             report.counts["others' p99 meanwhile, ms"] = round(during * 1000)
             report.counts["rows free after, ms"] = round((freed - stopped) * 1000)

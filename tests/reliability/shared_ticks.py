@@ -36,7 +36,7 @@ REST_S = 60.0
 
 LOOK_S = 0.05
 
-BEHIND = "SELECT count(*) FROM jobs WHERE state <> 'QUEUED' OR nextRun < '{now}'"
+BEHIND = "SELECT count(*) FROM jobs WHERE state <> 'QUEUED' OR nextRun <= '{now}'"
 
 
 @dataclass
@@ -87,7 +87,7 @@ class TickStorm:
         return report
 
     async def _until_none(self, shared: Shared, now: str) -> None:
-        """Wait until no schedule runs, or is due before a moment."""
+        """Wait until no schedule runs, or is due by a moment."""
         async with asyncio.timeout(REST_S):
             while shared.rows(BEHIND.replace("{now}", now)) != [(0,)]:
                 await asyncio.sleep(LOOK_S)

@@ -18,11 +18,16 @@ PATIENCE_S = 60.0
 CLIENTS_EACH = 4
 """Clients of each server."""
 
+BUSY = 503
+"""What is answered to who has waited for a lock for too long, as may be where all wait for a processor."""
+
 
 async def asked(wire: Wire, verb: str, **given: Any) -> Answer:
-    """Ask and return the answer, which must come."""
+    """Ask and return the answer, which must come; again where the database was too busy to do anything."""
     async with asyncio.timeout(PATIENCE_S):
-        return await wire.ask(verb, **given)
+        while (answer := await wire.ask(verb, **given)).code == BUSY:
+            pass
+    return answer
 
 
 async def done(wire: Wire, verb: str, **given: Any) -> Any:

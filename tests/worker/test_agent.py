@@ -101,6 +101,17 @@ async def test_max_jobs(server, working):
     assert len(server._queue) == 2
 
 
+async def test_max_jobs_with_more_slots_than_jobs(server, working):
+    await server.add()
+    async with working("true", jobs_max=3, concurrency=10) as worker:
+        await server.until(lambda: server.of("GetJobs"))
+        for _ in range(5):
+            await server.add()
+        assert await worker.ended() == 0
+    assert len(server.reports) == 3
+    assert len(server._queue) == 3
+
+
 async def test_quiet_and_resume(server, working, tmp_path, caplog):
     caplog.set_level("INFO", "bedrock_worker")
     async with working("true") as worker:

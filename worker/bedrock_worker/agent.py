@@ -235,7 +235,7 @@ class Agent:
     def _wants_another(self) -> bool:
         """Tell whether a slot that ends a job is to take the next one with its report."""
         held = self._signals or self._outdated or self._quiet or self._drained
-        asking = self._pulling + sum(then.asking for then in self._thens)
+        asking = self._pulling + sum(then.expects for then in self._thens)
         return not held and asking < self._left() and len(self._tasks) <= self._slots()
 
     def _slots(self) -> int:
@@ -246,6 +246,7 @@ class Agent:
         await self._until(self._changed.is_set, seconds)
 
     def _begin(self, job: Job, taken_at: float) -> None:
+        self._taken += 1
         task = asyncio.get_running_loop().create_task(self._work(job, taken_at))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -258,8 +259,8 @@ class Agent:
         """See one job through, and those that come with the reports into the same slot."""
         following: Job | None = job
         while following is not None:
-            self._taken += 1
             following = await self._see_through(following, taken_at)
+            self._taken += following is not None
             taken_at = asyncio.get_running_loop().time()
 
     async def _see_through(self, job: Job, taken_at: float) -> Job | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.wire import SECONDS, stamp_ms
 from bedrockjobs.engine.events import Event, Noted
@@ -18,6 +19,26 @@ from bedrockjobs.job.lifecycle import GONE
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import InMemory, Unit
+
+
+class Waiter(Protocol):
+    """Somebody who waits for a job."""
+
+    submission: Any
+    """What is answered with it."""
+    request: TakeRequest
+
+
+class Waiters(InMemory, Protocol):
+    """All who wait for jobs."""
+
+    def first_for(self, job: Job, now: str) -> Waiter | None:
+        """Return who would get a job that is due now; None where it has to be looked at what else is due."""
+        ...
+
+    def remove(self, waiter: Any) -> bool:
+        """Take out somebody who is served."""
+        ...
 
 
 class Context:
@@ -32,12 +53,14 @@ class Context:
         "moment",
         "now",
         "now_ms",
+        "outcomes",
         "parts",
         "presence",
         "seen",
         "since",
         "took_jobs",
         "unit",
+        "waiters",
     )
 
     def __init__(
@@ -51,6 +74,7 @@ class Context:
         seen: str = "",
         parts: Sequence[InMemory] = (),
         gates: Gates | None = None,
+        waiters: Waiters | None = None,
     ) -> None:
         """Work in ``unit``; the server runs since ``since``, and its forerunner was ``seen`` last."""
         self.unit = unit
@@ -69,6 +93,10 @@ class Context:
 
         The context is not among them: a circle would keep each transaction until the collector comes.
         """
+        self.waiters = waiters
+        """Those to whom a new job may be handed off before it is stored; None: it is queued first."""
+        self.outcomes: list[tuple[Any, Answer | CommandError]] = []
+        """What was asked, with its answer, which follows the commit."""
         self.caller: Caller | None = None
         """Who asks for what is done now, where that matters."""
         self.took_jobs = False
@@ -97,17 +125,20 @@ class Context:
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
-    def mark(self) -> int:
-        """Return how many events there are."""
-        return len(self.events)
+    def mark(self) -> tuple[int, int]:
+        """Return how many events and answers there are."""
+        return len(self.events), len(self.outcomes)
 
-    def undo(self, mark: int) -> None:
-        """Forget the events since a mark."""
-        del self.events[mark:]
+    def undo(self, mark: tuple[int, int]) -> None:
+        """Forget the events and answers since a mark."""
+        events, outcomes = mark
+        del self.events[events:]
+        del self.outcomes[outcomes:]
 
     def forget(self) -> None:
-        """Forget all events: nothing happened."""
+        """Forget all events and answers: nothing happened."""
         self.events.clear()
+        self.outcomes.clear()
 
 
 class Taken(NamedTuple):

@@ -12,6 +12,7 @@ from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions
 from bedrockjobs.engine.events import JOB_CREATED, JobsCreated
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.hand_off import handed_off
 from bedrockjobs.engine.handlers.plans import merged, plan_create
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.trigger import with_next_tick
@@ -27,7 +28,7 @@ _OPTION_FIELDS = frozenset(JobOptions.model_fields)
 @handles(CreateJob, plan=plan_create)
 def create_job(context: Context, command: CreateJob) -> Answer:
     """Create a job; answers its jobID."""
-    job_id = _create(context, command, jsontext.Merging())
+    job_id = _create(context, command, jsontext.Merging(), alone=True)
     context.emit(JOB_CREATED)
     return Answer(f'{{"jobID":{job_id}}}')
 
@@ -50,19 +51,24 @@ def check_amount(context: Context, until: int) -> None:
         raise Unavailable("Too much data at once", "jobs: expected fewer jobs of so much data in one request")
 
 
-def _create(context: Context, spec: JobSpec, merging: jsontext.Merging) -> int:
+def _create(context: Context, spec: JobSpec, merging: jsontext.Merging, *, alone: bool = False) -> int:
     if spec.idempotency_key is None:
-        return create(context, spec, merging)
+        return create(context, spec, merging, alone=alone)
     since = after_seconds(context.now_ms, -context.unit.records.keys_kept_s)
     known = context.unit.records.job_of_key(spec.idempotency_key, since)
     if known is None:
-        known = create(context, spec, merging)
+        known = create(context, spec, merging, alone=alone)
         context.unit.records.put_key(spec.idempotency_key, known, context.now_ms)
     return known
 
 
-def create(context: Context, spec: JobSpec, merging: jsontext.Merging, source: str = "") -> int:
-    """Create a job, or update the one of its name; returns the jobID."""
+def create(
+    context: Context, spec: JobSpec, merging: jsontext.Merging, source: str = "", *, alone: bool = False
+) -> int:
+    """Create a job, or update the one of its name; returns the jobID.
+
+    One that is created ``alone`` may be handed off at once; of several the most urgent is taken first.
+    """
     priority = spec.wanted_priority
     if spec.repeat:
         check_repeat(context, spec.repeat, stamped(spec.first_run) or None)
@@ -101,7 +107,8 @@ def create(context: Context, spec: JobSpec, merging: jsontext.Merging, source: s
         row = checked._replace(job_id=context.unit.new_job_id())
         if ticks.is_schedule(row) and spec.first_run is None:
             row = ticks.with_tick(row, row.next_run)
-    context.unit.insert(row)
+    if not (alone and context.waiters and handed_off(context, row)):
+        context.unit.insert(row)
     return row.job_id
 
 

@@ -181,12 +181,25 @@ def take(context: Context, request: TakeRequest) -> Answer | None:
             due_again.append(after)  # a retryAfter of no time at all; one answer holds a job once
             context.unit.save(after._replace(next_run=repeats.NEVER))
         taken.append(Taken(before, after))
-        bodies.append(render(before, _more(context, before, after, request)))
+        bodies.append(_shown(context, request, taken[-1]))
         size += len(bodies[-1])
     for job in due_again:
         context.unit.save(job)
-    if not taken:
-        return None
+    return _handed_out(context, request, taken, bodies) if taken else None
+
+
+def handed_out(context: Context, request: TakeRequest, taken: Taken) -> Answer:
+    """Answer a request with a job that was taken for it."""
+    return _handed_out(context, request, [taken], [_shown(context, request, taken)])
+
+
+def _shown(context: Context, request: TakeRequest, taken: Taken) -> str:
+    return render(taken.before, _more(context, taken.before, taken.after, request))
+
+
+def _handed_out(
+    context: Context, request: TakeRequest, taken: Sequence[Taken], bodies: Sequence[str]
+) -> Answer:
     context.emit(JobsTaken(len(taken), taken[0].before.next_run, context.now_ms, not context.took_jobs))
     context.took_jobs = True
     return Answer(bodies[0] if request.shape == "job" else _answered(request, bodies), taken)

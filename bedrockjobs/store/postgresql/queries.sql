@@ -57,11 +57,12 @@ UPDATE control SET epoch = epoch + 1;
 DELETE FROM jobs WHERE jobID = ANY ($1::bigint[]) AND {plain_end} RETURNING {row};
 
 -- name: lock_jobs
--- Jobs without a parent, locked by jobID: some jobs, and the parents of others.
-SELECT {row} FROM jobs WHERE parentJobID = 0 AND jobID IN (
+-- Jobs without a parent, locked by jobID: some jobs, and the parents of others. Here and below numbers are an array and not
+-- joined: where statistics know of no rows, a join reads all of the key.
+SELECT {row} FROM jobs WHERE parentJobID = 0 AND jobID = ANY (ARRAY(
     SELECT unnest($1::bigint[])
     UNION SELECT child.parentJobID FROM jobs AS child WHERE child.jobID = ANY ($1::bigint[])
-) ORDER BY jobID FOR UPDATE;
+)) ORDER BY jobID FOR UPDATE;
 
 -- name: lock_children
 -- Jobs with a parent, locked by jobID after the parents. With `+ 0` the planner does not read the index of all children.
@@ -70,15 +71,16 @@ SELECT {row} FROM jobs WHERE parentJobID + 0 <> 0 AND jobID = ANY ($1::bigint[])
 -- name: lock_jobs_and_firsts
 -- Jobs without a parent, locked by jobID: of some jobs, of the first ones of some names, and of the parents of all these.
 WITH named AS MATERIALIZED ({named})
-SELECT {row} FROM jobs WHERE parentJobID = 0 AND jobID IN (
+SELECT {row} FROM jobs WHERE parentJobID = 0 AND jobID = ANY (ARRAY(
     SELECT jobID FROM named
-    UNION SELECT child.parentJobID FROM named JOIN jobs AS child USING (jobID)
-) ORDER BY jobID FOR UPDATE;
+    UNION SELECT child.parentJobID FROM jobs AS child WHERE child.jobID = ANY (ARRAY(SELECT jobID FROM named))
+)) ORDER BY jobID FOR UPDATE;
 
 -- name: lock_children_and_firsts
 -- Jobs with a parent, locked by jobID after the parents: of some jobs, and of the first ones of some names.
 WITH named AS MATERIALIZED ({named})
-SELECT {row} FROM jobs WHERE parentJobID + 0 <> 0 AND jobID IN (SELECT jobID FROM named) ORDER BY jobID FOR UPDATE;
+SELECT {row} FROM jobs WHERE parentJobID + 0 <> 0 AND jobID = ANY (ARRAY(SELECT jobID FROM named))
+    ORDER BY jobID FOR UPDATE;
 
 -- name: firsts
 -- The first jobs of some names, real and mocked: asked for after they were locked, as one may have gone meanwhile.
@@ -422,24 +424,25 @@ SELECT jobID FROM jobs WHERE repeat <> '' ORDER BY name, jobID;
 SELECT jobID FROM jobs WHERE repeat <> '' AND state = 'QUEUED' AND nextRun <= $1 ORDER BY name, jobID;
 
 -- name: named
--- The first jobs of a name.
-SELECT {row} FROM jobs WHERE name = $1 ORDER BY jobID LIMIT $2::bigint FOR UPDATE;
+-- The first jobs of a name. Here and below a name stands between itself and itself: so an index has the order that is asked
+-- for, and the key has not, which seems as cheap to read from one end to the other where a vacuum has seen no row.
+SELECT {row} FROM jobs WHERE name BETWEEN $1 AND $1 ORDER BY name, jobID LIMIT $2::bigint FOR UPDATE;
 
 -- name: bound_of_name
 -- The jobs of a name that only one worker may take.
-SELECT {row} FROM jobs WHERE name = $1 AND lane LIKE '%for %' ORDER BY jobID FOR UPDATE;
+SELECT {row} FROM jobs WHERE name BETWEEN $1 AND $1 AND lane LIKE '%for %' ORDER BY name, jobID FOR UPDATE;
 
 -- name: first_of_name
 -- The oldest job of a name among the real ones.
-SELECT {row} FROM jobs WHERE name = $1 AND lane <> 'mock' ORDER BY jobID LIMIT 1 FOR UPDATE;
+SELECT {row} FROM jobs WHERE name BETWEEN $1 AND $1 AND lane <> 'mock' ORDER BY name, jobID LIMIT 1 FOR UPDATE;
 
 -- name: first_mocked_of_name
 -- The oldest job of a name among the mocked ones.
-SELECT {row} FROM jobs WHERE name = $1 AND lane = 'mock' ORDER BY jobID LIMIT 1 FOR UPDATE;
+SELECT {row} FROM jobs WHERE name BETWEEN $1 AND $1 AND lane = 'mock' ORDER BY name, jobID LIMIT 1 FOR UPDATE;
 
 -- name: children_of
 -- The children of a job.
-SELECT {row} FROM jobs WHERE parentJobID = $1 AND parentJobID <> 0 ORDER BY jobID FOR UPDATE;
+SELECT {row} FROM jobs WHERE parentJobID BETWEEN $1 AND $1 AND parentJobID <> 0 ORDER BY parentJobID, jobID FOR UPDATE;
 
 -- name: has_children
 -- Whether a job has any child.

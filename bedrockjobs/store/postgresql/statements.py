@@ -10,7 +10,8 @@ from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.store import statements
 
 _REAL, _MOCKED = (
-    f"(SELECT one.jobID FROM jobs AS one WHERE one.name = asked.name AND {kind} ORDER BY one.jobID LIMIT 1)"  # noqa: S608
+    "(SELECT one.jobID FROM jobs AS one WHERE one.name BETWEEN asked.name AND asked.name"  # noqa: S608
+    f" AND {kind} ORDER BY one.name, one.jobID LIMIT 1)"
     for kind in ("one.lane <> 'mock'", "one.lane = 'mock'")
 )
 _LANES = (

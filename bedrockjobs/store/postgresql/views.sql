@@ -72,6 +72,7 @@ SELECT rests.place - 1, (
 
 -- name: lanes_at_once
 -- Of some lanes, whatever the names: how many jobs are due, up to `:most`, and the lowest nextRun.
+-- What it asks of `created` holds for every row, and leads to the index in the order of takes.
 WITH classes (found, lane, priority) AS (
     SELECT {found:value}, value, column1 FROM json_array_elements_text(:lanes::json) AS lanes (value)
         CROSS JOIN (VALUES {priorities}) AS classes
@@ -79,10 +80,12 @@ WITH classes (found, lane, priority) AS (
 SELECT
     (SELECT count(*) FROM (SELECT 1 FROM classes CROSS JOIN LATERAL (
         SELECT 1 FROM jobs WHERE jobs.found = classes.found AND jobs.lane = classes.lane
-            AND jobs.priority = classes.priority AND jobs.nextRun <= :now AND {queued} LIMIT :most
+            AND jobs.priority = classes.priority AND jobs.nextRun <= :now AND {queued}
+            AND length(jobs.created) >= 0 LIMIT :most
     ) AS first LIMIT :most) AS due),
     (SELECT min((SELECT nextRun FROM jobs WHERE jobs.found = classes.found AND jobs.lane = classes.lane
-        AND jobs.priority = classes.priority AND {queued} ORDER BY nextRun LIMIT 1)) FROM classes)
+        AND jobs.priority = classes.priority AND {queued} AND length(jobs.created) >= 0
+        ORDER BY nextRun LIMIT 1)) FROM classes)
 LIMIT :limit;
 
 -- name: lanes_held

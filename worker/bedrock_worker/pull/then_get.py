@@ -31,6 +31,11 @@ class ThenGet:
         self.job: Job | None = None
         """The job that came."""
 
+    @property
+    def expects(self) -> bool:
+        """Tell whether a job may come, or has come and is not begun."""
+        return self.asking or self.job is not None
+
     def asks(self) -> bool:
         """Tell whether the job is asked for; decided now, for the report that is to be sent.
 

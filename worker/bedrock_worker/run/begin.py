@@ -37,10 +37,11 @@ def paths_of(program: str, env: Mapping[str, str]) -> list[str]:
     """Return where a program may be, in the order in which it is looked for."""
     if "/" in program:
         return [program]
-    paths = [os.path.join(folder, program) for folder in os.get_exec_path(env)]  # noqa: PTH118
-    # To try one that is not there costs more in a process that was just forked than to look here. What is
-    # relative means the folder of the command, and we stand elsewhere.
-    there = [path for path in paths if not path.startswith("/") or os.path.exists(path)]  # noqa: PTH110
+    folders = env.get("PATH", os.defpath).split(os.pathsep)
+    paths = [f"{folder}/{program}" if folder else program for folder in folders]
+    # To try one that is not there costs more than to look here. What is relative means the folder of the
+    # command, and we stand elsewhere.
+    there = [path for path in paths if not path.startswith("/") or os.access(path, os.F_OK)]
     return there or paths
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from bedrock_worker.run import kernel, packet
 from bedrock_worker.run.begin import FAULT, become, catch_signals, paths_of
 from bedrock_worker.run.kernel import NEVER, ControlGroup
+from bedrock_worker.run.vfork import VFork
 from bedrock_worker.run.warm import Functions
 
 READ_BYTES = 4_096
@@ -54,6 +55,7 @@ class Guard:
         self._folder = ""
         self._signalled = self._let_go = False
         self._group: ControlGroup | None = None
+        self._vfork: VFork | None = None
         self._functions = Functions(self)
         self._next: tuple[bytes, list[int]] | None = None
         self._output: list[int] = []
@@ -65,6 +67,8 @@ class Guard:
         if not self._daemons:
             kernel.adopt()
             self._make_group()
+        with suppress(OSError):  # not on every machine
+            self._vfork = VFork()
         self._orphans, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -95,6 +99,8 @@ class Guard:
     ) -> dict[str, object]:
         """Start a program; return its ``pid``, or why it could not be started."""
         ours, paths = os.getpid(), paths_of(given["argv"][0], given["env"])
+        if pid := self._start_by_vfork(given, stdio, paths, grouped):
+            return {"pid": pid}
         reads, writes = os.pipe()
         try:
             pid = os.fork()
@@ -112,6 +118,22 @@ class Guard:
         os.waitpid(pid, 0)
         found: dict[str, object] = json.loads(why)
         return found
+
+    def _start_by_vfork(
+        self, given: Mapping[str, Any], stdio: Sequence[int], paths: Sequence[str], grouped: bool
+    ) -> int:
+        """Start a program and copy no memory for it; return 0 where a fork is to try it or say why not."""
+        if self._vfork is None:
+            return 0
+        group = self._group.members if grouped and self._group is not None else None
+        try:
+            os.chdir(given["cwd"])
+            try:
+                return self._vfork.start(given, stdio, group, paths)
+            finally:
+                os.chdir("/")  # we keep no folder in use
+        except OSError:
+            return 0
 
     def begun(self, pid: int) -> None:
         """Let the worker know which process its run is in: soon, or with its end."""
@@ -172,7 +194,7 @@ class Guard:
         if self._functions.process is not None:
             self._end_process()
         head, template, data = request.split(b"\n", 2)
-        given = json.loads(head)
+        given = json.loads(head.decode())  # of bytes it would look first which encoding they are in
         self._until = NEVER if given["until"] is None else float(given["until"])
         if self._until_said is not None:
             self._until = self._until_said
@@ -254,6 +276,8 @@ class Guard:
         os.close(end)
         self.end_group(pid)
         _, status = os.waitpid(pid, 0)
+        with suppress(BlockingIOError):
+            os.read(self._orphans, READ_BYTES)  # its own end is told there too, and would wake the next run
         return {"ended": os.waitstatus_to_exitcode(status)}
 
     def _make_folder(self, folder: str, data: bytes) -> int:
@@ -273,11 +297,8 @@ class Guard:
     def _clear_folder(self) -> bool:
         """Remove the folder of a run where nothing but its job is in it; tell whether it is still there."""
         try:
-            names = os.listdir(self._folder)  # noqa: PTH208
-            if names not in ([], [DATA_FILE]):
-                return True
-            for name in names:
-                os.unlink(f"{self._folder}/{name}")  # noqa: PTH108
+            with suppress(FileNotFoundError):
+                os.unlink(f"{self._folder}/{DATA_FILE}")  # noqa: PTH108
             os.rmdir(self._folder)  # noqa: PTH106
         except FileNotFoundError:
             return False

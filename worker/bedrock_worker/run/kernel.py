@@ -95,6 +95,8 @@ class ControlGroup:
     def __init__(self, parent: str, guard: int) -> None:
         """Belong to a guard, below a folder of the kernel's; nothing is made yet."""
         self.path = f"{parent}/bedrock-run-{guard}"
+        self.members: int | None = None
+        """A handle of the file by which a process joins it, once it was made here."""
 
     @classmethod
     def at(cls, path: str) -> ControlGroup:
@@ -108,6 +110,7 @@ class ControlGroup:
         if not os.path.exists(f"{self.path}/cgroup.kill"):  # noqa: PTH110  Linux before 5.14
             os.rmdir(self.path)  # noqa: PTH106
             raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)
+        self.members = os.open(f"{self.path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
 
     def join(self) -> None:
         """Move the calling process into it."""

@@ -12,11 +12,13 @@ import json
 import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from bedrock_worker.log import printable
 from bedrock_worker.policy.resource_limits import ResourceLimits
@@ -109,7 +111,7 @@ class ChildProcess:
         for _ in range(GUARDS_MAX):
             self._guard = watchdog.take()
             try:
-                self._give(json.dumps(head).encode(), template, data, listener)
+                self._give(line_of(head), template, data, listener)
             except BrokenPipeError:  # it was killed while it had nothing to do
                 watchdog.over(self._guard, killed=True)
             except BaseException:
@@ -123,19 +125,24 @@ class ChildProcess:
     def _give(self, head: bytes, template: bytes, data: str, listener: Listener) -> None:
         """Give the guard what to start; a process that serves several runs keeps its output."""
         self._pumps = self._guard.pumps if self._warm is not None else []
-        with ExitStack() as ours, ExitStack() as theirs:
-            pipes = []
+        made: list[Pump] = []
+        pipes: list[int] = []
+        try:
             for name in () if self._pumps else ("out", "err"):
                 reads, writes = os.pipe2(os.O_CLOEXEC)
-                theirs.callback(os.close, writes)
-                pump = Pump(reads, name)
-                ours.callback(pump.close)
-                self._pumps.append(pump)
                 pipes.append(writes)
-            for pump in self._pumps:
+                made.append(Pump(reads, name))
+            for pump in (*self._pumps, *made):
                 pump.listener = listener
             self._guard.give(head, template, data, pipes, self._hear)
-            ours.pop_all()
+        except BaseException:
+            for pump in made:
+                pump.close()
+            raise
+        finally:
+            for handle in pipes:
+                os.close(handle)
+        self._pumps += made
 
     async def started(self) -> int:
         """Wait until the command runs and return its process id.
@@ -277,7 +284,7 @@ def kind_of(warm: Warm, cwd: Path | None, new_privileges: bool) -> bytes:
 @lru_cache(maxsize=64)  # one for each function of a module
 def _template(argv: Sequence[str], env: Sequence[tuple[str, str]], cwd: str, privileges: bool) -> bytes:
     given = {"argv": argv, "env": dict(env), "cwd": cwd, "limits": [], "nice": 0, "privileges": privileges}
-    return json.dumps(given).encode()
+    return line_of(given)
 
 
 def pooled_run(
@@ -298,13 +305,21 @@ def pooled_run(
     if guard is None:
         return None
     check(warm.own.values())
-    head = json.dumps({"function": warm.function, "cwd": _where(cwd), "own": warm.own}).encode()
+    head = line_of({"function": warm.function, "cwd": _where(cwd), "own": warm.own})
     try:
         return PooledRun(guard, watchdog, head, data, until=until, listener=listener)
     except OSError:  # it was killed while it had nothing to do
         guard.drop_process()
         watchdog.give_back(guard)
         return None
+
+
+def line_of(value: Mapping[str, object]) -> bytes:
+    """Return a line of JSON; half of a surrogate pair, which stands for a byte of no text, is escaped."""
+    try:
+        return msgspec.json.encode(value)  # a fraction of the time that `dumps` takes
+    except UnicodeEncodeError:
+        return json.dumps(value).encode()
 
 
 def _where(cwd: Path | None) -> str:

@@ -109,13 +109,13 @@ def _be_process(
     if group:
         with suppress(OSError):
             ControlGroup.at(group).join()
-    threads = _threads()
     way.send(b'{"pid": %d}' % os.getpid())
     for at, handle in enumerate(handles, 1):
         os.dup2(handle, at)
         os.close(handle)
     if word == b"again":
         kernel.adopt()  # so that it knows of all who are left, also of orphans
+    threads = _threads() if word == b"again" else 0
     data = None
     folder, name = os.path.split(given["env"]["BEDROCK_DATA_FILE"])
     while word:
@@ -127,8 +127,7 @@ def _be_process(
             _exit(run_function.TRY_AGAIN, None, way)
         environment.set(given["own"])
         status, result = _run(given, environment, data)
-        good = status in STAYS and _threads() == threads and not _has_children()
-        if word != b"again" or not good:
+        if word != b"again" or not (status in STAYS and _threads() == threads and not _has_children()):
             _exit(status, result, way)
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,0 +1,202 @@
+"""A job that somebody waits for is stored as taken, and ends as if it had been queued and taken."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from bedrockjobs import commands as c
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.engine.batch import Batch
+from bedrockjobs.engine.events import Listeners
+from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.shared_maintenance import maintenance_of
+from bedrockjobs.engine.submission import Outcome, Submission
+from bedrockjobs.engine.waiting import Waiting
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.take_request import TakeRequest, names_from
+from bedrockjobs.observe.stats import Stats
+from bedrockjobs.store.sqlite import SQLiteEngine
+from tests.conformance.engine import START
+from tests.effort import examples
+
+HISTORIES = examples(150, night=3_000)
+STEPS = 40
+
+TABLES = ("jobs", "runs", "ticks", "keys", "pauses", "drains", "events")
+
+
+class Server:
+    """An engine and its batches; the clock moves only when it is told to."""
+
+    def __init__(self, *, hands_off: bool) -> None:
+        """Begin empty; where it ``hands_off`` no job, each is queued first."""
+        self.clock, self._hands_off = ManualClock(START), hands_off
+        settings = Settings()
+        self.engine = SQLiteEngine(":memory:", settings, self.clock)
+        self.waiting = Waiting()
+        workers, stats = WorkerRegistry(self.clock, self.clock), Stats()
+        self._maintenance = maintenance_of(self.engine, workers, stats, self.clock)
+        listeners = Listeners([workers, stats])
+        self.batch = Batch(
+            self.engine, self.waiting, self.clock, settings, workers, listeners, self._maintenance
+        )
+        self.answers: list[list[Outcome]] = []
+
+    def send(self, *commands: c.Command[Any]) -> None:
+        """Do some commands in one transaction."""
+        submissions = []
+        for command in commands:
+            self.answers.append([])
+            submissions.append(Submission(command, partial(self._note, self.answers[-1])))
+        work = self.batch.run(self.engine.begin(), submissions, careful=not self._hands_off)
+        self.engine.commit()
+        self.batch.accept(work)
+        for submission, outcome in work.outcomes:
+            submission.deliver(outcome)
+
+    @staticmethod
+    def _note(into: list[Outcome], outcome: Outcome) -> bool:
+        into.append(outcome)
+        return True
+
+    def told(self) -> list[list[str]]:
+        """Return what each command was answered."""
+        return [
+            [one.body if isinstance(one, Answer) else one.reason for one in each] for each in self.answers
+        ]
+
+    def rows(self) -> dict[str, list[Any]]:
+        """Return all rows."""
+        return {name: self.engine._db.execute(f"SELECT * FROM {name}").fetchall() for name in TABLES}
+
+
+def _words(outcome: Outcome) -> str:
+    return outcome.body if isinstance(outcome, Answer) else outcome.reason
+
+
+def commands(dice: random.Random) -> list[c.Command[Any]]:
+    """Return what one transaction does: takes that wait, creates, and what keeps a job back."""
+    name, job_id = dice.choice(["a", "a", "b", "ab"]), dice.randint(1, 12)
+    wait: dict[str, Any] = {"connection": "wait", "timeout": 60_000}
+    worker: dict[str, Any] = dice.choice([{}, {"worker": dice.choice(["v", "w"]), "heartbeat": True}])
+    kinds: list[Callable[[], c.Command[Any]]] = [
+        *[lambda: c.CreateJob(name=name, data={"k": job_id})] * 6,
+        lambda: c.CreateJob(name=name, job_priority=dice.choice([0, 1000])),
+        lambda: c.CreateJob(name=name, first_run=START + timedelta(seconds=dice.randint(0, 90))),
+        lambda: c.CreateJob(name=name, lock="L"),
+        lambda: c.CreateJob(name=name, unique=True),
+        lambda: c.CreateJob(name=name, retry_after="+1 MINUTE"),
+        lambda: c.CreateJob(name=name, idempotency_key=str(job_id)),
+        lambda: c.CreateJobs(jobs=[{"name": name}, {"name": name, "jobPriority": 1000}]),
+        *[lambda: c.GetJob(name=dice.choice([name, f"{name}*", "*", "a,b"]), **wait, **worker)] * 5,
+        lambda: c.GetJob(name=name, job_priority=500, **wait),
+        lambda: c.GetJobs(name=name, num_results=3, **wait, **worker),
+        *[lambda: c.FinishJob(job_id=job_id, then_get="a*", **wait, **worker)] * 3,
+        lambda: c.RetryJob(job_id=job_id, returned=True),
+        lambda: c.UpdateJob(job_id=job_id, data={}, job_priority=1000),
+        lambda: c.PauseJobs(name=name),
+        lambda: c.ResumeJobs(),
+        lambda: c.DrainWorker(worker="w", undo=dice.choice([True, False])),
+        lambda: c.CrashBedrockJob(names=[dice.choice(["b", "zz"])]),
+        lambda: c.SetLimit(name=f"{name}*", running=1),
+        lambda: c.RemoveLimit(name=f"{name}*"),
+    ]
+    return [dice.choice(kinds)() for _ in range(dice.choice([1, 1, 1, 2, 5]))]
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_a_history_is_the_same_with_and_without(seed: int) -> None:
+    one, other = Server(hands_off=True), Server(hands_off=False)
+    dice = random.Random(seed)
+    for _ in range(STEPS):
+        ahead, some = dice.choice([0, 0, 0.02, 1, 40]), commands(dice)
+        for server in (one, other):
+            server.clock.advance(ahead)
+            server.send(*some)
+        assert one.told() == other.told()
+        assert one.rows() == other.rows()
+        assert len(one.waiting) == len(other.waiting)
+    for server in (one, other):
+        server.engine.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """Return a server that hands jobs off, and has had one: it knows what it asks once."""
+    server = Server(hands_off=True)
+    server.send(c.CreateJob(name="b"), c.GetJob(name="b"), c.FinishJob(job_id=1))
+    server.answers.clear()
+    yield server
+    server.engine.close()
+
+
+WAIT: dict[str, Any] = {"connection": "wait", "timeout": 60_000}
+
+
+def statements(server: Server, *commands: c.Command[Any]) -> list[str]:
+    """Return the first words of the statements with which commands write and look for jobs."""
+    found: list[str] = []
+    server.engine._db.set_trace_callback(found.append)
+    server.send(*commands)
+    server.engine._db.set_trace_callback(None)
+    return [" ".join(sql.split()[:2]) for sql in found if " jobs " in sql and not sql.startswith("--")]
+
+
+def test_it_is_written_once_and_not_looked_for(server: Server) -> None:
+    server.send(c.GetJob(name="a", **WAIT))
+    assert statements(server, c.CreateJob(name="a")) == ["INSERT INTO"]
+    assert [len(answers) for answers in server.answers] == [1, 1]
+    assert server.engine.unit.job(2).state == "RUNNING"
+
+
+def test_who_ends_a_job_and_waits_for_the_next_looks_once(server: Server) -> None:
+    server.send(c.GetJob(name="a", **WAIT), c.CreateJob(name="a"))
+    found = statements(server, c.FinishJob(job_id=2, then_get="a", **WAIT))
+    assert found == ["DELETE FROM", "SELECT nextRun,"]
+    assert len(server.waiting) == 1
+
+
+def test_a_job_that_is_due_goes_first(server: Server) -> None:
+    server.send(c.CreateJob(name="a", first_run=START + timedelta(seconds=30)))
+    server.send(c.GetJob(name="a", **WAIT), c.GetJob(name="a", **WAIT))
+    server.clock.advance(31)
+    server.send(c.CreateJob(name="a"))
+    assert [one[0].body[-200:].partition('"jobID":')[2][:1] for one in server.answers[1:3]] == ["2", "3"]
+
+
+def test_a_limit_of_runs_holds_it_back(server: Server) -> None:
+    server.send(c.SetLimit(name="a", running=1))
+    server.send(*[c.GetJob(name="a", worker="w", **WAIT)] * 2)
+    server.send(c.CreateJob(name="a"))
+    server.send(c.CreateJob(name="a"))
+    assert [len(answers) for answers in server.answers] == [1, 1, 0, 1, 1]
+
+
+def test_that_nothing_was_queued_is_known_until_something_is(server: Server) -> None:
+    server.send(c.GetJob(name="a"))
+    server.send(c.CreateJob(name="a", first_run=START + timedelta(seconds=30)))
+    server.send(c.GetJob(name="a", **WAIT))
+    server.clock.advance(31)
+    server.send(c.QueryJob(job_id=2))
+    assert len(server.waiting) == 0
+
+
+def test_what_is_undone_is_not_known_to_be_empty(server: Server) -> None:
+    server.send(c.CreateJob(name="a", first_run=START + timedelta(seconds=30)))
+    names = names_from("a", None)
+    assert names is not None
+    unit = server.engine.begin()
+    mark = unit.savepoint()
+    unit.delete(2)
+    assert unit.first_due(TakeRequest(names), stamp_ms(START)) is None
+    unit.undo(mark)
+    assert unit.soonest(TakeRequest(names), stamp_ms(START)) == stamp_ms(START + timedelta(seconds=30))
+    server.engine.rollback()

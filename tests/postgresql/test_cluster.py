@@ -1,0 +1,26 @@
+"""The PostgreSQL that tests start: what it logs holds nobody up, however much that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from tests.postgresql.cluster import Node
+from tests.postgresql.conftest import DEADLINE_S
+
+PIPE_BYTES = 65_536
+"""What a pipe holds that nobody reads: PostgreSQL logs 100 bytes for each server that is killed."""
+
+
+def test_a_postgresql_that_logs_more_than_a_pipe_holds_goes_on(
+    beside: Callable[[Callable[[], Any]], Future[Any]],
+) -> None:
+    node = Node()
+    node.start()
+    try:
+        words = f"DO $$BEGIN RAISE LOG '%', repeat('x', {2 * PIPE_BYTES}); END$$"
+        beside(lambda: node.do(words)).result(DEADLINE_S)
+    finally:
+        node.kill()
+        node.stop()

@@ -1,0 +1,16 @@
+"""A launching process whose servers all have the same pid.
+
+``python -m tests.reliability.same_pid`` takes orders and talks as ``launcher`` does; it starts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+PID = 4711
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(f"forked {PID}\nThe server listens on 127.0.0.1:8888", flush=True)
+        print(f"ended {PID} {json.loads(line)['status']}", flush=True)
