@@ -62,7 +62,11 @@ class ReportDelivery(Command[Empty]):
     group = "messages"
     role = "admin"
     example = Example({"name": "nightly", "sender": "cron-1", "upTo": 812, "events": 1})
-    refusals = [NO_RULE, Refusal(405, "Message is claimed", "Another server has claimed it meanwhile.")]
+    refusals = [
+        NO_RULE,
+        Refusal(405, "Message is claimed", "Another server has claimed it meanwhile."),
+        Refusal(405, "Rule is not muted", "Somebody ended that since the server looked."),
+    ]
 
     name: RuleName = Field(description="Name of the rule.")
     sender: str = Field(max_length=NAME_CHARS_MAX, description="The server that claimed it.")

@@ -188,7 +188,12 @@ class Crew:
         async with self._asking, asyncio.timeout(PATIENCE_S):
             if self._wire is None:
                 self._wire = await Wire.connect(self.port)
-            answer = await self._wire.ask(verb, **asked)
+            try:
+                answer = await self._wire.ask(verb, **asked)
+            except asyncio.CancelledError:  # its answer would be taken for the next one's
+                self._wire.close()
+                self._wire = None
+                raise
         assert answer.code == 200, answer
         return answer.reply
 

@@ -268,6 +268,16 @@ async def test_a_server_that_looked_before_it_was_muted_begins_no_message(site: 
     await site.ok("ClaimMessage", **claim)
 
 
+async def test_what_happens_after_a_mute_is_told_though_the_server_looked_before(site: Site) -> None:
+    await site.ok("PutRule", name="r", on="clock set", to="mailto:a@example.com")
+    await failed(site, "a")
+    (event,) = await site.events("failed")
+    told = {"name": "r", "sender": "one", "upTo": event["seq"], "events": 1, "muted": True}
+    assert await site.refused("ReportDelivery", **told) == (405, "Rule is not muted")
+    await site.ok("MuteRule", name="r", until="2026-11-21 08:00:00")
+    await site.ok("ReportDelivery", **told)
+
+
 async def test_what_was_not_sent_before_the_server_ended_is_sent_by_the_next(
     open_site: Open, receiver: Receiver
 ) -> None:

@@ -140,6 +140,8 @@ def report_delivery(context: Context, command: ReportDelivery) -> Answer:
     row = _existing(context, command.name)
     delivery = delivery_of(row)
     if command.muted:
+        if command.events and not delivery.muted_until:  # since the server looked
+            raise WrongState("Rule is not muted", f"name: {command.name} sends what happens")
         delivery = delivery._replace(up_to=command.up_to, sender=command.sender)
     if (delivery.sender, delivery.up_to) != (command.sender, command.up_to) or command.up_to <= row.cursor:
         raise WrongState("Message is claimed", f"sender: it is {delivery.sender or 'nobody'}")
