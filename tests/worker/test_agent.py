@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections import deque
@@ -110,6 +111,21 @@ async def test_max_jobs_with_more_slots_than_jobs(server, working):
         assert await worker.ended() == 0
     assert len(server.reports) == 3
     assert len(server._queue) == 3
+
+
+async def test_max_jobs_counts_the_job_that_a_report_may_bring(server, working, tmp_path):
+    server.silent.add("FinishJob")
+    for _ in range(5):
+        await server.add()
+    command = ("sh", "-c", f'[ "$BEDROCK_JOB_ID" = 1 ] && exit; {UNTIL_GO} exit 1', str(tmp_path))
+    async with working(*command, jobs_max=3, concurrency=2) as worker:
+        await server.until(lambda: server.of("FinishJob"))
+        (tmp_path / "go").touch()
+        await server.until(lambda: server.of("FailJob"))
+        await until(lambda: len(worker.agent._tasks) == 1)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(server.of("GetJobs")) == 1
 
 
 async def test_quiet_and_resume(server, working, tmp_path, caplog):

@@ -205,7 +205,7 @@ class Agent:
             left = self._left()
             if left <= 0:
                 break
-            free = min(left, self._slots() - len(self._tasks))
+            free = min(left - self._coming(), self._slots() - len(self._tasks))
             if burst and self._drained and not self._tasks:
                 break
             if self._quiet or self._drained or free <= 0:
@@ -235,8 +235,12 @@ class Agent:
     def _wants_another(self) -> bool:
         """Tell whether a slot that ends a job is to take the next one with its report."""
         held = self._signals or self._outdated or self._quiet or self._drained
-        asking = self._pulling + sum(then.expects for then in self._thens)
+        asking = self._pulling + self._coming()
         return not held and asking < self._left() and len(self._tasks) <= self._slots()
+
+    def _coming(self) -> int:
+        """Return how many jobs may come with reports, or have come and are not begun."""
+        return sum(then.expects for then in self._thens)
 
     def _slots(self) -> int:
         """Return how many jobs may run at once at the moment."""
