@@ -23,7 +23,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import aiohttp
 import machine
@@ -53,22 +52,22 @@ HOUR = b"3700"
 class Creates(asyncio.Protocol):
     """One connection on which creates are sent when they are due."""
 
-    def __init__(self, number: int, took: list[float]) -> None:
+    def __init__(self, number: int, connection: socket.socket, took: list[float]) -> None:
         """Note in ``took`` how many milliseconds each create took from when it was due."""
         self._request = raw("CreateJob", name=name_of(number), data=DATA)
+        self._connection = connection.dup()
         self._took = took
         self._due: deque[float] = deque()
         self._buffer = b""
-        self._transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport."""
-        self._transport = cast(asyncio.Transport, transport)
 
     def send(self, due: float) -> None:
-        """Send a create that was due at a moment."""
+        """Send a create that was due at a moment; in any thread."""
         self._due.append(due)
-        self._transport.write(self._request)
+        self._connection.send(self._request)
+
+    def close(self) -> None:
+        """Send no more."""
+        self._connection.close()
 
     def data_received(self, data: bytes) -> None:
         """Take answers; a refusal ends the benchmark."""
@@ -91,22 +90,35 @@ async def paced(port: int, rate: float, seconds: float) -> list[float]:
     loop = asyncio.get_running_loop()
     creates = []
     for number in range(CONNECTIONS):
-        one = Creates(number, took)
-        await loop.create_connection(partial(_same, one), "127.0.0.1", port)
+        connection = socket.create_connection(("127.0.0.1", port))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        one = Creates(number, connection, took)
+        await loop.create_connection(partial(_same, one), sock=connection)
         creates.append(one)
-    begun, sent = time.perf_counter(), 0
-    while (passed := time.perf_counter() - begun) < seconds:
-        while sent < passed * rate:
-            creates[sent % CONNECTIONS].send(begun + sent / rate)
-            sent += 1
-        await asyncio.sleep(0.0002)
+    await asyncio.to_thread(send_all, creates, rate, seconds)
     while any(one.under_way for one in creates):
         await asyncio.sleep(0.01)
+    for one in creates:
+        one.close()
     return took
 
 
 def _same(creates: Creates) -> Creates:
     return creates
+
+
+def send_all(creates: list[Creates], rate: float, seconds: float) -> None:
+    """Send creates when they are due, for some seconds.
+
+    A thread does it, which can sleep for less than a millisecond. An event loop cannot: it would spin until
+    the next one is due, and take a whole processor from the server.
+    """
+    begun, sent = time.perf_counter(), 0
+    while (passed := time.perf_counter() - begun) < seconds:
+        while sent < passed * rate:
+            creates[sent % len(creates)].send(begun + sent / rate)
+            sent += 1
+        time.sleep(max(0.0, begun + sent / rate - time.perf_counter()))
 
 
 def top_rate(port: int) -> float:
@@ -125,11 +137,16 @@ async def nothing(_server: Served) -> None:
 
 
 async def looks(server: Served) -> None:
-    """Look at one page after the other."""
+    """Look at one page after the other, in a process of its own, which keeps no create from being sent."""
+    await in_process(__file__, "--look-at", f"http://127.0.0.1:{server.port}/")
+
+
+async def look_at(server: str) -> None:
+    """Look at pages of the server at an address until this process is ended."""
     async with aiohttp.ClientSession() as session:
         while True:
             for path in LOOKS:
-                async with session.get(f"http://127.0.0.1:{server.port}/{path}") as answer:
+                async with session.get(server + path) as answer:
                     await answer.read()
                     assert answer.status == 200, f"{path}: {answer.status} {await answer.text()}"
 
@@ -138,14 +155,18 @@ async def backup(server: Served) -> None:
     """Back up again and again."""
     while True:
         command = ("backup", "--database", str(server.database), "--force", str(server.database) + ".copy")
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bedrockjobs", *command, stdout=subprocess.DEVNULL
-        )
-        try:
-            assert await process.wait() == 0
-        finally:
-            if process.returncode is None:
-                process.kill()
+        await in_process("-m", "bedrockjobs", *command)
+
+
+async def in_process(*words: str) -> None:
+    """Run Python until it ends well; end it where this is cancelled."""
+    process = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=subprocess.DEVNULL)
+    try:
+        assert await process.wait() == 0, f"{words} failed"
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def cleaning(server: Served) -> None:
@@ -228,7 +249,10 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where the databases go; must be on a disk")
     parser.add_argument("--seconds", type=float, default=8.0, help="time of one phase")
     parser.add_argument("--quick", action="store_true", help="a look: 10,000 jobs, short; nothing is written")
+    parser.add_argument("--look-at", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.look_at:
+        asyncio.run(look_at(options.look_at))
     directory, before = machine.real_directory(options.directory), machine.moment()
     uvloop.install()
     sizes = (1_000, 10_000) if options.quick else SIZES

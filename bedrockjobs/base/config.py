@@ -316,8 +316,8 @@ SEEN_MAX = 10_000
 SEEN_AT_ONCE_MAX = 200
 """Failures that one MarkSeen names: a group of a page."""
 
-PAGE_SLICE = 10
-"""Rows of a page that are made in one turn of the event loop: half a millisecond."""
+PAGE_TURN_S = 0.00025
+"""Seconds for which a page is made before others have a turn of the event loop: half of a small commit."""
 
 TEMPLATES_S_MAX = 30.0
 """Seconds that a process may take to compile the templates of the pages: thirty times what it takes. Where it

@@ -67,6 +67,9 @@ class Slices(Generic[T]):
 class _Stack(greenlet):
     """A stack of calls that may be left and come back to."""
 
+    began = 0.0
+    """Monotonic seconds at which its present turn began, where ``done_in_turns`` gives them."""
+
 
 def may_give_turn() -> bool:
     """Tell whether this is called within work that may be stopped."""
@@ -91,15 +94,25 @@ def in_turns(items: Iterable[T], each: int = SLICE) -> Iterator[T]:
             give_turn()
 
 
-async def done_in_turns(work: Callable[[], T]) -> T:
+def give_turn_after(seconds: float, monotonic: Callable[[], float]) -> None:
+    """Let others have a turn where the present one of ``done_in_turns`` has lasted so long."""
+    current = getcurrent()
+    if isinstance(current, _Stack) and monotonic() - current.began >= seconds:
+        give_turn()
+
+
+async def done_in_turns(work: Callable[[], T], monotonic: Callable[[], float]) -> T:
     """Do some work that gives turns, and let other tasks go on in them; return its result.
 
-    The work sees a copy of the context variables. Raises what the work raises.
+    Others have a turn before and after it too. The work sees a copy of the context variables. Raises what
+    the work raises.
     """
     stack = _Stack(work)
     stack.gr_context = copy_context()
-    result = stack.switch()
+    result = None
     while not stack.dead:
         await asyncio.sleep(0)
+        stack.began = monotonic()
         result = stack.switch()
+    await asyncio.sleep(0)
     return cast(T, result)

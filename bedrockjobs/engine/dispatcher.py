@@ -83,7 +83,7 @@ class Dispatcher:
         self._busy_since: float | None = None
         self._alarm = Alarm(self._loop, self._wake)
         self._commits = Commits(self._loop, clock, waits_for_disk=engine.waits_for_disk)
-        self._slices, self._group = Slices[Step](), GroupCommit(settings.batch_max)
+        self._slices, self._group = Slices[Step](), GroupCommit(settings.batch_max, clock.monotonic)
         self.health = Health(engine, clock)  # whether the database can be written
         listeners.add(self.health)
         self._absence = Absence(

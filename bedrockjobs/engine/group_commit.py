@@ -17,6 +17,9 @@ from bedrockjobs.engine.submission import Submission
 
 LOOKS_MAX = 8
 """Looks before one commit: what arrives in drops keeps the first request waiting no longer."""
+LOOK_S = 0.0002
+"""Seconds of a look after which no other is made: somebody else used that turn of the loop, a page that is
+made or a large request, and with each further one what was found would wait for that."""
 WINDOW = 8
 """Looks of which it is remembered whether they found something, roughly."""
 WORTH = 0.2
@@ -32,9 +35,10 @@ Arrived = Callable[[int], list[Submission]]
 class GroupCommit:
     """How many requests to expect before a commit."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, monotonic: Callable[[], float]) -> None:
         """Expect company until it is seen that none comes; at most so many share a commit."""
         self._most = most
+        self._monotonic = monotonic
         self._shared = 0
         self._found = 1.0
         self._passed = 0
@@ -52,9 +56,10 @@ class GroupCommit:
     def _company(self, arrived: Arrived, count: int) -> list[Submission]:
         if count >= self._most or not self._pays(count):
             return []
+        begun = self._monotonic()
         give_turn()
+        self._looks = LOOKS_MAX if self._monotonic() - begun > LOOK_S else self._looks + 1
         found = arrived(self._most - count)
-        self._looks += 1
         if count >= self._shared:
             self._found += (bool(found) - self._found) / WINDOW
         return found

@@ -23,6 +23,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import COMMANDS, Command
 from bedrockjobs.engine.admission import may_ask
 from bedrockjobs.pages.templates import templates
+from bedrockjobs.protocol.compression import ASIDE_BYTES
 from bedrockjobs.protocol.gate import caller_of
 from bedrockjobs.service import VERSION, Service
 from bedrockjobs.views import Views
@@ -178,7 +179,13 @@ class Site:
         }
         text = await self._templates.page(template, values)
         headers = {**HEADERS, "Cache-Control": "no-store"}
-        return web.Response(text=text, status=status, content_type="text/html", headers=headers)
+        return web.Response(
+            text=text,
+            status=status,
+            content_type="text/html",
+            headers=headers,
+            zlib_executor_size=ASIDE_BYTES,
+        )
 
     async def static(self, request: web.Request) -> web.Response:
         """Answer a static file."""

@@ -6,22 +6,25 @@ It knows what templates may use, and no page. What they are compiled to is in ``
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jinja2
 from jinja2.runtime import Context
 
-from bedrockjobs.base.config import PAGE_SLICE
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import PAGE_TURN_S
 from bedrockjobs.base.priority import give_way
-from bedrockjobs.base.turns import done_in_turns, in_turns
+from bedrockjobs.base.turns import done_in_turns, give_turn_after
 from bedrockjobs.pages import words
 from bedrockjobs.pages.template_code import TemplateCode
 
 _FOLDER = Path(__file__).parent / "templates"
+_monotonic = SystemClock.monotonic
+T = TypeVar("T")
 
 
 _in_use: ContextVar[list[_Values]] = ContextVar("in_use")
@@ -36,6 +39,14 @@ class _Values(Context):
     def __init__(self, environment: Templates, *given: Any, **named: Any) -> None:
         super().__init__(environment, *given, **named)
         _in_use.get().append(self)
+
+    def call(self, called: Any, /, *given: Any, **named: Any) -> Any:
+        """Return what a macro or a function makes of what it is given; others may have a turn before.
+
+        All parts and nearly all rows of a page call something.
+        """
+        give_turn_after(PAGE_TURN_S, _monotonic)
+        return super().call(called, *given, **named)
 
 
 class Templates(jinja2.Environment):
@@ -54,7 +65,7 @@ class Templates(jinja2.Environment):
             auto_reload=False,
             bytecode_cache=code,
         )
-        self.filters.update(words.FILTERS, in_turns=partial(in_turns, each=PAGE_SLICE))
+        self.filters.update(words.FILTERS, in_turns=_in_turns)
         self.globals.update(words.GLOBALS)
         self._code = code
 
@@ -64,7 +75,7 @@ class Templates(jinja2.Environment):
 
     async def page(self, name: str, values: Mapping[str, Any]) -> str:
         """Return a page made of a template; the event loop serves others between its rows."""
-        return await done_in_turns(partial(self._page, name, values))
+        return await done_in_turns(partial(self._page, name, values), _monotonic)
 
     def _page(self, name: str, values: Mapping[str, Any]) -> str:
         """Make a page, and let go of the values.
@@ -80,6 +91,13 @@ class Templates(jinja2.Environment):
             for each in in_use:
                 each.vars.clear()
                 each.parent = {}
+
+
+def _in_turns(rows: Iterable[T]) -> Iterator[T]:
+    """Yield rows that call nothing; others may have a turn after each."""
+    for row in rows:
+        yield row
+        give_turn_after(PAGE_TURN_S, _monotonic)
 
 
 @cache

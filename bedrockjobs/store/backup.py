@@ -13,11 +13,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS, rest
 from bedrockjobs.store.schema import version_of
 
-PAGES_PER_STEP = 256
+PAGES_PER_STEP = 32
 """
-Pages copied between two syncs and reports of progress: 1 MiB.
+Pages copied between two syncs and reports of progress: 128 KiB.
 
 What waits to be written is what the commits of a server on the same disk wait for.
 """
@@ -129,6 +130,7 @@ def checked(draft: Path) -> Copy:
     """Check a file that is to be a database, with its indexes; raises CopyError where it is damaged."""
     with closing(sqlite3.connect(draft, isolation_level=None)) as copy:
         copy.execute("PRAGMA journal_mode = DELETE")
+        copy.set_progress_handler(rest, STEPS_BETWEEN_RESTS)
         faults = [str(row[0]) for row in copy.execute("PRAGMA integrity_check(5)")]
         if faults != ["ok"]:
             raise CopyError(f"the copy is damaged: {'; '.join(faults)}")

@@ -1,7 +1,7 @@
 """A connection that only reads and stops at its deadline, whatever the SQL says, and what its errors mean.
 
 It is opened read-only, an authorizer lets nothing but SELECT through, and time and size are limited. It knows
-nothing but the standard library, the clock and the errors: the processes of Query load it in an instant.
+nothing but what the lowest layer offers: the processes of Query load it in an instant.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from typing import Any
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import BadArguments, BadQuery, CommandError, TimedOut, Unavailable
+from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS, rest
 
 monotonic = SystemClock().monotonic
 """The seconds that deadlines are counted in."""
-
-_STEPS_PER_LOOK = 10_000
-"""Steps of SQLite's machine between two looks at the clock, well under a millisecond."""
 
 _VALUE_BYTES_MAX = 32 * 1024 * 1024
 """Size of one value that SQL may make: over that of the largest data, and of a few of them joined."""
@@ -67,7 +65,7 @@ class Guarded(sqlite3.Connection):
         self.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         self.execute("SELECT 1 FROM json_each('[]')").close()  # made at its first use, which no SELECT may do
         self.set_authorizer(_authorize)
-        self.set_progress_handler(self._late, _STEPS_PER_LOOK)
+        self.set_progress_handler(self._late, STEPS_BETWEEN_RESTS)
 
     def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
         """Run a statement; its cursor stops fetching when the rows are large."""
@@ -80,6 +78,7 @@ class Guarded(sqlite3.Connection):
         self.cut = False
 
     def _late(self) -> int:
+        rest()
         return int(monotonic() > self.deadline)
 
 

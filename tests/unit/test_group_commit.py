@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
-from bedrockjobs.engine.group_commit import LOOKS_MAX, TRY_EVERY, GroupCommit
+from bedrockjobs.engine.group_commit import LOOK_S, LOOKS_MAX, TRY_EVERY, GroupCommit
 from bedrockjobs.engine.submission import Submission
 
 MOST = 100
+
+
+def group_of(most: int = MOST, look_s: float = 0.0) -> GroupCommit:
+    """Return a group of which each look takes so many seconds."""
+    return GroupCommit(most, count(step=look_s).__next__)
 
 
 def looks(group: GroupCommit, arrivals: Sequence[int]) -> int:
@@ -17,25 +23,25 @@ def looks(group: GroupCommit, arrivals: Sequence[int]) -> int:
     def arrived(room: int) -> list[Submission]:
         nonlocal taken
         taken += 1
-        count = arrivals[taken - 1] if taken <= len(arrivals) else 0
-        return [Submission(None, lambda _: True) for _ in range(min(count, room))]
+        number = arrivals[taken - 1] if taken <= len(arrivals) else 0
+        return [Submission(None, lambda _: True) for _ in range(min(number, room))]
 
-    company, count = group.begin(arrived), 1
-    while found := company(count):
-        count += len(found)
-    group.committed(count)
+    company, together = group.begin(arrived), 1
+    while found := company(together):
+        together += len(found)
+    group.committed(together)
     return taken
 
 
 def test_a_single_client_is_hardly_ever_looked_for() -> None:
-    group = GroupCommit(MOST)
+    group = group_of()
     for _ in range(100):
         looks(group, [])
     assert sum(looks(group, []) for _ in range(10 * TRY_EVERY)) == 10
 
 
 def test_two_clients_are_found_and_then_expected() -> None:
-    group = GroupCommit(MOST)
+    group = group_of()
     for _ in range(100):
         looks(group, [])
     tries = 0
@@ -48,16 +54,21 @@ def test_two_clients_are_found_and_then_expected() -> None:
 
 
 def test_who_left_is_looked_for_once() -> None:
-    group = GroupCommit(MOST)
+    group = group_of()
     for _ in range(100):
         looks(group, [1])
     assert sum(looks(group, []) for _ in range(TRY_EVERY)) <= 2
 
 
 def test_drops_do_not_keep_the_first_one_waiting() -> None:
-    assert looks(GroupCommit(MOST), [1] * 1000) == LOOKS_MAX
+    assert looks(group_of(), [1] * 1000) == LOOKS_MAX
+
+
+def test_a_look_that_takes_long_is_the_last() -> None:
+    assert looks(group_of(look_s=LOOK_S * 0.9), [1] * 1000) == LOOKS_MAX
+    assert looks(group_of(look_s=LOOK_S * 1.1), [1] * 1000) == 1, "somebody else used the turn"
 
 
 def test_no_more_share_a_commit_than_may() -> None:
-    assert looks(GroupCommit(3), [1, 5, 1]) == 2
-    assert looks(GroupCommit(1), [1]) == 0
+    assert looks(group_of(3), [1, 5, 1]) == 2
+    assert looks(group_of(1), [1]) == 0

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
+import pytest
+
+from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LOOKS_NICE, QUICK_COMMIT_S, TURN_S
-from bedrockjobs.base.priority import give_way
+from bedrockjobs.base.priority import REST_S, STEPS_BETWEEN_RESTS, give_way, rest
+from bedrockjobs.store.guarded import Guarded
 from tests.cli.live_server import start, stop
 
 
@@ -48,3 +55,27 @@ def test_what_reads_the_database_of_a_server_gives_way_to_its_event_loop(tmp_pat
 
 def test_a_turn_of_a_thread_is_no_longer_than_a_quick_commit() -> None:
     assert TURN_S <= QUICK_COMMIT_S
+
+
+def test_a_long_look_rests_as_often_as_a_quick_commit_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[float] = []
+    cpu = SystemClock().thread_cpu()
+    monkeypatch.setattr("bedrockjobs.store.guarded.rest", lambda: spent.append(cpu()))
+    looks = sqlite3.connect(":memory:", factory=Guarded)
+    looks.execute("SELECT 1").fetchall()
+    assert not spent
+    looks.execute(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"
+        " SELECT max(json_extract('[' || i || ', 2]', '$[1]')) FROM n",
+        (STEPS_BETWEEN_RESTS,),
+    ).fetchall()
+    assert len(spent) >= 10, "a row takes several steps"
+    assert median(after - before for before, after in pairwise(spent)) <= 2 * QUICK_COMMIT_S
+
+
+def test_a_rest_is_an_instant() -> None:
+    clock = SystemClock()
+    begun = clock.monotonic()
+    rest()
+    assert clock.monotonic() - begun >= REST_S
+    assert REST_S <= QUICK_COMMIT_S / 10

@@ -1,33 +1,94 @@
-"""A page is made in turns: others are served between its rows, and two pages do not mix."""
+"""A page is made in turns: others are served between its parts, and two pages do not mix."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from itertools import count
 
-from bedrockjobs.base.config import PAGE_SLICE
-from bedrockjobs.base.turns import done_in_turns, in_turns
+import jinja2
+import pytest
+
+from bedrockjobs.base.config import PAGE_TURN_S, QUICK_COMMIT_S
+from bedrockjobs.base.turns import done_in_turns, give_turn_after
+from bedrockjobs.pages.template_code import TemplateCode
+from bedrockjobs.pages.templates import Templates
+
+TURN_S = 3.0
 
 
-async def test_others_go_on_between_the_slices() -> None:
+def seconds() -> Callable[[], float]:
+    """Return a clock that goes on by a second whenever it is looked at."""
+    return count().__next__
+
+
+async def test_others_go_on_between_the_turns() -> None:
     seen: list[str] = []
+    clock = seconds()
 
     def page(name: str) -> str:
-        for number in in_turns(range(3 * PAGE_SLICE), PAGE_SLICE):
-            if not number % PAGE_SLICE:
-                seen.append(f"{name}{number // PAGE_SLICE}")
+        for number in range(3):
+            seen.append(f"{name}{number}")
+            give_turn_after(0, clock)
         return name
 
-    made = await asyncio.gather(*(done_in_turns(lambda name=name: page(name)) for name in "ab"))
+    made = await asyncio.gather(*(done_in_turns(lambda name=name: page(name), clock) for name in "ab"))
     assert made == ["a", "b"]
     assert seen == ["a0", "b0", "a1", "b1", "a2", "b2"]
 
 
-async def test_what_fails_between_two_slices_fails_who_asked() -> None:
-    def page() -> None:
-        for number in in_turns(range(PAGE_SLICE + 1), PAGE_SLICE):
-            if number == PAGE_SLICE:
-                raise KeyError(number)
+async def test_a_turn_is_given_when_the_present_one_has_lasted_so_long() -> None:
+    turns = 0
+    clock = seconds()
 
-    made = asyncio.ensure_future(done_in_turns(page))
+    def page() -> None:
+        for _ in range(3 * int(TURN_S)):
+            give_turn_after(TURN_S, clock)
+
+    async def others() -> None:
+        nonlocal turns
+        while not made.done():
+            turns += 1
+            await asyncio.sleep(0)
+
+    made = asyncio.ensure_future(done_in_turns(page, clock))
+    await others()
+    assert turns == 1 + 3 + 2, "one before it, three in it, and those in which it has ended"
+
+
+def test_elsewhere_no_turn_is_given() -> None:
+    give_turn_after(0, seconds())
+
+
+async def test_what_fails_between_two_turns_fails_who_asked() -> None:
+    clock = seconds()
+
+    def page() -> None:
+        give_turn_after(0, clock)
+        raise KeyError
+
+    made = asyncio.ensure_future(done_in_turns(page, clock))
     await asyncio.wait({made})
     assert isinstance(made.exception(), KeyError)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% macro row(n) %}{{ n }}{% endmacro %}{% for n in rows %}{{ row(n) }}{% endfor %}",
+        "{% for n in rows | in_turns %}{{ n }}{% endfor %}",
+    ],
+)
+async def test_a_template_gives_turns_where_it_calls_something_and_between_rows(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    given: list[float] = []
+    monkeypatch.setattr("bedrockjobs.pages.templates.give_turn_after", lambda s, _: given.append(s))
+    templates = Templates(TemplateCode())
+    templates.loader = jinja2.DictLoader({"page.html": text})
+    assert await templates.page("page.html", {"rows": range(5)}) == "01234"
+    assert given == [PAGE_TURN_S] * 5
+
+
+def test_a_turn_of_a_page_is_shorter_than_a_quick_commit() -> None:
+    assert PAGE_TURN_S <= QUICK_COMMIT_S / 4
