@@ -111,6 +111,11 @@ class Service:
         return "stopping" if self.draining else self._dispatcher.health.trouble
 
     @property
+    def begins(self) -> bool:
+        """Tell whether commands are there for which this turn of the event loop should be left free."""
+        return self._dispatcher.begins
+
+    @property
     def hold(self) -> str:
         """Return what a person reads while the queue is held after a restore; empty where it is not.
 

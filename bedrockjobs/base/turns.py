@@ -20,6 +20,9 @@ T = TypeVar("T")
 Until = Callable[[Callable[[], object]], object]
 """Something that is waited for: it is given what it has to call, once, when it is there."""
 
+LEFT_S = 0.002
+"""Seconds for which work ``done_in_turns`` leaves its turns to who is busy; then it goes on all the same."""
+
 
 class Slices(Generic[T]):
     """Does one piece of work after another, each of which may stop before it is done.
@@ -101,18 +104,23 @@ def give_turn_after(seconds: float, monotonic: Callable[[], float]) -> None:
         give_turn()
 
 
-async def done_in_turns(work: Callable[[], T], monotonic: Callable[[], float]) -> T:
+async def done_in_turns(
+    work: Callable[[], T], monotonic: Callable[[], float], busy: Callable[[], bool] = lambda: False
+) -> T:
     """Do some work that gives turns, and let other tasks go on in them; return its result.
 
-    Others have a turn before and after it too. The work sees a copy of the context variables. Raises what
-    the work raises.
+    Others have a turn before and after it too, and while they are ``busy`` all turns, for ``LEFT_S`` at most.
+    The work sees a copy of the context variables. Raises what the work raises.
     """
     stack = _Stack(work)
     stack.gr_context = copy_context()
-    result = None
+    result, latest = None, monotonic() + LEFT_S
     while not stack.dead:
         await asyncio.sleep(0)
+        if busy() and monotonic() < latest:
+            continue
         stack.began = monotonic()
         result = stack.switch()
+        latest = monotonic() + LEFT_S
     await asyncio.sleep(0)
     return cast(T, result)

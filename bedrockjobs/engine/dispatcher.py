@@ -65,23 +65,19 @@ class Dispatcher:
         seconds that each commit waited for the disk and the commands that shared it.
         """
         workers.on_news = self.poke
-        self._engine = engine
-        self._clock = clock
-        self._settings = settings
-        self._on_failure = on_failure
-        self._on_commit = on_commit
+        self._engine, self._clock, self._settings = engine, clock, settings
+        self._on_failure, self._on_commit = on_failure, on_commit
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
         self._maintenance = maintenance_of(engine, workers, minutes, clock)
         self._batch = Batch(engine, self._waiting, clock, settings, workers, listeners, self._maintenance)
         self._gathered: deque[Submission] = deque()
         self._again = deque[list[Submission]]()  # of transactions that were undone: each is done with care
-        self._later = Later(self.send)
         self._open = self._scheduled = self._draining = self._broken = False
         self._look_outside = False  # whether it is time to ask if somebody else changed the database
         self._ending = Ending(engine, clock)
         self._busy_since: float | None = None
-        self._alarm = Alarm(self._loop, self._wake)
+        self._later, self._alarm = Later(self.send), Alarm(self._loop, self._wake)
         self._commits = Commits(self._loop, clock, waits_for_disk=engine.waits_for_disk)
         self._slices, self._group = Slices[Step](), GroupCommit(settings.batch_max, clock.monotonic)
         self.health = Health(engine, clock)  # whether the database can be written
@@ -103,6 +99,11 @@ class Dispatcher:
     def waiting(self) -> int:
         """Return how many GetJobs wait."""
         return len(self._waiting)
+
+    @property
+    def begins(self) -> bool:
+        """Tell whether a transaction is about to begin, or looks for others that share its commit."""
+        return bool(self._gathered) if self._scheduled else self._group.looks_now
 
     def submit(self, command: Command[Any], deliver: Deliver, caller: Caller | None = None) -> Submission:
         """Queue a command; raises Unavailable when the queue is full or the server stops."""

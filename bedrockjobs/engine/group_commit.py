@@ -43,6 +43,8 @@ class GroupCommit:
         self._found = 1.0
         self._passed = 0
         self._looks = 0
+        self.looks_now = False
+        """Whether a transaction looks for others in this turn of the loop, which nobody else should use."""
 
     def begin(self, arrived: Arrived) -> Callable[[int], list[Submission]]:
         """Begin a transaction; return what is called with the number in it, for others that share its commit.
@@ -56,8 +58,9 @@ class GroupCommit:
     def _company(self, arrived: Arrived, count: int) -> list[Submission]:
         if count >= self._most or not self._pays(count):
             return []
-        begun = self._monotonic()
+        begun, self.looks_now = self._monotonic(), True
         give_turn()
+        self.looks_now = False
         self._looks = LOOKS_MAX if self._monotonic() - begun > LOOK_S else self._looks + 1
         found = arrived(self._most - count)
         if count >= self._shared:

@@ -177,7 +177,7 @@ class Site:
             "path": "/".join(request.rel_url.raw_path.split("/")[-depth - 1 :]),
             "now": self.service.status()["now"],
         }
-        text = await self._templates.page(template, values)
+        text = await self._templates.page(template, values, lambda: self.service.begins)
         headers = {**HEADERS, "Cache-Control": "no-store"}
         return web.Response(
             text=text,

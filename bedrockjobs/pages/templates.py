@@ -6,7 +6,7 @@ It knows what templates may use, and no page. What they are compiled to is in ``
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path
@@ -73,9 +73,11 @@ class Templates(jinja2.Environment):
         """Have all templates compiled, once, while the event loop serves others."""
         await self._code.fetch()
 
-    async def page(self, name: str, values: Mapping[str, Any]) -> str:
-        """Return a page made of a template; the event loop serves others between its rows."""
-        return await done_in_turns(partial(self._page, name, values), _monotonic)
+    async def page(
+        self, name: str, values: Mapping[str, Any], busy: Callable[[], bool] = lambda: False
+    ) -> str:
+        """Return a page made of a template; between its rows others have turns, all while ``busy``."""
+        return await done_in_turns(partial(self._page, name, values), _monotonic, busy)
 
     def _page(self, name: str, values: Mapping[str, Any]) -> str:
         """Make a page, and let go of the values.

@@ -82,6 +82,18 @@ async def test_commands_of_one_turn_share_one_commit(bench: Bench) -> None:
     assert bench.dispatcher.commits == 1
 
 
+async def test_it_tells_which_turns_of_the_loop_are_its_own(bench: Bench) -> None:
+    await bench.ask(CreateJob(name="a"))
+    assert not bench.dispatcher.begins
+    sent, begins = bench.send(CreateJob(name="a")), []
+    while not sent.done():
+        begins.append(bench.dispatcher.begins)
+        await asyncio.sleep(0)
+    assert begins[0], "the transaction is to begin"
+    assert begins[1], "it looks for others"
+    assert not bench.dispatcher.begins
+
+
 async def test_what_arrives_while_a_transaction_is_open_shares_its_commit(bench: Bench) -> None:
     first = bench.send(CreateJob(name="a"))
     second = asyncio.get_running_loop().create_future()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
+from bedrockjobs.base.turns import Slices
 from bedrockjobs.engine.group_commit import LOOK_S, LOOKS_MAX, TRY_EVERY, GroupCommit
 from bedrockjobs.engine.submission import Submission
 
@@ -67,6 +68,17 @@ def test_drops_do_not_keep_the_first_one_waiting() -> None:
 def test_a_look_that_takes_long_is_the_last() -> None:
     assert looks(group_of(look_s=LOOK_S * 0.9), [1] * 1000) == LOOKS_MAX
     assert looks(group_of(look_s=LOOK_S * 1.1), [1] * 1000) == 1, "somebody else used the turn"
+
+
+def test_it_tells_that_it_looks() -> None:
+    group, slices = group_of(), Slices[int]()
+    taken = slices.begin(lambda: looks(group, [1]))
+    seen = []
+    while taken is None:
+        seen.append(group.looks_now)
+        taken = slices.go_on()
+    assert seen == [True] * taken
+    assert not group.looks_now
 
 
 def test_no_more_share_a_commit_than_may() -> None:

@@ -10,7 +10,7 @@ import jinja2
 import pytest
 
 from bedrockjobs.base.config import PAGE_TURN_S, QUICK_COMMIT_S
-from bedrockjobs.base.turns import done_in_turns, give_turn_after
+from bedrockjobs.base.turns import LEFT_S, done_in_turns, give_turn_after
 from bedrockjobs.pages.template_code import TemplateCode
 from bedrockjobs.pages.templates import Templates
 
@@ -54,6 +54,30 @@ async def test_a_turn_is_given_when_the_present_one_has_lasted_so_long() -> None
     made = asyncio.ensure_future(done_in_turns(page, clock))
     await others()
     assert turns == 1 + 3 + 2, "one before it, three in it, and those in which it has ended"
+
+
+async def test_turns_are_left_to_who_is_busy() -> None:
+    left = [True] * 5
+
+    made = asyncio.ensure_future(
+        done_in_turns(lambda: len(left), lambda: 0.0, lambda: bool(left and left.pop()))
+    )
+    assert await made == 0
+
+
+async def test_where_others_are_always_busy_it_goes_on_after_some_time() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while not made.done():
+            turns += 1
+            await asyncio.sleep(0)
+
+    clock = count(step=LEFT_S / 10).__next__
+    made = asyncio.ensure_future(done_in_turns(lambda: give_turn_after(0, clock), clock, lambda: True))
+    await asyncio.wait_for(others(), timeout=10)
+    assert 2 * 8 <= turns <= 2 * 12, "it is left out ten times, before each of its two turns"
 
 
 def test_elsewhere_no_turn_is_given() -> None:
