@@ -96,7 +96,10 @@ class Queue:
                 self._create(client, headers["name"], headers["data"])
             elif verb == "FinishJob":
                 self._execute(FINISH, (headers["jobID"],))
-                self._take(client, headers["thenGet"])
+                if "thenGet" in headers:
+                    self._take(client, headers["thenGet"])
+                else:
+                    self._answers.append((client, "{}"))
             else:
                 self._take(client, headers["name"])
         self._execute("COMMIT")

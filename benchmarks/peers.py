@@ -62,6 +62,7 @@ ROWS = (
     Row("beanstalkd", "beanstalkd", "beanstalkd", STEPS, NO_TAKE),
     Row("beanstalkd-one-write", "beanstalkd", "beanstalkd", ONE_WRITE, NO_TAKE, together=True),
     Row("pgqueuer", "pgqueuer", "pgqueuer", GATHERED, LATE_FINISH),
+    Row("bare-step", "bare", "bare", "one request a step; it checks nothing", ALL),
     Row("bare", "bare", "bare", "`thenGet`; it checks nothing", ALL, together=True),
     Row("raw", "full", "raw", STEPS, ALL),
     Row("raw-then", "full", "raw", "`thenGet`", ALL, together=True),
@@ -153,7 +154,8 @@ COMPARISONS = (
     Comparison("raw, `thenGet` / all peers", "raw-then", ALL_PEERS, TOP),
     Comparison("raw, by tens / pgqueuer, which takes by tens too", "raw-tens", ("pgqueuer",), TOP),
     Comparison("raw, `thenGet` / the bare loop", "raw-then", ("bare",)),
-    Comparison("the bare loop / peers without one write", "bare", STEP_PEERS),
+    Comparison("the bare loop, one request a step / peers without one write", "bare-step", STEP_PEERS),
+    Comparison("the bare loop, `thenGet` / peers without one write", "bare", STEP_PEERS),
     Comparison("HTTP, one request a step / peers without one write", "http", STEP_PEERS),
 )
 

@@ -30,7 +30,7 @@ from bedrockjobs.engine.maintenance import Done, Maintenance
 from bedrockjobs.engine.polling import poll
 from bedrockjobs.engine.submission import CancelWait, Note, Outcome, ReturnJobs, Submission
 from bedrockjobs.engine.unit import perform, unit
-from bedrockjobs.engine.waiting import Group, Waiter, Waiting
+from bedrockjobs.engine.waiting import Group, Waiter, Waiting, oldest_of
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.hold import hold_of
 from bedrockjobs.job.rows import Job
@@ -329,7 +329,7 @@ class Batch:
 
     def _serve_oldest(self, work: Work, groups: Sequence[Group]) -> Answer | None:
         """Take for whoever has waited longest in some groups; None where there is nothing to take."""
-        waiter = min((group.oldest() for group in groups), key=lambda waiter: waiter.seq)
+        waiter = oldest_of(groups)
         act = partial(take.take, work.context, waiter.request)
         outcome: Outcome | None
         try:

@@ -25,6 +25,8 @@ class Names:
         self.patterns = patterns
         self.everything = "*" in patterns
         self.single = next(iter(exact)) if len(exact) == 1 else None
+        self.prefixes = frozenset(map(literal_prefix, patterns))
+        """What names begin with that match one of the patterns."""
         self.globs = sum(not is_prefix(pattern) for pattern in patterns)
         """How many patterns every name that might be asked for is matched with."""
 

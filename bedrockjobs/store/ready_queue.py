@@ -121,11 +121,9 @@ class ReadyQueue:
             self._all_hosts.note(job)
         if job.queued:
             self._empty = ()
-            lane = job.lane
-            if lane:
-                self._open_lane(lane)
-                lane = found_in(lane)
-            self.patterns.offer(job, lane)
+            if job.lane:
+                self._open_lane(job.lane)
+            self.patterns.offer(job, found_in(job.lane) if job.lane else OPEN_LANE)
             self._newly_ready.append(job)
 
     def became_ready(self) -> list[Job]:
@@ -311,11 +309,12 @@ class ReadyQueue:
 
     def _first(self, head: str, due: str, now: str, *where: str) -> Job | None:
         """Return the first due job: nearly always the head, else the head of a lower priority."""
-        found = self._execute(head, where).fetchone()
-        if found is not None:
-            return self.job(found[1]) if found[0] <= now else self._found(due, (*where, now))
-        self._empty = where
-        return None
+        if self._empty and self._empty in (where, where[:1]):
+            return None
+        if (found := self._execute(head, where).fetchone()) is None:
+            self._empty = where
+            return None
+        return self.job(found[1]) if found[0] <= now else self._found(due, (*where, now))
 
     def _found(self, statement: str, parameters: tuple[str | int, ...]) -> Job | None:
         """Return the job that a statement finds the jobID of."""

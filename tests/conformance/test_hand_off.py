@@ -157,11 +157,23 @@ def test_it_is_written_once_and_not_looked_for(server: Server) -> None:
     assert server.engine.unit.job(2).state == "RUNNING"
 
 
-def test_who_ends_a_job_and_waits_for_the_next_looks_once(server: Server) -> None:
+def test_who_asks_for_the_next_job_looks_only_where_something_was_queued_since(server: Server) -> None:
     server.send(c.GetJob(name="a", **WAIT), c.CreateJob(name="a"))
     found = statements(server, c.FinishJob(job_id=2, then_get="a", **WAIT))
+    assert found == ["DELETE FROM"], "the GetJob before has found nothing"
+    server.send(c.CreateJob(name="a"), c.CreateJob(name="another"))
+    found = statements(server, c.FinishJob(job_id=3, then_get="a", **WAIT))
     assert found == ["DELETE FROM", "SELECT nextRun,"]
     assert len(server.waiting) == 1
+
+
+def test_what_was_found_empty_is_looked_at_anew_where_a_part_was_undone(server: Server) -> None:
+    server.send(c.GetJob(name="a"))
+    unit = server.engine.unit
+    assert unit.ready._empty
+    mark = unit.ready.mark()
+    unit.ready.undo(mark)
+    assert not unit.ready._empty
 
 
 def test_a_job_that_is_due_goes_first(server: Server) -> None:
