@@ -11,6 +11,7 @@ import os
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from bedrockjobs import views as reading
@@ -380,6 +381,10 @@ class Waits:
 
 
 def _ways(settings: Settings) -> Ways:
+    if settings.notify_commands and not Path(settings.notify_commands).is_dir():
+        log.warning(
+            "notify_commands: there is no folder %s; messages to its programs fail", settings.notify_commands
+        )
     return Ways(
         smtp=settings.smtp,
         mail_from=settings.mail_from,

@@ -74,7 +74,8 @@ def check(file: Path) -> None:
 
     Nothing but the file is checked, with both of its tables: no option and no variable. Where it is good,
     the files that it names are read too, as `serve` and `bedrock-worker` read them at their start; the exit
-    status is theirs for what is wrong first.
+    status is theirs for what is wrong first. Without the folder of `notify_commands` it is 78, though `serve`
+    starts and only warns.
     """
     from bedrock_worker.cli import main as worker  # no other command needs it
     from bedrock_worker.settings_file import file_faults

@@ -72,6 +72,19 @@ async def test_messages_go_another_way(serve: Serve, tmp_path: Path) -> None:
     assert sent.code == 200, sent
 
 
+async def test_a_folder_of_programs_that_is_not_there_is_told(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = f"notify_commands: there is no folder {tmp_path / 'none'}; messages to its programs fail"
+    live = await serve(notify_commands=str(tmp_path / "none"))
+    assert words in caplog.messages
+    caplog.clear()
+    await live.server.take(live.server.settings.model_copy(update={"notify_commands": str(tmp_path)}))
+    assert not any("there is no folder" in each for each in caplog.messages)
+    await live.server.take(live.server.settings.model_copy(update={"notify_commands": f"{tmp_path}/none"}))
+    assert words in caplog.messages
+
+
 async def test_the_heartbeat_goes_to_another_url(serve: Serve) -> None:
     async with Watch().open() as watch:
         live = await serve()
