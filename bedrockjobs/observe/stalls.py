@@ -26,6 +26,12 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.03
 """Time between two looks of the thread; a stop is measured to within that."""
 
+LOOK_AT_REST_S = 0.25
+"""The same once the loop has done nothing for ``RESTS`` looks: it hardly keeps anybody waiting then."""
+
+RESTS = 100
+"""Looks that find nothing, three seconds of them, after which the thread looks less often."""
+
 AT_WORK_S = LOOK_S / 10
 """Processor time between two looks from which on the loop is asked for a sign of life."""
 
@@ -108,10 +114,11 @@ class LoopWatch:
     # --- in the thread -----------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        before = 0.0
+        before, rests = 0.0, 0
         with suppress(OSError, RuntimeError):  # the loop is gone, or its thread
-            while not self._stopped.wait(LOOK_S):
+            while not self._stopped.wait(LOOK_S if rests < RESTS else LOOK_AT_REST_S):
                 now, cpu = self._clock.monotonic(), self._cpu()
+                rests = 0 if self._asked or cpu - before >= AT_WORK_S else rests + 1
                 if self._asked is None:
                     if cpu - before >= AT_WORK_S:
                         self._asked = now, cpu

@@ -16,6 +16,7 @@ from bedrockjobs.commands import Command, CreateJob, ListQueues, Ping
 from bedrockjobs.engine.handlers import control
 from bedrockjobs.engine.handlers.registry import HANDLERS
 from bedrockjobs.observe import stalls
+from bedrockjobs.observe.measurements import Measurements
 from bedrockjobs.pages.site import Site
 from bedrockjobs.protocol.raw import RawParser
 from tests.conftest import Live, Serve
@@ -81,6 +82,25 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return what the log warns of."""
     found = [one for one in caplog.records if one.name == stalls.__name__]
     return [one.getMessage() for one in found if one.levelno == logging.WARNING]
+
+
+async def test_a_loop_at_rest_is_looked_at_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu_s, waited = 0.0, list[float]()
+
+    def look(seconds: float) -> bool:
+        nonlocal cpu_s
+        waited.append(seconds)
+        if len(waited) == stalls.RESTS + 3:  # it begins to work
+            cpu_s = stalls.AT_WORK_S
+        return len(waited) > stalls.RESTS + 5
+
+    watch = stalls.LoopWatch(Measurements())
+    watch._loop = asyncio.get_running_loop()
+    monkeypatch.setattr(watch._stopped, "wait", look)
+    monkeypatch.setattr(watch, "_cpu", lambda: cpu_s, raising=False)
+    watch._look()
+    quick, slow = [stalls.LOOK_S], [stalls.LOOK_AT_REST_S]
+    assert waited == quick * stalls.RESTS + slow * 3 + quick * 3
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from cli_fake import run
 from jobs_file import add_jobs, rows_of
 
 from bedrockjobs.base.config import ID_BLOCK
+from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.database import size_text
 from bedrockjobs.store import backup as copying
@@ -37,6 +38,16 @@ def test_a_backup_of_an_open_database_is_whole_and_private(store: SQLiteEngine, 
         "jobs.db-shm",
         "jobs.db-wal",
     ]
+
+
+def test_the_check_of_a_backup_rests_now_and_then(
+    store: SQLiteEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[None] = []
+    monkeypatch.setattr(copying, "rest", lambda: rests.append(None))
+    add_jobs(store, 2 * STEPS_BETWEEN_RESTS // 10)
+    assert run("backup", str(tmp_path / "copy.db")).exit_code == 0
+    assert len(rests) >= 2, "a row of a table with its indexes takes more than ten steps"
 
 
 def test_a_server_can_go_on_from_a_backup(store: SQLiteEngine, tmp_path: Path) -> None:
