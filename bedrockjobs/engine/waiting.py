@@ -119,7 +119,7 @@ class Waiting:
         """Keep what happened since the last commit; return how many began to wait."""
         if not self._changes:
             return 0
-        began = sum([began for _, began in self._changes])  # a generator takes twice as long
+        began = sum(began for _, began in self._changes)
         self._changes = []
         return began
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from playwright.async_api import BrowserContext, Page, expect
 
 from bedrockjobs import pages
+from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.pages import live, vendor
 from bedrockjobs.pages.site import FOLDER, NAVIGATION, POLICY
 from tests.pages.looking import Site, check
@@ -50,6 +51,14 @@ async def test_a_page_lets_nothing_in_from_outside(site: Site) -> None:
     assert answer.headers["Cache-Control"] == "no-store"
     assert not re.search(r"<style|style=|javascript:|\son\w+=|https?://", text)
     assert not re.findall(r"<script(?![^>]*src=)", text)
+
+
+async def test_a_page_asks_whether_its_turns_are_needed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [True] * 3
+    monkeypatch.setattr(Dispatcher, "begins", property(lambda _: bool(left and left.pop())))
+    answer, _ = await get(site, "/ui/events")
+    assert answer.status == 200
+    assert not left, "it has left three turns to transactions"
 
 
 async def test_static_files_are_kept_by_their_mark(site: Site) -> None:
