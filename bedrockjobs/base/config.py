@@ -307,6 +307,27 @@ LIST_MAX = 1_000
 SCHEDULES_PER_SYNC_MAX = 10_000
 """Schedules of one source: to read as many takes 0.2 s, all else of it is done in slices."""
 
+SCHEDULE_GRACE_S = 600
+"""Seconds between the moment when no live worker declares a schedule and its removal: a worker that restarts,
+or a host that reboots, is back by then, and somebody who follows events can still act."""
+
+DECLARE_AGAIN_S = 60
+"""Seconds after which a worker declares its schedules again, so that one that is missing comes back."""
+
+DECLARE_AGAIN_S_MAX = 600
+"""The longest of these times. It grows by a second with each live worker, so that even many workers declare
+once a second together."""
+
+DECLARERS_SETTLE_S = 60
+"""Seconds after its start in which a server takes the workers it remembers for alive: longer than their
+lease, so that each has said by then that it is there."""
+
+DECLARERS_KEPT_MAX = 20
+"""Live workers remembered of each version of a module: one is enough, the others stand in if it ends."""
+
+VERSIONS_KEPT_MAX = 20
+"""Versions of a module that are remembered after their last worker has ended: more than anybody goes back."""
+
 JOBS_COUNTED_MAX = 10_000
 """Jobs of one state that the page of jobs counts, `10,000+` where there are more: some 5 ms each."""
 

@@ -11,6 +11,7 @@ from bedrockjobs.base import shapes
 from bedrockjobs.base.config import (
     NAME_CHARS_MAX,
     REPEAT_CHARS_MAX,
+    SCHEDULE_GRACE_S,
     SCHEDULES_PER_SYNC_MAX,
     WORKER_CHARS_MAX,
 )
@@ -191,6 +192,18 @@ class SyncReply(Reply):
     changed: list[str]
     removed: list[str]
     unchanged: list[str]
+    kept: list[str] | None = Field(
+        default=None,
+        description="Left alone, if there are any: a live worker declares them otherwise than this command.",
+    )
+    undeclared: list[str] | None = Field(
+        default=None,
+        description="With `worker`, if there are any: no live worker declares them, so they are removed"
+        f" {SCHEDULE_GRACE_S // 60} minutes after that was noticed.",
+    )
+    again: int | None = Field(
+        default=None, description="With `worker`: seconds after which it should declare its schedules again."
+    )
     problems: list[SyncProblem] | None = Field(
         default=None, description="With `dryRun`, where there are any: what all would be refused for."
     )
@@ -245,3 +258,9 @@ class SyncSchedules(Command[SyncReply]):
     )
     dry_run: Boolean = Field(default=False, description=DRY_RUN)
     by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    worker: str = Field(
+        default="",
+        max_length=WORKER_CHARS_MAX,
+        description="Name of the live worker that declares them. Then what another one declares stays, and"
+        " what nobody declares any longer is removed later.",
+    )

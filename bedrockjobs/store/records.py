@@ -333,6 +333,15 @@ class TableRecords(CleanedRecords, SeenRecords):
         self._execute(self._sql["put_retention"], (text_of_retention(kept),))
         self._retention = self._output_rules = None
 
+    def declared(self, source: str) -> str | None:
+        """Return which workers declare the schedules of a source, as JSON text; None if nothing is known."""
+        found = self._execute(self._sql["declared"], (source,)).fetchone()
+        return None if found is None else str(found[0])
+
+    def put_declared(self, source: str, text: str) -> None:
+        """Replace it."""
+        self._execute(self._sql["put_declared"], (source, text))
+
     def running(self, pattern: str) -> int:
         """Return how many runs are in progress of jobs whose names match."""
         return int(self._execute(self._sql["count_running"], (pattern,)).fetchone()[0])

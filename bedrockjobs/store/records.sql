@@ -169,6 +169,14 @@ SELECT value FROM meta WHERE key = 'retention';
 -- Limit what is kept of names.
 INSERT INTO meta (key, value) VALUES ('retention', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
+-- name: declared
+-- Which workers declare the schedules of a source.
+SELECT value FROM meta WHERE key = 'declared ' || ?;
+
+-- name: put_declared
+-- Note which workers declare the schedules of a source.
+INSERT INTO meta (key, value) VALUES ('declared ' || ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
 -- name: next_ledger
 -- The next job with a ledger, and its name if there is such a job.
 SELECT jobID, (SELECT name FROM jobs WHERE jobs.jobID = ticks.jobID) FROM ticks WHERE jobID > ?

@@ -155,6 +155,14 @@ class Records(Protocol):
         """Replace it."""
         ...
 
+    def declared(self, source: str) -> str | None:
+        """Return which workers declare the schedules of a source, as JSON text; None if nothing is known."""
+        ...
+
+    def put_declared(self, source: str, text: str) -> None:
+        """Replace it."""
+        ...
+
     def running(self, pattern: str) -> int:
         """Return how many runs are in progress of jobs whose names match."""
         ...

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
+from bedrockjobs.base.config import (
+    DECLARE_AGAIN_S,
+    DECLARE_AGAIN_S_MAX,
+    DECLARERS_KEPT_MAX,
+    DECLARERS_SETTLE_S,
+    SCHEDULE_GRACE_S,
+    SCHEDULES_PER_SYNC_MAX,
+    VERSIONS_KEPT_MAX,
+)
 from bedrockjobs.commands.schedules import SYNC_PROBLEMS_MAX
 from tests.conftest import Live
 from tests.runs.bearer import admin_of
 from tests.runs.rig import Site
+
+DECLARED = "SELECT value FROM meta WHERE key = 'declared src'"
 
 HOURLY, DAILY = "CRON 0 * * * *", "CRON 0 0 * * *"
 
@@ -327,3 +338,142 @@ async def test_a_dry_run_tells_each_name_that_is_not_the_tokens(live: Live) -> N
     assert (refused.code, refused.json["detail"]) == (
         404, "schedules.0.name: expected what lies within mine/*"
     )  # fmt: skip
+
+
+# --- what live workers declare ---------------------------------------------------------------------------
+
+
+async def beat(site: Site, worker: str, **more: Any) -> None:
+    """Let a worker be there; with ``leaving`` it ends."""
+    await site.ok("Heartbeat", worker=worker, **more)
+
+
+async def declare(site: Site, worker: str, *specs: dict[str, Any]) -> dict[str, Any]:
+    """Let a worker be there and declare its schedules; return what became of them."""
+    await beat(site, worker)
+    found = await sync(site, *specs, worker=worker, by=worker)
+    assert DECLARE_AGAIN_S < found.pop("again") <= DECLARE_AGAIN_S_MAX
+    return found
+
+
+async def settled(site: Site) -> None:
+    """Let the time pass in which workers of before a restart count as alive."""
+    await site.later(DECLARERS_SETTLE_S)
+
+
+async def test_a_rolling_restart_removes_nothing_that_a_live_worker_declares(site: Site) -> None:
+    """An old worker that restarts, or comes from a laptop, neither removes nor changes the new one's."""
+    await settled(site)
+    old, new = [spec("a"), spec("gone")], [spec("a", DAILY), spec("new")]
+    assert await declare(site, "old", *old) == answer(added=["a", "gone"])
+    assert await declare(site, "new", *new) == answer(added=["new"], changed=["a"], kept=["gone"])
+    for _ in range(2):  # however often it starts
+        await beat(site, "old", leaving=True)
+        assert await declare(site, "old", *old) == answer(unchanged=["gone"], kept=["a", "new"])
+        assert await declare(site, "new", *new) == answer(unchanged=["a", "new"], kept=["gone"])
+        await site.later(SCHEDULE_GRACE_S)
+    assert (await site.ok("QueryJob", jobID=1))["repeat"] == DAILY
+    assert await site.events("deleted") == await site.events("undeclared") == []
+
+
+async def test_one_that_nobody_declares_is_removed_after_a_grace_and_told_before(site: Site) -> None:
+    await settled(site)
+    await declare(site, "old", spec("a"), spec("gone"))
+    await beat(site, "old", leaving=True)
+    for _ in range(2):
+        assert await declare(site, "new", spec("a")) == answer(unchanged=["a"], undeclared=["gone"])
+    (told,) = await site.events("undeclared")
+    assert (told["name"], told["by"]) == ("gone", "new")
+    assert told["detail"].startswith("no live worker of src declares it; it is removed at 2026-11-21 ")
+    await site.later(SCHEDULE_GRACE_S - 1)
+    assert await declare(site, "new", spec("a")) == answer(unchanged=["a"], undeclared=["gone"])
+    await site.later(1)
+    assert await declare(site, "new", spec("a")) == answer(removed=["gone"], unchanged=["a"])
+    assert [event["name"] for event in await site.events("deleted")] == ["gone"]
+    assert await declare(site, "new", spec("a")) == answer(unchanged=["a"])
+    assert await declare(site, "old", spec("a"), spec("gone")) == answer(added=["gone"], unchanged=["a"])
+
+
+async def test_the_grace_begins_anew_with_a_worker_that_was_back(site: Site) -> None:
+    await settled(site)
+    await declare(site, "old", spec("a"), spec("gone"))
+    await beat(site, "old", leaving=True)
+    await declare(site, "new", spec("a"))
+    await site.later(SCHEDULE_GRACE_S - 1)
+    await declare(site, "old", spec("a"), spec("gone"))
+    await beat(site, "old", leaving=True)
+    await site.later(SCHEDULE_GRACE_S)
+    assert (await declare(site, "new", spec("a")))["undeclared"] == ["gone"]
+    assert await names(site) == ["a", "gone"]
+
+
+async def test_an_older_version_holds_again_once_the_newer_one_has_ended(site: Site) -> None:
+    """As after somebody tried a branch against the real server, or went back to the version before."""
+    await settled(site)
+    await declare(site, "main", spec("a"))
+    assert (await declare(site, "branch", spec("a", DAILY), spec("b")))["changed"] == ["a"]
+    assert await declare(site, "main", spec("a")) == answer(kept=["a", "b"])
+    await beat(site, "branch", leaving=True)
+    assert await declare(site, "main", spec("a")) == answer(changed=["a"], undeclared=["b"])
+    assert (await site.ok("QueryJob", jobID=1))["repeat"] == HOURLY
+
+
+async def test_one_that_was_removed_comes_back_by_itself(site: Site) -> None:
+    await declare(site, "w", spec("a"), spec("b"))
+    await site.ok("DeleteJob", jobID=1)
+    assert await declare(site, "w", spec("a"), spec("b")) == answer(added=["a"], unchanged=["b"])
+
+
+async def test_a_sync_by_hand_spares_what_a_live_worker_declares(site: Site) -> None:
+    """Such as one of a worker of an older release, which does not say who it is."""
+    await settled(site)
+    await sync(site, spec("a"), spec("before"))
+    await declare(site, "w", spec("a"), spec("b"))
+    assert await sync(site, spec("a")) == answer(unchanged=["a"], removed=["before"], kept=["b"])
+    await beat(site, "w", leaving=True)
+    assert await sync(site, spec("a")) == answer(unchanged=["a"], removed=["b"])
+
+
+async def test_schedules_of_an_older_release_have_their_grace_too(site: Site) -> None:
+    await sync(site, spec("a"), spec("old"))
+    for _ in range(2):
+        assert (await declare(site, "w", spec("a")))["undeclared"] == ["old"]
+    assert len(await site.events("undeclared")) == 1
+    await site.later(SCHEDULE_GRACE_S)
+    assert (await declare(site, "w", spec("a")))["removed"] == ["old"]
+
+
+async def test_a_restart_of_the_server_lets_workers_come_back(site: Site) -> None:
+    """It knows none of them at first, and must not take that for their end."""
+    await settled(site)
+    await declare(site, "old", spec("a"), spec("gone"))
+    await declare(site, "new", spec("a", DAILY))
+    await site.restart()
+    assert await declare(site, "old", spec("a"), spec("gone")) == answer(unchanged=["gone"], kept=["a"])
+    await site.restart()
+    assert await declare(site, "new", spec("a", DAILY)) == answer(unchanged=["a"], kept=["gone"])
+    await settled(site)
+    await beat(site, "old", leaving=True)
+    assert (await declare(site, "new", spec("a", DAILY)))["undeclared"] == ["gone"]
+
+
+async def test_a_dry_run_declares_nothing(site: Site) -> None:
+    await settled(site)
+    await sync(site, spec("a"))
+    await sync(site, spec("a", DAILY), worker="w", dryRun=True)
+    assert await site.events("undeclared") == []
+    assert await sync(site, prune=True) == answer(removed=["a"])
+
+
+async def test_how_many_workers_and_versions_are_remembered(site: Site) -> None:
+    """What is kept of a source does not grow with its workers or with the days."""
+    await settled(site)
+    for number in range(DECLARERS_KEPT_MAX + 5):
+        await declare(site, f"w{number}", spec("a"))
+    for number in range(VERSIONS_KEPT_MAX + 5):
+        await declare(site, "w0", spec("a", retries=number))
+    ((text,),) = [list(row.values()) for row in await site.select(DECLARED)]
+    versions = json.loads(text)
+    assert [len(workers) for _, _, workers, gone in versions if not gone] == [DECLARERS_KEPT_MAX, 1]
+    assert sum(bool(gone) for *_, gone in versions) == VERSIONS_KEPT_MAX
+    assert versions[-1][2] == ["w0"]

@@ -113,10 +113,11 @@ def test_options_of_a_schedule(write: Callable[[str], str]) -> None:
 
 def test_the_command_that_makes_the_schedules(write: Callable[[str], str]) -> None:
     name = write(NIGHTLY)
-    sync = load(name).sync(by="worker-1")
+    sync = load(name).sync("worker-1")
     assert json.loads(sync.wire()) == {
         "source": f"module {name}",
         "by": "worker-1",
+        "worker": "worker-1",
         "schedules": [dict(load(name).schedules[0])],
     }
 

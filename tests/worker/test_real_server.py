@@ -8,8 +8,10 @@ import sys
 from contextlib import asynccontextmanager
 
 import pytest
+from bedrock_worker import functions
 from bedrock_worker.agent import Agent
 from bedrock_worker.options import Options
+from bedrock_worker.policy.program import ProgramSelector
 
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.settings import Settings
@@ -17,6 +19,7 @@ from bedrockjobs.client import AsyncClient, addresses_of
 from bedrockjobs.commands import (
     CreateJob,
     CreateJobs,
+    DeleteJob,
     GetJobs,
     ListJobs,
     ListRuns,
@@ -161,3 +164,73 @@ async def test_result_survives_a_restart(tmp_path):
             assert await working == 0
             (job,) = (await client.call(ListJobs())).jobs
             assert (job.state, job.data) == ("QUEUED", {"done": 1})
+
+
+NEW_SCHEDULES = """
+from bedrock_worker import cron
+
+@cron("0 9 * * *", name="daily")
+def daily(): pass
+
+@cron("0 10 * * *", name="new")
+def new(): pass
+"""
+OLD_SCHEDULES = NEW_SCHEDULES.replace("0 9", "0 8").replace("new", "old")
+
+
+async def test_a_worker_with_older_code_that_restarts_leaves_the_newer_schedules(
+    tmp_path, monkeypatch, caplog
+):
+    """And one with --no-sync leaves all as it is; what somebody removed comes back by itself."""
+    caplog.set_level("INFO", "bedrock_worker")
+    monkeypatch.setattr("bedrockjobs.engine.handlers.sync.DECLARE_AGAIN_S", 0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    file = tmp_path / "their_schedules.py"
+
+    def load(text):
+        """Return what a worker loads while the file holds this text."""
+        functions._declared.pop(file.stem, None)
+        sys.modules.pop(file.stem, None)
+        file.write_text(text)
+        found = Options(names=(), argv=(), servers=addresses, module=file.stem)
+        return ProgramSelector(found)
+
+    async def names():
+        return sorted(job.name for job in (await client.call(ListJobs())).jobs)
+
+    async def until(*expected):
+        async with asyncio.timeout(DEADLINE_S):
+            while await names() != sorted(expected):
+                await client.call(ListJobs())
+
+    async with serving(tmp_path) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+        addresses = addresses_of(f"127.0.0.1:{server.port}")
+
+        def begin(name, text, **more):
+            options = Options(names=(), argv=(), servers=addresses, module=file.stem, worker=name, **more)
+            agent = Agent(options, load(text))
+            return agent, asyncio.ensure_future(agent.run())
+
+        workers = [begin("old", OLD_SCHEDULES)]
+        await until("daily", "old")
+        workers.append(begin("new", NEW_SCHEDULES))
+        await until("daily", "new", "old")
+        for more in ({}, {"no_sync": True}):
+            workers[0][0].stop()
+            await workers[0][1]
+            said = len(caplog.records)
+            workers[0] = begin("old", OLD_SCHEDULES, **more)
+            async with asyncio.timeout(DEADLINE_S):
+                while not more and "schedules kept" not in str(caplog.records[said:]):
+                    await client.call(ListJobs())
+            assert await names() == ["daily", "new", "old"]
+        assert {job.name: job.repeat for job in (await client.call(ListJobs())).jobs}[
+            "daily"
+        ] == "CRON 0 9 * * *"
+        (job_id,) = [job.job_id for job in (await client.call(ListJobs())).jobs if job.name == "new"]
+        await client.call(DeleteJob(job_id=job_id))
+        await until("daily", "new", "old")
+        for agent, task in workers:
+            agent.stop()
+            assert await task == 0

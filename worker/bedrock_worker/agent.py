@@ -14,6 +14,7 @@ from contextlib import suppress
 from bedrock_worker.log import LOG, event
 from bedrock_worker.options import Options
 from bedrock_worker.policy.program import ProgramSelector
+from bedrock_worker.policy.python_module import PythonModule
 from bedrock_worker.pull.file_watch import FileWatch
 from bedrock_worker.pull.heartbeat import Heartbeats
 from bedrock_worker.pull.job import Job
@@ -28,6 +29,7 @@ from bedrock_worker.report.reporter import Reporter
 from bedrock_worker.run.job_run import JobRun
 from bedrock_worker.run.watchdog_client import WatchdogClient
 from bedrockjobs.base.errors import CommandError
+from bedrockjobs.commands.schedules import SyncReply
 
 OK, REFUSED, UNAVAILABLE = 0, 1, 69
 """Exit statuses; 69 is EX_UNAVAILABLE of sysexits.h."""
@@ -47,8 +49,20 @@ LAST_OUTPUT_S = 1.0
 LATER_MAX = 100
 """Reports that wait for a server that fails at them, without a slot; a further one keeps its slot."""
 
+SYNC_COUNTS = ("added", "changed", "removed", "unchanged", "kept", "undeclared")
+"""What is logged of each sync of schedules."""
+
+NAMED_MAX = 20
+"""Schedules that one line of the log names."""
+
 FILE_LOOK_S = 5.0
 """Time between two looks at the file of ``--version-watch``."""
+
+
+def _some(names: list[str]) -> str:
+    """Return names for the log: not all if there are very many."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
 
 
 class Agent:
@@ -97,6 +111,8 @@ class Agent:
         self._undelivered = False
         self._drained = False
         self._outdated = False
+        self._synced: dict[str, int] = {}
+        """What was logged of the last sync of schedules."""
 
     async def run(self) -> int:
         """Work until a signal, the end of a burst or the last of ``jobs_max``; return the exit status."""
@@ -110,7 +126,7 @@ class Agent:
         if self._file is not None:
             beside.append(asyncio.ensure_future(self._watch_version(self._file)))
         try:
-            status = await self._sync() or await self._pull_all()
+            status = await self._sync(beside) or await self._pull_all()
             return await self._wind_down() or status
         finally:
             for task in beside:
@@ -172,13 +188,16 @@ class Agent:
         self._outdated = True
         self._changed.set()
 
-    async def _sync(self) -> int:
-        """Make the server's schedules those of the module, if there is one; return the exit status so far."""
+    async def _sync(self, beside: list[asyncio.Task[None]]) -> int:
+        """Declare the schedules of the module, if there is one; return the exit status so far.
+
+        What declares them again from time to time is added to the tasks ``beside``.
+        """
         module = self._selector.module
-        if module is None:
+        if module is None or self._options.no_sync:
             return OK
         sync = asyncio.ensure_future(
-            send_until_answered(self._client, self._server, module.sync(by=self._options.worker))
+            send_until_answered(self._client, self._server, module.sync(self._options.worker))
         )
         sync.add_done_callback(lambda _: self._changed.set())
         await self._until(lambda: sync.done() or self._signals > 0)
@@ -191,11 +210,45 @@ class Agent:
         except CommandError as error:
             event(logging.ERROR, "schedules refused", module=module.name, error=error)
             return REFUSED
-        event(
-            logging.INFO, "schedules synced", source=module.source, added=len(found.added),
-            changed=len(found.changed), removed=len(found.removed), unchanged=len(found.unchanged),
-        )  # fmt: skip
+        self._log_sync(module.source, found)
+        if found.again:
+            beside.append(asyncio.ensure_future(self._sync_again(module, found.again)))
         return OK
+
+    async def _sync_again(self, module: PythonModule, seconds: float) -> None:
+        """Declare the schedules again and again, so that those that are missing come back."""
+        refused = ""
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                found = await send_until_answered(
+                    self._client, self._server, module.sync(self._options.worker)
+                )
+            except CommandError as error:
+                if str(error) != refused:
+                    event(logging.ERROR, "schedules refused", module=module.name, error=error)
+                refused = str(error)
+                continue
+            refused, seconds = "", found.again or seconds
+            self._log_sync(module.source, found)
+
+    def _log_sync(self, source: str, found: SyncReply) -> None:
+        """Log what became of the schedules, unless it is the same as before."""
+        counts = {name: len(getattr(found, name) or ()) for name in SYNC_COUNTS}
+        if counts == self._synced:
+            return
+        self._synced = {**counts, "added": 0, "changed": 0, "removed": 0}
+        self._synced["unchanged"] += counts["added"] + counts["changed"]
+        event(logging.INFO, "schedules synced", source=source, **counts)
+        if found.kept:
+            words = "a live worker with another version of the module declares them otherwise"
+            event(logging.WARNING, "schedules kept", reason=words, names=_some(found.kept))
+        if found.undeclared:
+            words = "no live worker declares them; they will be removed"
+            event(logging.WARNING, "schedules undeclared", reason=words, names=_some(found.undeclared))
+        if found.removed:
+            words = "no live worker has declared them for a while"
+            event(logging.WARNING, "schedules removed", reason=words, names=_some(found.removed))
 
     async def _pull_all(self) -> int:
         """Take jobs for as long as there is reason to; return the exit status so far."""

@@ -170,6 +170,10 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
     help="With --start-method fork: how many jobs a process runs before it is replaced.",
 )  # fmt: skip
 @_option(
+    "--no-sync", is_flag=True,
+    help="With --module: leave the server's schedules as they are, as for a branch that is only tried.",
+)  # fmt: skip
+@_option(
     "--allow-cmd", multiple=True, metavar="GLOB", callback=_checked(name_patterns),
     help="Jobs that may bring their own argv, by name; repeatable.",
 )  # fmt: skip
@@ -257,6 +261,8 @@ def _check(options: Options) -> None:
         )
     if options.start_method == FORK and options.module is None:
         raise click.UsageError("--start-method fork is for --module.")
+    if options.no_sync and options.module is None:
+        raise click.UsageError("--no-sync is for --module.")
     if options.start_method == FORK and options.daemons:
         raise click.UsageError("--start-method fork: expected none with --allow-daemons.")
     if options.process_jobs_max > 1 and options.start_method != FORK:

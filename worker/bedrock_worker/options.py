@@ -67,6 +67,8 @@ class Options:
     grace_s: float = GRACE_S
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: Path | None = None
+    no_sync: bool = False
+    """Whether to leave the server's schedules as they are, whatever the module declares."""
     burst: bool = False
     """Whether to end as soon as there is no job."""
     jobs_max: int | None = None

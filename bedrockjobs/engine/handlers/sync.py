@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import (
+    DECLARE_AGAIN_S,
+    DECLARE_AGAIN_S_MAX,
+    DECLARERS_SETTLE_S,
+    SCHEDULE_GRACE_S,
+)
 from bedrockjobs.base.errors import BadArguments, NotFound, WrongState
 from bedrockjobs.base.turns import in_turns
+from bedrockjobs.base.wire import SECONDS, after_seconds
 from bedrockjobs.commands import JobSpec, SyncSchedules
 from bedrockjobs.engine.handlers import families
 from bedrockjobs.engine.handlers.change import mended
@@ -14,10 +23,14 @@ from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.sync_problems import Problems, synced
 from bedrockjobs.engine.handlers.trigger import with_next_tick
 from bedrockjobs.job import lifecycle
+from bedrockjobs.job.declarations import Declarations
 from bedrockjobs.job.placement import placed_if_waiting
 from bedrockjobs.job.rows import Job
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.base import Plan
+
+DIGEST_CHARS = 32
+"""Length of what tells versions of a source apart: 128 bits of SHA-256."""
 
 
 @handles(SyncSchedules, plan=lambda _: Plan(everything=True))
@@ -38,10 +51,16 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
         specs.setdefault(spec.name, spec)
     if not command.dry_run:
         problems.check()
+    declared = Declarations(context.unit.records.declared(command.source))
+    before = declared.text
+    outranked = _declare(context, command, specs, declared) if command.worker else frozenset[str]()
     added = [name for name in specs if name not in ours]
-    removed = [name for name in ours if name not in specs] if command.prune else []
     known = in_turns(name for name in specs if name in ours)
-    changed = [name for name in known if _differs(ours[name], specs[name], command.source)]
+    differs = [name for name in known if _differs(ours[name], specs[name], command.source)]
+    changed = [name for name in differs if name not in outranked]
+    kept = [name for name in differs if name in outranked]
+    removed, undeclared = _left_over(context, command, declared, [name for name in ours if name not in specs])
+    kept += [name for name in ours if name not in specs and name not in removed and name not in undeclared]
     if not command.dry_run:
         for name in in_turns(added):
             create(context, specs[name], jsontext.Merging(), command.source)
@@ -49,12 +68,66 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
             _change(context, ours[name], specs[name], command.source)
         for name in in_turns(removed):
             _remove(context, ours[name])
+        declared.forget((ours.keys() | specs.keys()) - set(removed))
+        if declared.text != before:
+            context.unit.records.put_declared(command.source, declared.text)
         if added or changed or removed:
             detail = f"{len(added)} added, {len(changed)} changed, {len(removed)} removed"
             context.note("synced", name=command.source, by=command.by, detail=detail)
-    others = specs.keys() & ours.keys() - set(changed)
+    others = specs.keys() & ours.keys() - set(differs)
     unchanged = [name for name in specs if name in others]
-    return synced(added, changed, removed, unchanged, problems)
+    again = min(DECLARE_AGAIN_S + len(context.presence.workers), DECLARE_AGAIN_S_MAX) if command.worker else 0
+    return synced(
+        added, changed, removed, unchanged, problems,
+        kept=kept if command.prune else [], undeclared=undeclared, again=again,
+    )  # fmt: skip
+
+
+def _declare(
+    context: Context, command: SyncSchedules, specs: dict[str, JobSpec], declared: Declarations
+) -> frozenset[str]:
+    """Note what a worker declares; return the names that live workers of newer versions declare too."""
+    said = [
+        [name, spec.repeat, spec.wanted_priority, sorted(_wanted(spec, "").items()), _defined(spec)]
+        for name, spec in sorted(specs.items())
+    ]
+    digest = sha256(jsontext.dump(said).encode()).hexdigest()[:DIGEST_CHARS]
+    declared.declare(command.worker, digest, specs)
+    _look(context, declared, command.worker)
+    return declared.declared(newer_than=digest)
+
+
+def _look(context: Context, declared: Declarations, worker: str) -> None:
+    """Find out which workers are gone. Those of before a restart have a moment to say that they are there."""
+    live = context.presence.workers
+    settling = bool(context.since) and context.now_ms < after_seconds(context.since, DECLARERS_SETTLE_S)
+    declared.look(lambda name: settling or name == worker or name in live, context.now_ms)
+
+
+def _left_over(
+    context: Context, command: SyncSchedules, declared: Declarations, names: list[str]
+) -> tuple[list[str], list[str]]:
+    """Return which schedules that are not in the command are removed now, and which later.
+
+    What a live worker declares is never removed. What no worker declares any longer is removed at once on
+    behalf of a person, after a grace on behalf of a worker: another one may be about to come back.
+    """
+    if not command.worker:
+        _look(context, declared, "")
+    alive = declared.declared()
+    free = [name for name in names if name not in alive] if command.prune else []
+    if not command.worker:
+        return free, []
+    news = declared.adopt(free, context.now_ms) | declared.just_gone()
+    over = after_seconds(context.now_ms, -SCHEDULE_GRACE_S)
+    removed = [name for name in free if declared.undeclared_since(name) <= over]
+    later = [name for name in free if name not in set(removed)]
+    if not command.dry_run:
+        until = after_seconds(context.now_ms, SCHEDULE_GRACE_S)[:SECONDS]
+        detail = f"no live worker of {command.source} declares it; it is removed at {until}"
+        for name in in_turns(name for name in later if name in news):
+            context.note("undeclared", name=name, by=command.by, detail=detail)
+    return removed, later
 
 
 def _check(context: Context, spec: JobSpec, row: Job | None, source: str, *, twice: bool) -> None:

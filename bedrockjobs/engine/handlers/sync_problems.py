@@ -53,9 +53,14 @@ class Problems:
 
 
 def synced(
-    added: list[str], changed: list[str], removed: list[str], unchanged: list[str], problems: Problems
+    added: list[str],
+    changed: list[str],
+    removed: list[str],
+    unchanged: list[str],
+    problems: Problems,
+    **more: object,
 ) -> Answer:
-    """Return the answer of a sync."""
+    """Return the answer of a sync; what else there is to say is left out if it is empty."""
     found = {"added": added, "changed": changed, "removed": removed, "unchanged": unchanged}
-    told = problems.told()
-    return Answer(jsontext.dump({**found, "problems": told} if told else found))
+    said = {name: value for name, value in {**more, "problems": problems.told()}.items() if value}
+    return Answer(jsontext.dump({**found, **said}))

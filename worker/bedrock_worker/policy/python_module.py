@@ -98,9 +98,10 @@ class PythonModule:
         exact = (found for found in self.functions if found.pattern == name)
         return next(exact, None) or next((it for it in self.functions if glob(name, it.pattern)), None)
 
-    def sync(self, by: str = "") -> SyncSchedules:
-        """Return the command that makes the server's schedules those of the module; raises CommandError."""
-        return SyncSchedules.read({"source": self.source, "schedules": list(self.schedules), "by": by})
+    def sync(self, worker: str = "") -> SyncSchedules:
+        """Return the command that declares the module's schedules for a worker; raises CommandError."""
+        given = {"source": self.source, "schedules": list(self.schedules), "by": worker, "worker": worker}
+        return SyncSchedules.read(given)
 
 
 def load(name: str) -> PythonModule:

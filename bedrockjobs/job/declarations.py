@@ -1,0 +1,109 @@
+"""Which live workers declare which schedules of a source, and since when nobody declares the others.
+
+Workers of several versions of one module run side by side during a rolling restart. Each set of schedules
+that a worker declares is a version. A newer version outranks an older one for as long as one of its workers
+lives, however often a worker of the older one restarts. Knows no jobs and no SQL.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from bedrockjobs.base.config import DECLARERS_KEPT_MAX, VERSIONS_KEPT_MAX
+
+UNKNOWN = ""
+"""Digest of the version for schedules that no known one declares, such as those of an older release."""
+
+
+class Version(NamedTuple):
+    """A set of schedules that workers declare, or did."""
+
+    digest: str
+    names: frozenset[str]
+    workers: tuple[str, ...] = ()
+    """Some of the live workers that declare it: one is enough to keep it alive."""
+    gone: str = ""
+    """When it was noticed that no live worker declares it; empty while one does."""
+
+
+class Declarations:
+    """The versions of one source, in the order in which they were first declared."""
+
+    def __init__(self, text: str | None) -> None:
+        """Read what ``text`` returned before; None if nobody declared anything yet."""
+        self._versions = [
+            Version(digest, frozenset(names), tuple(workers), gone)
+            for digest, names, workers, gone in json.loads(text or "[]")
+        ]
+        self._before = {version.digest for version in self._versions if version.gone}
+
+    @property
+    def text(self) -> str:
+        """Return all of it as JSON."""
+        return json.dumps(
+            [[it.digest, sorted(it.names), list(it.workers), it.gone] for it in self._versions],
+            ensure_ascii=False, separators=(",", ":"),
+        )  # fmt: skip
+
+    def look(self, is_live: Callable[[str], bool], now: str) -> None:
+        """Forget workers that are gone, and note which versions lost their last one."""
+        for place, version in enumerate(self._versions):
+            workers = tuple(filter(is_live, version.workers))
+            gone = "" if workers else version.gone or now
+            self._versions[place] = version._replace(workers=workers, gone=gone)
+
+    def declare(self, worker: str, digest: str, names: Iterable[str]) -> None:
+        """Note that a live worker declares these schedules, and no others."""
+        for place, version in enumerate(self._versions):
+            others = tuple(name for name in version.workers if name != worker)
+            self._versions[place] = version._replace(workers=others)
+        known = [version.digest for version in self._versions]
+        if digest not in known:
+            self._versions.append(Version(digest, frozenset(names), (worker,)))
+            return
+        place = known.index(digest)
+        version = self._versions[place]
+        # The new one goes first: if all the others are gone, it keeps the version alive.
+        workers = (worker, *version.workers)[:DECLARERS_KEPT_MAX]
+        self._versions[place] = Version(digest, frozenset(names), workers)
+
+    def adopt(self, names: Iterable[str], now: str) -> frozenset[str]:
+        """Note schedules that no version declares as gone since now; return them."""
+        strangers = frozenset(names).difference(*(version.names for version in self._versions))
+        if strangers:
+            known = [version for version in self._versions if version.digest != UNKNOWN]
+            self._versions = [Version(UNKNOWN, strangers | self._named(UNKNOWN), gone=now), *known]
+        return strangers
+
+    def declared(self, newer_than: str | None = None) -> frozenset[str]:
+        """Return the names that live workers declare, or only those of versions newer than a digest."""
+        first = 0
+        if newer_than is not None:
+            first = 1 + next(at for at, it in enumerate(self._versions) if it.digest == newer_than)
+        return frozenset[str]().union(*(it.names for it in self._versions[first:] if it.workers))
+
+    def undeclared_since(self, name: str) -> str:
+        """Return when it was noticed that no live worker declares a schedule any more."""
+        return max((it.gone for it in self._versions if name in it.names), default="")
+
+    def just_gone(self) -> frozenset[str]:
+        """Return the names of the versions that have lost their last worker since these were read."""
+        gone = (it for it in self._versions if it.gone and it.digest not in self._before)
+        return frozenset[str]().union(*(it.names for it in gone))
+
+    def forget(self, existing: Iterable[str]) -> None:
+        """Forget schedules that do not exist any longer, and the oldest versions that are gone.
+
+        A version that is gone keeps its place for a while: if it comes back, it is not a new one.
+        """
+        there = frozenset(existing)
+        kept = [it._replace(names=it.names & there) if it.gone else it for it in self._versions]
+        kept = [it for it in kept if it.digest != UNKNOWN or it.names]
+        gone = [it for it in kept if it.gone]
+        dropped = {it.digest for it in gone[: max(len(gone) - VERSIONS_KEPT_MAX, 0)]}
+        self._versions = [it for it in kept if it.digest not in dropped]
+
+    def _named(self, digest: str) -> frozenset[str]:
+        return next((it.names for it in self._versions if it.digest == digest), frozenset())
