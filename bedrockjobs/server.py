@@ -87,7 +87,9 @@ class Server:
         hosts = [each.getsockname()[0] for each in self._sockets] or [settings.host]
         reached = next((host for host in hosts if not is_loopback(host)), None)
         try:
-            proxies = Proxies(settings.trusted_proxies, settings.proxy_user_header)
+            proxies = Proxies(
+                settings.trusted_proxies, settings.proxy_user_header, behind=settings.behind_proxy
+            )
         except ValueError as error:
             raise StartError(str(error), EXIT_USAGE) from None
         self._reachable = reached is not None or proxies.any

@@ -146,6 +146,8 @@ class Caller(NamedTuple):
     """Where from: a host, or ``unix``; empty where nobody knows."""
     run: RunOfToken | None = None
     """The only run that it is for, where it is the token of one; the grant is that of who took the job."""
+    direct: bool = True
+    """Whether nobody can stand between: False over HTTP if the settings speak of a proxy."""
 
     @property
     def name(self) -> str:

@@ -205,7 +205,7 @@ class Settings(BaseSettings):
     behind_proxy: bool = Field(
         False,
         description="A proxy in front ends TLS: listen beyond loopback without it, and tell browsers to keep"
-        " their session to TLS. Whoever comes from another machine needs a token.",
+        " their session to TLS. It needs trusted_proxies; over HTTP everybody needs a token.",
     )
 
     public_url: str = Field(

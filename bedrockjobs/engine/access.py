@@ -60,6 +60,21 @@ class Rules(Protocol):
     """What an operator has said of access."""
 
     @property
+    def behind_proxy(self) -> bool:
+        """Tell whether all HTTP requests may come through a proxy."""
+        ...
+
+    @property
+    def trusted_proxies(self) -> str:
+        """Return the addresses of proxies; empty: none."""
+        ...
+
+    @property
+    def public_hosts(self) -> str:
+        """Return the names under which a proxy is asked; empty: none."""
+        ...
+
+    @property
     def insecure(self) -> bool:
         """Tell whether everybody may come in as long as there is no token."""
         ...
@@ -89,6 +104,8 @@ class Access:
         self.write: Write = lambda act, done: None
         """Writes something in a transaction, and calls back behind its commit."""
         self._closed = reachable and not rules.insecure
+        self._behind_proxy = rules.behind_proxy
+        self._fronted = bool(rules.behind_proxy or rules.trusted_proxies or rules.public_hosts)
         self._by_digest: dict[str, Grant] = {}
         self._by_name: dict[str, Grant] = {}
         self._logins: dict[str, Grant] = {}
@@ -143,31 +160,39 @@ class Access:
 
     # --- who it is ---------------------------------------------------------------------------------------
 
-    def visitor(self, address: str) -> Caller:
-        """Return what somebody is who shows nothing; raises Unauthenticated."""
+    def visitor(self, address: str, *, http: bool = False) -> Caller:
+        """Return what somebody is who shows nothing; raises Unauthenticated.
+
+        A request over ``http`` may have come through a proxy on this machine, which no address tells.
+        """
+        direct = not (http and self._fronted)
         if not self.on:
-            if self._closed and not is_local(address):
+            if self._closed and not self._is_here(address, direct=direct):
                 raise Unauthenticated(
                     detail="no token was made yet: on the server's machine, bedrockjobs token create NAME"
                     " --role admin"
                 )
-            return Caller(self.everything, address)
-        if address == UNIX and self._unix is not None:
-            return Caller(self._unix, address)
+            return Caller(self.everything, address, direct=direct)
+        if address == UNIX and self._unix is not None and self._is_here(address, direct=direct):
+            return Caller(self._unix, address, direct=direct)
         raise Unauthenticated(detail="expected a token: Authorization: Bearer bj_...")
 
-    def by_header(self, value: str, address: str) -> Caller:
+    def _is_here(self, address: str, *, direct: bool) -> bool:
+        """Tell whether somebody is on this machine, as far as the address and the settings can say."""
+        return is_local(address) and (direct or not self._behind_proxy)
+
+    def by_header(self, value: str, address: str, *, http: bool = False) -> Caller:
         """Return whose ``Authorization`` this is; raises Unauthenticated and TooManyWrong."""
         if not self.on or not value:
-            return self.visitor(address)
+            return self.visitor(address, http=http)
         scheme, _, token = value.strip().partition(" ")
         if scheme.lower() != "bearer":
             token = "" if token else scheme  # raw clients may send the token alone
         return self.by_token(token.strip(), address)
 
-    def by_bearer(self, token: str, address: str) -> Caller:
+    def by_bearer(self, token: str, address: str, *, http: bool = False) -> Caller:
         """Return whose token this is; anybody's, as long as nobody needs one."""
-        return self.by_token(token, address) if self.on else self.visitor(address)
+        return self.by_token(token, address) if self.on else self.visitor(address, http=http)
 
     def by_token(self, token: str, address: str) -> Caller:
         """Return whose token this is; raises Unauthenticated and TooManyWrong.
@@ -227,7 +252,7 @@ class Access:
         """Tell whether somebody who was known before may go on."""
         grant = caller.grant
         if grant is self.everything:
-            return not self.on and not (self._closed and not is_local(caller.address))
+            return not self.on and (not self._closed or self._is_here(caller.address, direct=caller.direct))
         return grant is self._unix or self._counts(grant)
 
     def _counts(self, grant: Grant) -> bool:

@@ -45,6 +45,12 @@ READS: frozenset[type[Command[Any]]] = frozenset(
 )  # fmt: skip
 """Reads whose answers are narrowed, see ``views.narrowed``."""
 
+PERHAPS_BY_PROXY = (
+    "the server has a proxy in front, by its settings, and this may have come through it: make the first"
+    " token on the server's machine, by bedrockjobs token create NAME --role admin, or with --database FILE"
+)
+"""What somebody is told who wants to make the first token through a proxy."""
+
 SIGNED = frozenset(kind for kind in c.ALL if "by" in kind.model_fields)
 """Commands that say who sends them."""
 
@@ -73,6 +79,8 @@ def admit(caller: Caller, command: C) -> C:
         raise Forbidden(
             detail=f"{kind.__name__} needs the role {kind.role}; {grant.name or 'this'} is for {grant.role}"
         )
+    if kind is c.CreateToken and not (grant.name or caller.direct):
+        raise Forbidden(detail=PERHAPS_BY_PROXY)
     if "operate" not in grant.roles:
         if kind is c.UpdateJob and caller.run is None:
             _check_update(command)

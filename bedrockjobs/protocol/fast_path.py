@@ -37,6 +37,8 @@ class FastPath:
         self._origins = origins
         self.gate = gate
         self._hosts: set[bytes] = set()
+        self._other_hosts: set[bytes] = set()
+        """Names under which only those with a token may ask."""
         plain = [
             kind
             for kind in COMMANDS.values()
@@ -73,10 +75,16 @@ class FastPath:
         return kind if host is not None and (host in self._hosts or self._lets_in(host)) else None
 
     def _lets_in(self, host: bytes) -> bool:
-        if len(self._hosts) >= HOSTS_REMEMBERED_MAX or not self._origins.is_known(host.decode("latin-1")):
-            return False
-        self._hosts.add(host)
-        return True
+        origins = self._origins
+        if host not in self._other_hosts:
+            known = origins.is_known(host.decode("latin-1"))
+            hosts = self._hosts if known else self._other_hosts
+            if len(hosts) >= HOSTS_REMEMBERED_MAX:
+                return False
+            hosts.add(host)
+            if known:
+                return True
+        return self.gate.needs_token and not origins.local_only
 
     @staticmethod
     def read(kind: type[Command[Any]], payload: StreamReader) -> Command[Any]:

@@ -73,7 +73,7 @@ class Gate:
             return
         is_open = path in _OPEN or path.startswith(_OPEN_BELOW)
         try:
-            request[CALLER] = caller = self._caller(request)
+            request[CALLER] = caller = self.caller(request)
         except Unauthenticated:
             if not is_open or (path in _COMMANDS and _is_large(request)):
                 raise
@@ -88,7 +88,29 @@ class Gate:
         if not (caller.grant.whole or path.startswith(_PAGES) or path in _OF_NAMES):
             raise Forbidden(detail=f"{path} is not for tokens that do not see everything")
 
-    def _caller(self, request: web.Request) -> Caller:
+    def needs_name(self, request: web.Request, path: str) -> bool:
+        """Tell whether a request must ask for a name of the server, since its sender shows nothing.
+
+        A browser sends such requests for the page of any site whose name leads here.
+        """
+        if path.startswith(PINGS_BELOW):  # which show a secret
+            return False
+        caller = request.get(CALLER)
+        if caller is None:  # nobody needs a token yet, or nobody who is known asks for what is open
+            return not self._access.asks
+        return not caller.grant.digest
+
+    @property
+    def needs_token(self) -> bool:
+        """Tell whether everybody needs a token."""
+        return self._access.on
+
+    def visitor(self, request: web.Request) -> Caller:
+        """Return what somebody is who shows nothing; raises Unauthenticated."""
+        return self._access.visitor(self.address(request), http=True)
+
+    def caller(self, request: web.Request) -> Caller:
+        """Return who sends a request; raises Unauthenticated and TooManyWrong."""
         given, address = request.headers.get("Authorization", ""), self.address(request)
         session = request.cookies.get(SESSION_COOKIE, "")
         if session and self._access.on and not _is_token(given):
@@ -111,11 +133,12 @@ class Gate:
             return self._access.by_proxy(user, address)
         if self._access.on and not given and (name := certificate_of(transport)):
             return self._access.by_certificate(name, address)
-        return self._access.by_header(given, address)
+        return self._access.by_header(given, address, http=True)
 
     def of_plain(self, authorization: bytes, transport: asyncio.BaseTransport | None) -> Caller:
         """Return who sends a plain request with an ``Authorization``; raises as ``check`` does."""
-        return self._of(authorization.decode("latin-1"), address_of(transport), transport)
+        address = self._proxies.address(None, address_of(transport))
+        return self._of(authorization.decode("latin-1"), address, transport)
 
     def goes_on(self, caller: Caller) -> bool:
         """Tell whether a token that was shown on this connection before counts still."""

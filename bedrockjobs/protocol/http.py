@@ -93,7 +93,9 @@ class HTTPFront:
         """
         self._service = service
         self._settings = settings
-        self._origins = Origins(local_only=local_only, names=settings.public_hosts)
+        self._origins = Origins(
+            local_only=local_only, names=settings.public_hosts, open_to_all=settings.insecure
+        )
         self._gate = Gate(service.access, Proxies(settings.trusted_proxies, settings.proxy_user_header))
         self._root_path = root_path
         self._more = more
@@ -155,6 +157,8 @@ class HTTPFront:
                 if path not in PROBES:  # a load balancer names the machine as it likes
                     self._origins.check(request)
                 self._gate.check(request, path)
+                if path not in PROBES and self._gate.needs_name(request, path):
+                    self._origins.check_name(request)
                 return await handler(request)
             except Unauthenticated as error:
                 return self._to_login(request) or problem(error)
@@ -196,10 +200,10 @@ class HTTPFront:
         command = await self._read(request, kind) if handed is None else handed.command
         access, caller = self._service.access, request.get(CALLER)
         if isinstance(command, Authenticate):
-            known = access.by_bearer(command.token, self._gate.address(request))
+            known = access.by_bearer(command.token, self._gate.address(request), http=True)
             return text_response(access.identity(known).body, "application/json")
         if caller is None and (kind.signed or (access.asks and not kind.open)):
-            caller = access.visitor(self._gate.address(request))
+            caller = self._gate.visitor(request)
         if command.connection is not None and command.connection.lower() == "forget":
             self._service.submit(command, partial(self._forgotten, _taken_back(request)), caller)
             return text_response("{}", "application/json", 202)

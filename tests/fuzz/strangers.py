@@ -16,9 +16,9 @@ from bedrockjobs.base.ping_secret import job_of_ping, ping_secret_of
 from bedrockjobs.base.run_token import RunOfToken, run_of_token, run_token_of
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.token_text import digest_of, is_whole
-from bedrockjobs.engine.access import Access
+from bedrockjobs.engine.access import Access, is_local
 from bedrockjobs.job.rows import LoginRow, TokenRow
-from bedrockjobs.protocol.proxies import USER_CHARS_MAX, Proxies
+from bedrockjobs.protocol.proxies import NOT_SAID, USER_CHARS_MAX, Proxies
 from bedrockjobs.tls.contexts import certificate_name
 
 KEY = "0" * 64
@@ -113,7 +113,9 @@ def read_proxy(data: bytes) -> None:
     assert len(user) <= USER_CHARS_MAX
     assert user.isprintable()
     assert not user or (headers.getall("X-Remote-User") and len(headers.getall("X-Remote-User")) == 1)
-    ip_address(_proxies.address(headers, PROXY))
+    found = _proxies.address(headers, PROXY)
+    assert not is_local(found)
+    assert found == NOT_SAID.format(PROXY) or ip_address(found)
 
 
 def read_certificate(data: bytes) -> None:

@@ -120,7 +120,7 @@ async def test_there_are_not_too_many_logins(live: Live, monkeypatch: pytest.Mon
 
 
 async def test_a_proxy_with_tls_makes_the_cookie_secure(serve: Serve) -> None:
-    live = await serve(behind_proxy=True, root_path="/queue")
+    live = await serve(behind_proxy=True, trusted_proxies="10.0.0.2", root_path="/queue")
     root = await admin_of(live)
     reply = await posted(live, "/queue/ui/login", f"token={root.token}&to=/ui/")
     assert reply.headers["location"] == "/queue/ui/"

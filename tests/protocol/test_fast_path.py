@@ -126,7 +126,7 @@ async def test_a_foreign_host_is_refused(live: Live, answered: list[bool]) -> No
 def test_hosts_are_remembered_up_to_a_limit() -> None:
     """The worst case: a client that names another host each time."""
     access = Access(SystemClock(), Settings(), reachable=False)
-    front = FastPath(Origins(local_only=False, names=""), Gate(access, Proxies("", "")))
+    front = FastPath(Origins(local_only=False, names="", open_to_all=True), Gate(access, Proxies("", "")))
     let_in = [front._lets_in(f"host{number}".encode()) for number in range(HOSTS_REMEMBERED_MAX + 50)]
     assert let_in == [True] * HOSTS_REMEMBERED_MAX + [False] * 50
     assert len(front._hosts) == HOSTS_REMEMBERED_MAX

@@ -340,7 +340,7 @@ async def test_the_unix_socket_may_stay_open_for_its_group(serve: Serve, tmp_pat
 async def test_others_than_this_machine_are_let_in_by_a_token_alone(serve: Serve) -> None:
     with pytest.raises(StartError, match="what they send could be read on the way"):
         await serve(host="0.0.0.0")
-    live = await serve(host="0.0.0.0", behind_proxy=True)
+    live = await serve(host="0.0.0.0", behind_proxy=True, trusted_proxies="10.0.0.2")
     access = live.server.service.access
     for address in ("192.0.2.7", "2001:db8::7"):
         with pytest.raises(Unauthenticated, match="no token was made yet"):

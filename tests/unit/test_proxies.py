@@ -9,6 +9,20 @@ from bedrockjobs.protocol.proxies import HOPS_MAX, USER_CHARS_MAX, Proxies
 
 PROXIES = Proxies("10.0.0.2, fd00::/64,unix", "X-Forwarded-User")
 PROXY = "10.0.0.2"
+UNKNOWN = f"unknown via {PROXY}"
+OWN = (
+    "unknown",
+    "_hidden",
+    "",
+    "127.0.0.1",
+    "127.9.9.9:80",
+    "::1",
+    "[::1]:80",
+    "::ffff:127.0.0.1",
+    "0.0.0.0",
+    "::",
+)
+"""What a proxy, or its client, may write instead of where a request comes from."""
 
 
 @pytest.mark.parametrize(
@@ -60,10 +74,18 @@ def test_who_has_logged_in(values: list[str], address: str, name: str) -> None:
         (["203.0.113.9", "192.0.2.7"], PROXY, "192.0.2.7"),
         (["192.0.2.7, fd00::7, 10.0.0.2"], PROXY, "192.0.2.7"),
         (["fd00::7"], PROXY, "fd00::7"),
-        (["192.0.2.7, nonsense"], PROXY, PROXY),
-        ([], PROXY, PROXY),
+        (["192.0.2.7, nonsense"], PROXY, UNKNOWN),
+        ([], PROXY, UNKNOWN),
+        ([], "unix", "unknown via unix"),
         (["192.0.2.7," + ",".join([PROXY] * HOPS_MAX)], PROXY, PROXY),
         (["2001:DB8::1"], "unix", "2001:db8::1"),
+        (["192.0.2.7:1234"], PROXY, "192.0.2.7"),
+        (["[2001:db8::1]:443"], PROXY, "2001:db8::1"),
+        (["[2001:db8::1]"], PROXY, "2001:db8::1"),
+        (["192.0.2.7:port"], PROXY, UNKNOWN),
+        (["[2001:db8::1]x"], PROXY, UNKNOWN),
+        (["192.0.2.7, 10.0.0.2:80"], PROXY, "192.0.2.7"),
+        *(([own], PROXY, UNKNOWN) for own in OWN),
     ],
 )
 def test_from_where_it_comes(values: list[str], address: str, found: str) -> None:
