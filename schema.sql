@@ -148,7 +148,8 @@ CREATE TABLE ticks (
 CREATE TABLE keys (
     key     TEXT    NOT NULL PRIMARY KEY,
     jobID   INTEGER NOT NULL,
-    created TEXT    NOT NULL
+    created TEXT    NOT NULL,
+    name    TEXT    NOT NULL DEFAULT ''         -- of the job; '': a server before version 6 noted none
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX keysByAge ON keys (created);

@@ -19,6 +19,7 @@ from bedrockjobs.base.config import (
     DURATION_S_MAX,
     GLOB_CHARS_MAX,
     JOB_ID_MAX,
+    KEY_CHARS_MAX,
     NAME_CHARS_MAX,
     PATTERN_CHARS_MAX,
     PATTERNS_MAX,
@@ -334,6 +335,11 @@ def retry_after() -> Schema:
 def name() -> Schema:
     """Return the schema of a job's name."""
     return text_of(r"[^\u0000-\u0008\u000A-\u001F\u007F]+", minLength=1, maxLength=NAME_CHARS_MAX)
+
+
+def key() -> Schema:
+    """Return the schema of an idempotency key."""
+    return text_of(r"[^\u0000-\u0008\u000A-\u001F\u007F]+", minLength=1, maxLength=KEY_CHARS_MAX)
 
 
 _ONE_NAME = r"[^,\s][^,]*"

@@ -24,6 +24,7 @@ from bedrockjobs.base.config import (
     JOB_ID_MAX,
     JSON_CONTAINERS_MAX,
     JSON_VALUES_MAX,
+    KEY_CHARS_MAX,
     NAME_CHARS_MAX,
     PRIORITIES,
     REPEAT_CHARS_MAX,
@@ -312,6 +313,12 @@ Name = Annotated[
     Field(min_length=1, max_length=NAME_CHARS_MAX),
     BeforeValidator(_name),
     Shape(shapes.name, "Name"),
+]
+Key = Annotated[
+    str,
+    Field(min_length=1, max_length=KEY_CHARS_MAX),
+    BeforeValidator(_name),
+    Shape(shapes.key),
 ]
 JobID = Annotated[int, Field(ge=0, le=JOB_ID_MAX), BeforeValidator(_job_id), Shape(shapes.job_id)]
 JobIDs = Annotated[

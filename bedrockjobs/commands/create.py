@@ -11,7 +11,6 @@ from bedrockjobs.base import shapes
 from bedrockjobs.base.config import (
     IF_MATCH_CHARS_MAX,
     JOBS_PER_CREATE_MAX,
-    KEY_CHARS_MAX,
     PRIORITIES,
     PRIORITY_DEFAULT,
 )
@@ -20,6 +19,7 @@ from bedrockjobs.base.wire import (
     Boolean,
     JobID,
     JSONObject,
+    Key,
     Name,
     OnlyTrue,
     Priority,
@@ -83,6 +83,25 @@ def _kinds() -> list[dict[str, Any]]:
     ]
 
 
+class OwnKey(str):
+    """An idempotency key with its owner: two owners who use the same key do not meet.
+
+    What clients send has no control characters, so that nobody can send what another's key is kept as.
+    """
+
+    __slots__ = ("before",)
+
+    before: str
+    """What servers before version 6 of the schema kept it as."""
+
+    @classmethod
+    def of(cls, key: str, *, token: str = "", run_id: int = 0, before: str) -> OwnKey:
+        """Return the key of a token, and of a run if one has it; without a token that of nobody."""
+        own = cls(f"{token}\x1f{run_id or ''}\x1f{key}")
+        own.before = before
+        return own
+
+
 class JobSpec(JobOptions):
     """One job to create."""
 
@@ -102,6 +121,7 @@ class JobSpec(JobOptions):
         ),
         Refusal(405, "Cannot create grandchildren", "The parent is a child itself."),
         Refusal(404, "Mismatched parentJobID", "`unique` found a job that has another parent, or none."),
+        Refusal(405, "Key is used", "`idempotencyKey` was used for a job with another name."),
     ]
 
     name: Name = Field(description="Name of the job, 1 to 255 characters; workers ask for jobs by name.")
@@ -134,12 +154,18 @@ class JobSpec(JobOptions):
     mock_request: Boolean = Field(
         default=False, description="For tests: only getMockedJobs takes it; never repeats."
     )
-    idempotency_key: str | None = Field(
+    idempotency_key: Key | None = Field(
         default=None,
-        min_length=1,
-        max_length=KEY_CHARS_MAX,
-        description="The same key is answered with the first jobID for a day (default), and nothing is done.",
+        description="The same key of the same token is answered with the first jobID for a day (default), and"
+        " nothing is done; one of a run's token is that run's own.",
     )
+
+    @property
+    def own_key(self) -> OwnKey:
+        """Return the idempotency key with its owner, which is nobody unless ``owned_by`` has named one."""
+        key = self.idempotency_key
+        assert key is not None
+        return key if isinstance(key, OwnKey) else OwnKey.of(key, before=key)
 
     @property
     def wanted_priority(self) -> int:

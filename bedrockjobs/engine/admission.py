@@ -15,6 +15,7 @@ from bedrockjobs.base.errors import Forbidden, NotFound
 from bedrockjobs.base.overlap import TooManyPatterns
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import Command
+from bedrockjobs.commands.create import OwnKey
 from bedrockjobs.commands.jobs import Ending
 from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.engine import of_run
@@ -87,6 +88,8 @@ def admit(caller: Caller, command: C) -> C:
         _check_repeat(command, grant)
     if grant.no_data and kind is c.ReadOutput:
         raise Forbidden(detail="output counts as data, which this token does not see")
+    if kind is c.CreateJob or kind is c.CreateJobs:
+        command = _with_own_keys(command, caller)
     if grant.name and kind in SIGNED:
         command = command.with_value("by", grant.name)
     if grant.scope is None or kind in FREE or kind in BY_NUMBER or kind in READS:
@@ -192,27 +195,40 @@ def _narrow_requeue(command: c.RequeueJobs, scope: Scope, _: Grant) -> Command[A
 
 
 @narrows(c.CreateJob)
-def _narrow_create(command: c.CreateJob, scope: Scope, grant: Grant) -> Command[Any]:
+def _narrow_create(command: c.CreateJob, scope: Scope, _: Grant) -> Command[Any]:
     if not scope.sees(command.name):
         raise _outside(scope)
-    return _with_own_key(command, grant)
+    return command
 
 
 @narrows(c.CreateJobs)
-def _narrow_creates(command: c.CreateJobs, scope: Scope, grant: Grant) -> Command[Any]:
+def _narrow_creates(command: c.CreateJobs, scope: Scope, _: Grant) -> Command[Any]:
     for place, spec in enumerate(command.jobs):
         if not scope.sees(spec.name):
             raise _outside(scope, f"jobs.{place}.name")
-    return command.with_value("jobs", [_with_own_key(spec, grant) for spec in command.jobs])
+    return command
 
 
 S = TypeVar("S", bound=c.JobSpec)
 
 
-def _with_own_key(spec: S, grant: Grant) -> S:
-    """Return a job whose idempotency key is the token's own: that of another would answer another's job."""
-    key = spec.idempotency_key
-    return spec if key is None else spec.with_value("idempotency_key", f"{grant.name}\x1f{key}")
+def _with_own_keys(command: Command[Any], caller: Caller) -> Any:
+    """Return new jobs whose idempotency keys are the caller's: another's would answer another's job."""
+    if isinstance(command, c.CreateJobs):
+        if all(spec.idempotency_key is None for spec in command.jobs):
+            return command
+        return command.with_value("jobs", [_with_own_key(spec, caller) for spec in command.jobs])
+    return _with_own_key(cast(c.CreateJob, command), caller)
+
+
+def _with_own_key(spec: S, caller: Caller) -> S:
+    key, grant = spec.idempotency_key, caller.grant
+    if key is None:
+        return spec
+    run_id = 0 if caller.run is None else caller.run.run_id
+    before = key if grant.scope is None else f"{grant.name}\x1f{key}"
+    own = OwnKey.of(key, token=grant.name, run_id=run_id, before=before)
+    return spec.with_value("idempotency_key", own)
 
 
 @narrows(c.PauseJobs, c.ResumeJobs, c.SetLimit, c.RemoveLimit, c.SetRetention, c.RemoveRetention)

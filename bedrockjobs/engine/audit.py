@@ -21,8 +21,11 @@ DETAIL_CHARS_MAX = 4_000
 """Length of a command's parameters that are kept: longer ones are named without their values."""
 
 NOT_KEPT = frozenset(
-    {"data", "progress", "schedules", "jobs", "token", "connection", "timeout", "by", "query"}
-)
+    {
+        "data", "progress", "schedules", "jobs", "token", "connection", "timeout", "by", "query",
+        "idempotencyKey",
+    }
+)  # fmt: skip
 """Parameters whose values are not kept: data of jobs, secrets, and what says nothing."""
 
 _LOOKED_AT_MAX = 1

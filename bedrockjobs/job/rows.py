@@ -154,6 +154,14 @@ class TickRow(NamedTuple):
     run_id: int
 
 
+class JobOfKey(NamedTuple):
+    """The job that an idempotency key was used for."""
+
+    job_id: int
+    name: str
+    """As it was then; empty if a server before version 6 of the schema wrote it."""
+
+
 class PauseRow(NamedTuple):
     """A name pattern that is paused."""
 

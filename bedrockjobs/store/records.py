@@ -24,7 +24,7 @@ from bedrockjobs.job.retention import (
     text_of_retention,
     value_for,
 )
-from bedrockjobs.job.rows import EventRow, PauseRow, RuleRow, RunGiven, RunRow, TickRow
+from bedrockjobs.job.rows import EventRow, JobOfKey, PauseRow, RuleRow, RunGiven, RunRow, TickRow
 from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, Chunk, lines_of
 from bedrockjobs.store.cleaned_records import CleanedRecords
 from bedrockjobs.store.seen_records import SeenRecords
@@ -278,14 +278,14 @@ class TableRecords(CleanedRecords, SeenRecords):
 
     # --- keys --------------------------------------------------------------------------------------------
 
-    def job_of_key(self, key: str, since: str) -> int | None:
+    def job_of_key(self, key: str, since: str) -> JobOfKey | None:
         """Return the job that a key was used for after ``since``."""
         found = self._execute(self._sql["job_of_key"], (key, since)).fetchone()
-        return None if found is None else int(found[0])
+        return None if found is None else JobOfKey._make(found)
 
-    def put_key(self, key: str, job_id: int, now: str) -> None:
+    def put_key(self, key: str, job: JobOfKey, now: str) -> None:
         """Remember a key."""
-        self._execute(self._sql["put_key"], (key, job_id, now))
+        self._execute(self._sql["put_key"], (key, job.job_id, now, job.name))
 
     # --- pauses and drains -------------------------------------------------------------------------------
 

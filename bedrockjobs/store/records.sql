@@ -208,12 +208,12 @@ DELETE FROM ticks WHERE jobID = ?;
 
 -- name: job_of_key
 -- The job that an idempotency key was used for.
-SELECT jobID FROM keys WHERE key = ? AND created > ?;
+SELECT jobID, name FROM keys WHERE key = ? AND created > ?;
 
 -- name: put_key
 -- Remember an idempotency key.
-INSERT INTO keys (key, jobID, created) VALUES (?, ?, ?)
-    ON CONFLICT (key) DO UPDATE SET jobID = excluded.jobID, created = excluded.created;
+INSERT INTO keys (key, jobID, created, name) VALUES (?, ?, ?, ?)
+    ON CONFLICT (key) DO UPDATE SET jobID = excluded.jobID, created = excluded.created, name = excluded.name;
 
 -- name: trim_keys
 -- Forget old idempotency keys.

@@ -16,10 +16,16 @@ from bedrockjobs.job.memory import MEMORY_KEYS
 from bedrockjobs.job.rows import checksum_of
 from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
 
-VERSION = 5
+VERSION = 6
 """What ``schema.sql`` is; kept in ``PRAGMA user_version``."""
 
-REBUILT = {1: ("jobs", "meta"), 2: ("jobs", "runs"), 3: ("jobs", "runs"), 4: ("runs",)}
+REBUILT = {
+    1: ("jobs", "meta"),
+    2: ("jobs", "runs", "keys"),
+    3: ("jobs", "runs", "keys"),
+    4: ("runs", "keys"),
+    5: ("keys",),
+}
 """The tables that a version has in another form; they are made anew, and their rows copied. Views, triggers
 and indexes hold no rows and are made anew from every version."""
 
@@ -84,7 +90,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
     """Make tables anew and copy the old rows, so that a migrated database equals a new one."""
     tables = REBUILT[found]
-    lines = found > 1  # the first version had no runs, and so no output
+    lines = 1 < found < 5  # the first version had no runs, and so no output; since the fifth it is in chunks
     made_by_us = (_CREATES.match(statement) for statement in _statements())
     ours = {made[2] for made in made_by_us if made and made[1] in ("VIEW", "TRIGGER")}
     for kind, name in connection.execute(

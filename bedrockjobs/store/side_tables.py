@@ -11,6 +11,7 @@ from bedrockjobs.job.retention import Retention
 from bedrockjobs.job.rows import (
     AuditRow,
     EventRow,
+    JobOfKey,
     LoginRow,
     PauseRow,
     RuleRow,
@@ -115,11 +116,11 @@ class Records(Protocol):
         """Forget a schedule's ledger."""
         ...
 
-    def job_of_key(self, key: str, since: str) -> int | None:
+    def job_of_key(self, key: str, since: str) -> JobOfKey | None:
         """Return the job that an idempotency key was used for after ``since``."""
         ...
 
-    def put_key(self, key: str, job_id: int, now: str) -> None:
+    def put_key(self, key: str, job: JobOfKey, now: str) -> None:
         """Remember an idempotency key."""
         ...
 

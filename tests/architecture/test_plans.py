@@ -41,7 +41,7 @@ def test_the_example_of_each_has_a_plan_that_says_something(kind: type[c.Command
         (
             c.CreateJob,
             {"name": "a", "unique": True, "parentJobID": 3, "idempotencyKey": "k"},
-            Plan(jobs=(3,), names=("a",), keys=("k",), creates=("a",), new_jobs=1),
+            Plan(jobs=(3,), names=("a",), keys=("\x1f\x1fk", "k"), creates=("a",), new_jobs=1),
         ),
         (
             c.CreateJobs,

@@ -29,6 +29,8 @@ from tests.postgresql.conftest import DEADLINE_S, Server
 
 NAME = "upgraded"
 NOW = schema.VERSION
+OLDEST = schema.STEPS[-1].needs
+"""The oldest servers that may share new tables."""
 ADDED = Step(
     NOW + 1,
     NOW,
@@ -125,7 +127,7 @@ def test_the_tables_wait_for_open_units(beside: Beside) -> None:
             waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
             while watcher.execute(waits).fetchone() != (1,):
                 assert not starting.done()
-        assert versions() == [(NOW, NOW)]
+        assert versions() == [(NOW, OLDEST)]
         old.commit()
         starting.result(DEADLINE_S).store.close()
     assert versions() == [(NOW + 1, NOW)]
@@ -143,7 +145,7 @@ async def test_what_living_servers_do_not_understand_is_not_done() -> None:
             with pytest.raises(SchemaError, match=words) as told:
                 opened()
             assert start_fault(told.value).status == 78
-        assert versions() == [(NOW, NOW)]
+        assert versions() == [(NOW, OLDEST)]
     with newer(ADDED, TAKEN_AWAY):
         opened().store.close()
     assert versions() == [(NOW + 2, NOW + 1)]
@@ -187,11 +189,11 @@ def test_who_only_copies_does_not_change_the_tables() -> None:
 
 
 def test_a_new_database_has_this_version() -> None:
-    assert versions() == [(NOW, NOW)]
+    assert versions() == [(NOW, OLDEST)]
 
 
-VERSION_4 = Path(__file__).with_name("schema_4.sql").read_text()
-"""The tables of version 4, before there were tokens."""
+OLD = [Path(__file__).with_name(f"schema_{version}.sql").read_text() for version in (4, 5)]
+"""The tables of version 4, before there were tokens, and of version 5, whose keys had no names."""
 
 COLUMNS = """SELECT table_name, column_name, data_type, is_nullable, column_default, collation_name,
     is_identity FROM information_schema.columns WHERE table_schema = current_schema() ORDER BY 1, 2"""
@@ -204,14 +206,15 @@ def made_of() -> list[Any]:
         return [connection.execute(sql).fetchall() for sql in (COLUMNS, INDEXES)]
 
 
-def test_tables_of_version_4_become_those_of_a_new_database() -> None:
+@pytest.mark.parametrize("old", OLD, ids=["4", "5"])
+def test_tables_of_older_versions_become_those_of_a_new_database(old: str) -> None:
     new = made_of()
     CLUSTER.do(f"DROP SCHEMA {NAME} CASCADE")
     CLUSTER.do(f"CREATE SCHEMA {NAME}")
     with psycopg.connect(CLUSTER.url, options=f"-c search_path={NAME}") as connection:
-        connection.execute(VERSION_4)
+        connection.execute(old)
     server = opened()
     lifecycle(server)
     server.store.close()
     assert made_of() == new
-    assert versions() == [(NOW, NOW)]
+    assert versions() == [(NOW, OLDEST)]

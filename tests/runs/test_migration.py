@@ -131,7 +131,7 @@ async def test_version_2_equals_a_new_one_and_the_log_says_what_was_done(
     schema.apply(connection)
     connection.close()
     assert described(second) == described(new)
-    assert "from schema version 2 to 5: 20 jobs were copied" in caplog.text
+    assert "from schema version 2 to 6: 20 jobs were copied" in caplog.text
     assert "of 9 of them went from the column options to the column memory" in caplog.text
 
 
@@ -210,7 +210,7 @@ async def test_version_3_equals_a_new_one_with_checksums_and_a_view(
     assert (await site.take("plain", None))["data"] == {"n": 1, "text": "größer"}
     (found,) = await site.select("SELECT id, verb, deployment_id FROM cron_jobs WHERE verb = 'ping'")
     assert found == {"id": 4, "verb": "ping", "deployment_id": "app"}
-    assert "from schema version 3 to 5" in caplog.text
+    assert "from schema version 3 to 6" in caplog.text
     assert await site.create("next") == 5
     await site.server.stop()
     new = tmp_path / "new.db"
@@ -247,3 +247,38 @@ async def test_version_4_equals_a_new_one(tmp_path: Path, open_site: Open) -> No
     with closing(sqlite3.connect(new, isolation_level=None)) as connection:
         schema.apply(connection)
     assert described(fourth) == described(new)
+
+
+# --- version 5 ------------------------------------------------------------------------------------------
+
+VERSION_5 = Path(__file__).with_name("schema_5.sql").read_text()
+"""A database of version 5, before the name of its job was kept with an idempotency key."""
+
+ROWS_5 = """
+INSERT INTO jobs (created, jobID, state, name, nextRun) VALUES
+    ('2026-11-20 00:00:00', 1, 'QUEUED', 'plain', '2026-11-20 00:00:00.123');
+INSERT INTO keys (key, jobID, created) VALUES ('k', 1, '2026-11-21 03:29:50.000');
+INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker) VALUES
+    (1, 9, 'a', 1, 'schedule', '2026-11-20 00:00:00', '2026-11-21 03:29:00.000', 'w');
+INSERT INTO output (runID, firstSeq, lastSeq, at, codec, start, size, bytes) VALUES
+    (1, 1, 1, '2026-11-21 03:29:30.000', '', 0, 2, X'610A');
+UPDATE meta SET value = 10 WHERE key IN ('nextJobID', 'nextRunID');
+"""
+
+
+async def test_version_5_equals_a_new_one_and_keeps_its_keys_and_output(
+    tmp_path: Path, open_site: Open
+) -> None:
+    fifth = database(tmp_path / "fifth.db", 5, VERSION_5, ROWS_5)
+    with closing(sqlite3.connect(fifth)) as before:
+        output = before.execute("SELECT * FROM output").fetchall()
+    site = await open_site(database=str(fifth))
+    assert await site.create("plain", idempotencyKey="k") == 1
+    assert await site.refused("CreateJob", name="other", idempotencyKey="k") == (405, "Key is used")
+    await site.server.stop()
+    with closing(sqlite3.connect(fifth)) as after:
+        assert after.execute("SELECT * FROM output").fetchall() == output
+    new = tmp_path / "new.db"
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        schema.apply(connection)
+    assert described(fifth) == described(new)

@@ -19,7 +19,7 @@ from bedrockjobs.engine.handlers.trigger import with_next_tick
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, OWN_COMMANDS
 from bedrockjobs.job.placement import placed, placed_if_waiting
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import Job, JobOfKey
 from bedrockjobs.schedule import repeat as repeats
 
 _OPTION_FIELDS = frozenset(JobOptions.model_fields)
@@ -55,11 +55,19 @@ def _create(context: Context, spec: JobSpec, merging: jsontext.Merging, *, alone
     if spec.idempotency_key is None:
         return create(context, spec, merging, alone=alone)
     since = after_seconds(context.now_ms, -context.unit.records.keys_kept_s)
-    known = context.unit.records.job_of_key(spec.idempotency_key, since)
+    records, key, before = context.unit.records, str(spec.own_key), spec.own_key.before
+    known = records.job_of_key(key, since) or records.job_of_key(before, since)
     if known is None:
-        known = create(context, spec, merging, alone=alone)
-        context.unit.records.put_key(spec.idempotency_key, known, context.now_ms)
-    return known
+        job_id = create(context, spec, merging, alone=alone)
+        records.put_key(key, JobOfKey(job_id, spec.name), context.now_ms)
+        return job_id
+    name = known.name or getattr(context.unit.shown(known.job_id), "name", spec.name)
+    if name != spec.name:
+        raise WrongState(
+            "Key is used",
+            f"idempotencyKey: it was used for job {known.job_id}, {name}; expected that name, or another key",
+        )
+    return known.job_id
 
 
 def create(

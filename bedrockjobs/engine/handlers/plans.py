@@ -51,7 +51,7 @@ def plan_create(spec: JobSpec) -> Plan:
     return Plan(
         jobs=(spec.parent_job_id,) if spec.parent_job_id else (),
         names=(spec.name,) if spec.unique else (),
-        keys=(spec.idempotency_key,) if spec.idempotency_key is not None else (),
+        keys=() if spec.idempotency_key is None else (str(spec.own_key), spec.own_key.before),
         creates=(spec.name,),
         new_jobs=1,
     )

@@ -101,7 +101,7 @@ FROM runs LEFT JOIN LATERAL (
 
 -- name: keys_ahead
 -- What some idempotency keys were used for.
-SELECT key, jobID, created FROM keys WHERE key = ANY ($1::text[]);
+SELECT key, jobID, created, name FROM keys WHERE key = ANY ($1::text[]);
 
 -- name: jobs_by_id
 -- Some jobs.

@@ -9,7 +9,7 @@ from datetime import datetime
 from bedrockjobs.base.glob import anchored_regex, literal_prefix
 from bedrockjobs.job.limits import Limit
 from bedrockjobs.job.retention import Retention
-from bedrockjobs.job.rows import PauseRow, RunGiven, RunRow
+from bedrockjobs.job.rows import JobOfKey, PauseRow, RunGiven, RunRow
 from bedrockjobs.store.chunks import PLAIN, Chunk, lines_of
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
@@ -42,7 +42,7 @@ class PostgreSQLRecords(TableRecords):
         """The number of the last line and the bytes printed, of runs that were read ahead."""
         self._small: dict[int, bytes | None] = {}
         """All the output of those of them that have printed little; None where one printed nothing."""
-        self._keys: dict[str, tuple[int, str] | None] = {}
+        self._keys: dict[str, tuple[JobOfKey, str] | None] = {}
         """The job that a key was used for, and when."""
 
     # --- between units -----------------------------------------------------------------------------------
@@ -79,7 +79,9 @@ class PostgreSQLRecords(TableRecords):
             self._ends[run.run_id] = (last_seq, printed)
             if content is not None or not last_seq:
                 self._small[run.run_id] = content
-        self._keys = dict.fromkeys(keys) | {key: (job_id, created) for key, job_id, created in used}
+        self._keys = dict.fromkeys(keys) | {
+            key: (JobOfKey(job_id, name), created) for key, job_id, created, name in used
+        }
 
     # --- runs and their output ---------------------------------------------------------------------------
 
@@ -222,17 +224,17 @@ class PostgreSQLRecords(TableRecords):
 
     # --- keys --------------------------------------------------------------------------------------------
 
-    def job_of_key(self, key: str, since: str) -> int | None:
+    def job_of_key(self, key: str, since: str) -> JobOfKey | None:
         """Return the job that a key was used for after ``since``."""
         if key not in self._keys:
             return super().job_of_key(key, since)
         used = self._keys[key]
         return used[0] if used is not None and used[1] > since else None
 
-    def put_key(self, key: str, job_id: int, now: str) -> None:
+    def put_key(self, key: str, job: JobOfKey, now: str) -> None:
         """Remember a key."""
-        self._keys[key] = (job_id, now)
-        super().put_key(key, job_id, now)
+        self._keys[key] = (job, now)
+        super().put_key(key, job, now)
 
     # --- what all servers are told -----------------------------------------------------------------------
 

@@ -157,7 +157,8 @@ CREATE TABLE ticks (
 CREATE TABLE keys (
     key     text   COLLATE "C" NOT NULL PRIMARY KEY,
     jobID   bigint NOT NULL,
-    created text   COLLATE "C" NOT NULL
+    created text   COLLATE "C" NOT NULL,
+    name    text   COLLATE "C" NOT NULL DEFAULT ''
 );
 
 CREATE INDEX keysByAge ON keys (created);
@@ -306,5 +307,5 @@ CREATE TABLE workers (
     quiet     boolean NOT NULL
 ) WITH (fillfactor = 50);
 
-INSERT INTO control (epoch, version) VALUES (1, 5);
+INSERT INTO control (epoch, version) VALUES (1, 6);
 INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '5');

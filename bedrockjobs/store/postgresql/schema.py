@@ -21,7 +21,7 @@ from bedrockjobs.store.schema import SchemaError
 
 log = logging.getLogger(__name__)
 
-VERSION = 5
+VERSION = 6
 """What ``schema.postgresql.sql`` is, and what this server knows; the same as that of SQLite."""
 
 
@@ -44,9 +44,9 @@ def _read(file: str) -> str:
     return Path(__file__).with_name(file).read_text()
 
 
-STEPS: tuple[Step, ...] = (Step(5, 5, _read("step_5.sql")),)
+STEPS: tuple[Step, ...] = (Step(5, 5, _read("step_5.sql")), Step(6, 5, _read("step_6.sql")))
 """All steps since the first version for PostgreSQL, which was 4. Version 5 brought tokens, which a server
-that does not know them would not ask for."""
+that does not know them would not ask for. Servers of version 5 may go on beside those of 6."""
 
 SERVER_VERSION_MIN = 140000
 """PostgreSQL 14: the oldest with generated columns, pipelines and security fixes that we test."""

@@ -1,0 +1,310 @@
+-- The whole of a bedrockjobs database on PostgreSQL: the tables and columns of schema.sql, where each column is
+-- explained, and beside them what several servers need. The search path leads to a schema of its own.
+--
+-- All text is compared byte for byte, as SQLite does: COLLATE "C". Times are text in the same form.
+
+CREATE TABLE jobs (
+    created     text   COLLATE "C" NOT NULL,
+    jobID       bigint NOT NULL PRIMARY KEY,
+    state       text   COLLATE "C" NOT NULL
+        CHECK (state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED', 'FINISHED', 'FAILED', 'CANCELLED')),
+    name        text   COLLATE "C" NOT NULL CHECK (name <> ''),
+    nextRun     text   COLLATE "C" NOT NULL,
+    lastRun     text   COLLATE "C" NOT NULL DEFAULT '',
+    repeat      text   COLLATE "C" NOT NULL DEFAULT '',
+    data        text   COLLATE "C" NOT NULL DEFAULT '{}',
+    priority    bigint NOT NULL DEFAULT 500 CHECK (priority IN (0, 250, 500, 750, 850, 1000)),
+    parentJobID bigint NOT NULL DEFAULT 0,
+    retryAfter  text   COLLATE "C" NOT NULL DEFAULT '',
+    attempt     bigint NOT NULL DEFAULT 0,
+    runID       bigint NOT NULL DEFAULT 0,
+    expires     text   COLLATE "C" NOT NULL DEFAULT '',
+    lane        text   COLLATE "C" NOT NULL DEFAULT '',
+    options     text   COLLATE "C" NOT NULL DEFAULT '{}',
+    memory      text   COLLATE "C" NOT NULL DEFAULT '{}',
+    checksum    bigint,
+    -- Of PostgreSQL alone.
+    parental    boolean NOT NULL DEFAULT false,  -- it had a child once: its end has to look for more than itself
+    found       text   COLLATE "C" NOT NULL GENERATED ALWAYS AS (CASE WHEN lane = '' THEN '' ELSE
+        coalesce(substring(lane FROM '^((?:now )?(?:(?:cmd|argv|url) )?lock) .'), lane) END)
+        STORED,                                  -- the lane in which a take looks: all locks share one
+    lock        text   COLLATE "C" NOT NULL GENERATED ALWAYS AS (CASE WHEN lane = '' THEN '' ELSE
+        coalesce(substring(lane FROM '^(?:now )?(?:(?:cmd|argv|url) )?lock (.+)$'), '') END)
+        STORED                                   -- the lock that it holds while it is RUNNING; '': none
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0);
+
+-- Somebody who changes data by hand knows nothing of its checksum: none is then better than a wrong one.
+CREATE FUNCTION forget_checksum() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    new.checksum := NULL;
+    RETURN new;
+END $$;
+
+CREATE TRIGGER jobsDataByHand BEFORE UPDATE OF data ON jobs FOR EACH ROW
+    WHEN (new.checksum = old.checksum AND new.data <> old.data) EXECUTE FUNCTION forget_checksum();
+
+-- A take by name, and one of any name: the first entries of each priority are the next jobs. What is always true
+-- of `created` keeps the second one from statements that do not say it: for a small table, the planner takes either.
+CREATE INDEX jobsByName ON jobs (found, name, priority DESC, nextRun, jobID)
+    WHERE state IN ('QUEUED', 'RUNQUEUED');
+CREATE INDEX jobsByPriority ON jobs (found, priority DESC, nextRun, jobID)
+    WHERE state IN ('QUEUED', 'RUNQUEUED') AND length(created) >= 0;
+
+-- The same lock by lock, for where most locks are held; of jobs with a lock alone.
+CREATE INDEX jobsByLock ON jobs (found, name, priority DESC, lock, nextRun, jobID)
+    WHERE state IN ('QUEUED', 'RUNQUEUED') AND lock > '';
+
+-- `unique`, which looks at jobs in any state, mocked ones apart, and lists by name. No name is null; that it says so keeps
+-- it from being used for a jobID alone, which seems as cheap as the key where statistics were made of ended rows only.
+CREATE INDEX jobsAnyState ON jobs (name, jobID) WHERE name IS NOT NULL;
+CREATE INDEX jobsMocked ON jobs (name, jobID) WHERE lane = 'mock';
+
+CREATE INDEX jobsByParent ON jobs (parentJobID, jobID) WHERE parentJobID <> 0;
+CREATE INDEX jobsByExpires ON jobs (expires) WHERE expires <> '';
+CREATE INDEX jobsHolding ON jobs (lock) WHERE state = 'RUNNING' AND lock <> '';
+CREATE INDEX jobsAside ON jobs (state) WHERE state = 'FAILED' OR state = 'PAUSED';
+CREATE INDEX jobsAsideByName ON jobs (state, name) WHERE state = 'FAILED' OR state = 'PAUSED';
+CREATE INDEX jobsRepeating ON jobs (name) WHERE repeat <> '';
+
+-- Names of very many jobs and of few come and go: what was true when statistics were taken misleads the planner.
+ALTER TABLE jobs ALTER COLUMN name SET (n_distinct = -1);
+ALTER TABLE jobs ALTER COLUMN name SET STATISTICS 0;
+
+-- What somebody changed by hand need not be JSON: it has no members then, and hides nothing else.
+CREATE FUNCTION members_of(value text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN value::jsonb;
+EXCEPTION WHEN others THEN
+    RETURN NULL;
+END $$;
+
+-- As in schema.sql, where each column is explained.
+CREATE VIEW cron_jobs AS
+SELECT
+    jobID AS id,
+    coalesce(members_of(options) ->> 'source', '') AS deployment_id,
+    substr(name, strpos(name, '.') + 1) AS verb,
+    btrim(substr(ltrim(repeat, E'\t\n\r '), 6), E'\t\n\r ') AS schedule,
+    CASE WHEN lastRun = '' THEN created ELSE lastRun END AS start_time,
+    coalesce(nullif(members_of(memory) ->> 'trigger', ''), nextRun) AS next_execution,
+    CASE state WHEN 'QUEUED' THEN 'idle' ELSE 'executing' END AS state,
+    substr(name, 1, greatest(strpos(name, '.') - 1, 0)) AS module_name
+FROM jobs
+WHERE repeat <> '' AND ltrim(repeat, E'\t\n\r ') ILIKE 'CRON %'
+    AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED');
+
+CREATE SEQUENCE jobIDs;
+CREATE SEQUENCE runIDs;
+
+CREATE TABLE runs (
+    runID        bigint NOT NULL PRIMARY KEY,
+    jobID        bigint NOT NULL,
+    name         text   COLLATE "C" NOT NULL,
+    attempt      bigint NOT NULL,
+    cause        text   COLLATE "C" NOT NULL,
+    scheduledFor text   COLLATE "C" NOT NULL,
+    started      text   COLLATE "C" NOT NULL,
+    ended        text   COLLATE "C" NOT NULL DEFAULT '',
+    worker       text   COLLATE "C" NOT NULL,
+    host         text   COLLATE "C" NOT NULL DEFAULT '',
+    pid          bigint NOT NULL DEFAULT 0,
+    status       text   COLLATE "C" NOT NULL DEFAULT 'running',
+    exitCode     bigint,
+    error        text   COLLATE "C" NOT NULL DEFAULT '',
+    result       text   COLLATE "C" NOT NULL DEFAULT '',
+    progress     text   COLLATE "C" NOT NULL DEFAULT '',
+    output       text   COLLATE "C" NOT NULL DEFAULT '[]',
+    lease        bigint NOT NULL DEFAULT 0,
+    stop         text   COLLATE "C" NOT NULL DEFAULT '',
+    beat         text   COLLATE "C" NOT NULL DEFAULT '', -- of PostgreSQL alone: the last heartbeat; in no index
+    data         text   COLLATE "C" NOT NULL DEFAULT '',
+    options      text   COLLATE "C" NOT NULL DEFAULT '{}',
+    priority     bigint NOT NULL DEFAULT 500,
+    kept         text   COLLATE "C" NOT NULL DEFAULT '',
+    created      text   COLLATE "C" NOT NULL DEFAULT ''
+) WITH (fillfactor = 80);
+
+CREATE INDEX runsByName ON runs (name, runID);
+CREATE INDEX runsByJob ON runs (jobID, runID);
+CREATE INDEX runsOpen ON runs (runID) WHERE status = 'running';
+CREATE INDEX runsKept ON runs (kept) WHERE kept <> '';
+
+CREATE TABLE output (
+    runID    bigint NOT NULL,
+    firstSeq bigint NOT NULL,
+    lastSeq  bigint NOT NULL,
+    at       text   COLLATE "C" NOT NULL,
+    codec    text   COLLATE "C" NOT NULL,
+    start    bigint NOT NULL,
+    size     bigint NOT NULL,
+    bytes    bytea  NOT NULL,
+    PRIMARY KEY (runID, firstSeq)
+);
+
+CREATE TABLE ticks (
+    jobID   bigint NOT NULL,
+    tick    text   COLLATE "C" NOT NULL,
+    until   text   COLLATE "C" NOT NULL,
+    count   bigint NOT NULL,
+    outcome text   COLLATE "C" NOT NULL,
+    reason  text   COLLATE "C" NOT NULL DEFAULT '',
+    late    bigint NOT NULL DEFAULT 0,
+    runID   bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (jobID, tick)
+);
+
+CREATE TABLE keys (
+    key     text   COLLATE "C" NOT NULL PRIMARY KEY,
+    jobID   bigint NOT NULL,
+    created text   COLLATE "C" NOT NULL
+);
+
+CREATE INDEX keysByAge ON keys (created);
+
+CREATE TABLE pauses (
+    pattern text COLLATE "C" NOT NULL PRIMARY KEY,
+    by      text COLLATE "C" NOT NULL DEFAULT '',
+    reason  text COLLATE "C" NOT NULL DEFAULT '',
+    since   text COLLATE "C" NOT NULL,
+    until   text COLLATE "C" NOT NULL DEFAULT '',
+    regex   text COLLATE "C" NOT NULL DEFAULT 'x^'  -- the pattern as a regular expression; the default: nothing
+);
+
+CREATE TABLE drains (
+    worker text COLLATE "C" NOT NULL PRIMARY KEY,
+    by     text COLLATE "C" NOT NULL DEFAULT '',
+    since  text COLLATE "C" NOT NULL
+);
+
+CREATE TABLE events (
+    seq    bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    at     text   COLLATE "C" NOT NULL,
+    kind   text   COLLATE "C" NOT NULL,
+    name   text   COLLATE "C" NOT NULL DEFAULT '',
+    jobID  bigint NOT NULL DEFAULT 0,
+    runID  bigint NOT NULL DEFAULT 0,
+    by     text   COLLATE "C" NOT NULL DEFAULT '',
+    detail text   COLLATE "C" NOT NULL DEFAULT ''
+);
+
+CREATE TABLE tokens (
+    name     text   COLLATE "C" NOT NULL PRIMARY KEY,
+    digest   text   COLLATE "C" NOT NULL,
+    role     text   COLLATE "C" NOT NULL,
+    names    text   COLLATE "C" NOT NULL DEFAULT '[]',
+    noData   bigint NOT NULL DEFAULT 0,
+    by       text   COLLATE "C" NOT NULL DEFAULT '',
+    created  text   COLLATE "C" NOT NULL,
+    expires  text   COLLATE "C" NOT NULL DEFAULT '',
+    lastUsed text   COLLATE "C" NOT NULL DEFAULT '',
+    revoked  text   COLLATE "C" NOT NULL DEFAULT '',
+    addresses text  COLLATE "C" NOT NULL DEFAULT '[]'
+);
+
+CREATE TABLE logins (
+    digest  text COLLATE "C" NOT NULL PRIMARY KEY,
+    token   text COLLATE "C" NOT NULL,
+    created text COLLATE "C" NOT NULL,
+    expires text COLLATE "C" NOT NULL
+);
+
+CREATE TABLE audit (
+    seq     bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    at      text   COLLATE "C" NOT NULL,
+    by      text   COLLATE "C" NOT NULL,
+    address text   COLLATE "C" NOT NULL,
+    command text   COLLATE "C" NOT NULL,
+    name    text   COLLATE "C" NOT NULL DEFAULT '',
+    jobID   bigint NOT NULL DEFAULT 0,
+    detail  text   COLLATE "C" NOT NULL DEFAULT '{}',
+    before  text   COLLATE "C" NOT NULL DEFAULT '',
+    after   text   COLLATE "C" NOT NULL DEFAULT ''
+);
+
+CREATE TABLE rules (
+    name    text   COLLATE "C" NOT NULL PRIMARY KEY,
+    rule    text   COLLATE "C" NOT NULL,
+    by      text   COLLATE "C" NOT NULL DEFAULT '',
+    created text   COLLATE "C" NOT NULL,
+    cursor  bigint NOT NULL,
+    state   text   COLLATE "C" NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE seen (
+    kind   text   COLLATE "C" NOT NULL,
+    number bigint NOT NULL,
+    by     text   COLLATE "C" NOT NULL DEFAULT '',
+    at     text   COLLATE "C" NOT NULL,
+    PRIMARY KEY (kind, number)
+);
+
+CREATE TABLE stats (
+    minute   text   COLLATE "C" NOT NULL PRIMARY KEY,
+    created  bigint NOT NULL,
+    taken    bigint NOT NULL,
+    finished bigint NOT NULL,
+    failed   bigint NOT NULL,
+    retried  bigint NOT NULL,
+    lost     bigint NOT NULL,
+    waits    bigint NOT NULL,
+    waitMs   bigint NOT NULL
+);
+
+-- What servers must remember beside the jobs: crashPatterns (a JSON array), when one last ran (seen), from when to when
+-- none did before that (away), and the oldest version of the schema that a server has to know (schemaVersion).
+CREATE TABLE meta (
+    key   text COLLATE "C" NOT NULL PRIMARY KEY,
+    value text COLLATE "C"
+);
+
+-- epoch: how often pauses, drains, tokens or the crash list were changed; each server remembers them for as long as this
+-- is the same. system, timeline: the cluster, and which of its histories, as servers have last found it. clock: what the test
+-- clock of all servers shows; empty: they go by the clock of the database. version: what the tables are.
+CREATE TABLE control (
+    epoch    bigint NOT NULL,
+    system   text   COLLATE "C" NOT NULL DEFAULT '',
+    timeline bigint NOT NULL DEFAULT 0,
+    clock    text   COLLATE "C" NOT NULL DEFAULT '',
+    version  bigint NOT NULL
+) WITH (fillfactor = 10);
+
+-- The number of the last unit that each server has committed, and its moment: it tells whether a commit was done whose
+-- answer was lost. One that had not even arrived is refused when it does: by then it was done anew.
+CREATE TABLE sessions (
+    session text   COLLATE "C" NOT NULL PRIMARY KEY,
+    unit    bigint NOT NULL,
+    at      text   COLLATE "C" NOT NULL,
+    fence   bigint NOT NULL DEFAULT 0 CHECK (unit > fence)
+) WITH (fillfactor = 10);  -- each server has several rows, which take turns
+
+-- The servers that are alive, with the version of the schema that each knows.
+CREATE TABLE servers (
+    name    text COLLATE "C" NOT NULL PRIMARY KEY,
+    session text COLLATE "C" NOT NULL,
+    started text COLLATE "C" NOT NULL,
+    pulse   text COLLATE "C" NOT NULL,
+    address text COLLATE "C" NOT NULL,
+    version text COLLATE "C" NOT NULL,
+    knows   bigint NOT NULL,
+    workers bigint NOT NULL DEFAULT 0,
+    state   text COLLATE "C" NOT NULL DEFAULT 'starting'
+) WITH (fillfactor = 50);
+
+-- The workers that are alive, whichever server they speak to.
+CREATE TABLE workers (
+    name      text    COLLATE "C" NOT NULL PRIMARY KEY,
+    joined    text    COLLATE "C" NOT NULL,
+    heartbeat text    COLLATE "C" NOT NULL,
+    until     text    COLLATE "C" NOT NULL,
+    host      text    COLLATE "C" NOT NULL,
+    pid       bigint  NOT NULL,
+    version   text    COLLATE "C" NOT NULL,
+    asked     text[]  COLLATE "C" NOT NULL,
+    accepts   text[]  COLLATE "C" NOT NULL,
+    slots     bigint  NOT NULL,
+    quiet     boolean NOT NULL
+) WITH (fillfactor = 50);
+
+INSERT INTO control (epoch, version) VALUES (1, 5);
+INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '5');
