@@ -160,9 +160,10 @@ class Service:
     ) -> Submission | None:
         """Do a command that was admitted, as ``submit`` does."""
         if command.where == "writer":
+            by = "" if caller is None else caller.name
             if caller is not None and not _matters(caller, command):
                 caller = None  # it is done as for anybody
-            return self._dispatcher.submit(command, deliver, caller)
+            return self._dispatcher.submit(command, deliver, caller, by)
         if command.where == "at once":
             answer = HANDLERS[type(command)](self, command)
             if caller is not None and isinstance(command, Status) and not caller.sees_all:
@@ -268,11 +269,15 @@ class Service:
         if command.where == "reader":
             return await reads_of(self.views, caller).answer(command)
         if isinstance(command, Heartbeat) and caller is not None and caller.scope is not None:
-            return await self._beat_of_seen(command, caller.scope)
-        answer: Answer = await HANDLERS[type(command)](self, command)
+            return await self._beat_of_seen(command, caller.scope, caller.name)
+        answer: Answer
+        if isinstance(command, Heartbeat) and caller is not None:
+            answer = await HANDLERS[Heartbeat](self, command, caller.name)
+        else:
+            answer = await HANDLERS[type(command)](self, command)
         return answer
 
-    async def _beat_of_seen(self, command: Heartbeat, scope: Scope) -> Answer:
+    async def _beat_of_seen(self, command: Heartbeat, scope: Scope, by: str) -> Answer:
         """Do a heartbeat for the runs that are seen; the others are lost, as those that are not there."""
         foreign = []
         for run_id in command.run_ids:
@@ -280,11 +285,11 @@ class Service:
             if rows and not scope.sees(rows[0][0]):
                 foreign.append(run_id)
         if not foreign:
-            answer: Answer = await HANDLERS[Heartbeat](self, command)
+            answer: Answer = await HANDLERS[Heartbeat](self, command, by)
             return answer
         seen = [run_id for run_id in command.run_ids if run_id not in foreign]
         at_once = command.with_value("run_ids", seen).with_value("connection", None)
-        found = jsontext.parse((await HANDLERS[Heartbeat](self, at_once)).body)
+        found = jsontext.parse((await HANDLERS[Heartbeat](self, at_once, by)).body)
         signals = {stop["runID"]: stop["signal"] for stop in found["stop"]} | dict.fromkeys(foreign, "LOST")
         stops = [{"runID": one, "signal": signals[one]} for one in command.run_ids if one in signals]
         return Answer(jsontext.dump({**found, "stop": stops}))

@@ -106,6 +106,27 @@ ERROR_CHARS_MAX = 10_000
 WORKER_CHARS_MAX = 255
 """Length of a worker's name."""
 
+WORKERS_MAX = 10_000
+"""Workers that a server remembers. Beyond it, those are forgotten first that are gone and never got a job."""
+
+WORKERS_BYTES_MAX = 48 * 1024 * 1024
+"""Memory for all workers that a server remembers, with the patterns they ask for: 5 kB for each of 10,000."""
+
+WORKER_BYTES = 1_500
+"""Memory that a worker takes without its texts, as the budget counts it."""
+
+PATTERN_BYTES = 400
+"""Memory that a pattern a worker asks for takes beside its text, as the budget counts it."""
+
+ASKED_PER_WORKER_MAX = 16
+"""Different lists of names that are remembered of one worker at a time; the oldest is forgotten."""
+
+WORKER_EVENTS_A_MINUTE = 120
+"""Events of one kind about single workers in a minute; the others are counted in one event."""
+
+HOSTS_PER_CALLER_MAX = 1_000
+"""Workers of one token that get a job of one tick of a schedule on all hosts: names are free to invent."""
+
 QUERY_CHARS_MAX = 100_000
 """Length of one SQL text."""
 

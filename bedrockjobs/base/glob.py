@@ -14,6 +14,7 @@ from functools import lru_cache
 from bedrockjobs.base.config import PATTERNS_COMPILED_MAX
 
 _WILD = frozenset("*?[")
+_SPECIAL = re.compile(r"[*?\[]")
 _NOTHING = "x^"
 """A regular expression that nothing matches, to Python and to a database."""
 
@@ -35,10 +36,8 @@ def is_prefix(pattern: str) -> bool:
 
 def literal_prefix(pattern: str) -> str:
     """Return the part of a pattern before its first special character."""
-    for at, character in enumerate(pattern):
-        if character in _WILD:
-            return pattern[:at]
-    return pattern
+    found = _SPECIAL.search(pattern)
+    return pattern if found is None else pattern[: found.start()]
 
 
 @lru_cache(maxsize=PATTERNS_COMPILED_MAX)

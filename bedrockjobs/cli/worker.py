@@ -11,12 +11,14 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
 from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.complete import worker_names
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
+from bedrockjobs.cli.pages import literal
 from bedrockjobs.cli.session import (
     REFUSED,
     TIMED_OUT,
@@ -52,9 +54,17 @@ def worker() -> None:
     """
 
 
-def workers(session: Session) -> list[Record]:
-    """Return the live workers by name."""
-    return records_in(session.record(ListWorkers())["workers"])
+def workers(session: Session, name: str | None = None) -> list[Record]:
+    """Return the live workers by name, all or the one that is called so."""
+    found: list[Record] = []
+    while True:
+        after = text_of(found[-1], "name") if found else ""
+        asked = {"name": None if name is None else literal(name), "after": after or None, "limit": LIST_MAX}
+        page = records_in(session.record(built(ListWorkers, asked))["workers"])
+        found += [record for record in page if name is None or text_of(record, "name") == name]
+        size = sum(len(text) for record in page for text in record.values())
+        if len(page) != LIST_MAX and size < ANSWER_BYTES_MAX // 2:  # it is cut neither there nor for its size
+            return found
 
 
 def run_count(record: Record) -> int:
@@ -143,7 +153,7 @@ def _until_drained(session: Session, name: str, timeout: float | None) -> str:
     begun = clock.monotonic()
     with _progress(name) as tell:
         while True:
-            there = [record for record in workers(session) if text_of(record, "name") == name]
+            there = workers(session, name)
             left = sum(map(run_count, there))
             if not there:
                 return "left"

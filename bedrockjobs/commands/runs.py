@@ -299,10 +299,11 @@ class WorkersReply(Reply):
 
 
 class ListWorkers(Command[WorkersReply]):
-    """List the workers that are alive."""
+    """List the workers that are alive, by name."""
 
     group = "runs"
     where = "presence"
+    paging = Paging("workers", "name", "after")
     reads = True
     example = Example(
         {},
@@ -316,6 +317,13 @@ class ListWorkers(Command[WorkersReply]):
             ]
         },
     )  # fmt: skip
+
+    name: Pattern | None = Field(default=None, description="Only names that match this GLOB pattern.")
+    after: Annotated[str, Field(max_length=WORKER_CHARS_MAX)] = Field(
+        default="",
+        description="Only names behind this one: the last one of the page before.",
+    )
+    limit: Limit = Field(default=LIST_MAX, description="How many at the most.")
 
 
 class DrainWorker(Command[Empty]):

@@ -19,7 +19,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.commands import CreateJob, CreateJobs
 from bedrockjobs.engine.by_caller import perform_for
-from bedrockjobs.engine.events import DrainsChanged, Event, HoldChanged, LeftReady, Listeners
+from bedrockjobs.engine.events import DrainsChanged, Event, HoldChanged, LeftReady, Listeners, WaitLeft
 from bedrockjobs.engine.gates import Gates
 from bedrockjobs.engine.handlers import running, take
 from bedrockjobs.engine.handlers.access import told
@@ -175,6 +175,7 @@ class Batch:
         special, size = work.careful or self._engine.tight, work.answer_bytes
         for submission in submissions:
             command = submission.command
+            context.by = submission.by
             if special or command is None or submission.caller is not None:
                 self._do(work, submission)
             else:  # nearly all of them
@@ -240,6 +241,9 @@ class Batch:
             waiter = submission.left.waiter
             if waiter is not None and self._waiting.remove(waiter):
                 work.outcomes.append((waiter.submission, take.nothing(waiter.request)))
+                worker = waiter.request.worker
+                if worker is not None and not self._waiting.waits_of(worker):
+                    work.context.emit(WaitLeft(worker))
 
     def _park(self, work: Work, submission: Submission, request: TakeRequest) -> None:
         """Let a command wait for a job, or answer it at once where it may not."""

@@ -105,13 +105,18 @@ class Dispatcher:
         """Tell whether a transaction is about to begin, or looks for others that share its commit."""
         return bool(self._gathered) if self._scheduled else self._group.looks_now
 
-    def submit(self, command: Command[Any], deliver: Deliver, caller: Caller | None = None) -> Submission:
-        """Queue a command; raises Unavailable when the queue is full or the server stops."""
+    def submit(
+        self, command: Command[Any], deliver: Deliver, caller: Caller | None = None, by: str = ""
+    ) -> Submission:
+        """Queue a command; raises Unavailable when the queue is full or the server stops.
+
+        ``by`` is the name of the token that sends it.
+        """
         if self._draining:
             raise Unavailable("Server is stopping", "try again in a moment")
         if self.pending >= self._settings.pending_max:
             raise Unavailable("Too many commands are waiting", "try again in a moment")
-        submission = Submission(command, deliver, caller)
+        submission = Submission(command, deliver, caller, by)
         self.pending += 1
         self._gathered.append(submission)
         if not self._open and not self._scheduled:

@@ -139,6 +139,14 @@ class WorkerAsked(NamedTuple):
     accepts: tuple[str, ...]
     wait_s: float
     """How long it may wait for the answer."""
+    by: str = ""
+    """The name of the token it uses; empty without one."""
+
+
+class WaitLeft(NamedTuple):
+    """A worker whose client ended its last wait for a job before the wait was over."""
+
+    worker: str
 
 
 class DrainsChanged(NamedTuple):
@@ -190,7 +198,8 @@ class LeftReady(NamedTuple):
 Event = (
     Noted | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
     | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
-    | DrainsChanged | TokensChanged | HoldChanged | RunKeyKnown | RulesChanged | RoomForRuns | LeftReady
+    | WaitLeft | DrainsChanged | TokensChanged | HoldChanged | RunKeyKnown | RulesChanged | RoomForRuns
+    | LeftReady
 )  # fmt: skip
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)

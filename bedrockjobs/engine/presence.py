@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from bedrockjobs.base.run_token import RunOfToken
+from bedrockjobs.job.readiness import AskedNames
 
 
 class PresentWorker(Protocol):
@@ -16,6 +17,11 @@ class PresentWorker(Protocol):
     """Kinds of jobs' own commands that it runs: cmd, argv, url."""
     quiet: bool
     """Whether it said that it takes no more jobs for now."""
+    by: str
+    """The name of the token it uses; empty without one."""
+    served: bool
+    """Whether it was ever given a job."""
+    joined: str
 
     @property
     def names(self) -> list[str]:
@@ -31,6 +37,11 @@ class Presence(Protocol):
         """Return the live workers by name."""
         ...
 
+    @property
+    def asked(self) -> AskedNames:
+        """Return which workers ask for which names."""
+        ...
+
     def run_token(self, run: RunOfToken) -> str:
         """Return the token of a run; empty where none can be made."""
         ...
@@ -44,6 +55,7 @@ class Nobody:
     """A presence without workers, for whoever has none."""
 
     workers: Mapping[str, PresentWorker] = {}
+    asked = AskedNames()
 
     def run_token(self, run: RunOfToken) -> str:
         """Return none."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 from math import inf
 from typing import Any, cast
 
 from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.config import LEASE_S_DEFAULT, WORKERS_BYTES_MAX, WORKERS_MAX
 from bedrockjobs.base.wire import after_seconds, stamp_ms
 from bedrockjobs.engine.events import RunEnded, RunForgotten
 from bedrockjobs.engine.workers import OpenRun, Worker, WorkerRegistry, running
@@ -20,6 +22,9 @@ from bedrockjobs.store.sharing import Heard, OpenRunRow, ServerRow, SharedUnit, 
 
 ENDED_AT_ONCE_MAX = 100
 """Runs whose lease is over that one transaction ends."""
+
+TOLD_AT_ONCE_MAX = 1_000
+"""Workers that one exchange tells the other servers of: more than have a heartbeat in a second."""
 
 SILENT_S = 3.0
 """Time without a sign of life after which a server is shown as silent: three exchanges."""
@@ -35,8 +40,8 @@ class SharedWorkers(WorkerRegistry):
         """Does an exchange, and waits for it."""
         self.exchange_soon: Callable[[], object] = lambda: None
         """Lets an exchange follow soon."""
-        self._until: dict[str, str] = {}
-        """When the workers count as gone that speak to this server."""
+        self._own: dict[str, float] = {}
+        """The workers that speak to this server, and until when the others know that they are there."""
         self._met: dict[str, None] = {}
         self._parted: dict[str, None] = {}
         self._beaten: dict[int, None] = {}
@@ -49,21 +54,30 @@ class SharedWorkers(WorkerRegistry):
 
     # --- what this server hears of its own workers -------------------------------------------------------
 
-    def _was_met(self, worker: Worker, there_s: float) -> None:
-        name, until = worker.name, after_seconds(stamp_ms(self._leases.now()), there_s)
-        if name not in self._until:
+    def _was_met(self, worker: Worker) -> None:
+        if worker.name not in self._own:
+            self._own[worker.name] = -inf
             self.exchange_soon()
-        self._until[name] = max(until, self._until.get(name, ""))
-        self._met[name] = None
-        self._parted.pop(name, None)
+        self._met[worker.name] = None
+        self._parted.pop(worker.name, None)
 
     def leave(self, name: str) -> None:
         """Note that a worker ended."""
-        super().leave(name)
-        self._met.pop(name, None)
-        self._until.pop(name, None)
-        self._parted[name] = None
+        self._drop(name)
+        self._part(name)
         self.exchange_soon()
+
+    def _was_forgotten(self, worker: Worker) -> None:
+        super()._was_forgotten(worker)
+        if worker.name in self._own:
+            self._part(worker.name)
+
+    def _part(self, name: str) -> None:
+        """Let the other servers forget a worker."""
+        self._met.pop(name, None)
+        self._own.pop(name, None)
+        if len(self._parted) < WORKERS_MAX:  # the others forget it after a lease anyway
+            self._parted[name] = None
 
     def _tell(self, kind: str, worker: Worker) -> None:
         """Tell nothing: the exchange finds out for whom it is news."""
@@ -101,25 +115,47 @@ class SharedWorkers(WorkerRegistry):
     # --- the exchange with the other servers -------------------------------------------------------------
 
     def to_tell(self) -> Told:
-        """Return what happened since this was last asked; the exchange begins."""
-        met = [self._row_of(self.workers[name]) for name in sorted(self._met) if name in self.workers]
-        now = stamp_ms(self._leases.now())
-        served = sum(until > now for until in self._until.values())
-        told = Told(met, sorted(self._parted), sorted(self._beaten), served)
-        self._met, self._parted, self._beaten = {}, {}, {}
+        """Return what happened since this was last asked; the exchange begins.
+
+        The others hear of a limited number of workers at a time; the next exchange follows soon. They hear of
+        a worker that waits for long again and again, as of one that sends heartbeats: they forget it soon
+        after it, or this server, is gone.
+        """
+        now_s = self._leases.monotonic()
+        for name, known_until in list(self._own.items()):
+            worker = self.workers.get(name)
+            if worker is None:
+                self._part(name)
+            elif known_until - now_s < LEASE_S_DEFAULT / 2 and worker.until > known_until:
+                self._met[name] = None
+        met = list(islice(self._met, TOLD_AT_ONCE_MAX))
+        parted = list(islice(self._parted, TOLD_AT_ONCE_MAX))
+        for name in met:
+            del self._met[name]
+            self._own[name] = min(self.workers[name].until, now_s + LEASE_S_DEFAULT)
+        for name in parted:
+            del self._parted[name]
+        if self._met or self._parted:
+            self.exchange_soon()
+        rows = [self._row_of(self.workers[name]) for name in sorted(met)]
+        told = Told(rows, sorted(parted), sorted(self._beaten), len(self._own))
+        self._beaten = {}
         self._known, self._over = frozenset(self.runs), set()
         return told
 
     def tell_again(self, told: Told) -> None:
         """Tell what an exchange was to tell that failed with the next one, too."""
-        self._met = {worker.name: None for worker in told.workers if worker.name in self.workers} | self._met
-        self._parted = {name: None for name in told.left if name not in self.workers} | self._parted
+        self._met = {one.name: None for one in told.workers if one.name in self._own} | self._met
+        parted = {name: None for name in told.left if name not in self.workers} | self._parted
+        self._parted = dict.fromkeys(islice(parted, WORKERS_MAX))
         self._beaten = {run_id: None for run_id in told.beats if run_id in self.runs} | self._beaten
 
     def _row_of(self, worker: Worker) -> WorkerRow:
+        there_s = self._own.get(worker.name, -inf) - self._leases.monotonic()
+        until = after_seconds(stamp_ms(self._leases.now()), max(there_s, 0.0))
         return WorkerRow(
-            worker.name, worker.joined, worker.heartbeat, self._until.get(worker.name, ""), worker.host,
-            worker.pid, worker.version, worker.names, list(worker.accepts), worker.slots, worker.quiet,
+            worker.name, worker.joined, worker.heartbeat, until, worker.host, worker.pid, worker.version,
+            worker.names, list(worker.accepts), worker.slots, worker.quiet,
         )  # fmt: skip
 
     def hear(self, heard: Heard) -> None:
@@ -129,20 +165,28 @@ class SharedWorkers(WorkerRegistry):
             if row.name not in self._met and row.name not in self._parted:
                 self._know_worker(row)
         there = {row.name for row in heard.workers}
+        whole = len(there) < WORKERS_MAX  # else there may be more, and those of this server among them
         for name in [name for name in self.workers if name not in there and name not in self._met]:
-            del self.workers[name]
-            self._until.pop(name, None)
+            if whole or name not in self._own:
+                self._drop(name)
+                self._own.pop(name, None)
         for run in heard.runs:
             self._know_run(run)
         for run_id in self._known - {run.run_id for run in heard.runs}:
             super()._ended_run(RunForgotten(run_id))
-        self._add_news("worker joined", heard.joined, "worker", list(self.workers))
-        self._add_news("worker left", heard.left, "worker", list(self.workers))
-        self._add_news("server left", heard.lost, "server", [server.name for server in heard.servers])
+        for kind, names in (("worker joined", heard.joined), ("worker left", heard.left)):
+            for name in names:
+                self._news.add(kind, name, self._there)
+        for name in heard.lost:
+            self._news.add("server left", name, self._servers_there)
+        self._news.flush_if_due(self._there)
 
     def joined(self, name: str) -> None:
         """Tell that this server has joined the others."""
-        self._add_news("server joined", [name], "server", [server.name for server in self.servers])
+        self._news.add("server joined", name, self._servers_there)
+
+    def _servers_there(self) -> str:
+        return running("server", [server.name for server in self.servers], len(self.servers))
 
     def servers_alive(self) -> list[ServerRow]:
         """Return the live servers by name, each as it was at its last exchange."""
@@ -152,22 +196,22 @@ class SharedWorkers(WorkerRegistry):
             for server in self.servers
         ]
 
-    def _add_news(self, kind: str, names: list[str], what: str, there: list[str]) -> None:
-        for name in names:
-            self.news.append((kind, name, running(what, there)))
-        if names:
-            self.on_news()
-
     def _know_worker(self, row: WorkerRow) -> None:
         worker = self.workers.get(row.name)
         if worker is None:
-            worker = self.workers[row.name] = Worker(row.name, row.joined, row.heartbeat, inf)
-            worker.runs = {run.run_id for run in self.runs.values() if run.worker == row.name}
+            worker = Worker(row.name, row.joined, row.heartbeat, inf)
+            worker.runs = self._runs_of.get(row.name, worker.runs)
+            worker.served = bool(worker.runs)
+            full = len(self.workers) >= WORKERS_MAX or self._size + worker.measured() > WORKERS_BYTES_MAX
+            if full or not self._add(worker):
+                return  # those that speak to this server are not forgotten for others
         worker.joined, worker.heartbeat = row.joined, row.heartbeat
         worker.host, worker.pid, worker.version = row.host, row.pid, row.version
         worker.accepts, worker.slots, worker.quiet = tuple(row.accepts), row.slots, row.quiet
-        if row.name not in self._until:  # it speaks to another server, which knows better
-            worker.asked = {tuple(row.asked): inf}
+        asked = tuple(row.asked)
+        if row.name not in self._own and list(worker.asked) != [asked]:  # else this server knows better
+            worker.asked = {asked: inf}
+            self._measure(worker)
 
     def _know_run(self, row: OpenRunRow) -> None:
         run = self.runs.get(row.run_id)

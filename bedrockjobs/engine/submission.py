@@ -35,20 +35,22 @@ PUT_BACK_TRIES_MAX = 1_000
 class Submission:
     """A command, and who gets its outcome."""
 
-    __slots__ = ("caller", "command", "deliver", "gone", "looks", "waiter")
+    __slots__ = ("by", "caller", "command", "deliver", "gone", "looks", "waiter")
 
     def __init__(
         self,
         command: Command[Any] | None,
         deliver: Deliver,
         caller: Caller | None = None,
+        by: str = "",
     ) -> None:
         """Hold a command; ``deliver`` gets the outcome, and returns False if it went nowhere.
 
-        ``caller`` is who asks, where it matters for what is done or noted.
+        ``caller`` is who asks, if it matters for what is done or noted; ``by`` is the name of their token.
         """
         self.command = command
         self.caller = caller
+        self.by = by
         self.deliver = deliver
         self.waiter: Waiter | None = None
         self.gone = False

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from bedrockjobs.base.caller import Scope
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.base import Plan
+
+HEAP_SLACK = 100
+"""Entries of a heap that may be over beyond those that count, before the heap is made anew."""
 
 WAKE_LATE_S = 0.001
 """How much later than a job's nextRun the dispatcher wakes: stamps are cut to milliseconds."""
@@ -83,6 +86,7 @@ class Waiting:
         self._polled = self._polled_names = 0  # how many had their turn of patterns and of names
         self.count = 0
         """How many wait."""
+        self._waits_of: Counter[str] = Counter()
         self.globs = 0
         """How many patterns they wait for that a job is matched with one by one."""
         self._changes: list[tuple[Waiter, bool]] = []
@@ -142,6 +146,8 @@ class Waiting:
         group.waiters[waiter.seq] = waiter
         waiter.group = group
         self.count += 1
+        if request.worker is not None:
+            self._waits_of[request.worker] += 1
         heappush(self._deadlines, (waiter.deadline, waiter.seq, waiter))
         return group
 
@@ -154,6 +160,10 @@ class Waiting:
         """Tell whether one more may wait where there may be so many ``globs``."""
         added = request.names.globs
         return not added or self._key(request) in self._groups or self.globs + added <= globs_max
+
+    def waits_of(self, worker: str) -> int:
+        """Return how many waits a worker has."""
+        return self._waits_of[worker]
 
     def regroup(self, held: frozenset[str], alone: frozenset[str]) -> None:
         """Serve no worker that is ``held`` from now on; one that is ``alone`` has jobs of its own queued."""
@@ -177,7 +187,17 @@ class Waiting:
         if not self._take_out(waiter):
             return False
         self._changes.append((waiter, False))
+        self._compact()
         return True
+
+    def _compact(self) -> None:
+        """Drop what is over from the heaps, once that is most of them: each would be kept until its time."""
+        if len(self._deadlines) > 2 * self.count + HEAP_SLACK:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].group is not None]
+            heapify(self._deadlines)
+        if len(self._due) > 2 * len(self._groups) + HEAP_SLACK:
+            self._due = [entry for entry in self._due if entry[2].due == entry[0] and entry[2].waiters]
+            heapify(self._due)
 
     def _take_out(self, waiter: Waiter) -> bool:
         group, waiter.group = waiter.group, None
@@ -185,6 +205,11 @@ class Waiting:
             return False
         del group.waiters[waiter.seq]
         self.count -= 1
+        worker = waiter.request.worker
+        if worker is not None:
+            self._waits_of[worker] -= 1
+            if not self._waits_of[worker]:
+                del self._waits_of[worker]
         if not group.waiters:
             del self._groups[group.key]
             self.globs -= group.request.names.globs

@@ -3,21 +3,42 @@
 A lease is counted in real time and is not on disk: a starting server gives every open run a full new one.
 The registry learns of runs when their transaction is on disk, and tells maintenance which leases are over. It
 knows no rows and no sockets.
+
+Any client may invent workers, so the registry has a limit and a budget in bytes. When they are used up, it
+forgets a worker of the token that takes most of the budget: first one whose client is gone and that never got
+a job. A forgotten worker keeps its runs and is remembered again when it next asks.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from heapq import nsmallest
+from itertools import islice
 from math import inf
+from sys import getsizeof
 from typing import Any
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock, SystemClock
-from bedrockjobs.base.config import LEASE_S_DEFAULT, WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.base.config import (
+    ANSWER_BYTES_MAX,
+    ASKED_PER_WORKER_MAX,
+    LEASE_S_DEFAULT,
+    PATTERN_BYTES,
+    WAIT_MS_DEFAULT,
+    WAIT_MS_MAX,
+    WORKER_BYTES,
+    WORKER_EVENTS_A_MINUTE,
+    WORKERS_BYTES_MAX,
+    WORKERS_MAX,
+)
+from bedrockjobs.base.glob import glob
 from bedrockjobs.base.ping_secret import job_of_ping, ping_secret_of
 from bedrockjobs.base.run_token import RunOfToken, run_of_token, run_token_of
 from bedrockjobs.base.wire import stamp_ms
@@ -30,13 +51,29 @@ from bedrockjobs.engine.events import (
     RunOpened,
     RunRestored,
     RunStopped,
+    WaitLeft,
     WorkerAsked,
 )
+from bedrockjobs.job.readiness import AskedNames
 from bedrockjobs.store.base import Unit
 from bedrockjobs.store.sharing import ServerRow
 
+log = logging.getLogger(__name__)
+
 LISTED_MAX = 100
 """Workers that an event about one of them lists: an event of each of very many must not list them all."""
+
+LISTED_CHARS_MAX = 1_000
+"""Characters of the names in such a list."""
+
+NEWS_S = 60.0
+"""Seconds after which events about single workers are written again, once there were too many of them."""
+
+SCAN_S = 0.25
+"""Seconds between two scans for silent workers and leases that are over, when there are many of them."""
+
+FEW = 1_000
+"""Workers and runs that are scanned as often as one of them may be over."""
 
 BEATS_PER_LEASE = 3
 """A waiting heartbeat is answered after this part of a lease, so that one that is lost costs no run."""
@@ -79,18 +116,99 @@ class Worker:
     told_drained: bool = False
     """Whether it was told last that it is drained."""
     runs: set[int] = field(default_factory=set)
+    by: str = ""
+    """The name of the token it uses; empty without one."""
+    served: bool = False
+    """Whether it was ever given a job."""
+    size: int = 0
+    """The memory it takes, as the budget counts it."""
 
     @property
     def names(self) -> list[str]:
         """Return all the names it asks for."""
+        if len(self.asked) == 1:
+            return sorted(set(next(iter(self.asked))))
         return sorted({name for names in self.asked for name in names})
 
+    def measured(self) -> int:
+        """Return the memory it takes, as the budget counts it."""
+        texts = (self.name, self.host, self.version, *(text for names in self.asked for text in names))
+        patterns = len(texts) - 3
+        return WORKER_BYTES + PATTERN_BYTES * patterns + sum(map(getsizeof, texts))
 
-def running(what: str, names: list[str]) -> str:
-    """Return who is there, as events tell it: how many, and their names."""
-    listed = sorted(names)[:LISTED_MAX]
-    more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
-    return f"{len(names)} {what}(s) now running [{' '.join(listed)}{more}]"
+
+def running(what: str, names: Iterable[str], count: int) -> str:
+    """Return who is there, as events tell it: how many, and the names of the first."""
+    listed: list[str] = []
+    chars = 0
+    for name in nsmallest(LISTED_MAX, names):
+        chars += len(name)
+        if listed and chars > LISTED_CHARS_MAX:
+            break
+        listed.append(name)
+    more = f" and {count - len(listed)} more" if count > len(listed) else ""
+    return f"{count} {what}(s) now running [{' '.join(listed)}{more}]"
+
+
+class Share:
+    """The workers of one token, the one that was seen longest ago first."""
+
+    __slots__ = ("served", "size", "unserved")
+
+    def __init__(self) -> None:
+        """Begin without workers."""
+        self.unserved: OrderedDict[str, None] = OrderedDict()
+        """Those that never got a job; those whose client is gone come first."""
+        self.served: OrderedDict[str, None] = OrderedDict()
+        self.size = 0
+        """The memory they take."""
+
+    def line_of(self, worker: Worker) -> OrderedDict[str, None]:
+        """Return the line in which a worker stands."""
+        return self.served if worker.served else self.unserved
+
+
+class News:
+    """What happened to workers and servers, as events for the next transaction; many become one."""
+
+    def __init__(self, clock: Clock, on_news: Callable[[], None]) -> None:
+        """Count minutes by ``clock``; ``on_news`` is called when there is an event to write."""
+        self._clock = clock
+        self._on_news = on_news
+        self.events: list[tuple[str, str, str]] = []
+        """Kind, name and detail of each event."""
+        self._since = -inf
+        self._counts: dict[str, int] = {}
+
+    def add(self, kind: str, name: str, there: Callable[[], str]) -> None:
+        """Tell one thing; ``there`` says who is there now."""
+        if self._clock.monotonic() - self._since >= NEWS_S:
+            self.flush(there)
+            self._since = self._clock.monotonic()
+        count = self._counts[kind] = self._counts.get(kind, 0) + 1
+        if count <= WORKER_EVENTS_A_MINUTE:
+            self.events.append((kind, name, there()))
+            self._on_news()
+
+    def flush(self, there: Callable[[], str]) -> None:
+        """Tell how many more there were in the minute before."""
+        counts, self._counts = self._counts, {}
+        for kind, count in counts.items():
+            if count > WORKER_EVENTS_A_MINUTE:
+                more = f"{count - WORKER_EVENTS_A_MINUTE:,} more in a minute; {there()}"
+                self.events.append((kind, "", more))
+                self._on_news()
+
+    @property
+    def flush_at(self) -> float:
+        """Return when it is time to ``flush``, in monotonic seconds; infinite if all was told."""
+        untold = any(count > WORKER_EVENTS_A_MINUTE for count in self._counts.values())
+        return self._since + NEWS_S if untold else inf
+
+    def flush_if_due(self, there: Callable[[], str]) -> None:
+        """Tell what was counted, if its minute is over."""
+        if self.flush_at <= self._clock.monotonic():
+            self.flush(there)
 
 
 class WorkerRegistry:
@@ -105,10 +223,19 @@ class WorkerRegistry:
         self.drains: frozenset[str] = frozenset()
         self.servers: list[ServerRow] = []
         """The servers that are alive, as far as others are known."""
-        self.news: list[tuple[str, str, str]] = []
-        """Workers that came and went, as events for the next transaction: kind, name, who is there now."""
-        self._run_key = ""
         self.on_news: Callable[[], None] = lambda: None
+        self._news = News(self._leases, lambda: self.on_news())
+        self.asked = AskedNames()
+        """Which workers ask for which names."""
+        self._runs_of: dict[str, set[int]] = {}
+        """Open runs by the name of their worker."""
+        self._shares: dict[str, Share] = {}
+        """The workers by token."""
+        self._size = 0
+        """The memory that all workers take."""
+        self._forgotten = 0
+        self._forgotten_told = -inf
+        self._run_key = ""
         self._changed: dict[str, set[asyncio.Future[None]]] = {}
         self._ended = False
         self.look_at = inf
@@ -129,6 +256,7 @@ class WorkerRegistry:
             RunForgotten: self._ended_run,
             RunStopped: self._stopped,
             WorkerAsked: self._asked,
+            WaitLeft: self._wait_left,
             DrainsChanged: self._drains_changed,
             RunKeyKnown: lambda event: self.know_run_key(event.key),
         }
@@ -166,14 +294,30 @@ class WorkerRegistry:
         self.runs[run.run_id] = run
         if run.lease_s:
             self.look_at = min(self.look_at, run.until)
-        if run.worker in self.workers:
-            self.workers[run.worker].runs.add(run.run_id)
+        runs = self._runs_of.setdefault(run.worker, set())
+        runs.add(run.run_id)
+        worker = self.workers.get(run.worker)
+        if worker is not None:
+            worker.runs = runs
+            if not worker.served:
+                self._served(worker)
+
+    def _served(self, worker: Worker) -> None:
+        """Note that a worker was given its first job: it is forgotten later than those that never were."""
+        share = self._shares.get(worker.by)
+        if share is not None and worker.name in share.unserved:
+            del share.unserved[worker.name]
+            share.served[worker.name] = None
+        worker.served = True
 
     def _ended_run(self, event: RunEnded | RunForgotten) -> None:
         run = self.runs.pop(event.run_id, None)
         if run is not None:
-            if run.worker in self.workers:
-                self.workers[run.worker].runs.discard(run.run_id)
+            runs = self._runs_of.get(run.worker)
+            if runs is not None:
+                runs.discard(run.run_id)
+                if not runs:
+                    del self._runs_of[run.worker]
             self._wake(run.worker)  # also one that counts as gone: it may be waiting to hear of it
 
     def _stopped(self, event: RunStopped) -> None:
@@ -195,12 +339,18 @@ class WorkerRegistry:
         Memory knows them; where servers share a database, the ``unit`` does.
         """
         now = self._leases.monotonic()
+        if now < self.look_at:
+            return []
         for name in [worker.name for worker in self.workers.values() if worker.until <= now]:
             self.leave(name)
+        self._news.flush_if_due(self._there)
         found = [run.run_id for run in self.runs.values() if run.lease_s and run.until <= now]
         moments = [run.until for run in self.runs.values() if run.lease_s]
         moments += [worker.until for worker in self.workers.values()]
-        self.look_at = min(moments, default=inf)
+        next_at = min(moments, default=inf)
+        if len(moments) > FEW:  # many are over at nearly the same time
+            next_at = max(next_at, now + SCAN_S)
+        self.look_at = min(next_at, self._news.flush_at)
         return found
 
     def sleep_s(self) -> float:
@@ -208,6 +358,15 @@ class WorkerRegistry:
         return max(self.look_at - self._leases.monotonic(), 0.0)
 
     # --- workers -----------------------------------------------------------------------------------------
+
+    @property
+    def news(self) -> list[tuple[str, str, str]]:
+        """Return who came and went, as events for the next transaction: kind, name, who is there now."""
+        return self._news.events
+
+    def told(self, count: int) -> None:
+        """Note that the first ``count`` of the news are on disk."""
+        del self._news.events[:count]
 
     def _asked(self, event: WorkerAsked) -> None:
         self.seen(
@@ -217,6 +376,7 @@ class WorkerRegistry:
             names=event.names,
             accepts=event.accepts,
             wait_s=event.wait_s,
+            by=event.by,
         )
 
     def seen(
@@ -228,43 +388,171 @@ class WorkerRegistry:
         names: Iterable[str] = (),
         accepts: Iterable[str] = (),
         wait_s: float = 0.0,
+        version: str = "",
+        by: str = "",
     ) -> Worker:
-        """Note that a worker is alive, and for ``wait_s`` seconds busy with waiting for an answer."""
+        """Note that a worker is alive, and for ``wait_s`` seconds busy with waiting for an answer.
+
+        Returns it, even if there is no room to remember it.
+        """
         now = self._clock.now().isoformat(" ", "seconds")[:19]
-        until = self._leases.monotonic() + LEASE_S_DEFAULT + wait_s
+        now_s = self._leases.monotonic()
+        until = now_s + LEASE_S_DEFAULT + wait_s
         worker = self.workers.get(name)
         if worker is None:
-            worker = self.workers[name] = Worker(name, now, now, until)
-            worker.runs = {run.run_id for run in self.runs.values() if run.worker == name}
-            self.look_at = min(self.look_at, until)
-            self._tell("worker joined", worker)
+            return self._joined(
+                Worker(
+                    name, now, now, until, host, pid, version, accepts=tuple(accepts), by=by,
+                    asked={asked: until} if (asked := tuple(names)) else {},
+                )
+            )  # fmt: skip
         worker.heartbeat, worker.until = now, max(until, worker.until)
-        worker.host, worker.pid = host or worker.host, pid or worker.pid
+        worker.pid = pid or worker.pid
         worker.accepts = tuple(accepts) or worker.accepts
+        changed = (host and host != worker.host) or (version and version != worker.version)
+        if changed:
+            worker.host, worker.version = host or worker.host, version or worker.version
         if asked := tuple(names):
+            changed = changed or asked not in worker.asked
             worker.asked[asked] = until
             if len(worker.asked) > 1:
-                now_s = self._leases.monotonic()
-                worker.asked = {names: end for names, end in worker.asked.items() if end > now_s}
-        self._was_met(worker, LEASE_S_DEFAULT + wait_s)
+                changed = self._drop_asked(worker, now_s) or changed
+        if by != worker.by:
+            self._move(worker, by)
+        else:
+            self._shares[by].line_of(worker).move_to_end(name)
+        if changed:
+            self._measure(worker)
+        self._was_met(worker)
         return worker
 
-    def _was_met(self, worker: Worker, there_s: float) -> None:
-        """Hear of a worker that is there, and counts as that for some seconds; others have to be told."""
+    @staticmethod
+    def _drop_asked(worker: Worker, now_s: float) -> bool:
+        """Forget old requests of a worker, and the oldest of too many; tell whether it did."""
+        before = len(worker.asked)
+        worker.asked = {names: end for names, end in worker.asked.items() if end > now_s}
+        while len(worker.asked) > ASKED_PER_WORKER_MAX:
+            del worker.asked[min(worker.asked, key=worker.asked.__getitem__)]
+        return len(worker.asked) != before
 
-    def told(self, count: int) -> None:
-        """Note that the first ``count`` of the news are on disk."""
-        del self.news[:count]
+    def _joined(self, worker: Worker) -> Worker:
+        """Remember a new worker if there is room for it; return it."""
+        worker.runs = self._runs_of.get(worker.name, worker.runs)
+        worker.served = bool(worker.runs)
+        if self._add(worker):
+            self._tell("worker joined", worker)
+            self._was_met(worker)
+        return worker
+
+    def _add(self, worker: Worker) -> bool:
+        """Remember a worker; return False if there is no room for it."""
+        size = worker.measured()
+        if not self._make_room(worker, size):
+            return False
+        worker.size = size
+        share = self._shares.setdefault(worker.by, Share())
+        share.line_of(worker)[worker.name] = None
+        share.size += size
+        self._size += size
+        self.workers[worker.name] = worker
+        self.asked.put(worker.name, worker.names)
+        self.look_at = min(self.look_at, worker.until)
+        return True
+
+    def _drop(self, name: str) -> Worker | None:
+        """Forget a worker, without a word."""
+        worker = self.workers.pop(name, None)
+        if worker is not None:
+            share = self._shares[worker.by]
+            del share.line_of(worker)[name]
+            share.size -= worker.size
+            if not (share.served or share.unserved):
+                del self._shares[worker.by]
+            self._size -= worker.size
+            self.asked.remove(name)
+        return worker
+
+    def _move(self, worker: Worker, by: str) -> None:
+        """Let a worker count for another token, the one it uses now."""
+        self._drop(worker.name)
+        worker.by = by
+        if not self._add(worker):
+            self._was_forgotten(worker)
+
+    def _measure(self, worker: Worker) -> None:
+        """Count the memory of a worker that changed, and forget others if it takes too much."""
+        if worker.name not in self.workers:
+            return
+        size = worker.measured()
+        self._shares[worker.by].size += size - worker.size
+        self._size += size - worker.size
+        worker.size = size
+        self.asked.put(worker.name, worker.names)
+        while self._size > WORKERS_BYTES_MAX and self.workers:
+            self._forget_one()
+
+    def _make_room(self, newcomer: Worker, size: int) -> bool:
+        """Forget workers until there is room for one more of ``size`` bytes; return whether there is.
+
+        A newcomer that never got a job displaces none of its own token's workers that did.
+        """
+        while len(self.workers) >= WORKERS_MAX or self._size + size > WORKERS_BYTES_MAX:
+            share = self._largest()
+            own = share is self._shares.get(newcomer.by)
+            if own and not newcomer.served and not share.unserved:
+                self._was_forgotten(newcomer)
+                return False
+            self._forget_one()
+        return True
+
+    def _largest(self) -> Share:
+        return max(self._shares.values(), key=lambda share: share.size)
+
+    def _forget_one(self) -> None:
+        """Forget the worker that is needed least, of the token that takes most of the budget."""
+        share = self._largest()
+        worker = self._drop(next(iter(share.unserved or share.served)))
+        assert worker is not None
+        self._was_forgotten(worker)
+
+    def _was_forgotten(self, worker: Worker) -> None:
+        """Say in the log, once a minute, how many workers there was no room for."""
+        self._forgotten += 1
+        now = self._leases.monotonic()
+        if now - self._forgotten_told >= NEWS_S:
+            log.warning(
+                "%d worker(s) forgotten, the last of token %r: a server remembers %d in %d MiB",
+                self._forgotten, worker.by, WORKERS_MAX, WORKERS_BYTES_MAX // 2**20,
+            )  # fmt: skip
+            self._forgotten, self._forgotten_told = 0, now
+
+    def _wait_left(self, event: WaitLeft) -> None:
+        """Note that a worker waits no longer: it counts as gone after a lease, and is forgotten first."""
+        worker = self.workers.get(event.worker)
+        if worker is None:
+            return
+        until = self._leases.monotonic() + LEASE_S_DEFAULT
+        worker.until = min(worker.until, until)
+        worker.asked = {names: min(end, until) for names, end in worker.asked.items()}
+        self.look_at = min(self.look_at, worker.until)
+        if not worker.served:
+            self._shares[worker.by].unserved.move_to_end(worker.name, last=False)
+
+    def _was_met(self, worker: Worker) -> None:
+        """Hear of a sign of life of a worker, of which other servers have to be told."""
 
     def leave(self, name: str) -> None:
         """Note that a worker ended."""
-        worker = self.workers.pop(name, None)
+        worker = self._drop(name)
         if worker is not None:
             self._tell("worker left", worker)
 
+    def _there(self) -> str:
+        return running("worker", self.workers, len(self.workers))
+
     def _tell(self, kind: str, worker: Worker) -> None:
-        self.news.append((kind, worker.name, running("worker", list(self.workers))))
-        self.on_news()
+        self._news.add(kind, worker.name, self._there)
+        self.look_at = min(self.look_at, self._news.flush_at)
 
     def _drains_changed(self, event: DrainsChanged) -> None:
         changed, self.drains = self.drains ^ event.drains, event.drains
@@ -277,25 +565,36 @@ class WorkerRegistry:
             return "draining" if worker.runs else "drained"
         return "quiet" if worker.quiet else "active"
 
-    def listing(self) -> str:
-        """Return the live workers by name, as ListWorkers answers."""
-        rows = [
-            {
-                "name": worker.name,
-                "host": worker.host,
-                "pid": worker.pid,
-                "version": worker.version,
-                "names": worker.names,
-                "accepts": list(worker.accepts),
-                "slots": worker.slots,
-                "joined": worker.joined,
-                "heartbeat": worker.heartbeat,
-                "status": self.status_of(worker),
-                "runIDs": sorted(worker.runs),
-            }
-            for _, worker in sorted(self.workers.items())
-        ]
-        return jsontext.dump({"workers": rows})
+    def by_name(self, after: str = "", pattern: str | None = None) -> Iterator[Worker]:
+        """Yield the live workers behind a name in order, all or those whose names match a pattern."""
+        names = (name for name in self.workers if name > after and (pattern is None or glob(name, pattern)))
+        return map(self.workers.__getitem__, sorted(names))
+
+    def listing(self, after: str, pattern: str | None, limit: int) -> str:
+        """Return a page of the live workers by name, as ListWorkers answers; fewer if they are large."""
+        rows: list[str] = []
+        size = 0
+        for worker in islice(self.by_name(after, pattern), limit):
+            if size >= ANSWER_BYTES_MAX:
+                break
+            rows.append(jsontext.dump(self._shown(worker)))
+            size += len(rows[-1])
+        return f'{{"workers":[{",".join(rows)}]}}'
+
+    def _shown(self, worker: Worker) -> dict[str, Any]:
+        return {
+            "name": worker.name,
+            "host": worker.host,
+            "pid": worker.pid,
+            "version": worker.version,
+            "names": worker.names,
+            "accepts": list(worker.accepts),
+            "slots": worker.slots,
+            "joined": worker.joined,
+            "heartbeat": worker.heartbeat,
+            "status": self.status_of(worker),
+            "runIDs": sorted(worker.runs),
+        }
 
     def servers_alive(self) -> list[ServerRow]:
         """Return the live servers by name: this one, which is so now."""
@@ -304,8 +603,11 @@ class WorkerRegistry:
 
     # --- heartbeats --------------------------------------------------------------------------------------
 
-    async def heartbeat(self, command: Heartbeat) -> str:
-        """Renew leases; return what must stop, at once where that is news or nobody waits."""
+    async def heartbeat(self, command: Heartbeat, by: str = "") -> str:
+        """Renew leases; return what must stop, at once if that is news or nobody waits.
+
+        ``by`` is the name of the token that sends it.
+        """
         if any(run_id not in self.runs for run_id in command.run_ids):
             await self._learn()
         wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
@@ -314,8 +616,15 @@ class WorkerRegistry:
             run.lease_s for run in map(self.runs.get, command.run_ids) if run is not None and run.lease_s
         ]
         wait_s = min(wait_s, min(leases, default=LEASE_S_DEFAULT) / BEATS_PER_LEASE)
-        worker = self.seen(command.worker, host=command.host, pid=command.pid, names=command.names or ())
-        worker.version, worker.slots = command.version or worker.version, command.slots or worker.slots
+        worker = self.seen(
+            command.worker,
+            host=command.host,
+            pid=command.pid,
+            names=command.names or (),
+            version=command.version,
+            by=by,
+        )
+        worker.slots = command.slots or worker.slots
         worker.quiet = command.quiet
         for run_id in command.run_ids:
             run = self.runs.get(run_id)

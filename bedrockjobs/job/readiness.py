@@ -16,10 +16,11 @@ ask here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from typing import Literal, NamedTuple, Protocol
 
-from bedrockjobs.base.glob import glob, is_plain
+from bedrockjobs.base.glob import glob, is_plain, literal_prefix
 from bedrockjobs.job.lanes import MOCK_LANE, UNTAKEN, parse_lane
 from bedrockjobs.job.rows import PauseRow
 
@@ -107,23 +108,106 @@ class Asking(Protocol):
         ...
 
 
+class AskedNames:
+    """Who asks for which names, so that those who ask for one are found without looking at the others.
+
+    Patterns are filed by the plain text at their beginning and at their end, so that a name is matched with
+    few of them.
+    """
+
+    def __init__(self) -> None:
+        """Begin without anybody."""
+        self._names_of: dict[str, tuple[str, ...]] = {}
+        self._plain: dict[str, dict[str, None]] = {}
+        self._globs: dict[str, dict[str, None]] = {}
+        self._files: dict[tuple[int, int], dict[tuple[str, str], dict[str, None]]] = {}
+
+    def put(self, who: str, names: Sequence[str]) -> None:
+        """Note all the names and patterns that somebody asks for, in place of those noted before."""
+        before, now = self._names_of.get(who, ()), tuple(names)
+        if before == now:
+            return
+        for pattern in set(before) - set(now):
+            self._discard(who, pattern)
+        for pattern in set(now) - set(before):
+            self._add(who, pattern)
+        self._names_of[who] = now
+
+    def remove(self, who: str) -> None:
+        """Forget somebody."""
+        for pattern in self._names_of.pop(who, ()):
+            self._discard(who, pattern)
+
+    def patterns_of(self, name: str) -> tuple[str, ...]:
+        """Return the patterns that match a name."""
+        found = [name] if name in self._plain else []
+        size = len(name)
+        for (before, after), files in self._files.items():
+            if before + after <= size:
+                some = files.get((name[:before], name[size - after :]))
+                if some:
+                    found += [pattern for pattern in some if glob(name, pattern)]
+        return tuple(found)
+
+    def askers(self, pattern: str) -> Mapping[str, None]:
+        """Return who asks for a pattern, or for a name that is none."""
+        return (self._plain if is_plain(pattern) else self._globs).get(pattern, {})
+
+    def _add(self, who: str, pattern: str) -> None:
+        if is_plain(pattern):
+            self._plain.setdefault(pattern, {})[who] = None
+            return
+        if pattern not in self._globs:
+            self._globs[pattern] = {}
+            sizes, ends = _ends_of(pattern)
+            self._files.setdefault(sizes, {}).setdefault(ends, {})[pattern] = None
+        self._globs[pattern][who] = None
+
+    def _discard(self, who: str, pattern: str) -> None:
+        patterns = self._plain if is_plain(pattern) else self._globs
+        askers = patterns[pattern]
+        askers.pop(who, None)
+        if askers:
+            return
+        del patterns[pattern]
+        if patterns is self._globs:
+            sizes, ends = _ends_of(pattern)
+            files = self._files[sizes]
+            del files[ends][pattern]
+            if not files[ends]:
+                del files[ends]
+            if not files:
+                del self._files[sizes]
+
+
+def _ends_of(pattern: str) -> tuple[tuple[int, int], tuple[str, str]]:
+    """Return the plain text at both ends of a pattern that is not plain, behind their lengths."""
+    before, after = literal_prefix(pattern), pattern[max(map(pattern.rfind, "*?[]")) + 1 :]
+    return (len(before), len(after)), (before, after)
+
+
 class Takers:
     """Which live workers take the jobs of a name: those that ask for it, accept it, and are not held back.
 
-    Names are matched once for each pattern, however many workers ask in the same words.
+    The workers may change while it is used: those that are gone by then are left out.
     """
 
-    def __init__(self, workers: Iterable[Asking], drains: Mapping[str, Drain]) -> None:
-        """Look at these workers; ``drains`` are the drained ones by name."""
-        self._workers = {worker.name: worker for worker in workers}
+    def __init__(
+        self,
+        workers: Iterable[Asking] | Mapping[str, Asking],
+        drains: Mapping[str, Drain],
+        asked: AskedNames | None = None,
+    ) -> None:
+        """Look at these workers; ``drains`` are the drained ones, ``asked`` what all of them ask for."""
+        found = workers if isinstance(workers, Mapping) else {worker.name: worker for worker in workers}
+        self._workers: Mapping[str, Asking] = found
         self._drains = drains
-        self._plain: dict[str, list[Asking]] = {}
-        self._globs: dict[str, list[Asking]] = {}
-        self._known: dict[tuple[tuple[str, ...], Need], tuple[str, ...]] = {}
-        for _, worker in sorted(self._workers.items()):
-            for pattern in worker.names:
-                patterns = self._plain if is_plain(pattern) else self._globs
-                patterns.setdefault(pattern, []).append(worker)
+        if asked is None:
+            asked = AskedNames()
+            for name, worker in found.items():
+                asked.put(name, worker.names)
+        self._asked = asked
+        self._known: dict[tuple[tuple[str, ...], Need], frozenset[str]] = {}
 
     def __contains__(self, worker: str) -> bool:
         """Tell whether a worker is there."""
@@ -138,25 +222,30 @@ class Takers:
         """Return how many of them are neither drained nor quiet."""
         return sum(not self.held_back(worker) for worker in self._workers.values())
 
-    def of(self, name: str, need: Need) -> tuple[str, ...]:
-        """Return the names of the workers that take such jobs, sorted."""
-        key = (self._patterns(name), need)
-        found = self._known.get(key)
+    def of(self, name: str, need: Need) -> frozenset[str]:
+        """Return the names of the workers that take such jobs."""
+        patterns = self._asked.patterns_of(name)
+        found = self._known.get((patterns, need))
         if found is None:
-            asking = self._asking(key[0], need)
-            found = tuple(worker.name for worker in asking if not self._why_not(worker, need))
-            self._known[key] = found
+            asking = self._asking(patterns, need)
+            found = frozenset(worker.name for worker in asking if not self._why_not(worker, need))
+            self._known[patterns, need] = found
         return found
 
+    def any_of(self, name: str, need: Need) -> bool:
+        """Tell whether any worker takes such jobs; asks no further than the first one that does."""
+        patterns = self._asked.patterns_of(name)
+        return any(not self._why_not(worker, need) for worker in self._asking(patterns, need))
+
     def asked_for(self, name: str, need: Need) -> bool:
-        """Tell whether a worker that is not held back asks for such jobs, also one that accepts them not."""
-        return any(not self.held_back(worker) for worker in self._asking(self._patterns(name), need))
+        """Tell whether a worker that is not held back asks for such jobs, even if it does not accept them."""
+        return any(not self.held_back(worker) for worker in self._asking(self._asked.patterns_of(name), need))
 
     def why_nobody(self, name: str, need: Need) -> str:
         """Return in plain words why nobody takes such jobs."""
         if not self._workers:
             return "no worker is there"
-        asking = self._asking(self._patterns(name), need)
+        asking = {worker.name: worker for worker in self._asking(self._asked.patterns_of(name), need)}
         if need.worker and not asking:
             there = "does not ask for it" if need.worker in self._workers else "is not there"
             return f"worker {need.worker}, for which it is, {there}"
@@ -165,27 +254,21 @@ class Takers:
                 return f"the only worker that is there, {next(iter(self._workers))}, does not ask for it"
             return f"none of {len(self._workers)} workers that are there asks for it"
         said = [
-            f"{worker.name} asks for it but {self._why_not(worker, need)}"
-            for worker in asking[:WORKERS_NAMED_MAX]
+            f"{worker} asks for it but {self._why_not(asking[worker], need)}"
+            for worker in nsmallest(WORKERS_NAMED_MAX, asking)
         ]
         if len(asking) > WORKERS_NAMED_MAX:
             said.append(f"and so on for {len(asking) - WORKERS_NAMED_MAX} more")
         return "; ".join(said)
 
-    def _patterns(self, name: str) -> tuple[str, ...]:
-        """Return the patterns that match a name."""
-        plain = (name,) if name in self._plain else ()
-        return plain + tuple(pattern for pattern in self._globs if glob(name, pattern))
-
-    def _asking(self, patterns: tuple[str, ...], need: Need) -> list[Asking]:
-        """Return the workers with one of these patterns that may take such jobs, by name."""
-        found = {
-            worker.name: worker
-            for pattern in patterns
-            for worker in self._plain.get(pattern) or self._globs[pattern]
-            if need.worker in ("", worker.name)
-        }
-        return [worker for _, worker in sorted(found.items())]
+    def _asking(self, patterns: tuple[str, ...], need: Need) -> Iterator[Asking]:
+        """Yield the workers with one of these patterns that may take such jobs, some of them repeatedly."""
+        for pattern in patterns:
+            askers = self._asked.askers(pattern)
+            for name in askers if not need.worker else (need.worker,) if need.worker in askers else ():
+                worker = self._workers.get(name)
+                if worker is not None:
+                    yield worker
 
     def held_back(self, worker: Asking) -> str:
         """Return what keeps a worker from taking any job, who did it and since when; or nothing."""

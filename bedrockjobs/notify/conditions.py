@@ -56,7 +56,7 @@ def _all_of(rule: RuleReply) -> str:
 
 
 def _takers(look: Look, group: Group) -> bool:
-    return bool(look.held.takers.of(group.name, need_of(group.lane)))
+    return look.held.takers.any_of(group.name, need_of(group.lane))
 
 
 def _waiting(rule: RuleReply, look: Look, groups: Iterable[Group]) -> dict[str, str]:

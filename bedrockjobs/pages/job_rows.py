@@ -70,7 +70,7 @@ def _queued(job: Job, held: Held, *, whole: bool) -> Row:
         why = pause_words(pause)
     elif standing == "blocked":
         why = f"{f'job {lock}' if whole else 'another job'} holds its lock"
-    elif standing == "ready" and not held.takers.of(job.name, need_of(job.lane)):
+    elif standing == "ready" and not held.takers.any_of(job.name, need_of(job.lane)):
         why = "nobody takes it"
     elif standing == "later" and by_hand(job.next_run):
         why = "only by hand"

@@ -10,7 +10,6 @@ from typing import Any
 from aiohttp import web
 
 from bedrockjobs.base.config import LIST_MAX
-from bedrockjobs.base.glob import glob
 from bedrockjobs.commands import ListRuns, ListServers, ListWorkers
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.views.idle import why_idle
@@ -27,12 +26,8 @@ _FILTERS = ("name", "after")
 async def workers(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of workers."""
     given = {name: request.query.get(name, "") for name in _FILTERS}
-    alive = (await site.ask(ListWorkers()))["workers"]
-    fitting = [
-        worker
-        for worker in alive
-        if worker["name"] > given["after"] and (not given["name"] or glob(worker["name"], given["name"]))
-    ]
+    asked = ListWorkers(name=given["name"] or None, after=given["after"], limit=ROWS + 1)
+    fitting = (await site.ask(asked))["workers"]
     shown = fitting[:ROWS]
     runs = (await site.ask(ListRuns(status="running", limit=LIST_MAX)))["runs"] if shown else []
     there = site.service.presence.workers
@@ -44,9 +39,9 @@ async def workers(site: Site, request: web.Request) -> web.StreamResponse:
         servers=servers,
         title="Workers",
         rows=shown,
-        there=len(alive),
-        busy=sum(len(worker["runIDs"]) for worker in alive),
-        slots=sum(worker["slots"] for worker in alive),
+        there=len(there),
+        busy=sum(len(worker.runs) for worker in there.values()),
+        slots=sum(worker.slots for worker in there.values()),
         runs={run["runID"]: run for run in runs},
         runs_shown=RUNS_SHOWN,
         why=await why_idle(site.views.queues, resting) if resting else {},

@@ -206,12 +206,20 @@ class Events:
 
     async def _drain_nodes(self, args: Any) -> dict[str, Any]:
         hosts = _texts(args, "host names")
-        workers = jsontext.parse((await self._do(ListWorkers())).body)["workers"]
+        workers: list[dict[str, Any]] = []
+        while page := await self._workers(workers[-1]["name"] if workers else ""):
+            workers += page
         drained = [worker["name"] for worker in workers if worker["host"] in hosts]
         unknown = sorted(set(hosts) - {worker["host"] for worker in workers})
         for worker in drained:
             await self._do(DrainWorker(worker=worker, by=_BY))
         return {"drained": drained, **({"unknown": unknown} if unknown else {})}
+
+    async def _workers(self, after: str) -> list[dict[str, Any]]:
+        """Return the workers whose names come after one, some of them."""
+        answer = await self._do(ListWorkers(after=after, limit=LIST_MAX))
+        found: list[dict[str, Any]] = jsontext.parse(answer.body)["workers"]
+        return found
 
     async def _schedules(self, name: str) -> list[dict[str, Any]]:
         """Return the schedules of a name."""

@@ -117,7 +117,7 @@ def _no_tick(repeat: str) -> str:
 
 def _workers(name: str, need: Need, takers: Takers) -> Reasons:
     """Return why no worker takes such a job."""
-    if takers.of(name, need):
+    if takers.any_of(name, need):
         return []
     asked_for = takers.asked_for(name, need)
     found: Reasons = []

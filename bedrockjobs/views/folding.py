@@ -215,13 +215,8 @@ def _label(name: str, under: str) -> str:
 def _hold(fold: Fold, look: Look, groups: Iterable[Group], names: Sequence[str]) -> None:
     """Put to a fold who takes its names, and what pauses all of them."""
     held = look.held
-    workers = {
-        taker
-        for name, need in {(group.name, need_of(group.lane)) for group in groups}
-        | {(name, Need()) for name in names}
-        for taker in held.takers.of(name, need)
-    }
-    fold.workers = tuple(sorted(workers))
+    asked = {(group.name, need_of(group.lane)) for group in groups} | {(name, Need()) for name in names}
+    fold.workers = tuple(sorted(frozenset().union(*{held.takers.of(name, need) for name, need in asked})))
     pauses = {held.pause_of(Group(OPEN_LANE, name, "")) for name in names}
     pause = next(iter(pauses)) if len(pauses) == 1 else None
     if pause is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from bedrockjobs.base import jsontext
@@ -24,7 +25,7 @@ from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.problems import age_s, problems
-from bedrockjobs.views.queues import COUNTED_MAX, Group, Look, Queues, Totals, aside_of
+from bedrockjobs.views.queues import COUNTED_MAX, GROUPS_A_TURN, Group, Look, Queues, Totals, aside_of
 
 TROUBLES_MAX = 1_000
 """Schedules whose last run failed that are counted; their own page shows all."""
@@ -123,7 +124,7 @@ class Standings:
         takers = look.held.takers
         if self._scope is None:
             return len(takers), takers.taking
-        found = {taker for group in look.groups for taker in takers.of(group.name, need_of(group.lane))}
+        found = frozenset().union(*{takers.of(group.name, need_of(group.lane)) for group in look.groups})
         return len(found), len(found)
 
     async def _set_aside(self, scope: Scope) -> list[int]:
@@ -149,12 +150,15 @@ class Standings:
         for group in look.groups:
             groups[group.name].append(group)
         found = []
-        for name in names:
+        for number, name in enumerate(names):
+            if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
+                await asyncio.sleep(0)
             totals = Totals()
             await self._queues.add_up(look, groups[name], totals)
             pause = look.held.pause_of(Group(OPEN_LANE, name, ""))
             needs = {_need(group, on_all_hosts) for group in groups[name]} or {Need()}
-            takers = {taker for need in needs for taker in look.held.takers.of(name, need)}
+            takers = {look.held.takers.of(name, need) for need in needs}
+            workers = takers.pop() if len(takers) == 1 else frozenset().union(*takers)
             found.append(
                 QueueReply(
                     name=name,
@@ -169,7 +173,7 @@ class Standings:
                     oldest_ready=totals.oldest,
                     age=age_s(totals.oldest, look.held.now),
                     paused_by="" if pause is None else pause.pattern,
-                    workers=len(takers),
+                    workers=len(workers),
                     more=look.more or bool(totals.more),
                 )
             )

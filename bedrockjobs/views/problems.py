@@ -154,7 +154,7 @@ def _untaken_names(look: Look) -> Iterable[_Untaken]:
         need = need_of(group.lane)
         if not group.due or group.rest or look.held.standing(group, due=True) != "ready":
             continue
-        if look.held.takers.of(group.name, need):
+        if look.held.takers.any_of(group.name, need):
             continue
         other = known.get((group.name, need), _Untaken(group.name, need, 0, group.oldest))
         since = min(filter(None, (other.since, group.oldest)), default="")
@@ -166,7 +166,7 @@ def _on_all_hosts(held: Held, schedules: Mapping[str, Need]) -> list[Trouble]:
     """Return the schedules on all hosts whose next tick makes no job."""
     found = []
     for name, need in schedules.items():
-        if held.takers.of(name, need) or held.pause_of(Group(EVERY_LANE, name, "")) is not None:
+        if held.takers.any_of(name, need) or held.pause_of(Group(EVERY_LANE, name, "")) is not None:
             continue
         kind = "own command" if held.takers.asked_for(name, need) else "no worker"
         words = f"nobody takes {short(name)}, which runs on all hosts{_why_nobody(held, name, need)}"

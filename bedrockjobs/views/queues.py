@@ -183,7 +183,7 @@ class Queues:
             if lock := parse_lane(lane).lock:
                 holders[lock] = min(job_id, holders.get(lock, job_id))
         drained = {row[0]: Drain._make(row) for row in drains}
-        takers = Takers(self._presence.workers.values(), drained)
+        takers = Takers(self._presence.workers, drained, self._presence.asked)
         return Held(now, pauses, holders, takers, drained, self._scope is None)
 
     async def pauses(self, now: str = "") -> tuple[PauseRow, ...]:
@@ -302,7 +302,7 @@ class Queues:
             if stands == "ready":
                 if group.oldest and group.oldest <= held.now:
                     totals.note_oldest(group.oldest)
-                if not group.rest and not held.takers.of(group.name, need_of(group.lane)):
+                if not group.rest and not held.takers.any_of(group.name, need_of(group.lane)):
                     totals.untaken += group.due
 
     async def totals(self, found: Look) -> Totals:

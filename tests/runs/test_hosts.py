@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bedrockjobs.engine.handlers import hosts
 from bedrockjobs.engine.maintenance import SETTLE_S
 from tests.runs.rig import Site
 
@@ -346,3 +347,18 @@ async def test_one_that_fails_for_good_cancels_its_children(site: Site) -> None:
     child = await site.create("c", parentJobID=job["jobID"])
     await site.fail(job, final=True)
     assert await site.state(child) == "CANCELLED"
+
+
+async def test_one_token_gets_jobs_for_a_limited_number(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of workers are free to invent: those come first that were given a job before."""
+    monkeypatch.setattr(hosts, "HOSTS_PER_CALLER_MAX", 2)
+    await schedule(site)
+    for worker in ("a", "b", "c", "d"):
+        await site.beat(worker=worker, names=["*"])
+    await site.create("other")
+    await site.leased("other", "w")
+    await site.until_time(TICK)
+    bound = await site.select("SELECT lane FROM jobs WHERE name = 's' AND jobID > 2")
+    assert sorted(row["lane"].split()[-1] for row in bound) == ["a", "w"], bound
+    (event,) = await site.events("limited")
+    assert event["detail"].startswith("2 of 6 workers were given a job")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bedrockjobs.base.config import WORKER_EVENTS_A_MINUTE
 from bedrockjobs.engine.workers import LISTED_MAX
 from tests.runs.rig import Site
 
@@ -255,3 +256,38 @@ async def test_one_that_left_is_not_back_when_its_other_connection_ends(site: Si
     for _ in range(5):
         await site.settle()
     assert await workers(site) == {}
+
+
+async def test_one_whose_wait_was_left_is_gone_after_45_seconds(site: Site) -> None:
+    talk = await site.asking("a", "left")
+    await site.asking("a", "waits")
+    await talk.close()
+    await site.waiting(1)
+    await site.both(46)
+    assert list(await workers(site)) == ["waits"]
+
+
+async def test_very_many_are_counted_in_one_event(site: Site) -> None:
+    more = 5
+    for number in range(WORKER_EVENTS_A_MINUTE + more):
+        await site.beat(worker=f"w{number:03}")
+    assert len(await site.events("worker joined")) == WORKER_EVENTS_A_MINUTE
+    await site.both(30)
+    await site.beat(worker="x")
+    await site.both(31)
+    last = (await site.events("worker joined"))[-1]
+    assert last["name"] == ""
+    assert last["detail"].startswith(f"{more + 1} more in a minute; ")
+
+
+async def test_they_are_listed_page_by_page(site: Site) -> None:
+    for number in range(5):
+        await site.beat(worker=f"w{number}")
+    await site.known()
+    found: list[str] = []
+    while page := (await site.ok("ListWorkers", after=found[-1] if found else "", limit=2))["workers"]:
+        assert len(page) <= 2
+        found += [worker["name"] for worker in page]
+    assert found == [f"w{number}" for number in range(5)]
+    chosen = (await site.ok("ListWorkers", name="w[13]"))["workers"]
+    assert [worker["name"] for worker in chosen] == ["w1", "w3"]

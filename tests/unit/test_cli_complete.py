@@ -27,7 +27,7 @@ def completed(*words: str) -> list[str]:
     [
         (["job", "get", "b"], "ListJobs", "jobs", {"limit": 200, "name": "b*"}),
         (["schedule", "show", "b"], "ListSchedules", "schedules", {"limit": 200, "name": "b*"}),
-        (["worker", "drain", "b"], "ListWorkers", "workers", {}),
+        (["worker", "drain", "b"], "ListWorkers", "workers", {"limit": 200, "name": "b*"}),
     ],
 )
 def test_names_are_completed(

@@ -24,8 +24,8 @@ BOTH = [Worker("a", ["*"]), Worker("b", ["post", "x*"])]
 def test_a_job_for_one_worker_is_taken_by_that_one() -> None:
     takers = Takers(BOTH, {})
     assert need_of("for b") == Need(worker="b")
-    assert takers.of("post", Need(worker="b")) == ("b",)
-    assert takers.of("post", Need()) == ("a", "b")
+    assert takers.of("post", Need(worker="b")) == {"b"}
+    assert takers.of("post", Need()) == {"a", "b"}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_job_for_one_worker_is_taken_by_that_one() -> None:
 )
 def test_where_that_one_does_not_take_it_the_words_say_why(name: str, worker: str, words: str) -> None:
     takers = Takers(BOTH, {"b": Drain("b", "ann", "noon")})
-    assert takers.of(name, Need(worker=worker)) == ()
+    assert takers.of(name, Need(worker=worker)) == frozenset()
     assert takers.why_nobody(name, Need(worker=worker)) == words
 
 
@@ -54,7 +54,8 @@ def test_where_that_one_does_not_take_it_the_words_say_why(name: str, worker: st
 )
 def test_a_job_that_nobody_takes_says_why(workers: list[Worker], words: str) -> None:
     takers = Takers(workers, {})
-    assert takers.of("post", Need("url")) == ()
+    assert takers.of("post", Need("url")) == frozenset()
+    assert not takers.any_of("post", Need("url"))
     assert takers.why_nobody("post", Need("url")) == words
 
 

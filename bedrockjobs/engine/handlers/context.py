@@ -45,6 +45,7 @@ class Context:
     """One open transaction, and the moment at which all its commands happen."""
 
     __slots__ = (
+        "by",
         "caller",
         "compatibility",
         "emit",
@@ -99,6 +100,8 @@ class Context:
         """What was asked, with its answer, which follows the commit."""
         self.caller: Caller | None = None
         """Who asks for what is done now, where that matters."""
+        self.by = ""
+        """The name of the token that asks for what is done now; empty without one."""
         self.took_jobs = False
         """Whether any job was handed out."""
         self.events: list[Event] = []

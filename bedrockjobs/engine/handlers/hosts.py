@@ -6,8 +6,11 @@ dropped where its worker does not take it before the next tick.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.glob import glob
+from bedrockjobs.base.config import HOSTS_PER_CALLER_MAX
+from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Context
@@ -24,24 +27,33 @@ PASSED_ON = OPTION_NAMES - {"hosts", "catchup", "overlap", "maxLate", "jitter", 
 """The options of a schedule that its jobs have too."""
 
 
-def asks_for(worker: PresentWorker, name: str) -> bool:
-    """Tell whether a worker asks for jobs of a name."""
-    return any(glob(name, pattern) for pattern in worker.names)
+def workers_for(context: Context, job: Job) -> list[str]:
+    """Return the workers that are there, take jobs, and may run a schedule, by name.
 
-
-def workers_for(context: Context, job: Job) -> list[PresentWorker]:
-    """Return the workers that are there, take jobs, and may run a schedule, by name."""
+    Anybody with a token may invent names of workers, so each token gets jobs for a limited number: for those
+    first that were given jobs before and are there for the longest time.
+    """
     own = job.options.own_command
     drains = context.unit.records.drains()
-    found = [
-        worker
-        for worker in context.presence.workers.values()
-        if worker.name not in drains
-        and not worker.quiet
-        and asks_for(worker, job.name)
-        and (not own or own in worker.accepts)
-    ]
-    return sorted(found, key=lambda worker: worker.name)
+    presence = context.presence
+    found: dict[str, PresentWorker] = {}
+    for pattern in presence.asked.patterns_of(job.name):
+        for name in presence.asked.askers(pattern):
+            worker = presence.workers[name]
+            if name not in drains and not worker.quiet and (not own or own in worker.accepts):
+                found[name] = worker
+    by_token: defaultdict[str, list[PresentWorker]] = defaultdict(list)
+    for worker in found.values():
+        by_token[worker.by].append(worker)
+    for token, some in by_token.items():
+        if len(some) > HOSTS_PER_CALLER_MAX:
+            some.sort(key=lambda worker: (not worker.served, worker.joined, worker.name))
+            for worker in some[HOSTS_PER_CALLER_MAX:]:
+                del found[worker.name]
+            whose = f" of token {token}" if token else ""
+            detail = f"{HOSTS_PER_CALLER_MAX:,} of {len(some):,} workers{whose} were given a job of this tick"
+            context.note("limited", name=job.name, job_id=job.job_id, detail=detail)
+    return sorted(found)
 
 
 def fire(context: Context, job: Job) -> None:
@@ -60,9 +72,9 @@ def fire(context: Context, job: Job) -> None:
     elif not manual:
         ticks.enter_fired(context, job, 0, caught_up=caught_up)
     busy = frozenset() if job.options.overlap == "queue" else _busy(context, job)
-    for worker in workers:
-        if worker.name not in busy:
-            context.unit.insert(_job_for(context, job, worker.name, tick, following, manual=manual))
+    for worker in in_turns(workers):
+        if worker not in busy:
+            context.unit.insert(_job_for(context, job, worker, tick, following, manual=manual))
     ran = job._replace(last_run=context.now, attempt=job.attempt + 1)
     again = after_asked_run(context, ran) if manual else ticks.with_tick(ran, following)
     assert again is not None

@@ -109,18 +109,18 @@ def list_servers(serving: Serving, _: ListServers) -> Answer:
 
 
 @handles(Heartbeat)
-async def heartbeat(serving: Serving, command: Heartbeat) -> Answer:
-    """Keep runs alive; one whose wait is ended is told how things stand."""
+async def heartbeat(serving: Serving, command: Heartbeat, by: str = "") -> Answer:
+    """Keep runs alive; one whose wait is ended is told how things stand. ``by`` is the name of the token."""
     try:
-        return Answer(await serving.presence.heartbeat(command))
+        return Answer(await serving.presence.heartbeat(command, by))
     except asyncio.CancelledError:  # done again without a wait, it would renew what nobody holds
         return Answer(serving.presence.standing(command))
 
 
 @handles(ListWorkers)
-async def list_workers(serving: Serving, _: ListWorkers) -> Answer:
-    """List the workers that are alive."""
-    return Answer(serving.presence.listing())
+async def list_workers(serving: Serving, command: ListWorkers) -> Answer:
+    """List the workers that are alive, page by page."""
+    return Answer(serving.presence.listing(command.after, command.name, command.limit))
 
 
 @handles(AdvanceClock)

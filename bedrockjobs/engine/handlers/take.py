@@ -143,6 +143,7 @@ def _meet(context: Context, command: GetJob | GetJobs | Ending | FinishJobs, req
             tuple(request.names.patterns or sorted(request.names.exact)),
             request.accepts,
             min(wait_ms, WAIT_MS_MAX) / 1000 if command.waiting else 0.0,
+            context.by,
         )
     )
 

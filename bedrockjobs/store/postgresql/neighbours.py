@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8Dumper
 
 from bedrockjobs.base.clock import AlignedClock, Clock
-from bedrockjobs.base.config import PG_CONNECT_S_MAX, SERVER_GONE_S
+from bedrockjobs.base.config import PG_CONNECT_S_MAX, SERVER_GONE_S, WORKERS_MAX
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.store import statements
 from bedrockjobs.store.faults import StoreAway
@@ -232,4 +232,8 @@ def _finish(connecting: asyncio.Future[Connection]) -> None:
         connecting.result().pgconn.finish()
 
 
-_LOOKS: list[tuple[str, Sequence[Any]]] = [(SQL[name], ()) for name in ("servers", "workers", "open_runs")]
+_LOOKS: list[tuple[str, Sequence[Any]]] = [
+    (SQL["servers"], ()),
+    (SQL["workers"], (WORKERS_MAX,)),
+    (SQL["open_runs"], ()),
+]

@@ -66,8 +66,9 @@ UPDATE runs SET beat = $2 WHERE runID = ANY ($1::bigint[]) AND status = 'running
 SELECT name, address, started, pulse, version, workers, state FROM servers ORDER BY name;
 
 -- name: workers
--- The workers that are alive.
-SELECT name, joined, heartbeat, until, host, pid, version, asked, accepts, slots, quiet FROM workers ORDER BY name;
+-- The workers that are alive, as many as a server remembers.
+SELECT name, joined, heartbeat, until, host, pid, version, asked, accepts, slots, quiet FROM workers ORDER BY name
+    LIMIT $1;
 
 -- name: open_runs
 -- The runs in progress.

@@ -1,0 +1,227 @@
+"""What a server remembers of workers: a limited number, of which each token has its share."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from datetime import UTC, datetime
+from math import inf
+from typing import Any
+
+import pytest
+
+from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.config import ASKED_PER_WORKER_MAX, PATTERN_BYTES, WORKER_BYTES
+from bedrockjobs.base.glob import glob
+from bedrockjobs.engine import shared_workers, workers
+from bedrockjobs.engine.events import RunOpened, WaitLeft, WorkerAsked
+from bedrockjobs.engine.shared_workers import SharedWorkers
+from bedrockjobs.engine.waiting import HEAP_SLACK, Waiter, Waiting
+from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.readiness import AskedNames
+from bedrockjobs.job.take_request import TakeRequest, names_from
+from bedrockjobs.store.sharing import Heard, WorkerRow
+
+FEW = 10
+KINDS = [WorkerRegistry, SharedWorkers]
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a server remember few workers."""
+    for module in (workers, shared_workers):
+        monkeypatch.setattr(module, "WORKERS_MAX", FEW)
+
+
+def registry(kind: type[WorkerRegistry] = WorkerRegistry) -> tuple[WorkerRegistry, Callable[[Any], None]]:
+    """Return an empty registry, and what tells it of an event."""
+    clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
+    found = kind(clock, clock)
+    hears = found.hears()
+    return found, lambda event: hears[type(event)](event) and None
+
+
+def asked(worker: str, by: str = "", *names: str, wait_s: float = 600.0) -> WorkerAsked:
+    """Return that a worker asked for jobs, and waits for one."""
+    return WorkerAsked(worker, "host", 1, names or ("a",), (), wait_s, by)
+
+
+def opened(run_id: int, job_id: int, worker: str) -> RunOpened:
+    """Return that a worker was given a job."""
+    return RunOpened(run_id, job_id, worker, 45, "", 0.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("few")
+def test_those_are_forgotten_first_that_are_gone_and_never_got_a_job(kind: type[WorkerRegistry]) -> None:
+    found, tell = registry(kind)
+    for number in range(FEW):
+        tell(asked(f"w{number}"))
+    tell(opened(1, 1, "w0"))
+    tell(WaitLeft("w7"))
+    for new, forgotten in (("x", "w7"), ("y", "w1"), ("z", "w2")):
+        tell(asked(new))
+        assert forgotten not in found.workers
+        assert len(found.workers) == FEW
+    assert {"w0", "x", "y", "z"} < found.workers.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("few")
+def test_a_token_that_invents_workers_displaces_its_own(kind: type[WorkerRegistry]) -> None:
+    found, tell = registry(kind)
+    honest = [f"honest{number}" for number in range(FEW // 2)]
+    for name in honest:
+        tell(asked(name, "honest"))
+    for number in range(10 * FEW):
+        tell(asked(f"invented{number}", "stranger"))
+        tell(opened(number, number, f"invented{number}"))
+    assert set(honest) <= found.workers.keys()
+    tell(asked("one more", "honest"))
+    assert {*honest, "one more"} <= found.workers.keys()
+    assert len(found.workers) == FEW
+
+
+@pytest.mark.usefixtures("few")
+def test_a_forgotten_worker_keeps_its_runs_and_is_known_again() -> None:
+    found, tell = registry()
+    for number in range(FEW + 1):
+        tell(asked(f"w{number}", "a"))
+        tell(opened(number, number, f"w{number}"))
+        tell(asked(f"v{number}", "b"))
+        tell(opened(100 + number, number, f"v{number}"))
+    gone = next(name for name in (f"w{number}" for number in range(FEW)) if name not in found.workers)
+    assert len(found.runs) == 2 * (FEW + 1)
+    tell(asked(gone, "c"))
+    assert found.workers[gone].runs == {int(gone[1:])}
+
+
+ATTRIBUTES: dict[str, Callable[[int], dict[str, Any]]] = {
+    "name": lambda number: {"name": f"{number:05}".ljust(255, "w")},
+    "wide name": lambda number: {"name": f"{number:05}".ljust(255, "\U0001f600")},
+    "host": lambda number: {"name": f"{number:05}", "host": f"{number}".ljust(1_000, "h")},
+    "version": lambda number: {"name": f"{number:05}", "version": f"{number}".ljust(1_000, "v")},
+    "names": lambda number: {
+        "name": f"{number:05}",
+        "names": [f"{number}/{at}/".ljust(200, "n") + "*" for at in range(20)],
+    },
+    "one worker's names": lambda number: {
+        "name": "w",
+        "names": [f"{number}/{at}/".ljust(200, "n") + "*" for at in range(20)],
+        "wait_s": 600.0,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("attribute", ATTRIBUTES)
+def test_no_attribute_takes_more_memory_than_the_budget(
+    kind: type[WorkerRegistry], attribute: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget, times = 256 * 1024, 400
+    for module in (workers, shared_workers):
+        monkeypatch.setattr(module, "WORKERS_BYTES_MAX", budget)
+    found, _ = registry(kind)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(times):
+            found.seen(**ATTRIBUTES[attribute](number))
+        if isinstance(found, SharedWorkers):
+            found.to_tell()
+        del found.news[:]
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert sum(worker.measured() for worker in found.workers.values()) <= budget
+    assert grown < 2 * budget, "the budget counts what it costs"
+    assert found.workers
+
+
+def test_a_wait_that_was_left_counts_for_one_lease() -> None:
+    found, tell = registry()
+    tell(asked("stays"))
+    tell(asked("leaves"))
+    tell(WaitLeft("leaves"))
+    clock: Any = found._leases
+    clock.advance(46)
+    assert found.look_at <= clock.monotonic()
+    found.overdue(None)  # type: ignore[arg-type]
+    assert list(found.workers) == ["stays"]
+
+
+@pytest.mark.usefixtures("few")
+def test_other_servers_hear_of_a_limited_number_and_again_while_a_worker_waits() -> None:
+    found, tell = registry(SharedWorkers)
+    assert isinstance(found, SharedWorkers)
+    for number in range(3 * FEW):
+        tell(asked(f"w{number}"))
+    told = found.to_tell()
+    assert len(told.workers) == told.served == FEW
+    assert {row.until for row in told.workers} == {"2026-11-21 00:00:45"}
+    assert len(told.left) == FEW, "and forget at most as many at a time"
+    clock: Any = found._leases
+    clock.advance(10)
+    assert found.to_tell().workers == []
+    clock.advance(20)
+    assert {row.until for row in found.to_tell().workers} == {"2026-11-21 00:01:15"}
+
+
+@pytest.mark.usefixtures("few")
+def test_workers_of_other_servers_displace_none_of_its_own() -> None:
+    found, tell = registry(SharedWorkers)
+    assert isinstance(found, SharedWorkers)
+    for number in range(FEW // 2):
+        tell(asked(f"own{number}"))
+    found.to_tell()
+    rows = [WorkerRow(f"a{number}", "", "", "", "", 0, "", ["a"], [], 0, False) for number in range(FEW)]
+    found.hear(Heard([], [], [], [], rows, []))
+    assert {f"own{number}" for number in range(FEW // 2)} < found.workers.keys()
+    assert len(found.workers) == FEW
+
+
+def test_waits_that_are_over_leave_nothing_until_their_deadline() -> None:
+    waiting = Waiting()
+    names = names_from(None, ("a/*",))
+    assert names is not None
+    for seq in range(20 * HEAP_SLACK):
+        waiter = Waiter(None, TakeRequest(names, worker=f"w{seq % 7}"), seq, 600.0 + seq)
+        waiting.note_due(waiting.add(waiter), f"{seq:09}")
+        assert waiting.waits_of(f"w{seq % 7}") == 1
+        assert waiting.remove(waiter)
+        waiting.committed()
+        assert waiting.waits_of(f"w{seq % 7}") == 0
+    del waiter
+    assert sum(type(each) is Waiter for each in gc.get_objects()) <= 2 * HEAP_SLACK
+    assert waiting.overdue(inf) == []
+
+
+def test_who_asks_for_a_name_is_found_by_its_ends() -> None:
+    index = AskedNames()
+    patterns = ["*", "a", "a*", "*b", "a*b", "a/*/c", "a[bc]d", "[", "a?", "ab*ba", "x*[y]z", "[]]", "a]*"]
+    for pattern in patterns:
+        index.put(pattern, [pattern])
+    for name in ["a", "ab", "a/b/c", "acd", "aba", "abba", "xyz", "]", "a]b", "", "*", "["]:
+        assert set(index.patterns_of(name)) == {one for one in patterns if glob(name, one)}, name
+    index.put("a*", ["b"])
+    index.remove("*")
+    assert set(index.patterns_of("ax")) == {"a?"}
+    assert list(index.askers("b")) == ["a*"]
+    for pattern in patterns:
+        index.remove(pattern)
+    assert not any(index.patterns_of(name) for name in ("a", "ab", "b"))
+
+
+def test_a_worker_counts_more_for_each_pattern_of_which_few_lists_are_remembered() -> None:
+    found, tell = registry()
+    tell(asked("w", "", "a*"))
+    one = found.workers["w"].measured()
+    assert one > WORKER_BYTES + PATTERN_BYTES
+    for number in range(2 * ASKED_PER_WORKER_MAX):
+        tell(asked("w", "", f"{number}*", wait_s=number))
+    worker = found.workers["w"]
+    assert len(worker.asked) == ASKED_PER_WORKER_MAX
+    assert f"{2 * ASKED_PER_WORKER_MAX - 1}*" in worker.names
+    assert worker.size == worker.measured() > one + (ASKED_PER_WORKER_MAX - 1) * PATTERN_BYTES
