@@ -15,6 +15,7 @@ one run, so that their ratios mean something; those of two sections may come fro
 ORDER = (
     "Machine",
     "Throughput",
+    "Clients",
     "Tokens",
     "Peers",
     "PostgreSQL",

@@ -173,8 +173,8 @@ HEADS_REMEMBERED_MAX = 1_024
 HEAD_REMEMBERED_BYTES_MAX = 1_024
 """Size of such a request, which bounds their memory to a few MiB."""
 
-HOSTS_REMEMBERED_MAX = 100
-"""Values of ``Host`` of which it is remembered that they are let in: more names than a server has."""
+SLIPS_LOOKED_AT_MAX = 5
+"""Unknown headers of a raw request that are compared with the names of parameters, at up to 20 us each."""
 
 CONNECTION_BYTES_FREE = 16 * 1024
 """What a connection may hold without being counted in the budget of memory: a head, or a small answer."""

@@ -18,6 +18,22 @@ def meant(words: str) -> str:
     return _MEANT.get(words.lower(), words)
 
 
+def one_slip(given: str, known: str) -> bool:
+    """Tell whether two names differ by one character: added, left out, replaced, or swapped with the next."""
+    if abs(len(given) - len(known)) > 1 or len(set(given) ^ set(known)) > 2:
+        return False
+    start = _common(given, known)
+    end = _common(given[start:][::-1], known[start:][::-1])
+    left, right = given[start : len(given) - end], known[start : len(known) - end]
+    return max(len(left), len(right)) <= 1 or (len(left) == 2 and left == right[::-1])
+
+
+def _common(one: str, other: str) -> int:
+    """Return the length of the longest common beginning."""
+    both = zip(one, other, strict=False)
+    return next((at for at, (left, right) in enumerate(both) if left != right), min(len(one), len(other)))
+
+
 _BOUNDS = {
     "greater than or equal to": "at least", "less than or equal to": "at most",
     "greater than": "more than", "less than": "less than",

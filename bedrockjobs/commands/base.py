@@ -7,7 +7,7 @@ reference page are derived from the class. What it *does* is a function marked `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, Validat
 from pydantic_core import CoreSchema
 
 from bedrockjobs.base import jsontext, shapes
-from bedrockjobs.base.config import JSON_VALUES_MAX
+from bedrockjobs.base.config import JSON_VALUES_MAX, SLIPS_LOOKED_AT_MAX
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.wire import (
     Escaped,
@@ -29,6 +29,10 @@ from bedrockjobs.base.wire import (
     invalid_command,
     wire_name,
 )
+from bedrockjobs.base.words import one_slip
+
+ORDINARY_HEADERS = frozenset({"accept", "host"})
+"""Headers that look like a misspelled parameter and are none."""
 
 Where = Literal["writer", "reader", "presence", "at once"]
 Role = Literal["read", "produce", "work", "operate", "admin"]
@@ -345,5 +349,21 @@ class Command(Parameters, Generic[R_co]):
             with suppress(ValueError):
                 given = {**cls.given(body), **given}
         return cls.read(given)
+
+    @classmethod
+    def slips(cls, headers: Iterable[str]) -> str:
+        """Return a warning about unknown headers that look like misspelled parameters, or nothing.
+
+        ``headers`` are in lower case. The raw protocol ignores unknown headers, as Bedrock does, so that a
+        misspelled parameter would otherwise go unnoticed.
+        """
+        unknown = [name for name in headers if name not in cls.wire_names and name not in ORDINARY_HEADERS]
+        found = []
+        for name in unknown[:SLIPS_LOOKED_AT_MAX]:
+            plain = name.replace("_", "").replace("-", "")
+            meant = next((each for known, each in cls.wire_names.items() if one_slip(plain, known)), None)
+            if meant is not None:
+                found.append(f"{name}: unknown and ignored, did you mean {meant}?")
+        return " ".join(found)
 
     _empty_counts: ClassVar[frozenset[str]] = frozenset()

@@ -13,9 +13,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
-from yarl import URL
 
-from bedrockjobs.base.config import CONNECTION_BYTES_FREE, FORM_FIELDS_MAX
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE
 from bedrockjobs.base.errors import (
     BadArguments,
     BadRequest,
@@ -36,13 +35,13 @@ from bedrockjobs.protocol import cronken, pings, sse
 from bedrockjobs.protocol.compression import compress
 from bedrockjobs.protocol.docs_page import POLICY
 from bedrockjobs.protocol.documents import Documents
-from bedrockjobs.protocol.fast_path import FastPath, HandedOver, text_of
 from bedrockjobs.protocol.gate import CALLER, LOGIN_PATH, PINGS_BELOW, PROBES, Gate, caller_of
 from bedrockjobs.protocol.host_check import Origins
 from bedrockjobs.protocol.http_answers import problem, text_response
-from bedrockjobs.protocol.http_connection import HTTPConnection
+from bedrockjobs.protocol.http_connection import AiohttpProtocol, HTTPConnection
 from bedrockjobs.protocol.memory import MemoryBudget, full
 from bedrockjobs.protocol.paging import next_page
+from bedrockjobs.protocol.plain_http import HandedOver, PlainHTTP, read_body, text_of
 from bedrockjobs.protocol.proxies import Proxies
 from bedrockjobs.service import NOT_LOOKED_YET, VERSION, Service
 
@@ -101,8 +100,8 @@ class HTTPFront:
         self._more = more
         self._documents = Documents(root_path)
         self._memory = memory or MemoryBudget(settings.memory_bytes)
-        self.fast_path = FastPath(self._origins, self._gate, root_path)
-        """Which requests need nothing of this."""
+        self.plain = PlainHTTP(self._origins, self._gate, settings, root_path)
+        """Reads the requests that need nothing of this."""
 
     def application(self) -> web.Application:
         """Return the aiohttp application."""
@@ -144,11 +143,22 @@ class HTTPFront:
     def _guard(self) -> Any:
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            connection = _connection_of(request)
+            if connection is not None:
+                connection.begun()
+            response: web.StreamResponse
             try:
                 response = await guarded(request, handler)
+                compress(request, response)
+            except web.HTTPException as error:
+                response = error
             finally:
                 self._memory.give_back(_taken_back(request))
-            compress(request, response)
+            await _send(request, response)
+            if connection is not None:
+                connection.written(keep_alive=bool(response.keep_alive))
+            if isinstance(response, web.HTTPException):
+                raise response
             return response
 
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -240,8 +250,7 @@ class HTTPFront:
             if request.transport is None or request.transport.is_closing():
                 raise ConnectionResetError
             compress(request, response)
-            await response.prepare(request)
-            await response.write_eof()
+            await _send(request, response)
         except (ConnectionError, asyncio.CancelledError):
             self._service.undelivered(answer)
             raise
@@ -282,29 +291,17 @@ class HTTPFront:
                 continue  # one that is not as it should be counts as none, says its standard
             if value is not None:
                 defaults[parameter] = value
+        form = request.content_type == "application/x-www-form-urlencoded"
         if len(text) > READ_ASIDE_CHARS:
-            command = await asyncio.to_thread(self._read_body, kind, request, text, defaults)
+            command = await asyncio.to_thread(read_body, kind, text, defaults, form=form)
         else:
-            command = self._read_body(kind, request, text, defaults)
+            command = read_body(kind, text, defaults, form=form)
         key = defaults.get("idempotencyKey")
         if key is not None and getattr(command, "idempotency_key", key) != key:
             raise BadArguments(
                 "Malformed Idempotency-Key", "Idempotency-Key: expected the same as idempotencyKey, or none"
             )
         return command
-
-    @staticmethod
-    def _read_body(
-        kind: type[Command[Any]], request: web.Request, text: str, defaults: dict[str, Any]
-    ) -> Command[Any]:
-        form = request.content_type == "application/x-www-form-urlencoded"
-        if form and not text.lstrip().startswith(("{", "[")):  # curl calls JSON a form
-            if text.count("&") >= FORM_FIELDS_MAX:
-                raise BadArguments("Malformed body", f"body: expected at most {FORM_FIELDS_MAX} fields")
-            if "%%" in text:
-                raise BadArguments("Malformed body", "body: expected two hexadecimal digits behind each %")
-            return kind.read_form(dict(URL.build(query_string=text, encoded=True).query), defaults)
-        return kind.read_json(text, defaults)
 
     def _below_root(self, path: str) -> str:
         return path.removeprefix(self._root_path) if self._root_path else path
@@ -327,7 +324,7 @@ class HTTPFront:
         """Read a body; before it comes, its room is taken out of the budget of memory."""
         if request.content_length is not None:
             self._borrow(request, request.content_length)
-            return await request.read()
+            return await request.content.read()
         body = bytearray()
         async for piece in request.content.iter_any():
             body += piece
@@ -387,8 +384,26 @@ def _is_browser(request: web.Request) -> bool:
 
 
 def _handed_over(request: web.Request) -> HandedOver | None:
-    """Return what the fast path knows of a request already."""
-    return request.protocol.hand_over() if isinstance(request.protocol, HTTPConnection) else None
+    """Return what is known already of a request that turned out not to be plain."""
+    connection = _connection_of(request)
+    return None if connection is None else connection.take_handed_over()
+
+
+async def _send(request: web.Request, response: web.StreamResponse) -> None:
+    """Write an answer, and keep neither it nor its bytes: aiohttp would until the next request."""
+    connection = _connection_of(request)
+    body = response.body if isinstance(response, web.Response) else None
+    if connection is not None and isinstance(body, bytes):
+        connection.writes(len(body))
+    del body
+    await response.prepare(request)
+    await response.write_eof()
+    if isinstance(response, web.Response):
+        response.body = None
+
+
+def _connection_of(request: web.Request) -> HTTPConnection | None:
+    return request.protocol.connection if isinstance(request.protocol, AiohttpProtocol) else None
 
 
 def _taken_back(request: web.Request) -> int:

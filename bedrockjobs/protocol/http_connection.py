@@ -1,170 +1,48 @@
-"""The socket of one HTTP connection: aiohttp's, with deadlines, and a fast path for plain requests.
+"""The socket of one HTTP connection: it answers plain requests itself and gives all others to aiohttp.
 
-aiohttp parses what comes and queues it. A request that is plain is taken out of that queue and done by
-callbacks alone; while none is under way, and the next one is not plain, aiohttp's own task goes on with it.
+Plain requests (``plain_http``) are read and answered by callbacks alone. Any other request is passed, byte by
+byte as it came, to aiohttp's own protocol object, one request at a time; when its answer is written, the next
+request is looked at again. What cannot be framed here (chunks, upgrades, bytes that are not HTTP) belongs to
+aiohttp until the connection ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from hmac import compare_digest
 from http import HTTPStatus
 from typing import Any, cast
 
 from aiohttp import web
-from aiohttp.http import RawRequestMessage
-from aiohttp.streams import StreamReader
-from aiohttp.web_protocol import RequestHandler
 
 from bedrockjobs.base.caller import Caller
-from bedrockjobs.base.errors import BadRequest, CommandError, ServerFault, TooManyWrong
+from bedrockjobs.base.errors import BadRequest, CommandError, ServerFault, TimedOut, TooManyWrong
 from bedrockjobs.commands import Command
-from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import Outcome, Submission
 from bedrockjobs.protocol.connections import Connections
-from bedrockjobs.protocol.fast_path import FastPath, HandedOver
-from bedrockjobs.protocol.gate import authorization_of
-from bedrockjobs.protocol.http_answers import problem
+from bedrockjobs.protocol.http_answers import problem, problem_bytes
+from bedrockjobs.protocol.plain_http import HandedOver, Head, PlainHTTP
 
 log = logging.getLogger(__name__)
 
+AHEAD_BYTES_MAX = 64 * 1024
+"""Bytes of later requests that are kept while one is under way; beyond it the socket is not read."""
 
-class HTTPConnection(RequestHandler):
-    """A connection from the first byte of a request of HTTP to its last."""
+NO_KEEPALIVE_TIMER_S = 1e8
+"""aiohttp's own idle timeout, out of reach, since it does not see plain requests; see ``idle_http_s``."""
 
-    __slots__ = (
-        "_address",
-        "_closes",
-        "_connections",
-        "_fast_path",
-        "_handed_over",
-        "_in_turn",
-        "_shown",
-        "_submission",
-        "_under_way",
-        "_unsent",
-        "_writing",
-        "deadline",
-    )
+_END_OF_HEAD = b"\r\n\r\n"
 
-    def __init__(
-        self, connections: Connections, server: web.Server, fast_path: FastPath, **options: Any
-    ) -> None:
-        """Belong to ``connections``; the rest is aiohttp's."""
-        super().__init__(server, loop=asyncio.get_running_loop(), **options)
-        self._connections = connections
-        self._fast_path = fast_path
-        self._address = ""
-        self._under_way: Any = None
-        """The plain request that is under way, as it was in the queue."""
-        self._in_turn = False
-        self._shown: tuple[bytes, Caller | None] = b"", None
-        """The ``Authorization`` of the plain request before, and whose it is."""
-        self._submission: Submission | None = None
-        """By what its command can be let go."""
-        self._closes = False
-        """Whether the connection ends with the answer of the plain request."""
-        self._handed_over: HandedOver | None = None
-        self._unsent: Outcome | None = None
-        """What was answered last, as long as its client does not read."""
-        self._writing = 0
-        """What is kept of what is being written, until its last byte is sent."""
-        self.deadline = 0.0
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection."""
-        peer = transport.get_extra_info("peername")
-        self._address = peer[0] if isinstance(peer, tuple) else ""
-        if not self._connections.admit(self, self._address):
-            cast(asyncio.Transport, transport).abort()
-            return
-        self._waiter = self._loop.create_future()
-        super().connection_made(transport)
+class AiohttpProtocol(web.RequestHandler):
+    """aiohttp's side of a connection, with our answer to bytes that are not HTTP."""
 
-    async def start(self) -> None:
-        """Do what aiohttp's task does, once a request is there that is not plain."""
-        if self._waiter is not None:
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        await super().start()
+    __slots__ = ("connection",)
 
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget the connection; let its command go, and put back jobs whose answer was not sent."""
-        if self in self._connections.open:
-            self._connections.dismiss(self, self._address)
-        super().connection_lost(exc)
-        service = self._connections.service
-        if self._submission is not None:
-            service.leave(self._submission)
-        handed_over = self.hand_over()
-        if handed_over is not None and handed_over.answer is not None:
-            service.undelivered(handed_over.answer)
-        if self._unsent is not None:
-            service.undelivered(self._unsent)
-            self._unsent = None
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes; a head that has begun must be complete in time."""
-        waiter, self._waiter = self._waiter, None  # aiohttp's task must not take what is plain
-        super().data_received(data)
-        self._waiter = waiter
-        if self._messages:
-            self._end_on_a_fault()
-        if self._messages or self._under_way or self._current_request is not None:
-            self._connections.expect_nothing(self)
-        elif not self._connections.expects(self):
-            self._connections.expect(self, self._connections.settings.head_s)
-        self._take_turn()
-
-    def _end_on_a_fault(self) -> None:
-        """Read nothing more behind what is no HTTP."""
-        fault = getattr(self._messages[-1][0], "exc", None)
-        if fault is not None:
-            fault.__traceback__ = None  # it holds all that was sent, in a circle
-            if self.transport is not None:
-                self.transport.pause_reading()
-
-    @property
-    def unread_bytes(self) -> int:
-        """Return the size of the answers that its client leaves unread."""
-        if not self._paused or self.transport is None:
-            return 0
-        return max(self._writing, self.transport.get_write_buffer_size())
-
-    def writes(self, size: int) -> None:
-        """Take note of the size of what is written next; the transport gets it in a copy, with its head."""
-        self._writing = 2 * size
-
-    def shed(self) -> None:
-        """Close at once: others need the memory."""
-        if self.transport is not None:
-            self.transport.abort()
-
-    def pause_writing(self) -> None:
-        """Give the client its time to read what was answered."""
-        super().pause_writing()
-        if not self._connections.memory.hold(self, self.unread_bytes):
-            self.shed()
-        self._connections.expect(self, self._connections.settings.write_s)
-
-    def resume_writing(self) -> None:
-        """Go on: all that was written has been sent."""
-        super().resume_writing()
-        self._connections.memory.hold(self, 0)
-        self._connections.expect_nothing(self)
-        self._unsent = None
-        self._take_turn()
-
-    def expire(self) -> None:
-        """Close: the head took too long, or the answer is not read."""
-        if self._paused and self.transport is not None:
-            self.transport.abort()
-        else:
-            self.force_close()
+    connection: HTTPConnection
 
     def handle_error(
         self,
@@ -173,85 +51,308 @@ class HTTPConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is no HTTP; aiohttp would write a traceback to the log for it.
+        """Answer bytes that are not HTTP; aiohttp would log a traceback for them.
 
-        Raises ConnectionError where the client is gone, which aiohttp takes for the end of the connection.
+        Raises ConnectionError if the client is gone, which aiohttp takes as the end of the connection.
         """
         if isinstance(exc, ConnectionError):
             raise exc
-        if isinstance(exc, UnicodeEncodeError):  # by what aiohttp quotes of a header
+        if isinstance(exc, UnicodeEncodeError):  # from a header that aiohttp quotes
             status, message = HTTPStatus.BAD_REQUEST, "expected headers in UTF-8"
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return super().handle_error(request, status, exc, message)
-        words = (message or "").strip().splitlines()
-        response = problem(BadRequest(detail=words[0][:200] if words else "expected HTTP/1.1"), status)
+        if exc is not None:
+            exc.__traceback__ = None  # it holds all that was sent, in a reference cycle
+        self.connection.read_no_more()
+        lines = (message or "").strip().splitlines()
+        response = problem(BadRequest(detail=lines[0][:200] if lines else "expected HTTP/1.1"), status)
         response.force_close()
         return response
 
-    async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
-        """Write an answer, and hold neither it nor the request any longer.
 
-        aiohttp's task would until the next request: 16 MiB and more for each client that stays connected.
-        """
-        if isinstance(resp, web.Response) and isinstance(resp.body, bytes):
-            self.writes(len(resp.body))
-        written = await super().finish_response(request, resp, start_time)
+class HTTPConnection(asyncio.Protocol):
+    """A connection from the first byte of its first HTTP request to its last."""
+
+    __slots__ = (
+        "_active",
+        "_address",
+        "_aiohttp",
+        "_awaits",
+        "_buffer",
+        "_closes",
+        "_connections",
+        "_ended",
+        "_handed_over",
+        "_head",
+        "_in_turn",
+        "_make_aiohttp",
+        "_passed_left",
+        "_passing",
+        "_paused",
+        "_plain",
+        "_reading",
+        "_request",
+        "_scheduled",
+        "_shown",
+        "_submission",
+        "_transport",
+        "_unsent",
+        "_writing",
+        "deadline",
+    )
+
+    def __init__(
+        self, connections: Connections, plain: PlainHTTP, make_aiohttp: Callable[[], AiohttpProtocol]
+    ) -> None:
+        """Belong to ``connections``; ``make_aiohttp`` makes the protocol for requests that are not plain."""
+        self._connections = connections
+        self._plain = plain
+        self._make_aiohttp = make_aiohttp
+        self._aiohttp: AiohttpProtocol | None = None
+        """aiohttp's protocol, once a request was not plain."""
+        self._transport: asyncio.Transport | None = None
+        self._address = ""
+        self._buffer = b""
+        """Bytes of requests that have not begun."""
+        self._head: Head | None = None
+        """The head of the plain request under way."""
+        self._request = b""
+        """The plain request under way as it came, in case aiohttp has to answer it."""
+        self._submission: Submission | None = None
+        """Cancels the command of the plain request under way."""
+        self._passing = False
+        """Whether aiohttp has a request."""
+        self._passed_left: int | None = 0
+        """Bytes of that request still to come; None if aiohttp has the rest of the connection."""
+        self._handed_over: HandedOver | None = None
+        self._active = False
+        """Whether aiohttp's handler is at work."""
+        self._awaits = ""
+        """What has a deadline: the head or body of a request, or the next request (idle)."""
+        self._ended = False
+        """Whether the client sends nothing more."""
+        self._in_turn = self._scheduled = False
+        self._paused = False
+        """Whether the client leaves answers unread."""
+        self._reading = True
+        self._shown: tuple[bytes, Caller | None] = b"", None
+        """The ``Authorization`` of the last plain request, and its caller."""
+        self._closes = False
+        """Whether the connection ends with the answer of the request under way."""
+        self._unsent: Outcome | None = None
+        """The last answer with jobs, while its client does not read."""
         self._writing = 0
-        request._read_bytes = None
-        if isinstance(written[0], web.Response):
-            written[0].body = None
-        return written
+        """Memory of the answer that is being written, until its last byte is sent."""
+        self.deadline = 0.0
+
+    # --- asyncio.Protocol --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection, or close it if there are too many."""
+        transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._address = peer[0] if isinstance(peer, tuple) else ""
+        if not self._connections.admit(self, self._address):
+            transport.abort()
+            return
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel the command under way, and return the jobs of answers that were not sent."""
+        if self._transport is None:
+            return
+        self._transport = None
+        self._connections.dismiss(self, self._address)
+        if self._aiohttp is not None:
+            self._aiohttp.connection_lost(exc)
+        service = self._connections.service
+        if self._submission is not None:
+            service.leave(self._submission)
+        handed_over = self.take_handed_over()
+        if handed_over is not None and handed_over.answer is not None:
+            service.undelivered(handed_over.answer)
+        if self._unsent is not None:
+            service.undelivered(self._unsent)
+            self._unsent = None
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of the request under way, or of the next ones."""
+        if self._passing and self._passed_left != 0:
+            if self._passed_left is None and not self._active:
+                self._await("head")
+            data = self._pass(data)
+        if data:
+            self._buffer = self._buffer + data if self._buffer else data
+            self._take_turn()
+            if self._buffer:
+                self._account()
+
+    def eof_received(self) -> bool:
+        """Answer what was asked, but do not wait for a job: a client that is gone looks the same."""
+        self._ended = True
+        waits = self._submission is not None and self._submission.waiter is not None
+        return self._head is not None and not waits
+
+    def pause_writing(self) -> None:
+        """Give the client its time to read the answer."""
+        self._paused = True
+        if self._aiohttp is not None:
+            self._aiohttp.pause_writing()
+        if not self._connections.memory.hold(self, self.unread_bytes):
+            self.shed()
+        self._awaits = ""
+        self._connections.expect(self, self._connections.settings.write_s)
+
+    def resume_writing(self) -> None:
+        """Continue: everything that was written has been sent."""
+        self._paused = False
+        if self._aiohttp is not None:
+            self._aiohttp.resume_writing()
+        self._connections.memory.hold(self, 0)
+        self._connections.expect_nothing(self)
+        self._awaits = ""
+        self._unsent = None
+        self._take_turn()
+        if self._idle and not self._awaits:
+            self._await("idle")
+
+    # --- Connection --------------------------------------------------------------------------------------
+
+    @property
+    def unread_bytes(self) -> int:
+        """Return the size of the answers that the client leaves unread."""
+        if not self._paused or self._transport is None:
+            return 0
+        return max(self._writing, self._transport.get_write_buffer_size())
+
+    def shed(self) -> None:
+        """Close at once: others need the memory."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def expire(self) -> None:
+        """Close: a request took too long, an answer is not read, or nothing came for too long."""
+        transport = self._transport
+        if transport is None:
+            return
+        if self._paused:
+            transport.abort()
+            return
+        if self._awaits == "body":
+            limit = self._connections.settings.body_s
+            transport.write(
+                problem_bytes(TimedOut(detail=f"the body took longer than {limit:g} s"), closes=True)
+            )
+        transport.close()
 
     def finish(self) -> None:
-        """Close when the present request is answered."""
-        if self._under_way:
-            self._closes = True
-            return
-        self.close()
-        if self._current_request is None and not self._paused:  # ``expire`` ends what is not read
-            self.force_close()
+        """Close when the request under way is answered."""
+        self._closes = True
+        if self._aiohttp is not None:
+            self._aiohttp.close()
+        if self._transport is None or self._head is not None or self._passing or self._paused:
+            return  # ``expire`` ends what is not read
+        self._transport.close()
 
-    # --- plain requests ----------------------------------------------------------------------------------
-
-    def hand_over(self) -> HandedOver | None:
-        """Return, once, what is known of the request that aiohttp's task goes on with."""
-        found, self._handed_over = self._handed_over, None
-        return found
+    # --- requests in turn --------------------------------------------------------------------------------
 
     def _take_turn(self) -> None:
-        """Begin the requests that are next as long as they are plain; wake aiohttp's task for any other."""
+        """Begin the next requests until one is under way, but only so many before others get their turn."""
         if self._in_turn:
             return
         self._in_turn = True
-        while self._messages and not (self._under_way or self._paused or self._closes):
-            waiter = self._waiter
-            if waiter is None or waiter.done():  # the task is at work
+        left = self._connections.settings.pipelined_max
+        while self._buffer and self._idle:
+            if not left:
+                self._schedule_turn()
                 break
-            message, payload = self._messages[0]
-            kind = self._fast_path.kind_of(message, payload)
-            if kind is None:
-                self._wake_task()
+            left -= 1
+            if not self._begin():
                 break
-            self._under_way = self._messages.popleft()
-            self._closes = cast(RawRequestMessage, message).should_close
-            self._begin(kind, cast(RawRequestMessage, message), payload)
         self._in_turn = False
+        if not self._reading and len(self._buffer) <= AHEAD_BYTES_MAX and self._transport is not None:
+            self._reading = True
+            self._transport.resume_reading()
 
-    def _begin(self, kind: type[Command[Any]], message: RawRequestMessage, payload: StreamReader) -> None:
+    @property
+    def _idle(self) -> bool:
+        """Tell whether the next request may begin."""
+        return not (self._head or self._passing or self._paused or self._closes or self._transport is None)
+
+    def _schedule_turn(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._take_scheduled_turn)
+
+    def _take_scheduled_turn(self) -> None:
+        self._scheduled = False
+        self._take_turn()
+
+    def _begin(self) -> bool:
+        """Begin the request at the start of the buffer; return False if it is not whole."""
+        buffer, settings = self._buffer, self._connections.settings
+        end = buffer.find(_END_OF_HEAD)
+        if end < 0:
+            if len(buffer) > settings.head_bytes_max or buffer.count(b"\n") != buffer.count(b"\r\n"):
+                self._pass_on(None)
+                return True
+            self._await("head")
+            return False
+        head = self._plain.head(buffer[:end]) if end <= settings.head_bytes_max else None
+        if head is None:
+            self._pass_on(None)
+            return True
+        size = end + len(_END_OF_HEAD) + head.body_bytes
+        if not self._plain.is_plain(head):
+            self._pass_on(size)
+            return True
+        if len(buffer) < size:
+            self._await("body")
+            return False
+        self._await("")
+        self._head, self._request, self._buffer = head, buffer[:size], buffer[size:]
+        self._closes |= head.closes
+        self._perform(head, self._request[end + len(_END_OF_HEAD) :])
+        return True
+
+    def _await(self, part: str) -> None:
+        """Set the deadline of what the client must send next, once; an empty part needs none."""
+        if part == self._awaits:
+            return
+        self._awaits = part
+        if not part:
+            self._connections.expect_nothing(self)
+            return
+        settings = self._connections.settings
+        seconds = {"head": settings.head_s, "body": settings.body_s, "idle": settings.idle_http_s}[part]
+        self._connections.expect(self, seconds)
+
+    def _account(self) -> None:
+        """Count the bytes that came ahead, and stop reading while they are too many."""
+        transport, ahead = self._transport, len(self._buffer)
+        if transport is None or ahead <= AHEAD_BYTES_MAX or not self._reading or self._idle:
+            return
+        self._reading = False
+        transport.pause_reading()
+
+    # --- plain requests ----------------------------------------------------------------------------------
+
+    def _perform(self, head: Head, body: bytes) -> None:
         command = caller = None
-        service = self._connections.service
+        kind, service = head.kind, self._connections.service
+        assert kind is not None
         try:
             if (service.access.asks or kind.signed) and not kind.open:
-                caller = self._caller_of(authorization_of(message.raw_headers))
-            command = self._fast_path.read(kind, payload)
+                caller = self._caller_of(head.authorization)
+            command = self._plain.read(head, body)
             if command.connection is not None and command.connection.lower() == "forget":
-                self._go_the_usual_way(HandedOver(command))
+                self._hand_over(HandedOver(command))
                 return
             submission = service.submit(command, partial(self._answered, command), caller)
-            if self._under_way:
+            if self._head is not None:
                 self._submission = submission
+                if self._ended and command.waiting and self._transport is not None:
+                    self._transport.close()
         except CommandError as error:
             self._closes |= isinstance(error, TooManyWrong)
             self._answered(command, error)
@@ -260,58 +361,118 @@ class HTTPConnection(RequestHandler):
             self._answered(command, ServerFault())
 
     def _caller_of(self, authorization: bytes) -> Caller:
-        """Return who sends a plain request; most show what they have shown before."""
-        gate = self._fast_path.gate
+        """Return who sends a plain request; most clients show the same ``Authorization`` each time."""
+        gate = self._plain.gate
         before, caller = self._shown
         if caller is None or not compare_digest(before, authorization) or not gate.goes_on(caller):
-            caller = gate.of_plain(authorization, self.transport)
+            caller = gate.of_plain(authorization, self._transport)
             self._shown = authorization, caller
         return caller
 
     def _answered(self, command: Command[Any] | None, outcome: Outcome) -> bool:
-        """Answer; return False where the client cannot get it."""
+        """Write the answer of the plain request under way; return False if its client cannot get it."""
         self._submission = None
-        transport = self.transport
-        if transport is None or transport.is_closing():
+        transport, head = self._transport, self._head
+        if transport is None or head is None or transport.is_closing():
             return False
-        data = self._fast_path.answer(outcome, closes=self._closes)
+        data = self._plain.answer(outcome, closes=self._closes, gzip=head.gzip)
         if data is None:
             assert command is not None
-            assert isinstance(outcome, Answer)
-            self._go_the_usual_way(HandedOver(command, outcome))
+            assert not isinstance(outcome, CommandError)
+            self._hand_over(HandedOver(command, outcome))
             return True
+        self._head, self._request = None, b""
         transport.write(data)
-        if self._paused and isinstance(outcome, Answer) and outcome.taken:
+        if self._paused and not isinstance(outcome, CommandError) and outcome.taken:
             self._unsent = outcome
-        self._under_way = None
-        if self._closes:
-            transport.close()
-        else:
-            self._go_on()
+        self._after_answer(transport)
         return True
 
-    def _go_the_usual_way(self, handed_over: HandedOver) -> None:
-        self._messages.appendleft(self._under_way)
-        self._under_way = None
-        self._handed_over = handed_over
-        self._wake_task()
+    def _after_answer(self, transport: asyncio.Transport) -> None:
         if self._closes:
-            self.close()
+            transport.close()
+            return
+        if self._buffer:
+            self._take_turn()
+        if self._idle and not self._in_turn:
+            if self._ended:
+                transport.close()
+            elif not self._buffer:
+                self._await("idle")
 
-    def _wake_task(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    # --- requests that aiohttp answers -------------------------------------------------------------------
 
-    def _go_on(self) -> None:
-        """Go on behind a request that is answered; the parser goes on as it does for aiohttp's task."""
-        if self._parser is not None:
-            self._parser.message_consumed()
-        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
-            self._resume_reading_if_drained()
-        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
-        self._take_turn()
+    def _hand_over(self, handed_over: HandedOver) -> None:
+        """Let aiohttp answer the plain request under way."""
+        self._handed_over = handed_over
+        request, self._head, self._request = self._request, None, b""
+        self._buffer = request + self._buffer
+        self._pass_on(len(request))
 
-    def _process_keepalive(self) -> None:
-        if self._under_way:
-            self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
-        super()._process_keepalive()
+    def take_handed_over(self) -> HandedOver | None:
+        """Return, once, what is known already of the request that aiohttp has."""
+        found, self._handed_over = self._handed_over, None
+        return found
+
+    def _pass_on(self, size: int | None) -> None:
+        """Give aiohttp the next request of the buffer; None for the rest of the connection."""
+        transport = self._transport
+        assert transport is not None
+        self._await("head" if size is None else "")
+        if self._aiohttp is None:
+            self._aiohttp = self._make_aiohttp()
+            self._aiohttp.connection = self
+            self._aiohttp.connection_made(transport)
+        self._passing, self._passed_left = True, size
+        data, self._buffer = self._buffer, b""
+        self._buffer = self._pass(data)
+        if self._closes:
+            self._aiohttp.close()
+
+    def _pass(self, data: bytes) -> bytes:
+        """Give aiohttp bytes of the request that it has; return those that belong to the next one."""
+        assert self._aiohttp is not None
+        left = self._passed_left
+        if left is None:
+            self._aiohttp.data_received(data)
+            return b""
+        rest = data[left:]
+        self._passed_left = max(0, left - len(data))
+        self._aiohttp.data_received(data[:left] if rest else data)
+        return rest
+
+    def begun(self) -> None:
+        """Note that aiohttp's handler has begun with a request."""
+        self._active = True
+        self._await("")
+
+    def writes(self, size: int) -> None:
+        """Note the size of what aiohttp writes next; the transport gets a copy of it."""
+        self._writing = 2 * size
+
+    def written(self, *, keep_alive: bool) -> None:
+        """Note that aiohttp has written an answer; with ``keep_alive`` the next request may begin."""
+        self._writing = 0
+        self._active = False
+        if not keep_alive:
+            return
+        if self._passed_left is None:
+            self._await("idle")
+            return
+        asyncio.get_running_loop().call_soon(self._end_passing)
+
+    def _end_passing(self) -> None:
+        """Look at the next request, unless the body of the one that was answered is still on its way."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or not self._passing:
+            return
+        if self._passed_left:
+            self._passed_left = None  # aiohttp reads the rest for a while, and closes
+            return
+        self._passing = False
+        self._after_answer(transport)
+
+    def read_no_more(self) -> None:
+        """Stop reading from a client that does not send HTTP."""
+        if self._transport is not None:
+            self._transport.pause_reading()

@@ -12,6 +12,7 @@ import ssl
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
@@ -20,7 +21,7 @@ from bedrockjobs.protocol.connection import RawConnection
 from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.doorway import Doorway
 from bedrockjobs.protocol.http import HTTPFront
-from bedrockjobs.protocol.http_connection import HTTPConnection
+from bedrockjobs.protocol.http_connection import NO_KEEPALIVE_TIMER_S, AiohttpProtocol, HTTPConnection
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class Listener:
             more=self._more,
             memory=self._connections.memory,
         )
-        self._fast_path = front.fast_path
+        self._plain = front.plain
         self._runner = web.AppRunner(
             front.application(), handle_signals=False, access_log=None, handler_cancellation=True
         )
@@ -130,22 +131,23 @@ class Listener:
         self._doorway.context = context
 
     def _http(self) -> HTTPConnection:
+        return HTTPConnection(self._connections, self._plain, self._aiohttp)
+
+    def _aiohttp(self) -> AiohttpProtocol:
         assert self._runner is not None
         server = self._runner.server
         assert server is not None
         limit = self._settings.head_bytes_max
-        return HTTPConnection(
-            self._connections,
-            server,
-            self._fast_path,
-            access_log=None,
-            keepalive_timeout=self._settings.idle_http_s,
-            lingering_time=LINGER_S,
-            auto_decompress=False,
-            max_headers=self._settings.headers_max,
-            max_line_size=limit,
-            max_field_size=limit,
-        )
+        options: dict[str, Any] = {
+            "access_log": None,
+            "keepalive_timeout": NO_KEEPALIVE_TIMER_S,
+            "lingering_time": LINGER_S,
+            "auto_decompress": False,
+            "max_headers": self._settings.headers_max,
+            "max_line_size": limit,
+            "max_field_size": limit,
+        }
+        return AiohttpProtocol(server, loop=asyncio.get_running_loop(), **options)
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; open connections go on."""

@@ -38,6 +38,7 @@ class Exchange:
         "size",
         "submission",
         "waits",
+        "warning",
     )
 
     def __init__(self, closes: bool) -> None:
@@ -47,6 +48,8 @@ class Exchange:
         """What the request says of who sends it."""
         self.size = 0
         """The bytes of the request, 0 where they are too few to be counted."""
+        self.warning = ""
+        """What the answer says about headers that look misspelled."""
         self.waits = False
         """Whether the command may wait."""
         self.held = False
@@ -163,7 +166,7 @@ class Pipeline:
         try:
             if exchange.size and check is not None:
                 check(exchange.authorization)
-            exchange.command = command = request.command or self._read(request)
+            exchange.command = command = request.command or self._read(request, exchange)
         except CommandError as error:
             from_browser = isinstance(error, UnknownCommand) and "host" in request.headers
             if from_browser or isinstance(error, TooManyWrong):
@@ -212,6 +215,8 @@ class Pipeline:
             exchange.data = raw.answer(outcome.body, connection)
             if outcome.taken:
                 exchange.outcome = outcome
+        if exchange.warning:
+            exchange.data = raw.with_warning(exchange.data, exchange.warning)
         self.answers_bytes += len(exchange.data)
         if exchange is self._exchanges[0]:
             self.writable = True
@@ -319,10 +324,13 @@ class Pipeline:
 
     # --- inside ------------------------------------------------------------------------------------------
 
-    def _read(self, request: Request) -> Command[Any]:
+    def _read(self, request: Request, exchange: Exchange) -> Command[Any]:
         """Return the command of a request; raises CommandError."""
-        command = command_named(request.verb).read_raw(request.headers, request.body)
-        self._requests.remember(request, command)
+        kind = command_named(request.verb)
+        exchange.warning = kind.slips(request.headers)
+        command = kind.read_raw(request.headers, request.body)
+        if not exchange.warning:  # a cached request would be answered without it
+            self._requests.remember(request, command)
         return command
 
     def _break(self, error: CommandError) -> Exchange:

@@ -274,5 +274,12 @@ def refusal(error: CommandError, connection: str = "") -> bytes:
     return text.encode(errors="replace") + b"\r\nContent-Length: 0\r\n\r\n"
 
 
+def with_warning(data: bytes, warning: str) -> bytes:
+    """Return an answer with a header ``warning``: it was done, but not all that was said counted."""
+    status, end, rest = data.partition(b"\r\n")
+    words = " ".join(warning.split())[:1_000]
+    return b"%b%bwarning: %b%b%b" % (status, end, words.encode(errors="replace"), end, rest)
+
+
 FORGOTTEN = b"202 Successfully queued\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 """The answer to ``Connection: forget``, given before the command is done."""

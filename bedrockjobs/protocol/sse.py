@@ -22,7 +22,7 @@ from bedrockjobs.commands import Command, Events, ReadOutput
 from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.admission import admit
 from bedrockjobs.protocol.gate import caller_of, cut
-from bedrockjobs.protocol.http_connection import HTTPConnection
+from bedrockjobs.protocol.http_connection import AiohttpProtocol
 from bedrockjobs.views import Views, render
 from bedrockjobs.views.narrowed import Narrowed, reads_of
 
@@ -159,8 +159,8 @@ async def _begun(request: web.Request) -> web.StreamResponse:
 
 async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
     """Write, and wait until all of it is sent; meanwhile its connection counts it."""
-    if isinstance(request.protocol, HTTPConnection):
-        request.protocol.writes(len(data))
+    if isinstance(request.protocol, AiohttpProtocol):
+        request.protocol.connection.writes(len(data))
     await response.write(data)
     await request.writer.drain()
 

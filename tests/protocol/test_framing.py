@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from typing import Any
 
 import pytest
 
+from bedrockjobs.base.config import SLIPS_LOOKED_AT_MAX
+from bedrockjobs.commands import COMMANDS, Command
 from tests.conftest import Live, Serve
 from tests.protocol.talk import Reply, post, request
 
@@ -378,3 +382,45 @@ async def test_many_connections_at_once(live: Live) -> None:
     found = await asyncio.gather(*(one(n) for n in range(100)))
     assert sorted(found) == list(range(1, 101))
     await live.connections(100)
+
+
+# --- misspelled parameters -------------------------------------------------------------------------------
+
+
+def slips_of(name: str) -> dict[str, str]:
+    """Return ways to misspell a name."""
+    return {
+        "swapped": name[:-2] + name[-1] + name[-2],
+        "left out": name[:1] + name[2:],
+        "added": name + "s",
+        "replaced": name[:-1] + "~",
+        "snake case": re.sub("([A-Z]+)", r"_\1", name).lower(),
+    }
+
+
+@pytest.mark.parametrize("kind", COMMANDS.values(), ids=lambda kind: kind.__name__)
+def test_a_misspelled_parameter_is_named_in_a_warning(kind: type[Command[Any]]) -> None:
+    for lower, name in kind.wire_names.items():
+        for given in slips_of(name).values():
+            if given.lower() not in kind.wire_names:
+                assert "did you mean" in kind.slips([given.lower()]), (name, given)
+        assert kind.slips([lower]) == ""
+
+
+async def test_a_warning_comes_each_time_and_with_refusals(live: Live) -> None:
+    """Requests that are sent again are cached, but for those with a warning."""
+    async with await live.connect() as talk:
+        for _ in range(3):
+            reply = await talk.ask("CreateJob", name="a", retires=3, data="{}")
+            assert reply.code == 200
+            assert reply.headers["warning"] == "retires: unknown and ignored, did you mean retries?"
+        reply = await talk.ask("QueryJob", jobbID=7)
+        assert (reply.code, "did you mean jobID?" in reply.headers["warning"]) == (402, True)
+        assert "warning" not in (await talk.ask("CreateJob", name="a", requestID="x", lastIP="y")).headers
+
+
+def test_a_warning_costs_little_however_many_headers_there_are() -> None:
+    """Only so many unknown headers are compared."""
+    headers = [f"retires{number}" for number in range(SLIPS_LOOKED_AT_MAX)] + ["retires"]
+    assert COMMANDS["CreateJob"].slips(headers) == ""
+    assert COMMANDS["CreateJob"].slips(headers[1:]) != ""

@@ -14,7 +14,7 @@ from aiohttp.test_utils import make_mocked_request
 from bedrockjobs.base.config import KEY_CHARS_MAX
 from bedrockjobs.protocol.compression import GZIP_BYTES_MIN, takes_gzip
 from bedrockjobs.protocol.http import HTTPFront
-from bedrockjobs.protocol.http_connection import HTTPConnection
+from bedrockjobs.protocol.http_connection import AiohttpProtocol, HTTPConnection
 from tests.conftest import Live
 from tests.protocol.talk import Reply, post
 
@@ -254,6 +254,8 @@ async def test_a_client_that_is_gone_is_no_fault(live: Live, caplog: pytest.LogC
     assert (await talk.reply()).code == 200
     (connection,) = (one for one in live.server._connections.open if isinstance(one, HTTPConnection))
     request = make_mocked_request("GET", "/")
+    protocol = connection._aiohttp
+    assert isinstance(protocol, AiohttpProtocol)
     with pytest.raises(ConnectionResetError):
-        connection.handle_error(request, 500, ClientConnectionResetError("Cannot write to closing transport"))
+        protocol.handle_error(request, 500, ClientConnectionResetError("Cannot write to closing transport"))
     assert not [record for record in caplog.records if record.exc_info]

@@ -163,7 +163,7 @@ async def test_each_limit_is_named_where_it_is_passed(server: Spender) -> None:
     assert f"at most {FORM_FIELDS_MAX} fields" in await refused(WORST["a form of 1.5 million fields"])
     assert f"at most {ESCAPES_MAX} backslashes" in await refused(WORST["a line of backslashes"])
     assert f"at most {OTHER_ESCAPES_MAX} backslashes" in await refused(WORST["a line of too many escapes"])
-    assert "behind each %" in await refused(WORST["a form of percent signs"])
+    assert "after each %" in await refused(WORST["a form of percent signs"])
     assert f"at most {CHUNKS_MAX} chunks" in await refused(WORST["chunks of one byte"])
     assert f"more than {JSON_CONTAINERS_MAX} objects" in await refused(WORST["data of too many objects"])
     assert f"more than {JSON_HUGE_NUMBERS_MAX} numbers" in await refused(

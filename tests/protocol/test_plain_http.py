@@ -1,0 +1,384 @@
+"""Plain HTTP requests take a path of their own: it must answer as the usual way does, and lose nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE, HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.commands import COMMANDS
+from bedrockjobs.engine.access import Access
+from bedrockjobs.protocol import http_connection
+from bedrockjobs.protocol.gate import Gate
+from bedrockjobs.protocol.host_check import Origins
+from bedrockjobs.protocol.http_connection import AHEAD_BYTES_MAX, HTTPConnection
+from bedrockjobs.protocol.plain_http import PlainHTTP
+from bedrockjobs.protocol.proxies import Proxies
+from tests.conftest import Live, Serve
+from tests.protocol.talk import Reply, post
+
+USUAL = {"X-Not-Plain": "1"}
+"""A header that means nothing, but is not known to mean nothing."""
+
+READ_BYTES_MAX = 256 * 1024
+"""The most that the event loop reads at once."""
+
+BODIES: list[tuple[str, Any]] = [
+    ("Ping", {}),
+    ("Ping", ""),
+    ("CreateJob", {"name": "a", "data": {"x": 1.50}}),
+    ("CreateJob", {"name": "ü", "data": {"x": "é"}}),
+    ("GetJob", {"name": "nobody"}),
+    ("GetJob", {"name": "nobody", "connection": "wait", "timeout": 1}),
+    ("FinishJob", {"jobID": 12345}),
+    ("CreateJob", {"name": 5}),
+    ("CreateJob", {"name": "a", "nmae": "b"}),
+    ("CreateJob", "{"),
+    ("CreateJob", "[]"),
+    ("CreateJob", {"name": "a", "connection": "forget"}),
+    ("CreateJobs", {"jobs": []}),
+    ("NoSuchCommand", {}),
+    ("QueryJob", {"jobID": 12345}),
+    ("ListJobs", {}),
+    ("Status", {}),
+    ("Query", {"query": "SELECT 1 AS one;"}),
+    ("Heartbeat", {"worker": "w"}),
+]
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Note each request that was answered as a plain one (True), or handed over by it (False)."""
+    noted: list[bool] = []
+    answer = PlainHTTP.answer
+
+    def noting(outcome: Any, *, closes: bool, gzip: bool) -> bytes | None:
+        data = answer(outcome, closes=closes, gzip=gzip)
+        noted.append(data is not None)
+        return data
+
+    monkeypatch.setattr(PlainHTTP, "answer", staticmethod(noting))
+    return noted
+
+
+def told(reply: Reply) -> tuple[Any, ...]:
+    """Return what of an answer must be the same however it was found."""
+    headers = {name: value for name, value in reply.headers.items() if name != "date"}
+    body = reply.body
+    if reply.code == 200 and body.startswith("{"):
+        body = json.dumps(sorted(json.loads(body)))  # numbers and times go on
+        headers.pop("content-length")
+    return reply.status, headers, body
+
+
+@pytest.mark.parametrize(("command", "body"), BODIES, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize("more", [{}, {"Connection": "close"}, {"Accept-Encoding": "gzip"}])
+async def test_both_ways_answer_alike(live: Live, command: str, body: Any, more: dict[str, str]) -> None:
+    assert told(await live.http(command, body, **more)) == told(
+        await live.http(command, body, **{**more, **USUAL})
+    )
+
+
+async def test_it_is_taken(live: Live, answered: list[bool]) -> None:
+    """On a new connection, on one that was used before, and after a request that aiohttp answered."""
+    talk = await live.connect()
+    for command in ("CreateJob", "GetJob", "GetJob"):
+        talk.send(post(command, {"name": "a"}))
+        await talk.reply()
+    assert answered == [True, True, True]
+    await live.http("Ping", **USUAL)
+    assert answered == [True, True, True]
+    talk.send(post("Ping", headers=USUAL))
+    assert (await talk.reply()).code == 200
+    talk.send(post("Ping"))
+    assert (await talk.reply()).code == 200
+    assert answered == [True] * 4
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"Origin": "http://elsewhere.example"},
+        {"Host": "elsewhere.example"},
+        {"Content-Encoding": "gzip"},
+        {"If-Match": '"1"'},
+        {"Prefer": "wait=1"},
+        {"Transfer-Encoding": "chunked"},
+    ],
+)
+async def test_a_header_that_means_something_goes_the_usual_way(
+    live: Live, answered: list[bool], more: dict[str, str]
+) -> None:
+    talk = await live.connect()
+    talk.send(post("Ping", headers=more))
+    await talk.ended(0.5) if "Transfer-Encoding" in more else await talk.reply()
+    assert answered == []
+
+
+HEADS = {
+    "http.client": ("Accept-Encoding: identity", "Content-Type: application/json"),
+    "requests": (
+        "User-Agent: python-requests/2.32.5",
+        "Accept-Encoding: gzip, deflate, zstd",
+        "Accept: */*",
+        "Connection: keep-alive",
+        "Content-Type: application/json",
+    ),
+    "aiohttp": (
+        "Accept: */*",
+        "Accept-Encoding: gzip, deflate",
+        "User-Agent: Python/3.11 aiohttp/3.14.5",
+        "Content-Type: application/json",
+    ),
+    "fetch": (
+        "Connection: keep-alive",
+        "Content-Type: application/json",
+        "Accept: */*",
+        "Accept-Language: *",
+        "User-Agent: node",
+        "Accept-Encoding: gzip, deflate",
+    ),
+    "Go": (
+        "User-Agent: Go-http-client/1.1",
+        "Content-Type: application/json; charset=utf-8",
+        "Accept-Encoding: gzip",
+    ),
+    "curl -d": ("User-Agent: curl/8.5.0", "Accept: */*", "Content-Type: application/x-www-form-urlencoded"),
+}
+"""Headers of clients that people use, besides Host and Content-Length."""
+
+
+@pytest.mark.parametrize("client", HEADS)
+@pytest.mark.parametrize("segments", ["whole", "head and body", "halves"])
+async def test_each_client_is_plain_however_its_request_is_cut(
+    live: Live, answered: list[bool], client: str, segments: str
+) -> None:
+    """Most clients send the body after the head, in a packet of its own."""
+    body = b'{"name": "a", "data": {"x": 1}}'
+    lines = "\r\n".join(["POST /CreateJob HTTP/1.1", "Host: localhost", *HEADS[client], ""])
+    head = f"{lines}Content-Length: {len(body)}\r\n\r\n".encode()
+    cut = {"whole": len(head + body), "head and body": len(head), "halves": len(head) // 2}[segments]
+    async with await live.connect() as talk:
+        for number in range(1, 4):
+            talk.send((head + body)[:cut])
+            await talk.writer.drain()
+            await live.http("Ping")  # the server has read the first segment
+            talk.send((head + body)[cut:])
+            assert (await talk.reply()).json == {"jobID": number}
+    assert len(answered) == 6
+
+
+REFUSED_HEADS = [
+    "POST /Ping HTTP/1.0\r\nHost: a",
+    "POST /Ping  HTTP/1.1\r\nHost: a",
+    "post /Ping HTTP/1.1\r\nHost: a",
+    "POST /Ping HTTP/1.1\r\nHost: a\r\n folded",
+    "POST /Ping HTTP/1.1\r\nHost : a",
+    "POST /Ping HTTP/1.1\r\nHost: a\r\nHost: b",
+    "POST /Ping HTTP/1.1\r\nHost: a\rX: b",
+    "POST /Ping HTTP/1.1\r\nHost: a\x00",
+    "POST /Ping HTTP/1.1\r\nno colon",
+    "POST /Ping HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1",
+    "POST /Ping HTTP/1.1\r\nHost: a\r\nContent-Length: +1",
+    "POST /Ping HTTP/1.1\r\nHost: a\r\nContent-Length: 1, 1",
+    "POST /Ping HTTP/1.1\r\nHost: a\r\nContent-Length: 0x1",
+    "POST /Ping HTTP/1.1\r\nHost: a\r\nContent-Length:",
+    "POST /Ping HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
+    "POST /Ping HTTP/1.1\r\nHost: a\r\ntransfer-encoding: identity",
+    "POST /Ping HTTP/1.1\r\nHost: a\r\nExpect: 100-continue",
+    "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket",
+    "POST /Ping HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Transfer-Encoding",
+    "\r\nPOST /Ping HTTP/1.1\r\nHost: a",
+    "POST /Ping HTTP/1.1\r\n" + "\r\n".join(f"X{number}: y" for number in range(101)),
+]
+
+
+@pytest.mark.parametrize("head", REFUSED_HEADS)
+def test_a_head_outside_the_narrow_grammar_is_left_to_aiohttp(head: str) -> None:
+    """Two parsers that disagree about where a request ends would let one smuggle a second."""
+    settings = Settings()
+    access = Access(SystemClock(), settings, reachable=False)
+    plain = PlainHTTP(Origins(local_only=False, names="", open_to_all=True), Gate(access, Proxies("", "")), settings)
+    assert plain.head(head.encode()) is None
+
+
+async def test_what_aiohttp_gets_for_good_is_still_answered_in_order(live: Live) -> None:
+    talk = await live.connect()
+    chunked = (
+        b"POST /CreateJob HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nC\r\n" + b'{"name":"a"}' + b"\r\n0\r\n\r\n"
+    )
+    talk.send(post("Ping") + chunked + post("GetJob", {"name": "a"}) + post("Ping"))
+    replies = [await talk.reply() for _ in range(4)]
+    assert [reply.code for reply in replies] == [200] * 4
+    assert [reply.json.get("jobID") for reply in replies[1:3]] == [1, 1]
+
+
+async def test_expect_continue_is_answered_and_the_connection_goes_on(live: Live) -> None:
+    body = b'{"name":"a"}'
+    head = f"POST /CreateJob HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    async with await live.connect() as talk:
+        talk.send(f"{head}Content-Type: application/json\r\nExpect: 100-continue\r\n\r\n")
+        assert (await talk.reply()).code == 100
+        talk.send(body + post("Ping"))
+        assert (await talk.reply()).json == {"jobID": 1}
+        assert (await talk.reply()).code == 200
+
+
+async def test_what_was_asked_before_the_end_of_the_input_is_answered(live: Live) -> None:
+    """``nc -N`` closes its sending half at once; a job that such a client waits for is not handed out."""
+    talk = await live.connect()
+    talk.send(post("CreateJob", {"name": "a"}) + post("CreateJob", {"name": "b"}))
+    talk.end()
+    assert [(await talk.reply()).json["jobID"] for _ in range(2)] == [1, 2]
+    assert await talk.ended() == b""
+    talk = await live.connect()
+    talk.send(post("GetJob", {"name": "c", "connection": "wait"}))
+    await live.waiting(1)
+    talk.end()
+    await live.waiting(0)
+    assert await talk.ended() == b""
+
+
+async def test_a_client_that_sends_ahead_is_read_no_further(live: Live) -> None:
+    """The worst case: a client whose first request waits sends megabytes of others behind it."""
+    talk = await live.connect()
+    talk.send(post("GetJob", {"name": "a", "connection": "wait"}))
+    await live.waiting(1)
+    many = post("Ping") * 20_000
+    talk.send(many)
+    (connection,) = (one for one in live.server._connections.open if isinstance(one, HTTPConnection))
+    await live.until(lambda: not connection._reading)
+    assert len(connection._buffer) < AHEAD_BYTES_MAX + READ_BYTES_MAX < len(many)
+    await live.http("CreateJob", {"name": "a"})
+    assert (await talk.reply()).json["jobID"] == 1
+    assert [(await talk.reply()).code for _ in range(20_000)] == [200] * 20_000
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(serve: Serve) -> None:
+    live = await serve(body_s=0.2)
+    async with await live.connect() as talk:
+        talk.send(post("CreateJob", {"name": "a"})[:-3])
+        reply = await talk.reply()
+        assert (reply.code, reply.json["code"]) == (504, 555)
+        assert await talk.ended() == b""
+
+
+async def test_a_foreign_host_is_refused(live: Live, answered: list[bool]) -> None:
+    talk = await live.connect()
+    for _ in range(2):
+        talk.send(post("Ping", host="elsewhere.example"))
+        assert (await talk.reply()).code == 403
+    assert answered == []
+
+
+def test_heads_are_cached_up_to_a_limit() -> None:
+    """The worst case: a client that sends another head each time, and heads that are too long to keep."""
+    settings = Settings()
+    access = Access(SystemClock(), settings, reachable=False)
+    plain = PlainHTTP(Origins(local_only=False, names="", open_to_all=True), Gate(access, Proxies("", "")), settings)
+    for number in range(HEADS_REMEMBERED_MAX + 50):
+        head = plain.head(f"POST /Ping HTTP/1.1\r\nHost: host{number}".encode())
+        assert head is not None
+        assert head.kind is COMMANDS["Ping"]
+    assert len(plain._cache) == HEADS_REMEMBERED_MAX
+    plain.head(b"POST /Ping HTTP/1.1\r\nHost: a\r\nUser-Agent: " + b"x" * HEAD_REMEMBERED_BYTES_MAX)
+    assert len(plain._cache) == HEADS_REMEMBERED_MAX
+
+
+async def test_a_pipeline_of_plain_and_other_requests_is_answered_in_order(live: Live) -> None:
+    talk = await live.connect()
+    get = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    large = post("CreateJob", {"name": "large", "data": {"x": "y" * 2 * CONNECTION_BYTES_FREE}})
+    talk.send(
+        post("CreateJob", {"name": "a"})
+        + get
+        + post("GetJob", {"name": "a"})
+        + large
+        + post("GetJob", {"name": "large"})
+        + post("GetJob", {"name": "none"}, USUAL)
+        + post("GetJob", {"name": "none", "connection": "wait", "timeout": 20})
+        + post("Ping") * 30
+    )
+    replies = [await talk.reply() for _ in range(37)]
+    assert [reply.code for reply in replies] == [200] * 5 + [404] * 2 + [200] * 30
+    assert replies[1].body == "ok\n"
+    assert [replies[place].json["jobID"] for place in (0, 2, 3, 4)] == [1, 1, 2, 2]
+
+
+async def test_a_pipeline_longer_than_the_parser_reads_ahead_is_answered_in_order(live: Live) -> None:
+    talk = await live.connect()
+    talk.send((post("CreateJob", {"name": "a"}) + post("Ping") + post("QueryJob", {"jobID": 999_999})) * 200)
+    replies = [await talk.reply() for _ in range(600)]
+    assert [reply.json["jobID"] for reply in replies[::3]] == list(range(1, 201))
+    assert [reply.code for reply in replies[1::3]] == [200] * 200
+    assert [reply.code for reply in replies[2::3]] == [404] * 200
+
+
+async def test_a_request_in_small_pieces(live: Live, answered: list[bool]) -> None:
+    talk = await live.connect()
+    await talk.drip(post("CreateJob", {"name": "a"}))
+    assert (await talk.reply()).json == {"jobID": 1}
+    talk.send(post("Ping"))
+    assert (await talk.reply()).code == 200
+    assert answered[-1]
+
+
+@pytest.mark.parametrize("size", [10, 3 * CONNECTION_BYTES_FREE])
+async def test_a_client_that_leaves_while_it_waits_takes_nothing(live: Live, size: int) -> None:
+    talk = await live.connect()
+    talk.send(post("Ping") + post("GetJob", {"name": "a", "connection": "wait"}))
+    await talk.reply()
+    await live.waiting(1)
+    talk.reset()
+    await live.waiting(0)
+    await live.http("CreateJob", {"name": "a", "data": {"x": "y" * size}})
+    assert (await live.row(1))["state"] == "QUEUED"
+    assert (await live.http("GetJob", {"name": "a", "worker": "w"})).json["attempt"] == 1
+
+
+async def test_a_large_job_reaches_its_waiter(live: Live) -> None:
+    talk = await live.connect()
+    talk.send(post("GetJob", {"name": "a", "connection": "wait"}))
+    await live.waiting(1)
+    await live.http("CreateJob", {"name": "a", "data": {"x": "y" * 3 * CONNECTION_BYTES_FREE}})
+    assert len((await talk.reply()).json["data"]["x"]) == 3 * CONNECTION_BYTES_FREE
+    talk.send(post("FinishJob", {"jobID": 1}))
+    assert (await talk.reply()).code == 200
+
+
+async def test_a_wait_outlives_the_time_that_idle_connections_have(serve: Serve) -> None:
+    live = await serve(idle_http_s=0.2)
+    talk = await live.connect()
+    talk.send(post("GetJob", {"name": "a", "connection": "wait", "timeout": 600}))
+    assert (await talk.reply()).code == 404
+    assert await talk.ended() == b"", "it was idle for too long"
+
+
+async def test_a_server_that_stops_answers_what_is_under_way(live: Live) -> None:
+    talk = await live.connect()
+    talk.send(post("GetJob", {"name": "a", "connection": "wait"}))
+    await live.waiting(1)
+    stopping = asyncio.ensure_future(live.server.stop())
+    assert (await talk.reply()).code == 404
+    assert await talk.ended() == b""
+    await stopping
+
+
+async def test_a_fault_in_a_command_is_an_answer(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    told: list[str] = []
+    monkeypatch.setattr(http_connection.log, "exception", told.append)  # a traceback that is wanted
+
+    monkeypatch.setattr(PlainHTTP, "read", staticmethod(fail))
+    talk = await live.connect()
+    talk.send(post("Ping") * 2)
+    assert [(await talk.reply()).code for _ in range(2)] == [500, 500]
+    assert told == ["a plain HTTP request failed"] * 2
