@@ -367,12 +367,13 @@ class HTTPFront:
             return web.Response(status=503, reason="STANDINGDOWN")
         return web.Response(reason="LEADING")
 
-    async def _openapi(self, _: web.Request) -> web.Response:
-        description, _page = await self._documents.written()
-        return text_response(description, "application/json")
+    async def _openapi(self, request: web.Request) -> web.Response:
+        written = await self._documents.written()
+        lax = request.query.get("lax", "0") not in ("", "0")
+        return text_response(written.lax if lax else written.strict, "application/json")
 
     async def _docs_page(self, request: web.Request) -> web.Response:
-        _description, page = await self._documents.written()
+        page = (await self._documents.written()).page
         response = text_response(page.html(request.host), "text/html; charset=utf-8")
         response.headers["Content-Security-Policy"] = POLICY
         response.headers["X-Content-Type-Options"] = "nosniff"

@@ -237,12 +237,23 @@ _COMES_BACK = (
 )
 
 
+_LAX: Schema = {
+    "name": "lax",
+    "in": "query",
+    "description": "1: everything that the server takes, also texts for numbers and rules across parameters.",
+    "schema": {"type": "string", "enum": ["0", "1"]},
+}
+
+
 def _other_paths() -> Schema:
     return {
         "/events": {"get": _followed("events", "Events", "EventsReply", "Events")},
         "/runs/{runID}/output": {"get": _followed("output", "ReadOutput", "OutputReply", "Lines of a run")},
         "/cronken/events": {"post": openapi_cronken.operation(_refusals())},
-        "/openapi.json": {"get": _page("openapi", "This description.", "application/json", _ANY)},
+        "/openapi.json": {"get": {
+                **_page("openapi", "This description.", "application/json", _ANY),
+                "parameters": [_LAX],
+            }},
         "/docs": {"get": _page("docs", "This description for people.", "text/html")},
         "/livez": {
             "get": _probe(

@@ -144,7 +144,7 @@ async def test_examples_are_taken(live: Live, name: str, field: str, verb: str) 
 
 async def test_the_server_hands_it_out(live: Live) -> None:
     async with await live.connect() as talk:
-        talk.send("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        talk.send("GET /openapi.json?lax=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         reply = await talk.reply()
     assert reply.headers["content-type"] == "application/json"
     assert reply.json["paths"] == json.loads(json.dumps(DESCRIPTION["paths"]))

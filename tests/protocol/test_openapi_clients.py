@@ -1,0 +1,101 @@
+"""The strict description: code generators make a client of all of it, and its examples are accepted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bedrockjobs.commands import COMMANDS
+from bedrockjobs.protocol.openapi import describe
+from bedrockjobs.protocol.openapi_strict import strict
+from tests.run import node_programs
+
+STRICT = strict(describe("1.2.3"))
+PARTS = STRICT["components"]["schemas"]
+
+USE = """
+import type { components, paths } from "./api";
+type Schemas = components["schemas"];
+const create: Schemas["CreateJob"] = { name: "mail/send", data: { n: 1 }, runTimeout: "90s", retries: 3 };
+const take: Schemas["GetJob"] = { name: "mail/*", connection: "wait", timeout: 60000 };
+const finish: paths["/FinishJob"]["post"]["requestBody"] =
+  { content: { "application/json": { jobID: 1, data: { x: 2 } } } };
+function to(job: Schemas["JobReply"]): unknown { return job.data["to"]; }
+// @ts-expect-error a number is a number
+const wrong: Schemas["FinishJob"] = { jobID: "1" };
+// @ts-expect-error no such parameter
+const misspelled: Schemas["CreateJob"] = { name: "a", retires: 3 };
+export { create, take, finish, to, wrong, misspelled };
+"""
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the description in it."""
+    folder = tmp_path_factory.mktemp("described")
+    (folder / "openapi.json").write_text(json.dumps(STRICT))
+    return folder
+
+
+def run(folder: Path, *command: str) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_typescript_types_are_generated_and_strict(described: Path) -> None:
+    programs = node_programs()
+    run(described, str(programs / "openapi-typescript"), "openapi.json", "-o", "api.d.ts")
+    (described / "use.ts").write_text(USE)
+    run(described, str(programs / "tsc"), "--strict", "--noEmit", "use.ts")
+
+
+def test_a_python_client_is_generated_with_every_command(described: Path) -> None:
+    generator = Path(sys.executable).with_name("openapi-python-client")
+    told = run(described, str(generator), "generate", "--path", "openapi.json", "--meta", "none")
+    assert not {"WARNING", "Unable"} & set(told.split()), told
+    made = {path.stem.rstrip("_") for path in described.rglob("api/*/*.py")}
+    assert {snake(verb) for verb in COMMANDS} <= made
+    check = "import my.models as m; print(m.CreateJob(name='a', retries=3).to_dict())"
+    (package,) = (path.parent for path in described.glob("*/models"))
+    assert run(described, sys.executable, "-c", check.replace("my", package.name)).strip() == (
+        "{'name': 'a', 'retries': 3}"
+    )
+
+
+def snake(verb: str) -> str:
+    """Return the name of a generated module."""
+    return "".join(f"_{each.lower()}" if each.isupper() else each for each in verb).lstrip("_")
+
+
+def inside(value: Any) -> Iterator[Any]:
+    yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from inside(item)
+
+
+def test_each_request_has_one_type_for_each_value() -> None:
+    for verb, kind in COMMANDS.items():
+        request = PARTS[verb]
+        assert request.keys().isdisjoint({"anyOf", "allOf", "oneOf", "not"})
+        assert set(request["properties"]) <= set(kind.wire_names.values())
+        assert not [part for part in inside(request["properties"]) if part == {"type": "null"}]
+    assert PARTS["FinishJob"]["properties"]["jobID"]["type"] == "integer"
+    assert PARTS["CreateJob"]["properties"]["unique"]["type"] == "boolean"
+    assert PARTS["GetJob"]["properties"]["names"] == {
+        **PARTS["GetJob"]["properties"]["names"],
+        "$ref": "#/components/schemas/NamePatterns",
+    }
+    assert PARTS["NamePatterns"]["type"] == "array"
+
+
+def test_an_object_that_takes_anything_says_so() -> None:
+    for part in inside(PARTS):
+        if isinstance(part, dict) and part.get("type") == "object" and "properties" not in part:
+            assert "additionalProperties" in part
