@@ -213,8 +213,6 @@ class HTTPConnection(asyncio.Protocol):
         self._awaits = ""
         self._unsent = None
         self._take_turn()
-        if self._idle and not self._awaits:
-            self._await("idle")
 
     # --- Connection --------------------------------------------------------------------------------------
 
@@ -270,9 +268,18 @@ class HTTPConnection(asyncio.Protocol):
             if not self._begin():
                 break
         self._in_turn = False
+        if self._idle and not self._scheduled:
+            self._rest()
         if not self._reading and len(self._buffer) <= AHEAD_BYTES_MAX and self._transport is not None:
             self._reading = True
             self._transport.resume_reading()
+
+    def _rest(self) -> None:
+        """Wait for the next request; what is left of one at the end of the input never gets whole."""
+        if self._ended and self._transport is not None:
+            self._transport.close()
+        elif not self._buffer:
+            self._await("idle")
 
     @property
     def _idle(self) -> bool:
@@ -391,14 +398,8 @@ class HTTPConnection(asyncio.Protocol):
     def _after_answer(self, transport: asyncio.Transport) -> None:
         if self._closes:
             transport.close()
-            return
-        if self._buffer:
+        else:
             self._take_turn()
-        if self._idle and not self._in_turn:
-            if self._ended:
-                transport.close()
-            elif not self._buffer:
-                self._await("idle")
 
     # --- requests that aiohttp answers -------------------------------------------------------------------
 

@@ -94,6 +94,11 @@ HTTP_BODY = HTTP_HEAD + "Content-Type: application/json\r\nContent-Length: 1000\
 HTTP_CHUNKS = HTTP_HEAD + "Transfer-Encoding: chunked\r\n\r\n5\r\n{"
 
 
+HTTP_CHUNKED = (
+    HTTP_HEAD.replace("CreateJob", "Ping") + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+).encode()
+GET_LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
 KINDS: dict[str, dict[str, Doing]] = {
     "first_byte_s": {
         "silent": sends(""),
@@ -114,10 +119,13 @@ KINDS: dict[str, dict[str, Doing]] = {
         "dripped second raw head": asks_first(request("Ping"), drips(RAW_HEAD, "x")),
         "dripped second HTTP head": asks_first(post("Ping"), drips(HTTP_HEAD, "x")),
         "half a pipelined raw head": asks_first(request("Ping") + RAW_HEAD.encode(), sends("")),
+        "half a pipelined HTTP head": asks_first(post("Ping") + HTTP_HEAD.encode(), sends("")),
     },
     "idle_http_s": {
-        "half a pipelined HTTP head": asks_first(post("Ping") + HTTP_HEAD.encode(), sends("")),
         "idle HTTP": asks_first(post("Ping"), sends("")),
+        "idle HTTP after a commit": asks_first(post("CreateJob", {"name": "idle"}), sends("")),
+        "idle HTTP after a page": asks_first(GET_LIVEZ, sends("")),
+        "idle HTTP after chunks": asks_first(HTTP_CHUNKED, sends("")),
     },
     "body_s": {
         "half a raw body": sends(RAW_BODY),
