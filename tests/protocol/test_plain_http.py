@@ -203,7 +203,9 @@ def test_a_head_outside_the_narrow_grammar_is_left_to_aiohttp(head: str) -> None
     """Two parsers that disagree about where a request ends would let one smuggle a second."""
     settings = Settings()
     access = Access(SystemClock(), settings, reachable=False)
-    plain = PlainHTTP(Origins(local_only=False, names="", open_to_all=True), Gate(access, Proxies("", "")), settings)
+    plain = PlainHTTP(
+        Origins(local_only=False, names="", open_to_all=True), Gate(access, Proxies("", "")), settings
+    )
     assert plain.head(head.encode()) is None
 
 
@@ -281,7 +283,9 @@ def test_heads_are_cached_up_to_a_limit() -> None:
     """The worst case: a client that sends another head each time, and heads that are too long to keep."""
     settings = Settings()
     access = Access(SystemClock(), settings, reachable=False)
-    plain = PlainHTTP(Origins(local_only=False, names="", open_to_all=True), Gate(access, Proxies("", "")), settings)
+    plain = PlainHTTP(
+        Origins(local_only=False, names="", open_to_all=True), Gate(access, Proxies("", "")), settings
+    )
     for number in range(HEADS_REMEMBERED_MAX + 50):
         head = plain.head(f"POST /Ping HTTP/1.1\r\nHost: host{number}".encode())
         assert head is not None
