@@ -97,8 +97,8 @@ class Model(Runs):
         if not spec.overwrite or same:
             return
         self._check_new_repeat(row, spec.repeat)
-        if is_cron(repeat) and repeat != row.repeat and row.state == "QUEUED":
-            row.nextRun = self.checked_next(repeat, "", "")
+        if is_cron(repeat) and repeat != row.repeat:
+            self._plan_by(row, repeat)
         row.repeat, row.priority = repeat, priority
         row.data = dump(merged(json.loads(row.data), json.loads(data)))
 
@@ -116,6 +116,16 @@ class Model(Runs):
             raise Refusal(*NO_RETRY_AND_REPEAT)
         if repeat and row.parentJobID:
             raise Refusal(*NO_CHILD_REPEAT)
+
+    def _plan_by(self, row: Row, repeat: str) -> None:
+        """Plan a job by another schedule; what is due, runs or is tried again stays."""
+        due = is_cron(row.repeat) and times.moment_of(row.nextRun) <= self.now
+        if row.state == "FAILED" or (row.state == "QUEUED" and not row.retried and not due):
+            row.nextRun = self.checked_next(repeat, "", "")
+            row.formers = ()
+        elif row.repeat != repeat:
+            former = row.repeat if is_cron(row.repeat) else "CRON @never"
+            row.formers = (*row.formers, (former, self.now.replace(microsecond=0)))
 
     def _do_UpdateJob(self, command: c.UpdateJob) -> Outcome:
         repeat = command.repeat or None
@@ -136,9 +146,17 @@ class Model(Runs):
             self._check_new_repeat(row, repeat)
             repeat = "" if row.mocked else repeat
             differs = repeat.upper() != row.repeat.upper()
+            if differs and repeat and row.state != "RUNQUEUED":
+                was_due = is_cron(row.repeat) and (
+                    row.state != "QUEUED" or row.retried or times.moment_of(row.nextRun) <= self.now
+                )
+                if is_cron(repeat) and command.next_run is not None and row.state == "QUEUED":
+                    row.formers = row.formers if row.retried else ()
+                elif is_cron(repeat):
+                    self._plan_by(row, repeat)
+                elif command.next_run is None and not was_due:
+                    row.nextRun = self.checked_next(repeat, row.scheduled, row.lastRun)
             row.repeat = repeat
-            if differs and repeat and command.next_run is None and row.state != "RUNQUEUED":
-                row.nextRun = self.checked_next(repeat, row.scheduled, row.lastRun)
         if command.next_run is not None:
             row.nextRun = command.next_run
         if row.before is not None and row.nextRun != before:

@@ -150,12 +150,17 @@ def _next_tick(text: str, now: datetime) -> str | None:
     return NEVER if expression == "@never" else tick and whole(tick)
 
 
-def last_tick(text: str, next_run: str, now: datetime) -> str:
-    """Return the last tick up to now of a schedule that is due since ``next_run``, which may be that tick."""
-    zone, expression = split_zone(text)
+def last_tick(text: str, next_run: str, now: datetime, formers: tuple[tuple[str, datetime], ...] = ()) -> str:
+    """Return the last tick up to now of a schedule that is due since ``next_run``, which may be that tick.
+
+    ``formers`` are the repeats it had before, each with the moment up to which it counts.
+    """
     found, following = next_run, moment_of(next_run)
-    while expression != "@never" and (tick := next_tick(expression, following, zone)) and tick <= now:
-        found, following = whole(tick), tick
+    for repeat, until in (*formers, (text, now)):
+        zone, expression = split_zone(repeat)
+        while expression != "@never" and (tick := next_tick(expression, following, zone)) and tick <= until:
+            found, following = whole(tick), tick
+        following = max(following, until)
     return found
 
 

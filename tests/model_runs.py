@@ -82,7 +82,7 @@ class Runs(Table):
 
     def _dequeue(self, row: Row, worker: str | None, *, leased: bool) -> dict[str, Any]:
         if is_cron(row.repeat) and not row.mocked and not row.retried:
-            row.nextRun = times.last_tick(row.repeat, row.nextRun, self.now)
+            row.nextRun = times.last_tick(row.repeat, row.nextRun, self.now, row.formers)
             row.attempt = 0
         answer = self._shown(row)
         if row.parentJobID and row.parentJobID in self.jobs:

@@ -79,6 +79,8 @@ class Row:
     """When its present run, which was told to stop for good, is ended by force."""
     retried: bool = False
     """Whether the next run of a schedule is another try, which stands for no tick of its own."""
+    formers: tuple[tuple[str, datetime], ...] = ()
+    """Repeats that it had before, each with the moment up to which its ticks count."""
 
     @property
     def scheduled(self) -> str:

@@ -295,6 +295,9 @@ TICK_ROWS_MAX = 1_000
 CATCHUP_MAX = 1_000
 """Missed ticks that `catchup: all` makes up for; older ones are skipped."""
 
+FORMER_REPEATS_MAX = 10
+"""Earlier repeats that a schedule keeps while a tick of theirs is due; each has up to 1,000 characters."""
+
 LEASE_S_DEFAULT = 45
 """Seconds a worker may be silent, as Cronken's `ttl`."""
 

@@ -46,6 +46,11 @@ class Refused(click.ClickException):
 @click.option("--source", metavar="NAME", help="Whose schedules these are; a file's `source`, or its name.")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="What FILE is; its suffix tells.")
 @click.option("--no-prune", is_flag=True, help="Leave what FILE does not have; it may say so itself.")
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Also take what has the same name and belongs to another source, or was added by hand.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @by_option
@@ -58,6 +63,7 @@ def apply(
     source: str | None,
     form: Format | None,
     no_prune: bool,
+    take_over: bool,
     dry_run: bool,
     yes: bool,
     by: str,
@@ -72,7 +78,9 @@ def apply(
     What is wrong with the files is told at once, each error with its line. Files of the same source are taken
     together.
     """
-    wanted = _wanted(files, form, source, by, prune=not no_prune)
+    wanted = [
+        replace(each, take_over=take_over) for each in _wanted(files, form, source, by, prune=not no_prune)
+    ]
     carry_out(session, wanted, dry_run=dry_run, yes=yes)
 
 
@@ -97,7 +105,7 @@ def _wanted(
             definitions.rules,
             prune and definitions.prune,
             by,
-            definitions.rule_entries,
+            rule_entries=definitions.rule_entries,
         )
         if owner in found:
             one, names = _together(found[owner], one)
@@ -170,6 +178,9 @@ def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False,
     problems = [problem for plan in plans for problem in plan.problems()]
     if problems:
         raise Refused(_all_of(problems))
+    for plan in plans:
+        for warning in plan.warnings():
+            click.echo(f"Warning: {printable(warning)}", err=True)
     if dry_run:
         _show(session, plans)
         return
@@ -265,7 +276,9 @@ def _show_lines(session: Session, plan: Plan, *, err: bool, titled: bool) -> Non
     there = _rules_there(session) if plan.rule_names("changed") else {}
     for key, sign, colour in CHANGES:
         for name in plan.names(key):
-            more = [] if key == "removed" else _attributes(session, defined[name], new=key == "added")
+            more = []
+            if key != "removed":
+                more = _attributes(session, defined[name], plan.wanted.source, new=key == "added")
             _lines(f"{sign} {printable(name)}", colour, more, err=err)
     for key, sign, colour in CHANGES:
         for name in plan.rule_names(key):
@@ -282,13 +295,17 @@ def _lines(head: str, colour: str, more: list[str], *, err: bool) -> None:
         click.echo(f"    {line}", err=err)
 
 
-def _attributes(session: Session, definition: Definition, *, new: bool) -> list[str]:
+def _attributes(session: Session, definition: Definition, source: str, *, new: bool) -> list[str]:
     """Return what there is or would change of a schedule; one that is gone has nothing to compare with."""
     if new:
         return [*attributes_added(definition), *(["paused"] if definition.paused else [])]
     named = built(ListJobs, {"name": literal(definition.name), "limit": 1})
     there = records_in(session.record(named)["jobs"])
-    return attributes_changed(definition, there[0]) or [DATA_CHANGES] if there else []
+    if not there:
+        return []
+    owner = text_of(there[0], "source")
+    taken = [] if owner == source else [f"source: {printable(owner) or 'none'} -> {printable(source)}"]
+    return [*taken, *attributes_changed(definition, there[0])] or [DATA_CHANGES]
 
 
 def _rules_there(session: Session) -> dict[str, Record]:

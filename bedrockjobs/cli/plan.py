@@ -30,6 +30,8 @@ class Wanted:
     """None where the files say nothing of rules."""
     prune: bool = True
     by: str = ""
+    take_over: bool = False
+    """Whether it gets schedules and rules of these names that another source has."""
     rule_entries: list[Entry] = field(default_factory=list)
     """Where each rule stands; none where that is not known."""
 
@@ -42,7 +44,9 @@ class Wanted:
         return self._command(dry_run=dry_run, rules=self.rules)
 
     def _command(self, *, dry_run: bool, **entries: Any) -> dict[str, Any]:
-        more = {} if self.prune else {"prune": False}
+        more: dict[str, Any] = {} if self.prune else {"prune": False}
+        if self.take_over:
+            more["takeOver"] = True
         return {"source": self.source, **entries, "by": self.by or None, "dryRun": dry_run or None, **more}
 
 
@@ -64,12 +68,19 @@ class Plan:
 
     def problems(self) -> list[str]:
         """Return what the server would refuse, each with its line."""
+        return self._told("problems")
+
+    def warnings(self) -> list[str]:
+        """Return what the server takes but finds doubtful, each with its line."""
+        return self._told("warnings")
+
+    def _told(self, key: str) -> list[str]:
         schedules = [definition.entry for definition in self.wanted.schedules]
         both = ((self.schedules, schedules, "schedule"), (self.rules or {}, self.wanted.rule_entries, "rule"))
         return [
             _told(problem, entries, what)
             for reply, entries, what in both
-            for problem in records_in(reply.get("problems", "[]"))
+            for problem in records_in(reply.get(key, "[]"))
         ]
 
     @property
@@ -92,7 +103,7 @@ class Plan:
 
 def _told(problem: Record, entries: Sequence[Entry | None], what: str) -> str:
     """Return what the server says is wrong with an entry, with the line of its key."""
-    place, detail = int(problem["place"]), text_of(problem, "detail")
+    place, detail = int(problem["place"]), text_of(problem, "detail").replace("; takeOver ", "; --take-over ")
     entry = entries[place] if place < len(entries) else None
     if entry is None:
         return f"{what} {text_of(problem, 'name')}: {detail}"

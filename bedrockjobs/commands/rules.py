@@ -283,6 +283,11 @@ class SyncRules(Command[SyncReply]):
         BeforeValidator(_rules),
         RulesShape(),
     ]
+    take_over: Boolean = Field(
+        default=False,
+        description="Make rules of these names that another source has, or that were added by hand, this"
+        " source's.",
+    )
     prune: Boolean = Field(default=True, description="Remove the source's rules that are not among these.")
     dry_run: Boolean = Field(default=False, description=DRY_RUN)
     by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")

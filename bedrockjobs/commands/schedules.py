@@ -185,6 +185,14 @@ class SyncProblem(Reply):
     detail: str
 
 
+class SyncWarning(Reply):
+    """What is doubtful about one of the schedules or rules, which is taken all the same."""
+
+    place: int = Field(description="Which of those given it is; the first one is 0.")
+    name: str
+    detail: str
+
+
 class SyncReply(Reply):
     """Names of the schedules, or rules, that were added, changed, removed, and left alone."""
 
@@ -206,6 +214,9 @@ class SyncReply(Reply):
     )
     problems: list[SyncProblem] | None = Field(
         default=None, description="With `dryRun`, where there are any: what all would be refused for."
+    )
+    warnings: list[SyncWarning] | None = Field(
+        default=None, description="If there are any: schedules whose last tick has passed, for example."
     )
 
 
@@ -245,6 +256,11 @@ class SyncSchedules(Command[SyncReply]):
     ]
 
     source: str = Field(min_length=1, max_length=NAME_CHARS_MAX, description="Whose schedules these are.")
+    take_over: Boolean = Field(
+        default=False,
+        description="Make schedules of these names that another source has, or that were added by hand, this"
+        " source's.",
+    )
     schedules: Annotated[
         list[JobSpec],
         Spliced(),

@@ -62,6 +62,9 @@ class Memory(NamedTuple):
     """Whether somebody cancelled it while it ran: its run is told to stop, and nothing tries it again."""
     failed: bool = False
     """Whether it failed for good the last time: its next end that is none is a recovery."""
+    formers: tuple[tuple[str, str], ...] = ()
+    """Repeats that a schedule had before, the oldest first, each with the stamp up to which its ticks count.
+    They are kept while the schedule still waits or runs for a tick of that time."""
 
     @property
     def asked_for(self) -> bool:
@@ -83,7 +86,7 @@ _KEYS = {
     "error": "error", "exit_code": "exitCode", "failures": "failures", "losses": "losses", "cause": "cause",
     "overtime": "overtime", "before": "before", "tick": "tick", "trigger": "trigger", "pending": "pending",
     "bound_to": "boundTo", "removed": "removed", "defined": "defined", "broken": "broken",
-    "cancelled": "cancelled", "failed": "failed",
+    "cancelled": "cancelled", "failed": "failed", "formers": "formers",
 }  # fmt: skip
 MEMORY_KEYS = frozenset(_KEYS.values())
 """All keys, as they are spelled in the column."""
@@ -119,11 +122,13 @@ def decode_memory(text: str) -> Memory:
                 found[field] = _before(part)
             elif field == "defined":
                 found[field] = part
+            elif field == "formers":
+                found[field] = tuple((str(repeat), str(until)) for repeat, until in jsontext.parse(part))
             elif field is not None:
                 value = jsontext.parse(part)
                 if isinstance(value, _TYPES[field]):
                     found[field] = value
-    except (ValueError, IndexError, KeyError, AttributeError):
+    except (ValueError, IndexError, KeyError, AttributeError, TypeError):
         return NO_MEMORY
     return NO_MEMORY._replace(**found)  # type: ignore[arg-type]
 

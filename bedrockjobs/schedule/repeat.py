@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -17,6 +18,7 @@ from bedrockjobs.base.config import REPEAT_MODIFIERS_MAX
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.schedule import cron
+from bedrockjobs.schedule.cron.zones import find_zone
 
 Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
 
@@ -128,9 +130,33 @@ def never_again(text: str) -> cron.BadSchedule:
     return cron.BadSchedule("expression", expression, expected)
 
 
+def is_over(text: str, now: str) -> bool:
+    """Tell whether the last tick of a schedule has passed at a stamp; raises ValueError."""
+    return _next_tick(text, now) is None
+
+
 def has_ticks(text: str) -> bool:
     """Tell whether a schedule fires by itself, as all do but ``@never``; raises ValueError."""
     return bool(cron.parse(cron.split_zone(text)[1]).years)
+
+
+def same_ticks(one: str, other: str) -> bool:
+    """Tell whether two schedules fire at the same moments, however they are spelled.
+
+    False if either cannot be read.
+    """
+    if one == other:
+        return True
+    try:
+        return _meaning(one) == _meaning(other)
+    except ValueError:
+        return False
+
+
+def _meaning(text: str) -> tuple[object, cron.Schedule]:
+    zone, expression = cron.split_zone(text)
+    schedule = cron.parse(expression)
+    return find_zone(schedule.zone or zone), replace(schedule, zone="")
 
 
 def _next_tick(text: str, after: str) -> str | None:

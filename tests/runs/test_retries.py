@@ -164,15 +164,21 @@ async def test_a_retry_that_succeeds_ends_the_tick(site: Site) -> None:
     assert (await site.memory(1)).get("failures", 0) == 0
 
 
-async def test_a_new_repeat_ends_the_retries_of_the_old_one(site: Site) -> None:
+async def test_a_retry_outlives_a_new_repeat(site: Site) -> None:
     await site.create("s", repeat="CRON 0 * * * *", retries=3)
     await site.until_time("2026-11-21 04:00:00")
     await site.fail(await site.take("s"))
     await site.ok("UpdateJob", jobID=1, repeat="CRON 30 * * * *")
+    await site.until_time("2026-11-21 04:10:00")
+    job = await site.take("s")
+    run = await site.run(job["runID"])
+    assert (run["cause"], run["scheduledFor"]) == ("retry", "2026-11-21 04:00:00")
+    await site.finish(job)
+    assert await site.due(1) == "2026-11-21 04:30:00"
     await site.until_time("2026-11-21 04:30:00")
     job = await site.take("s")
     assert (await site.run(job["runID"]))["cause"] == "schedule"
-    assert (await site.ticks(1))[-1][1] == "2026-11-21 04:30:00"
+    assert [tick[:3] for tick in await site.ticks(1)] == [("2026-11-21 04:00:00", "2026-11-21 04:30:00", 2)]
 
 
 async def test_ticks_that_pass_while_a_retry_waits_are_each_accounted_for_once(site: Site) -> None:

@@ -117,7 +117,11 @@ async def test_only_a_changed_repeat_moves_the_next_tick(site: Site) -> None:
     await sync(site, spec("a", retries=1))
     assert await site.due(1) == "2026-11-21 04:00:00", "the tick that is due is not lost"
     await sync(site, spec("a", DAILY, retries=1))
+    assert await site.due(1) == "2026-11-21 04:00:00", "nor is it by another repeat"
+    await site.finish(await site.take("a"))
     assert await site.due(1) == "2026-11-22 00:00:00"
+    await sync(site, spec("a", "CRON 0 12 * * *", retries=1))
+    assert await site.due(1) == "2026-11-21 12:00:00"
 
 
 async def test_removed(site: Site) -> None:
@@ -477,3 +481,86 @@ async def test_how_many_workers_and_versions_are_remembered(site: Site) -> None:
     assert [len(workers) for _, _, workers, gone in versions if not gone] == [DECLARERS_KEPT_MAX, 1]
     assert sum(bool(gone) for *_, gone in versions) == VERSIONS_KEPT_MAX
     assert versions[-1][2] == ["w0"]
+
+
+# --- put back, taken over, and good yesterday -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [SOURCE, "renamed.toml"])
+async def test_what_was_removed_while_it_ran_is_put_back(site: Site, source: str) -> None:
+    await sync(site, spec("a", "CRON */10 * * * *"), spec("b"))
+    await site.until_time("2026-11-21 03:30:00")
+    job = await site.take("a")
+    assert await sync(site, spec("b")) == answer(removed=["a"], unchanged=["b"])
+    await site.until_time("2026-11-21 03:55:00")
+    found = await site.ok(
+        "SyncSchedules", source=source, schedules=[spec("a", "CRON */7 * * * *", retries=2)]
+    )
+    assert found["added"] == ["a"]
+    row = await site.row(1)
+    assert (row["state"], row["repeat"], row["runID"]) == ("RUNNING", "CRON */7 * * * *", job["runID"])
+    assert (await site.options(1)) == {"source": source, "retries": 2}
+    await site.until_time("2026-11-21 03:57:00")
+    await site.finish(job)
+    assert await site.due(1) == "2026-11-21 04:00:00"
+    ledger = [(tick[0][14:16], tick[1][14:16], *tick[2:]) for tick in await site.ticks(1)]
+    assert ledger == [("30", "30", 1, "fired", ""), ("40", "56", 3, "skipped", "running")]
+
+
+async def test_a_schedule_of_another_source_is_taken_over_on_request(site: Site) -> None:
+    await sync(site, spec("a"))
+    await site.create("hand", repeat=HOURLY)
+    await site.create("job")
+    other = [spec("a"), spec("hand", DAILY), spec("new")]
+    found = await site.ok("SyncSchedules", source="new.toml", schedules=[*other, spec("job")], dryRun=True)
+    assert [problem["detail"] for problem in found["problems"]] == [
+        f"name: the source '{SOURCE}' has it (job 1); takeOver makes it one of this source",
+        "name: it was added by hand (job 2); takeOver makes it one of this source",
+        "name: a job job exists that is no schedule (job 3, QUEUED)",
+    ]
+    found = await site.ok("SyncSchedules", source="new.toml", schedules=other, takeOver=True)
+    assert found == answer(added=["new"], changed=["a", "hand"])
+    assert [(await site.options(number))["source"] for number in (1, 2)] == ["new.toml"] * 2
+    assert await sync(site) == answer(), "the other source has it no longer, and does not remove it"
+    code = await site.refused("SyncSchedules", source="new.toml", schedules=[spec("job")], takeOver=True)
+    assert code == (405, "Name is taken")
+
+
+OVER = "CRON 0 0 4 * * * 2026"
+"""Its last tick is at the end of 2026."""
+
+
+async def test_a_file_that_was_good_yesterday_is_good_today(site: Site) -> None:
+    await sync(site, spec("over", OVER), spec("b"))
+    await site.until_time("2027-01-01 00:00:10")
+    await site.finish(await site.take("over"))
+    assert await site.due(1) == "9999-12-31 23:59:59"
+    found = await sync(site, spec("over", OVER), spec("b", DAILY))
+    (warning,) = found.pop("warnings")
+    assert (warning["place"], warning["name"]) == (0, "over")
+    assert "last tick has passed" in warning["detail"]
+    assert found == answer(changed=["b"], unchanged=["over"])
+    found = await sync(site, spec("over", OVER, retries=1), spec("b", DAILY))
+    assert (found["changed"], len(found["warnings"])) == (["over"], 1)
+    await site.ok("UpdateJob", jobID=1, repeat=OVER, jobPriority=1000)
+    await site.ok("CreateJob", name="over", repeat=OVER, unique=True, data={"x": 1})
+    assert await site.refused("CreateJob", name="new", repeat=OVER) == (402, "Malformed repeat")
+    assert await site.refused("UpdateJob", jobID=2, repeat=OVER) == (402, "Malformed repeat")
+
+
+async def test_a_new_server_takes_a_file_with_what_is_over(site: Site) -> None:
+    await site.until_time("2027-01-01 00:00:10")
+    found = await sync(site, spec("over", OVER, jitter=60), spec("b"))
+    assert (found["added"], len(found["warnings"])) == (["over", "b"], 1)
+    assert await site.due(1) >= "9999-12-31 23:59:59"
+    assert (await sync(site, spec("over", OVER, jitter=60), spec("b")))["unchanged"] == ["over", "b"]
+
+
+async def test_a_zone_that_is_gone_is_left_as_it_is(site: Site) -> None:
+    await sync(site, spec("gone"), spec("b"))
+    gone = "CRON TZ=Mars/Base 0 4 * * *"
+    site.change(f"UPDATE jobs SET repeat = '{gone}' WHERE jobID = 1")
+    found = await sync(site, spec("gone", gone), spec("b", DAILY))
+    assert (found["changed"], found["unchanged"]) == (["b"], ["gone"])
+    assert "Mars/Base" in found["warnings"][0]["detail"]
+    assert (await site.refused("SyncSchedules", source="x", schedules=[spec("new", gone)]))[0] == 402

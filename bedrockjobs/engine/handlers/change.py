@@ -22,17 +22,17 @@ from bedrockjobs.engine.handlers.create import (
     changed_options,
     check_amount,
     check_combination,
+    check_new_repeat,
     check_options,
-    check_repeat,
     keep_mark,
 )
 from bedrockjobs.engine.handlers.end import check_run, existing
-from bedrockjobs.engine.handlers.failing import resume_parent
+from bedrockjobs.engine.handlers.failing import mended, resume_parent
 from bedrockjobs.engine.handlers.next_run import next_run_of
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.take import with_due_before
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate
-from bedrockjobs.engine.handlers.trigger import with_next_tick
+from bedrockjobs.engine.handlers.trigger import has_due_run, with_repeat
 from bedrockjobs.engine.render import entity_tag, render_kept, render_with_state
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.lanes import OPEN_LANE
@@ -76,7 +76,7 @@ def update_job(context: Context, command: UpdateJob) -> Answer:
             "Missing data", "expected data, repeat, jobPriority, nextRun, shouldClearRepeat or an option"
         )
     if command.repeat:
-        check_repeat(context, command.repeat)
+        check_new_repeat(context, command.repeat, context.unit.job(command.job_id))
     row = existing(context, command.job_id)
     check_run(row, command.run_id)
     _check_tag(row, command.if_match)
@@ -90,13 +90,11 @@ def update_job(context: Context, command: UpdateJob) -> Answer:
     elif command.repeat:
         changed = _with_repeat(context, changed, command.repeat, explicit=command.next_run is not None)
     if command.next_run is not None:
-        changed = changed._replace(next_run=stamped(command.next_run))
+        changed = _with_next_run(context, row, changed, stamped(command.next_run))
     if changed.next_run != row.next_run and row.memory.before is not None:
         changed = with_due_before(changed)
     if options:
         changed = changed._replace(options_json=changed_options(changed.options_json, command))
-    if command.next_run is not None and changed.memory.tick:
-        changed = changed.noting(tick="")
     if changed != row:
         check_options(changed)
         changed = placed_if_waiting(row, mended(context, changed) if command.repeat else changed)
@@ -113,12 +111,19 @@ def _set_progress(context: Context, row: Job, progress: str) -> None:
     runs.set_progress(context, row.run_id, progress)
 
 
-def mended(context: Context, job: Job) -> Job:
-    """Return a schedule that could not be evaluated, queued again for its new repeat; any other as it is."""
-    if not job.memory.broken or job.state != "FAILED":
-        return job
-    context.unit.records.delete_seen("job", job.job_id)
-    return lifecycle.move(job.remembering(job.memory._replace(broken=False, error=None)), "mend")
+def _with_next_run(context: Context, row: Job, changed: Job, next_run: str) -> Job:
+    """Return a job with the nextRun that somebody set; the tick that it replaces is entered as skipped."""
+    if not ticks.is_schedule(row) or not ticks.is_schedule(changed):
+        return changed._replace(next_run=next_run)
+    if row.state in lifecycle.WORKING:  # its run still stands for its tick, also if it is handed back
+        return changed.noting(tick=ticks.tick_of(row))._replace(next_run=next_run)
+    if row.state == "QUEUED" and ticks.stands_for_a_tick(row):
+        try:
+            ticks.skip_until(context, row, next_run)
+        except CannotEvaluate as error:
+            raise BadArguments("Malformed repeat", f"repeat: {error}") from None
+        changed = changed.noting(tick="")
+    return changed._replace(next_run=next_run)
 
 
 def _with_repeat(context: Context, row: Job, repeat: str, *, explicit: bool) -> Job:
@@ -128,16 +133,23 @@ def _with_repeat(context: Context, row: Job, repeat: str, *, explicit: bool) -> 
         return row._replace(repeat="")
     changed = row._replace(repeat=repeat)
     # A RUNQUEUED job's nextRun tells when it is lost.
-    if explicit or row.state == "RUNQUEUED" or repeat.lower() == row.repeat.lower():
+    if row.state == "RUNQUEUED" or repeat.lower() == row.repeat.lower():
         return changed
-    if ticks.is_schedule(changed):
+    was = ticks.is_schedule(row)
+    if was or ticks.is_schedule(changed):
         try:
-            return with_next_tick(context, changed)
+            changed = with_repeat(context, row, changed, explicit=explicit)
         except CannotEvaluate as error:
             raise BadArguments("Malformed repeat", f"repeat: {error}") from None
+    if explicit or ticks.is_schedule(changed) or (was and has_due_run(context, row)):
+        return changed
     found = next_run_of(context, changed._replace(lane=OPEN_LANE))
     if found is None:
         raise BadArguments("Malformed repeat", "repeat: expected a date before the year 10000")
+    if (
+        row.memory.trigger is not None and row.state == "QUEUED"
+    ):  # the run that somebody asked for comes first
+        return changed.noting(trigger=found.next_run)
     return changed._replace(next_run=found.next_run)
 
 

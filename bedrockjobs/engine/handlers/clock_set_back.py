@@ -28,6 +28,10 @@ def plan_anew(context: Context, job_id: int, before: str) -> None:
             if planned is not None:
                 context.save(planned._replace(last_run=job.last_run))
         return
+    if any(until > context.now for _, until in job.memory.formers):
+        formers = tuple((repeat, min(until, context.now)) for repeat, until in job.memory.formers)
+        job = job.noting(formers=formers)
+        context.save(job)
     ran_ahead = ticks.forget_ticks_to_come(context, job) or ran_ahead
     if not ran_ahead:
         return

@@ -12,10 +12,12 @@ from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions
 from bedrockjobs.engine.events import JOB_CREATED, JobsCreated
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.failing import mended
 from bedrockjobs.engine.handlers.hand_off import handed_off
 from bedrockjobs.engine.handlers.plans import merged, plan_create
 from bedrockjobs.engine.handlers.registry import handles
-from bedrockjobs.engine.handlers.trigger import with_next_tick
+from bedrockjobs.engine.handlers.ticks import CannotEvaluate
+from bedrockjobs.engine.handlers.trigger import with_repeat
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, OWN_COMMANDS
 from bedrockjobs.job.placement import placed, placed_if_waiting
@@ -71,15 +73,24 @@ def _create(context: Context, spec: JobSpec, merging: jsontext.Merging, *, alone
 
 
 def create(
-    context: Context, spec: JobSpec, merging: jsontext.Merging, source: str = "", *, alone: bool = False
+    context: Context,
+    spec: JobSpec,
+    merging: jsontext.Merging,
+    source: str = "",
+    *,
+    alone: bool = False,
+    expired: bool = False,
 ) -> int:
     """Create a job, or update the one of its name; returns the jobID.
 
     One that is created ``alone`` may be handed off at once; of several the most urgent is taken first.
+    ``expired`` allows a schedule whose last tick has passed.
     """
     priority = spec.wanted_priority
-    if spec.repeat:
-        check_repeat(context, spec.repeat, stamped(spec.first_run) or None)
+    if spec.repeat and not expired:
+        known = context.unit.first_of_name(spec.name, mocked=False) if spec.unique else None
+        if known is None or known.repeat != spec.repeat:
+            check_repeat(context, spec.repeat, stamped(spec.first_run) or None)
     if spec.retry_after:
         _check_retry_after(context, spec)
     parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
@@ -231,8 +242,11 @@ def _update_unique(
         )
     changed = existing._replace(repeat=repeat, data=data, priority=priority)
     changed = _with_options(changed, spec)
-    if ticks.is_schedule(changed) and repeat != existing.repeat and existing.state == "QUEUED":
-        changed = with_next_tick(context, changed)
+    if repeat != existing.repeat:
+        try:
+            changed = mended(context, with_repeat(context, existing, changed))
+        except CannotEvaluate as error:
+            raise BadArguments("Malformed repeat", f"repeat: {error}") from None
     context.unit.save(placed_if_waiting(existing, changed))
 
 
@@ -240,7 +254,7 @@ def first_run(context: Context, repeat: str) -> str:
     """Return when a job that names no time runs first: now, or at the first tick of its schedule."""
     if not repeats.is_cron(repeat):
         return context.now_ms
-    return repeats.next_run(repeat, scheduled="", started="", finished=context.now_ms) or context.now_ms
+    return repeats.next_run(repeat, scheduled="", started="", finished=context.now_ms) or repeats.NEVER
 
 
 def check_repeat(context: Context, text: str, scheduled: str | None = None) -> None:
@@ -262,6 +276,12 @@ def check_repeat(context: Context, text: str, scheduled: str | None = None) -> N
         raise BadArguments("Malformed repeat", repeats.complaint(repeats.never_again(text)))
     if found is None:
         raise BadArguments("Malformed repeat", "repeat: expected a date before the year 10000")
+
+
+def check_new_repeat(context: Context, text: str, row: Job | None) -> None:
+    """Refuse a repeat as ``check_repeat`` does, unless it is the one that the job has already."""
+    if row is None or row.repeat != text:
+        check_repeat(context, text)
 
 
 def _check_retry_after(context: Context, spec: JobSpec) -> None:

@@ -225,10 +225,17 @@ def _next_time(context: Context, again: Job, job: Job, command: RetryJob) -> Job
     """Return a job planned for its next try."""
     data = _without(job.data, "retryAfterCount")
     if job.memory.broken and ticks.is_schedule(job):
+        if job.memory.trigger is None and ticks.tick_of(again) <= context.now:
+            return ticks.after_skipping(context, again, ticks.FAILED)
         return ticks.with_tick(again, ticks.next_after(again, context.now_ms))
     if job.repeat and not job.mocked and not command.ignore_repeat:
-        asked_for = job.memory.asked_for
-        following = after_asked_run(context, again) if asked_for else next_run_of(context, again)
+        following: Job | None
+        if job.memory.asked_for:
+            following = after_asked_run(context, again)
+        elif job.state == "FAILED" and ticks.is_schedule(job):
+            following = ticks.after_run(context, again, ticks.FAILED)
+        else:
+            following = next_run_of(context, again)
         if following is not None:
             data = _without(data, "originalNextRun")
             if ticks.is_schedule(job):

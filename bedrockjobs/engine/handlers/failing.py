@@ -169,6 +169,14 @@ def break_off(context: Context, job: Job, error: CannotEvaluate) -> None:
     _note(context, "failed", job, words)
 
 
+def mended(context: Context, job: Job) -> Job:
+    """Return a schedule that could not be evaluated, queued again for its new repeat; any other as it is."""
+    if not job.memory.broken or job.state != "FAILED":
+        return job
+    context.unit.records.delete_seen("job", job.job_id)
+    return lifecycle.move(job.remembering(job.memory._replace(broken=False, error=None)), "mend")
+
+
 def set_aside(context: Context, damaged: Job) -> DamagedData:
     """Write a job whose data was damaged in the file as FAILED, and return what to tell who needed it.
 

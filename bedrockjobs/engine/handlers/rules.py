@@ -57,9 +57,12 @@ def sync_rules(context: Context, command: SyncRules) -> Answer:
             if spec.name in specs:
                 raise BadArguments("Malformed rules", "name: expected a name once")
             if spec.name in rules and spec.name not in ours:
-                raise WrongState(
-                    "Name is taken", f"name: a rule {spec.name} exists that is not of this source"
-                )
+                if command.take_over:
+                    ours.add(spec.name)
+                else:
+                    owner = source_of(rules[spec.name])
+                    told = f"the source {owner!r} has it" if owner else "it was added by hand"
+                    raise WrongState("Name is taken", f"name: {told}; takeOver makes it one of this source")
         specs.setdefault(spec.name, spec)
     if not command.dry_run:
         problems.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 
 from bedrockjobs.base import jsontext
@@ -15,13 +16,13 @@ from bedrockjobs.base.errors import BadArguments, NotFound, WrongState
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import SECONDS, after_seconds
 from bedrockjobs.commands import JobSpec, SyncSchedules
-from bedrockjobs.engine.handlers import families
-from bedrockjobs.engine.handlers.change import mended
+from bedrockjobs.engine.handlers import families, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.create import check_options, check_repeat, create
+from bedrockjobs.engine.handlers.create import check_options, create
+from bedrockjobs.engine.handlers.failing import mended
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.sync_problems import Problems, synced
-from bedrockjobs.engine.handlers.trigger import with_next_tick
+from bedrockjobs.engine.handlers.trigger import with_repeat
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.declarations import Declarations
 from bedrockjobs.job.placement import placed_if_waiting
@@ -44,18 +45,28 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
         if row.options.source == command.source and (scope is None or scope.sees(row.name))
     }
     problems = Problems("schedules")
+    restored: set[str] = set()
     for place, spec in in_turns(enumerate(command.schedules)):
+        if spec.name not in ours and (scope is None or scope.sees(spec.name)):
+            there = _to_take(context, spec.name, take_over=command.take_over)
+            if there is not None:
+                ours[spec.name] = there
+                if there.memory.removed:
+                    restored.add(spec.name)
         if not problems.enough:
             with problems.of(place, spec.name):
-                _check(context, spec, ours.get(spec.name), command.source, twice=spec.name in specs)
+                _check(
+                    context, spec, ours.get(spec.name), command.source, problems.warner(place, spec.name),
+                    twice=spec.name in specs,
+                )  # fmt: skip
         specs.setdefault(spec.name, spec)
     if not command.dry_run:
         problems.check()
     declared = Declarations(context.unit.records.declared(command.source))
     before = declared.text
     outranked = _declare(context, command, specs, declared) if command.worker else frozenset[str]()
-    added = [name for name in specs if name not in ours]
-    known = in_turns(name for name in specs if name in ours)
+    added = [name for name in specs if name not in ours or name in restored]
+    known = in_turns(name for name in specs if name in ours and name not in restored)
     differs = [name for name in known if _differs(ours[name], specs[name], command.source)]
     changed = [name for name in differs if name not in outranked]
     kept = [name for name in differs if name in outranked]
@@ -63,7 +74,10 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     kept += [name for name in ours if name not in specs and name not in removed and name not in undeclared]
     if not command.dry_run:
         for name in in_turns(added):
-            create(context, specs[name], jsontext.Merging(), command.source)
+            if name in restored:
+                _change(context, ours[name].noting(removed=False), specs[name], command.source)
+            else:
+                create(context, specs[name], jsontext.Merging(), command.source, expired=True)
         for name in in_turns(changed):
             _change(context, ours[name], specs[name], command.source)
         for name in in_turns(removed):
@@ -74,7 +88,7 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
         if added or changed or removed:
             detail = f"{len(added)} added, {len(changed)} changed, {len(removed)} removed"
             context.note("synced", name=command.source, by=command.by, detail=detail)
-    others = specs.keys() & ours.keys() - set(differs)
+    others = specs.keys() & ours.keys() - set(differs) - restored
     unchanged = [name for name in specs if name in others]
     again = min(DECLARE_AGAIN_S + len(context.presence.workers), DECLARE_AGAIN_S_MAX) if command.worker else 0
     return synced(
@@ -130,7 +144,22 @@ def _left_over(
     return removed, later
 
 
-def _check(context: Context, spec: JobSpec, row: Job | None, source: str, *, twice: bool) -> None:
+def _to_take(context: Context, name: str, *, take_over: bool) -> Job | None:
+    """Return a schedule of no source that a sync makes its own, None if there is none.
+
+    It is one that was removed and ends with its present run; with ``take_over`` also one of another source,
+    or that was added by hand.
+    """
+    found = context.unit.named(name, 2)
+    if len(found) != 1:
+        return None
+    (row,) = found
+    return row if row.memory.removed or (take_over and ticks.is_schedule(row)) else None
+
+
+def _check(
+    context: Context, spec: JobSpec, row: Job | None, source: str, warn: Callable[[str], None], *, twice: bool
+) -> None:
     """Refuse what cannot be a schedule of this source; ``row`` is the one of its name that it has."""
     scope = None if context.caller is None else context.caller.scope
     if scope is not None and not scope.sees(spec.name):  # not looked up: of others nothing is said
@@ -143,11 +172,34 @@ def _check(context: Context, spec: JobSpec, row: Job | None, source: str, *, twi
         raise BadArguments(
             "Malformed schedules", "expected no unique, parentJobID, mockRequest or retryAfter"
         )
-    check_repeat(context, spec.repeat)
-    if row is None and context.unit.named(spec.name, 1):
-        raise WrongState("Name is taken", f"name: a job {spec.name} exists that is not of this source")
+    _check_repeat(context, spec.repeat, row, warn)
+    if row is None and (there := context.unit.named(spec.name, 1)):
+        raise WrongState("Name is taken", f"name: {_whose(there[0])}")
     new = Job(context.now, 0, lifecycle.QUICK_CREATE[2], spec.name, context.now_ms)
     check_options(_defined_row(row or new, spec, source))
+
+
+def _check_repeat(context: Context, repeat: str, row: Job | None, warn: Callable[[str], None]) -> None:
+    """Refuse a repeat that cannot be read; warn of one that was good when it was written."""
+    try:
+        never = repeats.is_over(repeat, context.now)
+    except ValueError as error:
+        if row is None or row.repeat != repeat:
+            raise BadArguments("Malformed repeat", repeats.complaint(error)) from None
+        warn(f"{repeats.complaint(error)}; it is left as it is")
+    else:
+        if never:
+            warn(
+                "repeat: its last tick has passed, so it never fires again; remove it, or give it other times"
+            )
+
+
+def _whose(row: Job) -> str:
+    """Say who has a name that a sync wants, and how to get it."""
+    if not ticks.is_schedule(row):
+        return f"a job {row.name} exists that is no schedule (job {row.job_id}, {row.state})"
+    owner = f"the source {row.options.source!r} has it" if row.options.source else "it was added by hand"
+    return f"{owner} (job {row.job_id}); takeOver makes it one of this source"
 
 
 def _wanted(spec: JobSpec, source: str) -> dict[str, str]:
@@ -181,16 +233,17 @@ def _defined_row(row: Job, spec: JobSpec, source: str) -> Job:
 
 def _change(context: Context, row: Job, spec: JobSpec, source: str) -> None:
     changed = _defined_row(row, spec, source)
-    if row.state == "QUEUED" and spec.repeat != row.repeat:
-        changed = with_next_tick(context, changed)
+    if spec.repeat != row.repeat:
+        changed = with_repeat(context, row, changed)
     context.save(placed_if_waiting(row, mended(context, changed)))
 
 
 def _remove(context: Context, row: Job) -> None:
     context.note("deleted", name=row.name, job_id=row.job_id, detail="removed from its source")
-    if row.state in lifecycle.WORKING:  # it ends with its present run
+    if row.state in lifecycle.WORKING:  # it ends with its present run, unless it is put back before
         options = jsontext.with_members(row.options_json, {"source": None})
-        context.save(row.noting(pending=False, removed=True)._replace(repeat="", options_json=options))
+        removed = row._replace(repeat="", options_json=options)
+        context.save(ticks.with_former(context, removed, row.repeat).noting(pending=False, removed=True))
         return
     context.save(lifecycle.move(row, "remove"))
     context.unit.records.delete_ticks(row.job_id)

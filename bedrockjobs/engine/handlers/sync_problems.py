@@ -5,7 +5,7 @@ It knows no schedule and no rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from bedrockjobs.base import jsontext
@@ -21,11 +21,22 @@ class Problems:
         """Begin with none; ``what`` is the attribute that lists the entries."""
         self._what = what
         self._found: list[tuple[int, str, CommandError]] = []
+        self.warnings: list[dict[str, object]] = []
+        """What is doubtful about entries that are taken, as it is answered."""
 
     @property
     def enough(self) -> bool:
         """Tell whether no more of them are told."""
         return len(self._found) >= SYNC_PROBLEMS_MAX
+
+    def warner(self, place: int, name: str) -> Callable[[str], None]:
+        """Return a function that notes what is doubtful about the entry of this place and name."""
+
+        def warn(detail: str) -> None:
+            if len(self.warnings) < SYNC_PROBLEMS_MAX:
+                self.warnings.append({"place": place, "name": name, "detail": detail})
+
+        return warn
 
     @contextmanager
     def of(self, place: int, name: str) -> Iterator[None]:
@@ -62,5 +73,9 @@ def synced(
 ) -> Answer:
     """Return the answer of a sync; what else there is to say is left out if it is empty."""
     found = {"added": added, "changed": changed, "removed": removed, "unchanged": unchanged}
-    said = {name: value for name, value in {**more, "problems": problems.told()}.items() if value}
+    said = {
+        name: value
+        for name, value in {**more, "problems": problems.told(), "warnings": problems.warnings}.items()
+        if value
+    }
     return Answer(jsontext.dump({**found, **said}))

@@ -6,10 +6,11 @@ seconds; a job's nextRun is its next tick, later by the jitter where it has one.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from zlib import crc32
 
-from bedrockjobs.base.config import CATCHUP_MAX
+from bedrockjobs.base.config import CATCHUP_MAX, FORMER_REPEATS_MAX
 from bedrockjobs.base.wire import after_seconds, moment_of
 from bedrockjobs.engine.events import TicksEntered
 from bedrockjobs.engine.handlers.context import Context
@@ -23,8 +24,14 @@ COUNTED_MAX = 10_000
 NO_PING = "no ping"
 """Why a tick was skipped for which somebody elsewhere was to send a ping, and did not."""
 
-MISSED = frozenset({"no worker", "server down", "too late"})
-"""Why a tick was skipped that somebody counts on: nobody decided so."""
+MOVED = "moved"
+"""Why a tick was skipped that was due when somebody set another nextRun."""
+
+FAILED = "failed"
+"""Why a tick was skipped that came while the schedule was FAILED."""
+
+MISSED = frozenset({"no worker", "server down", "too late", MOVED, FAILED})
+"""Reasons for which the event ``missed`` tells people that a tick was skipped."""
 
 SAME_LATE_S = 2
 """Ticks that fired with less delay than this share a row."""
@@ -57,6 +64,8 @@ def with_tick(job: Job, tick: str) -> Job:
     """Return a schedule for which a fresh tick begins, in its place in the queue; attempts count anew."""
     job = job._replace(attempt=0)
     memory = job.memory.after_end()
+    if memory.formers:
+        memory = memory._replace(formers=tuple(each for each in memory.formers if each[1] > tick))
     jitter = job.options.jitter
     if jitter:
         wait = crc32(f"{job.job_id} {tick}".encode()) % (jitter + 1)
@@ -67,11 +76,43 @@ def with_tick(job: Job, tick: str) -> Job:
 
 
 def next_after(job: Job, moment: str) -> str:
-    """Return the first tick after a moment; the end of time where there is none any more.
+    """Return the first tick after a moment, by the repeat that counts at that time; NEVER if there is none.
 
     Raises CannotEvaluate.
     """
-    return _next_after(job.repeat, moment[:19])  # ticks have whole seconds
+    return _next_by(job.repeat, job.memory.formers, moment[:19])  # ticks have whole seconds
+
+
+def _next_by(repeat: str, formers: tuple[tuple[str, str], ...], moment: str) -> str:
+    for former, until in formers:
+        if moment < until:
+            with suppress(CannotEvaluate):  # its zone is gone: the ticks it would have had are unknown
+                tick = _next_after(former, moment)
+                if tick <= until:
+                    return tick
+            moment = until
+    return _next_after(repeat, moment)
+
+
+def with_former(context: Context, job: Job, former: str) -> Job:
+    """Return a job whose repeat was changed, and whose ticks up to now stay those of its former repeat.
+
+    If there are too many changes while one tick is due, the repeats in between count for nothing.
+    """
+    formers = job.memory.formers
+    if len(formers) >= FORMER_REPEATS_MAX:
+        former, _ = formers[-1]
+        formers = formers[:-1]
+    return job.noting(formers=(*formers, (former, context.now)))
+
+
+def skip_until(context: Context, job: Job, next_run: str) -> None:
+    """Enter the due ticks of a queued schedule as skipped if its next run is set to a later moment."""
+    tick = tick_of(job)
+    if stands_for_a_tick(job) and tick <= context.now:
+        last = _before(job, tick, min(next_run[:19], after_seconds(context.now, 1)))
+        if last is not None:
+            skip(context, job, tick, last, MOVED)
 
 
 @lru_cache(maxsize=512)
@@ -100,14 +141,14 @@ def _latest(job: Job, tick: str, now: str) -> str:
 
 
 def _count(job: Job, first: str, last: str) -> int:
-    return _count_of(job.repeat, first, last)
+    return _count_of(job.repeat, job.memory.formers, first, last)
 
 
 @lru_cache(maxsize=1_024)
-def _count_of(repeat: str, first: str, last: str) -> int:
+def _count_of(repeat: str, formers: tuple[tuple[str, str], ...], first: str, last: str) -> int:
     count = 1
     while first < last and count < COUNTED_MAX:
-        first = _next_after(repeat, first[:19])
+        first = _next_by(repeat, formers, first[:19])
         count += 1
     return count
 
@@ -272,14 +313,14 @@ def _enter(context: Context, job: Job, last: TickRow | None, row: TickRow) -> No
     context.unit.records.put_tick(row)
 
 
-def after_run(context: Context, job: Job) -> Job:
-    """Return a schedule whose run is over, planned for the tick that comes next."""
+def after_run(context: Context, job: Job, reason: str = "running") -> Job:
+    """Return a schedule whose run is over, planned for its next tick; others are skipped for ``reason``."""
     tick = min(tick_of(job), job.last_run or context.now, context.now)  # the clock may have been set back
     following = next_after(job, tick)
     if following <= context.now:
         backlog = job.options.catchup == "all" and following <= job.last_run
         if job.options.overlap != "queue" and not backlog:
-            skip(context, job, following, _latest(job, following, context.now), "running")
+            skip(context, job, following, _latest(job, following, context.now), reason)
             following = next_after(job, context.now_ms)
     return with_tick(job, following)
 

@@ -11,6 +11,10 @@ from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.handlers.next_run import next_run_of
 from bedrockjobs.job.placement import placed
 from bedrockjobs.job.rows import Job
+from bedrockjobs.schedule import repeat as repeats
+
+NO_TICKS = "CRON @never"
+"""What counts as the former repeat of a job that was no schedule."""
 
 
 def triggered(context: Context, job: Job) -> Job:
@@ -25,6 +29,49 @@ def _asked_for(job: Job) -> Job:
         return job.noting(cause="")
     own = "" if memory.cause or not job.repeat else job.next_run
     return job.noting(trigger=own, cause="")
+
+
+def with_repeat(context: Context, before: Job, changed: Job, *, explicit: bool = False) -> Job:
+    """Return a job that becomes or was a schedule, planned by its new repeat.
+
+    ``changed`` is the job with its new repeat, ``before`` the job as it was; ``explicit`` says that the
+    caller sets nextRun. What already waits or runs is not lost: a due tick stays due, whether it waits for a
+    worker, a lock, its jitter or the end of a pause; so does a retry, and a run that somebody asked for.
+    Another spelling of the same ticks changes nothing. Raises CannotEvaluate.
+    """
+    was, becomes = ticks.is_schedule(before), ticks.is_schedule(changed)
+    if not becomes:
+        return changed.noting(formers=(), tick="") if was else changed
+    if before.state == "FAILED":
+        planned = changed if explicit else with_next_tick(context, changed)
+        _skip_failed(context, before, planned)
+        return planned
+    if was and repeats.same_ticks(before.repeat, changed.repeat):
+        return changed
+    if explicit and before.state == "QUEUED" and not before.memory.cause:
+        return changed.noting(formers=())
+    if explicit or has_due_run(context, before):
+        return ticks.with_former(context, changed, before.repeat if was else NO_TICKS)
+    return with_next_tick(context, changed)
+
+
+def has_due_run(context: Context, job: Job) -> bool:
+    """Tell whether a run is in progress or to be tried again, or a schedule's tick is due."""
+    if job.state != "QUEUED" or job.memory.cause:
+        return True
+    return ticks.is_schedule(job) and ticks.tick_of(_own(job)) <= context.now
+
+
+def _own(job: Job) -> Job:
+    """Return a queued job with the nextRun that it has apart from a run that somebody asked for."""
+    return job._replace(next_run=job.memory.trigger) if job.memory.trigger else job
+
+
+def _skip_failed(context: Context, before: Job, planned: Job) -> None:
+    """Enter the tick as skipped for which a schedule could not be evaluated."""
+    tick = ticks.tick_of(_own(before))
+    if before.memory.broken and ticks.is_schedule(before) and tick <= context.now:
+        ticks.skip(context, planned, tick, tick, ticks.FAILED)
 
 
 def with_next_tick(context: Context, job: Job) -> Job:
