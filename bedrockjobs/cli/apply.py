@@ -278,7 +278,7 @@ def _show_lines(session: Session, plan: Plan, *, err: bool, titled: bool) -> Non
         for name in plan.names(key):
             more = []
             if key != "removed":
-                more = _attributes(session, defined[name], plan.wanted.source, new=key == "added")
+                more = _attributes(session, defined[name], plan.wanted, new=key == "added")
             _lines(f"{sign} {printable(name)}", colour, more, err=err)
     for key, sign, colour in CHANGES:
         for name in plan.rule_names(key):
@@ -292,10 +292,10 @@ def _show_lines(session: Session, plan: Plan, *, err: bool, titled: bool) -> Non
 def _lines(head: str, colour: str, more: list[str], *, err: bool) -> None:
     click.echo(styled(head, err=err, fg=colour), err=err)
     for line in more:
-        click.echo(f"    {line}", err=err)
+        click.echo(f"    {printable(line)}", err=err)
 
 
-def _attributes(session: Session, definition: Definition, source: str, *, new: bool) -> list[str]:
+def _attributes(session: Session, definition: Definition, wanted: Wanted, *, new: bool) -> list[str]:
     """Return what there is or would change of a schedule; one that is gone has nothing to compare with."""
     if new:
         return [*attributes_added(definition), *(["paused"] if definition.paused else [])]
@@ -304,7 +304,8 @@ def _attributes(session: Session, definition: Definition, source: str, *, new: b
     if not there:
         return []
     owner = text_of(there[0], "source")
-    taken = [] if owner == source else [f"source: {printable(owner) or 'none'} -> {printable(source)}"]
+    taken = [f"source: {owner or 'none'} -> {wanted.source}"] if wanted.take_over else []
+    taken = [] if owner == wanted.source else taken
     return [*taken, *attributes_changed(definition, there[0])] or [DATA_CHANGES]
 
 

@@ -130,11 +130,6 @@ def never_again(text: str) -> cron.BadSchedule:
     return cron.BadSchedule("expression", expression, expected)
 
 
-def is_over(text: str, now: str) -> bool:
-    """Tell whether the last tick of a schedule has passed at a stamp; raises ValueError."""
-    return _next_tick(text, now) is None
-
-
 def has_ticks(text: str) -> bool:
     """Tell whether a schedule fires by itself, as all do but ``@never``; raises ValueError."""
     return bool(cron.parse(cron.split_zone(text)[1]).years)

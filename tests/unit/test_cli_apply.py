@@ -218,3 +218,27 @@ def test_a_file_with_an_error_removes_nothing(
     assert result.exit_code == 2
     assert why in result.stderr
     assert server.asked == []
+
+
+def test_what_a_server_warns_of_is_told_with_its_line(server: FakeServer, folder: Path) -> None:
+    warning = {"place": 1, "name": "b", "detail": "repeat: its last one has passed"}
+    server.will("SyncSchedules", {**NOTHING, "warnings": [warning]})
+    result = run("apply", "jobs.toml")
+    assert result.exit_code == 0
+    assert result.stdout == "Nothing to change: 1 schedule unchanged.\n"
+    assert result.stderr.startswith("Warning: jobs.toml: line ")
+    assert result.stderr.endswith(": schedule b: repeat: its last one has passed\n")
+
+
+def test_what_another_source_has_is_taken_over_on_request(server: FakeServer, folder: Path) -> None:
+    detail = "name: the source 'old.toml' has it (job 1); takeOver makes it one of this source"
+    problem = {"place": 0, "name": "a", "reason": "Name is taken", "detail": detail}
+    changed = {**NOTHING, "changed": ["b"], "unchanged": []}
+    server.will("SyncSchedules", {**NOTHING, "problems": [problem]}, changed, changed)
+    result = run("apply", "jobs.toml", "--yes")
+    assert result.exit_code == 4
+    assert "has it (job 1); --take-over makes it one of this source" in result.stderr
+    server.will("ListJobs", {"jobs": [{**JOBS["jobs"][0], "source": "old.toml"}]})
+    result = run("apply", "jobs.toml", "--take-over", "--dry-run")
+    assert "    source: old.toml -> jobs.toml\n" in result.stdout, result.stderr
+    assert [given.get("takeOver") for given in sent(server, "SyncSchedules")] == [None, True]

@@ -79,18 +79,15 @@ def create(
     source: str = "",
     *,
     alone: bool = False,
-    expired: bool = False,
 ) -> int:
     """Create a job, or update the one of its name; returns the jobID.
 
     One that is created ``alone`` may be handed off at once; of several the most urgent is taken first.
-    ``expired`` allows a schedule whose last tick has passed.
     """
     priority = spec.wanted_priority
-    if spec.repeat and not expired:
+    if spec.repeat:
         known = context.unit.first_of_name(spec.name, mocked=False) if spec.unique else None
-        if known is None or known.repeat != spec.repeat:
-            check_repeat(context, spec.repeat, stamped(spec.first_run) or None)
+        check_new_repeat(context, spec.repeat, known, stamped(spec.first_run) or None)
     if spec.retry_after:
         _check_retry_after(context, spec)
     parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
@@ -278,10 +275,10 @@ def check_repeat(context: Context, text: str, scheduled: str | None = None) -> N
         raise BadArguments("Malformed repeat", "repeat: expected a date before the year 10000")
 
 
-def check_new_repeat(context: Context, text: str, row: Job | None) -> None:
+def check_new_repeat(context: Context, text: str, row: Job | None, scheduled: str | None = None) -> None:
     """Refuse a repeat as ``check_repeat`` does, unless it is the one that the job has already."""
     if row is None or row.repeat != text:
-        check_repeat(context, text)
+        check_repeat(context, text, scheduled)
 
 
 def _check_retry_after(context: Context, spec: JobSpec) -> None:

@@ -18,7 +18,7 @@ from bedrockjobs.base.wire import SECONDS, after_seconds
 from bedrockjobs.commands import JobSpec, SyncSchedules
 from bedrockjobs.engine.handlers import families, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.create import check_options, create
+from bedrockjobs.engine.handlers.create import check_options, check_repeat, create
 from bedrockjobs.engine.handlers.failing import mended
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.sync_problems import Problems, synced
@@ -77,7 +77,7 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
             if name in restored:
                 _change(context, ours[name].noting(removed=False), specs[name], command.source)
             else:
-                create(context, specs[name], jsontext.Merging(), command.source, expired=True)
+                create(context, specs[name], jsontext.Merging(), command.source)
         for name in in_turns(changed):
             _change(context, ours[name], specs[name], command.source)
         for name in in_turns(removed):
@@ -180,18 +180,13 @@ def _check(
 
 
 def _check_repeat(context: Context, repeat: str, row: Job | None, warn: Callable[[str], None]) -> None:
-    """Refuse a repeat that cannot be read; warn of one that was good when it was written."""
+    """Refuse a repeat that cannot be read or never fires again; only warn if the schedule has it already."""
     try:
-        never = repeats.is_over(repeat, context.now)
-    except ValueError as error:
-        if row is None or row.repeat != repeat:
-            raise BadArguments("Malformed repeat", repeats.complaint(error)) from None
-        warn(f"{repeats.complaint(error)}; it is left as it is")
-    else:
-        if never:
-            warn(
-                "repeat: its last tick has passed, so it never fires again; remove it, or give it other times"
-            )
+        check_repeat(context, repeat)
+    except BadArguments as error:
+        if row is None or repeat not in (row.repeat, *(former for former, _ in row.memory.formers)):
+            raise
+        warn(f"{error.detail}; the schedule is kept as it is")
 
 
 def _whose(row: Job) -> str:
