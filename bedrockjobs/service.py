@@ -22,10 +22,19 @@ from bedrockjobs.base.config import READS_DRAINED_S
 from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import stamp
-from bedrockjobs.commands import ALL, Command, CreateJob, CreateJobs, Heartbeat, Status
+from bedrockjobs.commands import (
+    ALL,
+    Command,
+    CreateJob,
+    CreateJobs,
+    Heartbeat,
+    RequeueJobs,
+    RetryJob,
+    Status,
+)
 from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.admission import admit
-from bedrockjobs.engine.audit import is_kept
+from bedrockjobs.engine.audit import ending_repeats, is_kept
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.registry import HANDLERS, load
@@ -334,7 +343,9 @@ def _matters(caller: Caller, command: Command[Any]) -> bool:
     grant, kind = caller.grant, type(command)
     if caller.run is not None or (not grant.whole and not _is_seen_whole(command)):
         return True
-    if "operate" not in grant.roles and _is_unique(command):
+    if "operate" not in grant.roles and (_is_unique(command) or _renames(command)):
+        return True
+    if grant.name and ending_repeats(command):
         return True
     return is_kept(caller, command) or (kind in _WITH_TOKENS_OF_RUNS and getattr(command, "run_token"))  # noqa: B009
 
@@ -349,6 +360,11 @@ def _is_unique(command: Command[Any]) -> bool:
     if type(command) is CreateJob:
         return command.unique
     return type(command) is CreateJobs and any(spec.unique for spec in command.jobs)
+
+
+def _renames(command: Command[Any]) -> bool:
+    """Tell whether a command gives jobs another name: perhaps schedules, which some may not change."""
+    return type(command) in (RetryJob, RequeueJobs) and getattr(command, "name") is not None  # noqa: B009
 
 
 class Waits:

@@ -6,6 +6,7 @@ knows neither tables nor protocols.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -77,6 +78,17 @@ class Scope:
 
     def __str__(self) -> str:
         return ", ".join(self.patterns)
+
+
+def net_of(address: str) -> str:
+    """Return what is counted together: an address, of IPv6 the net (/64) that one customer has."""
+    if ":" not in address:
+        return address
+    try:
+        found = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or ipaddress.IPv6Network((int(found), 64), strict=False))
 
 
 class Grant:

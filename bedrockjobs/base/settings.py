@@ -232,7 +232,7 @@ class Settings(BaseSettings):
 
     connections_max: int = Field(20_000, ge=1, description="Open connections; one more is refused with 503.")
     connections_per_address_max: int = Field(
-        1_000, ge=1, description="Open connections of one address other than loopback."
+        1_000, ge=1, description="Open connections of one address other than loopback; of IPv6, of one /64."
     )
     pipelined_max: int = Field(
         64, ge=1, description="Requests of one raw connection that may be under way; reading pauses beyond."

@@ -13,7 +13,7 @@ from hmac import compare_digest
 from typing import Any, Protocol
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.caller import Caller, Grant
+from bedrockjobs.base.caller import Caller, Grant, net_of
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.errors import TooManyWrong, Unauthenticated
 from bedrockjobs.base.run_token import PREFIX as RUN_PREFIX
@@ -293,17 +293,20 @@ class Access:
     def _note_used(self, grant: Grant, address: str) -> None:
         now = self._clock.monotonic()
         if now - grant.noted >= USED_NOTED_EVERY_S or address not in grant.addresses:
+            net = net_of(address)
+            if now - grant.noted < USED_NOTED_EVERY_S and net in grant.addresses:
+                return
             grant.noted = now
             if len(grant.addresses) >= ADDRESSES_PER_GRANT_MAX:
                 grant.addresses.clear()
-            grant.addresses.add(address)
+            grant.addresses.add(net)
             minute = f"{stamp_ms(self._clock.now())[:16]}:00"
-            note = partial(acts.note_used, name=grant.name, minute=minute, address=_place(address))
+            note = partial(acts.note_used, name=grant.name, minute=minute, address=net)
             self.write(note, _nobody_waits)
 
     def _refusal(self, address: str, *, whole: bool) -> Unauthenticated | TooManyWrong:
         """Count a wrong token; return what its sender is told."""
-        now, place = self._clock.monotonic(), _place(address)
+        now, place = self._clock.monotonic(), net_of(address)
         if len(self._wrong) >= ADDRESSES_MAX:
             self._wrong.clear()
         since, count = self._wrong.get(place, (now, 0))
@@ -354,17 +357,6 @@ def is_local(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return False
-
-
-def _place(address: str) -> str:
-    """Return what is counted together: an address, of IPv6 the net that one customer has."""
-    if ":" not in address:
-        return address
-    try:
-        found = ipaddress.IPv6Address(address.partition("%")[0])
-    except ValueError:
-        return address
-    return str(found.ipv4_mapped or ipaddress.IPv6Network((int(found), 64), strict=False))
 
 
 def _nobody_waits(_: Outcome) -> bool:

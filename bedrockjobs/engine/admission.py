@@ -75,7 +75,7 @@ def admit(caller: Caller, command: C) -> C:
     if kind.open:
         return command
     if caller.run is not None:
-        of_run.check(caller.run, command)
+        of_run.check(caller.run, command, grant.roles)
     elif kind.role not in grant.roles and kind not in ANYBODYS:
         raise Forbidden(
             detail=f"{kind.__name__} needs the role {kind.role}; {grant.name or 'this'} is for {grant.role}"

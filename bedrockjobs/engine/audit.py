@@ -10,7 +10,17 @@ from typing import Any
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.wire import wire_name
-from bedrockjobs.commands import CancelJob, Command, CreateJob, RetryJob, SyncSchedules, UpdateJob
+from bedrockjobs.commands import (
+    CancelJob,
+    Command,
+    CreateJob,
+    FinishJob,
+    FinishJobs,
+    RequeueJobs,
+    RetryJob,
+    SyncSchedules,
+    UpdateJob,
+)
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.ticks import is_schedule
 from bedrockjobs.engine.unit import Outcome, perform
@@ -35,7 +45,11 @@ _LOOKED_AT_MAX = 1
 def audited(context: Context, command: Command[Any], *, careful: bool) -> Outcome:
     """Do a command; where an operator changed something by it, tell so in the audit."""
     caller = context.caller
-    if caller is None or not is_kept(caller, command):
+    if caller is None:
+        return perform(context, command, careful=careful)
+    if caller.name and (ended := ending_repeats(command)):
+        return _with_ended(context, caller, command, ended, careful=careful)
+    if not is_kept(caller, command):
         return perform(context, command, careful=careful)
     before = _about(context, command)
     outcome = perform(context, command, careful=careful)
@@ -59,6 +73,37 @@ def audited(context: Context, command: Command[Any], *, careful: bool) -> Outcom
     return outcome
 
 
+def _with_ended(
+    context: Context, caller: Caller, command: Command[Any], job_ids: list[int], *, careful: bool
+) -> Outcome:
+    """Do a command that ends runs; tell in the audit of each repetition that the data of a run has ended."""
+    found = [context.unit.job(job_id) for job_id in job_ids]
+    before = [job for job in found if job is not None and job.repeat]
+    outcome = perform(context, command, careful=careful)
+    for job in before if isinstance(outcome, Answer) else ():
+        if context.unit.job(job.job_id) is None:
+            detail = '{"data":{"delete":true}}'
+            context.unit.records.add_audit(
+                AuditRow(
+                    context.now, caller.name, caller.address, type(command).__name__, job.name, job.job_id,
+                    detail, _shown(job), "",
+                )
+            )  # fmt: skip
+    return outcome
+
+
+def ending_repeats(command: Command[Any]) -> list[int]:
+    """Return the jobs of which an end of a run says that they are to repeat no more, as far as it tells."""
+    kind = type(command)  # quicker than isinstance, which pydantic makes slow
+    if kind is FinishJob:
+        data = command.data  # type: ignore[attr-defined]
+        return [command.job_id] if data is not None and '"delete"' in data else []  # type: ignore[attr-defined]
+    if kind is FinishJobs:
+        specs = command.jobs  # type: ignore[attr-defined]
+        return [spec.job_id for spec in specs if spec.data is not None and '"delete"' in spec.data]
+    return []
+
+
 def is_kept(caller: Caller, command: Command[Any]) -> bool:
     """Tell whether a command is one of an operator: by its kind, or by who sends it and how."""
     if command.signed:
@@ -69,6 +114,8 @@ def is_kept(caller: Caller, command: Command[Any]) -> bool:
         return command.run_id is None and command.progress is None
     if isinstance(command, CreateJob):
         return is_cron(command.repeat)
+    if isinstance(command, RetryJob | RequeueJobs) and command.name is not None:
+        return True
     return isinstance(command, CancelJob) or (isinstance(command, RetryJob) and command.revive)
 
 
@@ -96,7 +143,7 @@ def _name(command: Command[Any], before: Job | None) -> str:
         return before.name
     for field in ("name", "worker", "source"):
         value = getattr(command, field, None)
-        if isinstance(value, str):
+        if isinstance(value, str) and value:
             return value
     names = getattr(command, "names", None)
     return ",".join(names)[:DETAIL_CHARS_MAX] if names else ""

@@ -6,11 +6,13 @@ unit in which the command is done.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.run_token import RunOfToken
-from bedrockjobs.commands import AppendOutput, Command, CreateJob, CreateJobs, QueryJob, UpdateJob
+from bedrockjobs.commands import AppendOutput, Command, CreateJob, CreateJobs, JobSpec, QueryJob, UpdateJob
+from bedrockjobs.job.lanes import OWN_COMMANDS
 from bedrockjobs.store.side_tables import Records
 
 WORDS = (
@@ -20,10 +22,28 @@ WORDS = (
 """What somebody is told who wants anything else with it."""
 
 
-def check(run: RunOfToken, command: Command[Any]) -> None:
-    """Raise Forbidden for a command that is not one of this run."""
+def check(run: RunOfToken, command: Command[Any], roles: frozenset[str]) -> None:
+    """Raise Forbidden for a command that is not one of this run, whose worker has some ``roles``.
+
+    A worker that creates nothing by its own token must not do so by that of a run, with a command that it
+    chooses; children without one run what workers of their name run anyway.
+    """
     if not _is_of(run, command):
         raise Forbidden(detail=WORDS)
+    if "produce" in roles:
+        return
+    specs: Sequence[JobSpec] = ()
+    if isinstance(command, CreateJobs):
+        specs = command.jobs
+    elif isinstance(command, CreateJob):
+        specs = (command,)
+    for spec in specs:
+        for option in OWN_COMMANDS:
+            if getattr(spec, option):  # an empty one is none
+                raise Forbidden(
+                    detail=f"{option}: children with a command of their own need the role produce in the"
+                    " token that the job was taken with"
+                )
 
 
 def check_open(run: RunOfToken, records: Records) -> None:

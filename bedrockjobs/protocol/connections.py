@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Protocol
 
+from bedrockjobs.base.caller import net_of
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.memory import MemoryBudget
@@ -69,6 +70,7 @@ class Connections:
         if len(self.open) >= self.settings.connections_max or self.service.draining:
             return False
         if address not in LOOPBACK:
+            address = net_of(address)
             if self._addresses[address] >= self.settings.connections_per_address_max:
                 return False
             self._addresses[address] += 1
@@ -85,6 +87,7 @@ class Connections:
         if not self.open and self._ended is not None:
             self._ended.set()
         if address not in LOOPBACK:
+            address = net_of(address)
             self._addresses[address] -= 1
             if not self._addresses[address]:
                 del self._addresses[address]

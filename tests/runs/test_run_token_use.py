@@ -72,3 +72,51 @@ async def test_a_wrong_one_is_nobodys(live: Live) -> None:
     other = Bearer(live, command.token.replace("bjr_1_", "bjr_2_", 1))
     refused = await other.http("QueryJob", jobID=job["jobID"])
     assert (refused.code, refused.headers["www-authenticate"]) == (401, 'Bearer realm="bedrockjobs"')
+
+
+OWN = {
+    "cmd": {"cmd": "true"}, "argv": {"argv": ["true"]}, "url": {"url": {"url": "https://example.com"}},
+    "an empty one": {"cmd": ""}, "none": {}, "data": {"data": {"cmd": "true"}, "tags": ["a"]},
+}  # fmt: skip
+"""What a child may bring: commands of its own, or nothing that says what is run."""
+
+
+async def test_children_bring_a_command_only_where_the_workers_token_creates(live: Live) -> None:
+    """Each role with which jobs are taken, times scopes, commands, ways to create and protocols."""
+    root = await admin_of(live)
+    refused: list[tuple[str, str]] = []
+    for role in ("work", "work,read", "work,produce", "operate", "admin"):
+        for scope in ("", "mail/*") if role != "admin" else ("",):
+            worker = await root.token_for(f"{role.replace(',', '.')}{scope[:4]}", role, scope)
+            await root.ok("CreateJob", name="mail/a")
+            job, command = await taken(live, worker)
+            for what, given in OWN.items():
+                spec = {"name": "mail/child", "parentJobID": job["jobID"], **given}
+                replies = [
+                    await command.http("CreateJob", **spec),
+                    await command.raw("CreateJob", **spec),
+                    await command.http("CreateJobs", jobs=[spec]),
+                    await command.http("CreateJob", **spec, unique=True),
+                ]
+                codes = {reply.code for reply in replies}
+                if codes == {403}:
+                    refused.append((role, what))
+                    assert "need the role produce" in replies[0].json["detail"]
+                else:
+                    assert 403 not in codes, (role, what, codes)
+            await root.ok("FinishJob", jobID=job["jobID"])
+    every = ["cmd", "argv", "url"]
+    for role in ("work", "work,read"):
+        found = [what for one, what in refused if one == role]
+        assert found.count("cmd") == 2, "narrowed or not"
+        assert set(found) == set(every)
+    assert {role for role, _ in refused} == {"work", "work,read"}
+
+
+async def test_whoever_took_a_job_without_a_token_has_no_more_by_that_of_its_run(live: Live) -> None:
+    await live.http("CreateJob", {"name": "mail/a"})
+    job, command = await taken(live, Bearer(live))
+    await admin_of(live)
+    own = {"name": "mail/child", "parentJobID": job["jobID"]}
+    assert (await command.http("CreateJob", **own, cmd="true")).code == 403
+    assert (await command.http("CreateJob", **own)).code == 200

@@ -102,3 +102,66 @@ async def test_pages_lead_producers_and_workers_to_no_form_of_schedules(live: Li
         page = await who.get(path, Accept="text/html")
         assert page.code == 403
         assert "a schedule needs the role operate; w is for read,produce,work" in page.body
+
+
+REPEATS = ("CRON @daily", "FINISHED, +1 HOUR")
+ROLES = ("work", "work,produce", "operate", "admin")
+
+
+async def test_nobody_renames_what_repeats_but_operators(live: Live) -> None:
+    """Each command that gives a job a name, times roles, scopes and repeats; a job that ends is renamed."""
+    root = await admin_of(live)
+    for role in ROLES:
+        for scope in ("", "a*") if role != "admin" else ("",):
+            who = await root.token_for(f"{role.replace(',', '.')}{scope[:1]}", role, scope)
+            for repeat in (*REPEATS, ""):
+                may = not repeat or role in ("operate", "admin")
+                for command in ("RetryJob", "RequeueJobs"):
+                    given = {"repeat": repeat} if repeat else {}
+                    job_id = (await root.ok("CreateJob", name="a", **given, firstRun="2020-01-01 00:00:00"))[
+                        "jobID"
+                    ]
+                    await root.ok("GetJob", name="a")
+                    which = {"jobID": job_id} if command == "RetryJob" else {"jobIDs": [job_id]}
+                    for asked in (who.http, who.raw):
+                        reply = await asked(command, **which, name="a/other")
+                        assert reply.code == (200 if may else 403), (role, scope, repeat, command)
+                        if may:
+                            break
+                    job = await root.ok("QueryJob", jobID=job_id)
+                    assert job["name"] == ("a/other" if may else "a"), (role, repeat, command)
+                    if not may:
+                        assert (await who.http(command, **which, name="a")).code == 200, "its own name"
+                    await root.ok("DeleteJob", jobID=job_id)
+    renamed = (await root.ok("ListAudit", command="RequeueJobs"))["entries"]
+    assert {entry["by"] for entry in renamed} == {"operate", "operatea", "admin"}
+
+
+async def test_the_end_of_a_repetition_by_its_own_run_is_told_and_audited(live: Live) -> None:
+    root = await admin_of(live)
+    ended = []
+    for scope in ("", "a*"):
+        who = await root.token_for(f"w{scope[:1]}", "work", scope)
+        for repeat in REPEATS:
+            for asked, many in ((who.http, False), (who.raw, False), (who.http, True), (who.raw, True)):
+                job_id = (
+                    await root.ok("CreateJob", name="a", repeat=repeat, firstRun="2020-01-01 00:00:00")
+                )["jobID"]
+                await who.ok("GetJob", name="a")
+                end = {"jobID": job_id, "data": {"delete": True}}
+                reply = await (asked("FinishJobs", jobs=[end]) if many else asked("FinishJob", **end))
+                assert reply.code == 200
+                assert (await root.http("QueryJob", jobID=job_id)).code == 404
+                ended.append((job_id, who))
+    plain = (await root.ok("CreateJob", name="a"))["jobID"]
+    await root.ok("GetJob", name="a")
+    await root.ok("FinishJob", jobID=plain, data={"delete": True})
+    events = [one for one in (await root.ok("Events", limit=500))["events"] if one["kind"] == "deleted"]
+    assert sorted(one["jobID"] for one in events) == [job_id for job_id, _ in ended]
+    entries = [
+        entry for entry in (await root.ok("ListAudit"))["entries"] if entry["command"].startswith("FinishJob")
+    ]
+    assert sorted((one["jobID"], one["by"]) for one in entries) == sorted(
+        (job_id, "w" if at < len(ended) // 2 else "wa") for at, (job_id, _) in enumerate(ended)
+    )
+    assert all(one["detail"] == {"data": {"delete": True}} and one["after"] is None for one in entries)

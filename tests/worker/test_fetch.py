@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +18,7 @@ from aiohttp.test_utils import TestServer
 from bedrock_worker.policy.program import FETCH_URL, PRIVATE_TOO
 from bedrock_worker.pull.job import Job
 from bedrock_worker.report.outcome import TIMED_OUT, CompletedCommand, report_of
-from bedrock_worker.run.fetch_url import BODY_SHOWN_BYTES, REDIRECTS_MAX, is_public, main, perform
+from bedrock_worker.run.fetch_url import BODY_SHOWN_BYTES, REDIRECTS_MAX, is_own, is_public, main, perform
 
 from bedrockjobs.commands import FailJob, JobReply
 from bedrockjobs.commands.options import Fetch
@@ -274,7 +275,8 @@ async def strict(url: str, **more: Any) -> int:
         "100.64.0.1", "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "fe80::1%lo", "fc00::1",
         "ff02::1",
         "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "2001:db8::1",
-        "2001:0:5db8:d822::1",
+        "2001:0:5db8:d822::1", "168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254", "fec0::1",
+        "::7f00:1", "::8.8.8.8", "64:ff9b:1::7f00:1", "64:ff9b::a83f:8110", "::ffff:168.63.129.16",
     ],
 )  # fmt: skip
 def test_addresses_that_are_not_public(host: str) -> None:
@@ -286,6 +288,27 @@ def test_addresses_that_are_not_public(host: str) -> None:
 )
 def test_addresses_that_are(host: str) -> None:
     assert is_public(host)
+
+
+def info(host: str) -> Any:
+    family, kind, protocol, name, where = socket.getaddrinfo(host, 80, type=socket.SOCK_STREAM)[0]
+    return family, kind, protocol, name, where
+
+
+def test_an_address_of_this_machine_is_its_own() -> None:
+    """Whether it is public or not: the control is one of another machine."""
+    assert is_own(info("127.0.0.1"))
+    assert is_own(info("127.9.9.9"))
+    assert not is_own(info("192.0.2.1"))
+
+
+async def test_a_public_address_of_this_machine_is_refused(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bedrock_worker.run.fetch_url.is_public", lambda _: True)
+    assert await strict(site.url) == 100
+    assert not site.asked
+    assert "expected a public address, got 127.0.0.1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "0x7f.1"])
@@ -300,7 +323,8 @@ async def test_a_name_is_judged_by_the_address_behind_it(
 async def test_a_redirect_is_judged_too(
     site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first address counts as public here; what it leads to does not."""
+    """The first address counts as public here, and as another machine's; what it leads to does not."""
+    monkeypatch.setattr("bedrock_worker.run.fetch_url.is_own", lambda _: False)
     monkeypatch.setattr("bedrock_worker.run.fetch_url.is_public", lambda host: host == "127.0.0.1")
     site.answer = moved(site.url.replace("127.0.0.1", "127.0.0.2"))
     assert await strict(site.url) == 100

@@ -154,7 +154,7 @@ def log_in(context: Context, token: str, digest: str) -> None:
     """Log somebody in to the pages who showed a token; the oldest login of it goes, where there are many."""
     records = context.unit.records
     of_token = [login for login in records.logins() if login.token == token]
-    for login in of_token[: len(of_token) + 1 - LOGINS_PER_TOKEN_MAX]:
+    for login in of_token[: max(len(of_token) + 1 - LOGINS_PER_TOKEN_MAX, 0)]:
         records.delete_login(login.digest)
     records.put_login(LoginRow(digest, token, context.now_ms, after_seconds(context.now_ms, LOGIN_S)))
     context.emit(told(context))

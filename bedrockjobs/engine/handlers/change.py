@@ -223,6 +223,8 @@ def requeue_jobs(context: Context, command: RequeueJobs) -> Answer:
         row = context.unit.job(job_id)
         if row is None:
             continue
+        if command.name not in (None, row.name):
+            context.check_repeats(row, "name")
         data = row.data
         if command.decrement_failures and '"retryAfterCount"' in data:
             count = jsontext.members(data).get("retryAfterCount", "0")

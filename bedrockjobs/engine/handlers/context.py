@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.errors import CommandError, Forbidden
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.wire import SECONDS, stamp_ms
 from bedrockjobs.engine.events import Event, Noted
@@ -118,6 +118,11 @@ class Context:
         event = Noted(kind, name, job_id, run_id, by, detail)
         self.unit.records.add_event(self.now_ms, event)
         self.events.append(event)
+
+    def check_repeats(self, job: Job, place: str) -> None:
+        """Raise Forbidden if a job repeats and the caller does not operate; ``place`` asks for it."""
+        if job.repeat and self.caller is not None and "operate" not in self.caller.grant.roles:
+            raise Forbidden(detail=f"{place}: job {job.job_id} repeats, which the role operate may change")
 
     def save(self, job: Job) -> None:
         """Write a job as it is after an event; one that is ``GONE`` is deleted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, DATA_CHARS_PER_COMMAND_MAX
-from bedrockjobs.base.errors import BadArguments, Forbidden, NotFound, Unavailable, WrongState
+from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, WrongState
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import after_seconds, stamped, wire_name
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
@@ -225,8 +225,7 @@ def _update_unique(
     ours = repeats.is_cron(spec.repeat) or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set)
     if context.compatibility == "current" and given == existing.data and not ours:
         return
-    if existing.repeat and context.caller is not None and "operate" not in context.caller.grant.roles:
-        raise Forbidden(detail=f"unique: job {existing.job_id} repeats, which the role operate may change")
+    context.check_repeats(existing, "unique")
     if spec.repeat:
         check_combination(context, spec.repeat, existing)
     try:

@@ -107,7 +107,17 @@ def _following(context: Context, job: Job, ended: Job, data: str | None) -> Job 
     """Return a job planned for what comes after its run ended well; None where nothing does."""
     if job.memory.asked_for:
         return after_asked_run(context, ended)
-    return None if _asks_for_deletion(data) else next_run_of(context, ended)
+    if not _asks_for_deletion(data):
+        return next_run_of(context, ended)
+    if job.repeat:
+        context.note(
+            "deleted",
+            name=job.name,
+            job_id=job.job_id,
+            run_id=job.run_id,
+            detail="delete: true in its result",
+        )
+    return None
 
 
 def _ended(job: Job, data: str | None, exit_code: int | None, *, pauses: bool = False) -> Job:
@@ -136,6 +146,8 @@ def retry_job(context: Context, command: RetryJob) -> Answer:
     event = _retry_event(job, command)
     families.live_parent(context, job)
     check_mark(job, command.data)
+    if command.name not in (None, job.name):
+        context.check_repeats(job, "name")
     changed = job._replace(
         name=command.name or job.name,
         priority=job.priority if command.job_priority is None else command.job_priority,

@@ -52,6 +52,22 @@ NAT64 = ip_network("64:ff9b::/96")
 """Addresses of version 6 that stand for one of version 4, in their last 32 bits."""
 
 
+REFUSED = tuple(
+    map(
+        ip_network,
+        (
+            "168.63.129.16/32",  # Azure's metadata
+            "192.0.0.0/24",  # assignments of protocols; Oracle's metadata among them
+            "100.100.100.200/32",  # Alibaba's metadata
+            "fec0::/10",  # sites' own
+            "::/96",  # addresses of version 4 in an old form
+            "64:ff9b:1::/48",  # networks' own NAT64
+        ),
+    )
+)
+"""What the registries, or some versions of Python, call public, but leads into a network or a cloud."""
+
+
 def main(arguments: Sequence[str] = ()) -> int:
     """Make the request and return the exit status."""
     if unknown := [given for given in arguments if given != PRIVATE_TOO]:
@@ -108,7 +124,7 @@ class Door:
     def open(self, address: AddrInfoType) -> socket.socket:
         """Return a socket for an address; raises PermissionError."""
         family, kind, protocol, _, (host, *_) = address
-        if not self._private and not is_public(str(host)):
+        if not self._private and not (is_public(str(host)) and not is_own(address)):
             self.refused = str(host)
             raise PermissionError(errno.EACCES, "not a public address")
         self.refused = ""
@@ -118,6 +134,8 @@ class Door:
 def is_public(host: str) -> bool:
     """Tell whether an address, and one that it carries inside, belongs to the public internet."""
     found = ip_address(host.partition("%")[0])
+    if any(found in network for network in REFUSED) and getattr(found, "ipv4_mapped", None) is None:
+        return False
     if isinstance(found, IPv6Address):
         inside = [found.ipv4_mapped, found.sixtofour]  # Teredo's addresses are not public themselves
         if found in NAT64:
@@ -127,6 +145,18 @@ def is_public(host: str) -> bool:
         if found.ipv4_mapped is not None:
             return True
     return found.is_global and not found.is_multicast
+
+
+def is_own(address: AddrInfoType) -> bool:
+    """Tell whether an address is one of this machine, public or not: the kernel sends from it to itself."""
+    family, _, _, _, where = address
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(where)  # nothing is sent
+        except OSError:  # there is no way there, which the connection itself tells
+            return False
+        own = ip_address(str(probe.getsockname()[0]).partition("%")[0])
+    return own.is_loopback or own == ip_address(str(where[0]).partition("%")[0])
 
 
 def _session(door: Door) -> ClientSession:
