@@ -17,6 +17,7 @@ from bedrockjobs.engine.handlers.context import Answer, Context, Taken
 from bedrockjobs.engine.presence import Nobody
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.lifecycle import ARROWS, GONE, NotAnArrow, allows, arrows, move, target
+from bedrockjobs.job.readiness import AskedNames
 from bedrockjobs.job.rows import Job
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance import state_changes
@@ -29,13 +30,21 @@ SEEDS = 40
 class Worker:
     """A worker that asks for everything."""
 
-    name, quiet, accepts, names = "h1", False, (), ["*"]
+    name, quiet, accepts, names, by, served, joined = "h1", False, (), ["*"], "", False, ""
 
 
 class OneWorker:
     """A presence of one worker."""
 
     workers: Any = {"h1": Worker()}
+
+    @property
+    def asked(self) -> AskedNames:
+        """Return what it asks for."""
+        asked = AskedNames()
+        for name, worker in self.workers.items():
+            asked.put(name, worker.names)
+        return asked
 
 
 class Queue(SQLiteQueue):
