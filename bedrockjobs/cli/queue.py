@@ -9,10 +9,10 @@ from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, text_of, write_many
 from bedrockjobs.cli.pages import Listing, limit_option, paged
+from bedrockjobs.cli.schedule_control import paused_words
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
-from bedrockjobs.cli.time_text import local_text, rough_text
+from bedrockjobs.cli.time_text import rough_text
 from bedrockjobs.commands import ListPauses, ListQueues
-from bedrockjobs.job.limits import AT_LIMIT
 
 QUEUES = Listing(ListQueues, "queues", "after", "name", LIST_MAX)
 
@@ -68,13 +68,3 @@ def _row(record: Record, pauses: dict[str, Record]) -> Record:
         "workers": f"{int(text_of(record, 'workers')):,}",
         "paused by": paused_words(pattern, pauses.get(pattern, {})) if pattern else "",
     }
-
-
-def paused_words(pattern: str, pause: Record) -> str:
-    """Return who paused a pattern, why and until when: ``ada: moving the disks (mail/*)``."""
-    by, reason = text_of(pause, "by"), text_of(pause, "reason")
-    if by == AT_LIMIT:
-        return f"its limit: {reason} ({pattern})"
-    until = local_text(text_of(pause, "until"))
-    words = ": ".join(filter(None, (by or "somebody", reason)))
-    return f"{words} ({pattern}{f' until {until}' if until else ''})"

@@ -12,10 +12,11 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.cli.complete import Completer, job_names, schedule_names
 from bedrockjobs.cli.options import by_option, until_option
-from bedrockjobs.cli.output import Record, printable, write_many, write_one
-from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.output import Record, printable, text_of, write_many, write_one
+from bedrockjobs.cli.session import Session, built, interactive, pass_session, records_in, talks
 from bedrockjobs.cli.time_text import local_text
-from bedrockjobs.commands import ListJobs, PauseJobs, ResumeJobs, TriggerJob
+from bedrockjobs.commands import ListJobs, ListPauses, PauseJobs, ResumeJobs, TriggerJob
+from bedrockjobs.job.limits import AT_LIMIT
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,7 +84,7 @@ def resume_command(pattern: str, group: str = "schedule") -> str:
     """Return what to type to take back the pause of a pattern."""
     # Whoever made the pause chose its pattern: it must not bring a command of its own into somebody's shell.
     quoted = "'" + pattern.replace("'", "'\"'\"'") + "'"
-    return f"bedrockjobs {group} resume " + ("--all" if pattern == EVERYTHING else quoted)
+    return f"bedrockjobs {group} resume {quoted}"
 
 
 def _resuming(names: Completer) -> click.Command:
@@ -91,17 +92,21 @@ def _resuming(names: Completer) -> click.Command:
 
     @click.command("resume")
     @_pattern_argument(names)
-    @click.option("--all", "everything", is_flag=True, help="Resume everything, whatever pattern paused it.")
+    @click.option("--all", "everything", is_flag=True, help="End every pause, whoever made it.")
+    @click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")
     @by_option
     @talks
     @pass_session
-    def resume(session: Session, /, pattern: str | None, everything: bool, by: str) -> None:
-        """Take back a pause, by the pattern it was made with.
+    def resume(session: Session, /, pattern: str | None, everything: bool, yes: bool, by: str) -> None:
+        """End a pause, by the pattern it was made with: '*' ends the pause of '*' and no other.
 
-        Ticks of schedules that passed meanwhile are skipped.
+        Ticks of schedules that passed meanwhile are skipped. --all lists the pauses and asks first.
         """
         name = _pattern(pattern, everything)
-        reply = session.record(built(ResumeJobs, {"name": name, "by": by or None}))
+        if everything and not yes:
+            _ask_to_end_all(session)
+        what = {"all": True} if everything else {"name": name}
+        reply = session.record(built(ResumeJobs, {**what, "by": by or None}))
         resumed = jsontext.parse(reply["resumed"])
         records: list[Record] = [{"name": each, "outcome": "resumed"} for each in resumed]
         if session.form == "table":
@@ -110,6 +115,29 @@ def _resuming(names: Completer) -> click.Command:
             write_many(records, session.form)
 
     return resume
+
+
+def paused_words(pattern: str, pause: Record) -> str:
+    """Return who paused a pattern, why and until when: ``ada: moving the disks (mail/*)``."""
+    by, reason = text_of(pause, "by"), text_of(pause, "reason")
+    if by == AT_LIMIT:
+        return f"its limit: {reason} ({pattern})"
+    until = local_text(text_of(pause, "until"))
+    words = ": ".join(filter(None, (by or "somebody", reason)))
+    return f"{words} ({pattern}{f' until {until}' if until else ''})"
+
+
+def _ask_to_end_all(session: Session) -> None:
+    """List the pauses in force, and ask whether all of them are to end; raises click.Abort."""
+    pauses = records_in(session.record(built(ListPauses, {}))["pauses"])
+    ending = [pause for pause in pauses if text_of(pause, "by") != AT_LIMIT]
+    if not ending:
+        return
+    for pause in ending:
+        click.echo(printable(paused_words(text_of(pause, "pattern"), pause)), err=True)
+    if not interactive():
+        raise click.UsageError("nobody can be asked here: give --yes to end all of these pauses")
+    click.confirm(f"End {len(ending):,} pause{'s' if len(ending) > 1 else ''}?", abort=True, err=True)
 
 
 @click.command()

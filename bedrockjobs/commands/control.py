@@ -14,7 +14,7 @@ from bedrockjobs.base.config import (
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import JobID, Name, Timestamp, Whole
+from bedrockjobs.base.wire import Boolean, JobID, Name, Timestamp, Whole
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
 from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
 from bedrockjobs.commands.runs import Limit
@@ -46,22 +46,26 @@ class PauseJobs(Command[Empty]):
 
 
 class ResumeReply(Reply):
-    """Patterns that are paused no more."""
+    """Patterns whose pauses ended."""
 
     resumed: list[str]
 
 
 class ResumeJobs(Command[ResumeReply]):
-    """Take back what PauseJobs said of this pattern; ticks that passed meanwhile are skipped."""
+    """End the pause of one pattern, or with `all` every pause; ticks that passed meanwhile are skipped."""
 
     group = "schedules"
     role = "operate"
     example = Example({"name": "mail/*"}, {"resumed": ["mail/*"]})
-    refusals = [Refusal(404, "Not paused", "Nobody paused this pattern; `*` is never refused.")]
+    refusals = [
+        Refusal(402, "Malformed all", "`all` together with a `name`."),
+        Refusal(404, "Not paused", "This pattern is not paused, although names that it matches may be."),
+    ]
 
     name: PausePattern = Field(
-        default="*", description="The pattern as it was paused; `*` resumes everything."
+        default="*", description="The pattern as it was paused: `*` ends the pause of `*` and no other."
     )
+    all: Boolean = Field(default=False, description="End every pause, whoever made it, instead.")
     by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 

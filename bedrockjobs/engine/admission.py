@@ -237,6 +237,8 @@ def _narrow_pattern(
 ) -> Command[Any]:
     if not scope.holds(command.name):
         raise _outside(scope)
+    if isinstance(command, c.ResumeJobs) and command.all:
+        raise _outside(scope, "all")
     return command
 
 

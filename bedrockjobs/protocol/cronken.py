@@ -100,7 +100,7 @@ class Events:
     async def _resume(self, args: Any) -> dict[str, Any]:
         name = _name(args)
         if name == ALL:
-            await self._resume_pattern("*")
+            await self._do(ResumeJobs(all=True, by=_BY))
             return {}
         if EVERY_NAME in await self._pauses():
             await self._pause_others(name)

@@ -167,7 +167,7 @@ def test_the_doctor_tells_what_is_paused(bedrockjobs: Program) -> None:
     assert [each["level"] for each in found] == ["warn", "warn"]
     assert found[0]["finding"].startswith("live/held is paused by ann since 20")
     assert found[0]["finding"].endswith(" UTC: nothing waits; reason: disks")
-    assert bedrockjobs("schedule", "resume", "--all").returncode == 0
+    assert bedrockjobs("schedule", "resume", "--all", "--yes").returncode == 0
     (well,) = [each for each in asked(bedrockjobs, "doctor") if each["check"] == "paused"]
     assert well == {"check": "paused", "level": "ok", "finding": "nothing is paused", "advice": ""}
 

@@ -80,7 +80,8 @@ async def test_resuming_everything_releases_nothing(site: Site) -> None:
     await restored(site)
     await site.ok("PauseJobs", name="a")
     for name in ("*", "***"):
-        await site.ok("ResumeJobs", name=name)
+        assert (await site.refused("ResumeJobs", name=name))[0] == 404
+    assert (await site.ok("ResumeJobs", all=True))["resumed"] == ["a"]
     assert await site.nothing("a")
     assert (await site.refused("ResumeJobs", name="a"))[0] == 404
 

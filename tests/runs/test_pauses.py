@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bedrockjobs.base.config import PAUSES_MAX, REASON_CHARS_MAX
@@ -91,7 +93,7 @@ async def test_whatever_catchup_says(site: Site, catchup: str) -> None:
     await site.create("s", repeat="CRON * * * * *", catchup=catchup)
     await site.ok("PauseJobs", name="s")
     await site.until_time("2026-11-21 03:31:00")
-    await site.ok("ResumeJobs")
+    await site.ok("ResumeJobs", name="s")
     assert await site.due(1) == "2026-11-21 03:32:00"
     assert [tick[2:] for tick in await site.ticks(1)] == [(2, "skipped", "paused")]
 
@@ -116,11 +118,46 @@ async def test_a_name_that_a_wider_pattern_holds_is_not_resumed_alone(site: Site
     assert await site.nothing("a")
 
 
-async def test_a_star_removes_all(site: Site) -> None:
+@pytest.mark.parametrize("given", [{}, {"name": "*"}, {"name": "***"}])
+async def test_a_star_ends_the_pause_of_a_star_and_no_other(site: Site, given: dict[str, str]) -> None:
+    for name in ("a", "b*", "*"):
+        await site.ok("PauseJobs", name=name, by="ann")
+    assert (await site.ok("ResumeJobs", **given))["resumed"] == ["*"]
+    reply = await site.http("ResumeJobs", given)
+    assert reply.code == 404
+    assert reply.json["detail"] == "name: the pattern * is not paused, but 2 others are: all ends every pause"
+    left = (await site.ok("ListPauses"))["pauses"]
+    assert [pause["pattern"] for pause in left] == ["a", "b*"]
+
+
+async def test_all_ends_every_pause_and_takes_no_name(site: Site) -> None:
+    assert (await site.ok("ResumeJobs", all=True))["resumed"] == []
     for name in ("a", "b*", "*"):
         await site.ok("PauseJobs", name=name)
-    assert sorted((await site.ok("ResumeJobs", name="*"))["resumed"]) == ["*", "a", "b*"]
+    assert await site.refused("ResumeJobs", all=True, name="a") == (402, "Malformed all")
+    assert sorted((await site.ok("ResumeJobs", all=True))["resumed"]) == ["*", "a", "b*"]
     assert await site.select("SELECT * FROM pauses") == []
+
+
+STAR: dict[str, tuple[str, dict[str, Any]]] = {
+    "PauseJobs": ("ResumeJobs", {"reason": "star"}),
+    "SetLimit": ("RemoveLimit", {"queued": 7}),
+    "SetRetention": ("RemoveRetention", {"runs": "7d"}),
+}
+"""Commands that file something under a pattern, with the one that takes it back."""
+
+
+@pytest.mark.parametrize("sets", STAR)
+async def test_a_star_that_is_taken_back_takes_nothing_else_with_it(site: Site, sets: str) -> None:
+    """A pattern under which something is filed is a name, not a search."""
+    takes_back, given = STAR[sets]
+    for name in ("a", "b*"):
+        await site.ok(sets, name=name, **given)
+    assert (await site.refused(takes_back, name="*"))[0] == 404
+    await site.ok(sets, name="*", **given)
+    await site.ok(takes_back, name="*")
+    for name in ("a", "b*"):
+        await site.ok(takes_back, name=name)
 
 
 async def test_a_schedule_under_two_pauses_is_resumed_by_the_last(site: Site) -> None:
@@ -223,4 +260,4 @@ async def test_limits(site: Site) -> None:
     reply = await site.ask("PauseJobs", name="one more")
     assert reply.code in (402, 405, 429), reply
     assert (await site.ask("PauseJobs", name="p0", reason="again")).code == 200
-    assert len((await site.ok("ResumeJobs"))["resumed"]) == PAUSES_MAX
+    assert len((await site.ok("ResumeJobs", all=True))["resumed"]) == PAUSES_MAX

@@ -188,7 +188,7 @@ class History:
     async def _resume(self, pattern: str) -> None:
         reply = await self.site.http("ResumeJobs", {"name": pattern})
         resumed = set(reply.json["resumed"]) if reply.code == 200 else set()
-        assert resumed == (set(self.paused) if pattern == "*" else self.paused & {pattern})
+        assert resumed == self.paused & {pattern}
         self.paused -= resumed
 
     async def _trigger(self, number: int) -> None:

@@ -159,7 +159,7 @@ def test_what_is_paused_is_told_in_the_servers_words(told: Ask) -> None:
     assert everything == {
         "check": "paused", "level": "warn",
         "finding": "everything is paused by ann since 2026-11-21 08:00:00 UTC: 3 jobs wait",
-        "advice": "`bedrockjobs schedule resume --all` ends it",
+        "advice": "`bedrockjobs schedule resume '*'` ends it",
     }  # fmt: skip
     assert other["finding"] == "it's is paused since 2026-11-21 09:00:00 UTC until 2026-11-21 10:00:00 UTC"
     assert other["advice"] == """`bedrockjobs schedule resume 'it'"'"'s'` ends it"""

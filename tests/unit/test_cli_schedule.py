@@ -313,11 +313,27 @@ def test_who_asks_is_the_user_unless_told(fake: FakeServer, monkeypatch: pytest.
 
 
 def test_resume(fake: FakeServer) -> None:
-    fake.will("ResumeJobs", {"resumed": ["a", "b*"]}, {"resumed": []}, NotFound("Not paused"))
-    assert run("schedule", "resume", "--all", "--by", "ann").stdout == "Resumed a, b*.\n"
-    assert run("schedule", "resume", "--all").stdout == "Nothing was paused.\n"
+    both, none, star = {"resumed": ["a", "b*"]}, {"resumed": []}, {"resumed": ["*"]}
+    fake.will("ResumeJobs", both, none, NotFound("Not paused"), star)
+    assert run("schedule", "resume", "--all", "--yes", "--by", "ann").stdout == "Resumed a, b*.\n"
+    assert run("schedule", "resume", "--all", "--yes").stdout == "Nothing was paused.\n"
     assert run("schedule", "resume", "foo").exit_code == 3
-    assert sent(fake, "ResumeJobs")[0] == {"name": "*", "by": "ann"}
+    assert run("schedule", "resume", "*").stdout == "Resumed *.\n"
+    assert sent(fake, "ResumeJobs")[0] == {"all": True, "by": "ann"}
+    assert sent(fake, "ResumeJobs")[-1]["name"] == "*"
+
+
+def test_resume_all_lists_the_pauses_and_asks(fake: FakeServer) -> None:
+    pauses = [
+        {"pattern": "a", "by": "ann", "reason": "disks", "since": "", "until": ""},
+        {"pattern": "b*", "by": "", "reason": "", "since": "", "until": ""},
+    ]
+    fake.will("ListPauses", {"pauses": pauses}, {"pauses": pauses}, {"pauses": pauses})
+    result = run("schedule", "resume", "--all")
+    assert result.exit_code == 2
+    assert "ann: disks (a)\nsomebody (b*)\n" in result.stderr
+    assert "nobody can be asked here: give --yes" in result.stderr
+    assert sent(fake, "ResumeJobs") == []
 
 
 @pytest.mark.parametrize(

@@ -58,23 +58,25 @@ def pause_jobs(context: Context, command: PauseJobs) -> Answer:
 
 @handles(ResumeJobs, plan=lambda _: Plan(control=True, everything=True))
 def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
-    """Take back what was said of a pattern; answers the patterns that are paused no more."""
+    """End the pause of one pattern, or all pauses; answer their patterns."""
     name = plain_pattern(command.name)
+    if command.all and name != ResumeJobs.model_fields["name"].default:
+        raise BadArguments("Malformed all", "all: expected without name")
     pauses = context.unit.records.pauses()
-    gone = [pause for pause in pauses if _may_end(pause, name) and pause is not hold_of(pauses)]
-    if not gone and name != "*":
+    hold = hold_of(pauses)
+    may_end = [pause for pause in pauses if pause is not hold and pause.by != AT_LIMIT]
+    gone = may_end if command.all else [pause for pause in may_end if pause.pattern == name]
+    if not gone and not command.all:
         wider = context.unit.records.pause_of(name)
         scope = None if context.caller is None else context.caller.scope
         seen = wider is not None and (scope is None or scope.holds(wider.pattern))
         told = f", but {wider.pattern} is, which holds it" if wider is not None and seen else ""
-        raise NotFound("Not paused", f"name: the pattern {command.name} is not paused{told}")
+        if name == "*" and may_end and scope is None:
+            others = "1 other is" if len(may_end) == 1 else f"{len(may_end):,} others are"
+            told = f", but {others}: all ends every pause"
+        raise NotFound("Not paused", f"name: the pattern {name} is not paused{told}")
     resume(context, gone, by=command.by)
     return Answer(jsontext.dump({"resumed": [pause.pattern for pause in gone]}))
-
-
-def _may_end(pause: PauseRow, name: str) -> bool:
-    """Tell whether a pause ends with those of a pattern: one of a limit ends with the end of a run."""
-    return name in ("*", pause.pattern) and pause.by != AT_LIMIT
 
 
 @handles(ReleaseHold, plan=lambda _: Plan(control=True, everything=True))
