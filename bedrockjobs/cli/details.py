@@ -37,7 +37,9 @@ def show(session: Session, name: str) -> None:
     job_id = text_of(schedule, "jobID")
     job = session.record(built(QueryJob, {"jobID": job_id}))
     runs = session.record(built(ListRuns, {"jobID": job_id, "limit": LAST_RUNS}))["runs"]
-    ticks = session.record(built(ListTicks, {"jobID": job_id, "limit": LAST_RUNS}))["ticks"]
+    history = session.record(built(ListTicks, {"jobID": job_id, "limit": LAST_RUNS}))
+    ticks = history["ticks"]
+    failing: Record = {key: history[key] for key in ("failingSince", "neverSucceeded") if key in history}
     validity = session.record(built(ValidateSchedule, {"repeat": text_of(schedule, "repeat")}))
     if session.form != "table":
         page = {
@@ -46,10 +48,12 @@ def show(session: Session, name: str) -> None:
             "schedule": RawJSON(as_json(schedule)),
         }
         write_one(
-            {**page, "runs": runs, "ticks": ticks, "next": validity["next"]}, session.form, identity="name"
+            {**page, "runs": runs, "ticks": ticks, **failing, "next": validity["next"]},
+            session.form,
+            identity="name",
         )
         return
-    write_one(_facts(schedule, job), "table")
+    write_one(_facts(schedule, job, failing), "table")
     write_title("Last runs")
     _part([run_row(run) for run in records_in(runs)], RUN_COLUMNS)
     write_title("Last ticks")
@@ -66,7 +70,7 @@ def _part(rows: list[Record], columns: tuple[str, ...]) -> None:
         click.echo("None yet.")
 
 
-def _facts(schedule: Record, job: Record) -> Record:
+def _facts(schedule: Record, job: Record, failing: Record) -> Record:
     expression, zone = split_repeat(text_of(schedule, "repeat"))
     facts = {
         "name": text_of(schedule, "name"),
@@ -76,6 +80,8 @@ def _facts(schedule: Record, job: Record) -> Record:
         "runs next": _when(text_of(schedule, "nextRun")),
         "ran last": _when(text_of(schedule, "lastRun")),
         "last status": text_of(schedule, "lastStatus"),
+        "failing since": _when(text_of(failing, "failingSince")) if failing else "",
+        "succeeded": "never" if "neverSucceeded" in failing else "",
         "paused": text_of(schedule, "paused"),
         "source": text_of(schedule, "source"),
         "error": text_of(job, "error"),
@@ -104,7 +110,7 @@ def run_row(run: Record) -> Record:
     }
 
 
-TICK_COLUMNS = ("tick", "until", "count", "outcome", "reason", "late", "runID")
+TICK_COLUMNS = ("tick", "until", "count", "outcome", "reason", "status", "failed", "late", "runID")
 
 
 def _tick_row(tick: Record) -> Record:

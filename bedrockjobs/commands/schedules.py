@@ -119,12 +119,28 @@ class TickReply(Reply):
     reason: str
     late: int
     run_id: int
+    status: str | None = Field(
+        default=None, description="How the last of their runs ended, or `running`; left out if none is kept."
+    )
+    failed: int | None = Field(
+        default=None,
+        description="How many of these ticks failed, by the runs that are kept; left out if none.",
+    )
 
 
 class TicksReply(Reply):
-    """A page of the history, the newest first."""
+    """A page of the history, the newest first, and since when the schedule fails."""
 
     ticks: list[TickReply]
+    failing_since: str | None = Field(
+        default=None,
+        description="If its last run failed: for when the first run was meant that failed since the last"
+        " success that is kept.",
+    )
+    never_succeeded: bool | None = Field(
+        default=None,
+        description="True if it fails and no run of it ever ended well, as far as runs are kept.",
+    )
 
 
 class ListTicks(Command[TicksReply]):
@@ -139,7 +155,7 @@ class ListTicks(Command[TicksReply]):
             "ticks": [
                 {
                     "tick": "2026-11-21 06:00:00", "until": "2026-11-21 06:00:00", "count": 1,
-                    "outcome": "fired", "reason": "", "late": 0, "runID": 7,
+                    "outcome": "fired", "reason": "", "late": 0, "runID": 7, "status": "success",
                 }
             ]
         },

@@ -18,9 +18,6 @@ from bedrockjobs.pages.ticking import next_ticks
 DAYS_SHOWN = 30
 """Days that are shown: a month is what people ask about."""
 
-RUNS_LOOKED_AT = 1_000
-"""The newest runs of a schedule that are looked at for those that failed: some milliseconds."""
-
 TICKS_TOLD = 1_000
 """Ticks that are told apart by their days one by one, 10 us each; more are spread evenly."""
 

@@ -13,9 +13,10 @@ from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands import ListRuns, ListSchedules, ListTicks, QueryJob, ValidateSchedule
 from bedrockjobs.pages import days
 from bedrockjobs.pages.site import Pages, Site
-from bedrockjobs.pages.ticking import exactly, next_ticks, stamps, state_of, why_paused, zone_of
+from bedrockjobs.pages.ticking import end_of, exactly, next_ticks, stamps, why_paused, zone_of
 from bedrockjobs.pages.words import option_text, span
 from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.views.tries import RUNS_LOOKED_AT
 
 NEXT_SHOWN = 10
 """Next ticks that are shown."""
@@ -62,9 +63,8 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
     job.pop("data", None)  # 4 MiB perhaps, which are not shown and need not be held while the page waits
     row = await _row(site, job)
     given = {"before": request.query["before"]} if request.query.get("before") else {}
-    ticks = (await site.ask(ListTicks.read({"jobID": job["jobID"], "limit": LEDGER_ROWS + 1, **given})))[
-        "ticks"
-    ]
+    history = await site.ask(ListTicks.read({"jobID": job["jobID"], "limit": LEDGER_ROWS + 1, **given}))
+    ticks = history["ticks"]
     runs = (await site.ask(ListRuns(job_id=job["jobID"], limit=RUNS_SHOWN)))["runs"]
     meaning = await site.ask(ValidateSchedule(repeat=row["repeat"]))
     zone = zone_of(row["repeat"]) if meaning["valid"] else "UTC"
@@ -86,7 +86,9 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
         notes=[*meaning["errors"], *meaning["warnings"]],
         pauses=await why_paused(site, [row]),
         exactly=exactly,
-        ledger=[(tick, state_of(tick)) for tick in ticks[:LEDGER_ROWS]],
+        ledger=[(tick, *end_of(tick)) for tick in ticks[:LEDGER_ROWS]],
+        failing_since=history.get("failingSince", ""),
+        never_succeeded=history.get("neverSucceeded", False),
         older=ticks[LEDGER_ROWS - 1]["tick"] if len(ticks) > LEDGER_ROWS else None,
         before=given.get("before", ""),
         month=days.bars_of(month),
@@ -112,7 +114,7 @@ PAGES: Pages = (("/ui/schedules/{jobID}", schedule),)
 
 async def _days(site: Site, job_id: int, repeat: str, zone: str) -> list[days.Day]:
     """Return the last days of a schedule, each by its own zone."""
-    ledger, runs = await site.views.find.history_of(job_id, TICK_ROWS_MAX, days.RUNS_LOOKED_AT)
+    ledger, runs = await site.views.find.history_of(job_id, TICK_ROWS_MAX, RUNS_LOOKED_AT)
     rows = [days.Ledger._make(row) for row in ledger if row[0] is not None]
     return days.days_of(rows, runs, repeat, find_zone(zone), site.now())
 

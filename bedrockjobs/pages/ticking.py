@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from bedrockjobs.base.statuses import FAILED_STATUSES
 from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.base.words import called
 from bedrockjobs.commands import ExplainJob, ListRuns, ListTicks
@@ -80,6 +81,17 @@ def state_of(row: dict[str, Any]) -> str:
     if row["outcome"] == "fired" and row["late"] >= LATE_S:
         return "late"
     return str(row["outcome"])
+
+
+def end_of(row: dict[str, Any]) -> tuple[str, str]:
+    """Return what the history calls a row of the ledger, by how its runs ended, and how many failed."""
+    state, status, failed = state_of(row), row.get("status", ""), row.get("failed", 0)
+    if status == "running":
+        return status, ""
+    if failed:
+        shown = status if status in FAILED_STATUSES else "fail"
+        return shown, f"{failed} of {row['count']}" if row["count"] > 1 else ""
+    return (status if status in ("terminated", "killed") else state), ""
 
 
 async def why_paused(site: Site, schedules: list[dict[str, Any]]) -> dict[str, str]:

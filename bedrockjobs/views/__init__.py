@@ -18,6 +18,7 @@ from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, JOB_ID_MAX, NAME_CHARS_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.glob import literal_prefix
+from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.statuses import statuses_of
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
@@ -31,6 +32,7 @@ from bedrockjobs.commands import (
     Query,
     QueryRun,
     ReadOutput,
+    TickReply,
 )
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import HANDLERS, handles
@@ -44,6 +46,7 @@ from bedrockjobs.store.chunks import lines_of
 from bedrockjobs.views import render
 from bedrockjobs.views.room import free_bytes
 from bedrockjobs.views.sight import sight_of
+from bedrockjobs.views.tries import RUNS_LOOKED_AT, Ends, standing_of
 from bedrockjobs.views.validate import words_of
 from bedrockjobs.views.visible import filter_of, prefix_of_all
 
@@ -54,6 +57,8 @@ MINUTES_MAX = 12_000
 
 READ_AT_ONCE_BYTES = 4_096
 """Output, as it is stored, that is read without a thread: less than a millisecond of work."""
+
+_OUTCOME = list(TickReply.model_fields).index("outcome")
 
 _ALWAYS = "~"
 """A text that comes after every stamp."""
@@ -370,8 +375,19 @@ class Views:
         page = await self._reader.view("ticks", given, command.limit)
         if not page.rows:
             raise NotFound(detail=f"there is no job {command.job_id}")
-        ticks = ",".join(render.tick(row) for row in page.rows if row[0] is not None)
-        return Answer(f'{{"ticks":[{ticks}]}}')
+        tries = await self._reader.view("tries_of_schedule", {"jobID": command.job_id}, RUNS_LOOKED_AT)
+        ends = Ends(tries.rows)
+        ticks = ",".join(
+            render.tick(row, *(ends.of(row[0], row[1]) if row[_OUTCOME] != "skipped" else ("", 0)))
+            for row in page.rows
+            if row[0] is not None
+        )
+        standing = standing_of(tries.rows)
+        more = f',"failingSince":{quoted(standing.failing_since)}' if standing.failing_since else ""
+        if not standing.has_succeeded and len(tries.rows) < RUNS_LOOKED_AT:
+            (job,) = await self._reader.jobs(command.job_id - 1, None, None, 1)
+            more += ',"neverSucceeded":true' if job.options.keep_success != 0 else ""
+        return Answer(f'{{"ticks":[{ticks}]{more}}}')
 
     @handles(ListJobs)
     async def _list_jobs(self, command: ListJobs) -> Answer:

@@ -42,7 +42,7 @@ def _written(shape: tuple[tuple[str, Write], ...], row: Sequence[Any]) -> str:
 _RUN = _shape(RunReply, stored=("result", "progress", "output", "data"))
 _LINE = _shape(OutputLine)
 _SCHEDULE = _shape(ScheduleReply)
-_TICK = _shape(TickReply)
+_TICK = _shape(TickReply)[:-2]  # how the runs ended is not in the row
 _EVENT = _shape(EventReply)
 
 REPEAT = keys_of(ScheduleReply).index("repeat")
@@ -68,9 +68,11 @@ def schedule(row: Sequence[Any], words: str) -> str:
     return _written(_SCHEDULE, [*row[:_WORDS], words, *row[_WORDS + 1 :]])
 
 
-def tick(row: Sequence[Any]) -> str:
-    """Return a stretch of ticks."""
-    return _written(_TICK, row)
+def tick(row: Sequence[Any], status: str, failed: int) -> str:
+    """Return a stretch of ticks, the status of the last of their runs, and how many of them failed."""
+    more = f',"status":{quoted(status)}' if status else ""
+    more += f',"failed":{failed}' if failed else ""
+    return f"{_written(_TICK, row)[:-1]}{more}}}"
 
 
 def event(row: Sequence[Any]) -> str:

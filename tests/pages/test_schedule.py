@@ -109,6 +109,20 @@ async def test_the_history_has_pages(site: Site, page: Page) -> None:
     await expect(shown).to_have_count(50)
 
 
+async def test_it_says_that_each_run_failed(site: Site, page: Page) -> None:
+    job = await site.create("sad", repeat="CRON * * * * *")
+    for _ in range(3):
+        await site.ask("AdvanceClock", seconds=60)
+        run = await site.ask("GetJob", name="sad", worker="w")
+        await site.ask("FailJob", jobID=job, runID=run["runID"], error="no")
+    await site.open(page, f"ui/schedules/{job}")
+    row = page.locator("#history tbody tr")
+    await expect(row).to_have_count(3)
+    await expect(row.first).to_contain_text("fail")
+    await expect(page.locator("#history tbody")).not_to_contain_text("ran")
+    await expect(page.locator("#head")).to_contain_text("it has never succeeded, since")
+
+
 async def test_what_is_no_schedule_is_told_so(site: Site, page: Page) -> None:
     job = await site.create("plain")
     site.expected.add(404)

@@ -132,3 +132,49 @@ async def test_the_rest_of_a_run_stands_for_its_tick(site: Site) -> None:
     await site.finish(job)
     assert [tick[:2] for tick in await site.ticks(1)] == [(at(30), at(30))]
     assert await site.due(1) == at(31)
+
+
+async def test_the_history_says_how_runs_ended(site: Site) -> None:
+    """Ticks that all fired share a row, also if each of their runs failed."""
+    await every_minute(site)
+    for minute in (30, 31, 32):
+        await site.until_time(at(minute))
+        await site.fail(await site.take("s"), error="no")
+    found = await site.ok("ListTicks", jobID=1)
+    (row,) = found["ticks"]
+    assert (row["count"], row["outcome"], row["status"], row["failed"]) == (3, "fired", "fail", 3)
+    assert (found["failingSince"], found["neverSucceeded"]) == (at(30), True)
+    await site.until_time(at(33))
+    job = await site.take("s")
+    found = await site.ok("ListTicks", jobID=1)
+    assert (found["ticks"][0]["status"], found["failingSince"]) == ("running", at(30))
+    await site.finish(job)
+    found = await site.ok("ListTicks", jobID=1)
+    assert (found["ticks"][0]["status"], found["ticks"][0]["failed"]) == ("success", 3)
+    assert "failingSince" not in found
+    await site.until_time(at(34))
+    await site.fail(await site.take("s"), error="no")
+    found = await site.ok("ListTicks", jobID=1)
+    assert (found["failingSince"], "neverSucceeded" in found) == (at(34), False)
+
+
+async def test_a_success_that_is_not_kept_is_no_reason_to_say_never(site: Site) -> None:
+    await every_minute(site, keepSuccess=0)
+    await site.until_time(at(30))
+    await site.finish(await site.take("s"))
+    await site.until_time(at(31))
+    await site.fail(await site.take("s"), error="no")
+    found = await site.ok("ListTicks", jobID=1)
+    assert (found["failingSince"], "neverSucceeded" in found) == (at(31), False)
+
+
+async def test_a_tick_failed_if_its_last_try_did(site: Site) -> None:
+    await every_minute(site, retries=1, backoff=1)
+    await site.until_time(at(30))
+    await site.fail(await site.take("s"), error="no")
+    found = await site.ok("ListTicks", jobID=1)
+    assert (found["ticks"][0]["status"], found["ticks"][0]["failed"]) == ("fail", 1)
+    await site.later(5)
+    await site.finish(await site.take("s"))
+    found = await site.ok("ListTicks", jobID=1)
+    assert (found["ticks"][0]["status"], "failed" in found["ticks"][0]) == ("success", False)

@@ -246,25 +246,29 @@ RUN = {
 }  # fmt: skip
 TICK = {
     "tick": "2026-11-21 08:00:00", "until": "2026-11-21 08:00:00", "count": 1, "outcome": "fired",
-    "reason": "", "late": 1, "runID": 3,
+    "reason": "", "late": 1, "runID": 3, "status": "fail", "failed": 1,
 }  # fmt: skip
 
 
 def test_show_is_the_whole_of_a_schedule(fake: FakeServer) -> None:
+    failing = {"failingSince": "2026-11-20 08:00:00", "neverSucceeded": True}
     for _ in range(2):
         fake.will("ListSchedules", {"schedules": [SCHEDULE]})
         fake.will("QueryJob", {"jobID": 7, "data": {"a": 1.5}, "priority": 500, "runTimeout": 5400})
         fake.will("ListRuns", {"runs": [RUN]})
-        fake.will("ListTicks", {"ticks": [TICK]})
+        fake.will("ListTicks", {"ticks": [TICK], **failing})
         fake.will("ValidateSchedule", VALID)
     lines = run("schedule", "show", "backup").stdout.splitlines()
     assert lines[:4] == [
-        "name         backup",
-        "job          7, QUEUED",
-        "schedule     0 9 * * * Europe/Berlin",
-        "in words     at 09:00",
+        "name           backup",
+        "job            7, QUEUED",
+        "schedule       0 9 * * * Europe/Berlin",
+        "in words       at 09:00",
     ]
-    assert "runTimeout   1h30m" in lines
+    assert "runTimeout     1h30m" in lines
+    assert "failing since  2026-11-20 08:00 UTC (3d ago)" in lines
+    assert "succeeded      never" in lines
+    assert lines[lines.index("Last ticks") + 2].split()[8:] == ["1", "fired", "fail", "1", "1", "3"]
     assert lines[lines.index("Last runs") + 2].split() == [
         "3", "success", "schedule", "1", "2026-11-21", "08:00:01", "(2d", "ago)", "1m30s", "w1", "0",
     ]  # fmt: skip
@@ -272,6 +276,7 @@ def test_show_is_the_whole_of_a_schedule(fake: FakeServer) -> None:
     page = json.loads(run("schedule", "show", "backup", "-o", "json").stdout)
     assert page["schedule"] == SCHEDULE
     assert (page["runs"], page["ticks"], page["next"]) == ([RUN], [TICK], VALID["next"])
+    assert (page["failingSince"], page["neverSucceeded"]) == ("2026-11-20 08:00:00", True)
     assert sent(fake, "ListRuns")[0] == {"jobID": 7, "limit": 5}
 
 
