@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 import click
 
@@ -125,20 +125,35 @@ def _reader(command: F) -> F:
 
 
 @import_.command("crontab")
-@click.option("--system", is_flag=True, help="Each line has a column with a user, as in /etc/crontab.")
+@click.option(
+    "--system/--no-system",
+    default=None,
+    help="Whether each line has a user, as in /etc/crontab; told by path and names if left out.",
+)
+@click.option(
+    "--cron", type=click.Choice(get_args(crontab.Cron)),
+    help="Which cron ran it; if left out, a line is taken that Debian's cron and cronie read alike.",
+)  # fmt: skip
 @click.option("--prefix", default="", metavar="TEXT", help="Put this before each name: 'web1/'.")
 @_zone_option
 @_reader
 def import_crontab(
-    session: Session, /, file: str, system: bool, prefix: str, zone: str, **wanted: Any
-) -> None:
-    """Read a crontab of Debian's cron or cronie.
+    session: Session, /, file: str, system: bool | None, cron: crontab.Cron | None, prefix: str, zone: str,
+    **wanted: Any,
+) -> None:  # fmt: skip
+    """Read a crontab of Debian's cron, cronie or supercronic.
 
     Names come from the commands: `cd /srv && ./backup.sh` is backup, `restic backup /srv` restic-backup.
     """
 
+    if system and cron == "supercronic":
+        raise click.UsageError("--system: supercronic has no column of users")
+
     def read(text: str) -> list[Found]:
-        found = crontab.read(text, zone=zone, system=system)
+        users = system
+        if users is None and (users := cron != "supercronic" and crontab.has_users(text, file)):
+            click.echo("The sixth column is read as users; --no-system makes it part of commands.", err=True)
+        found = crontab.read(text, zone=zone, system=bool(users), by=cron)
         return [entry._replace(name=f"{prefix}{entry.name}") for entry in found]
 
     _import(session, "crontab", file, wanted, read)
@@ -169,7 +184,7 @@ def import_castle(session: Session, /, file: str, zone: str, **wanted: Any) -> N
 @import_.command("ftl")
 @_reader
 def import_ftl(session: Session, /, file: str, **wanted: Any) -> None:
-    """Read the `//ftl:cron` directives of a Go source file, or `@Cron` of a Kotlin one."""
+    """Read the `//ftl:cron` directives of a Go source file, or `@Cron` of a Kotlin or Java one."""
     _import(session, "ftl", file, wanted, lambda text: ftl.read(text, file=file))
 
 

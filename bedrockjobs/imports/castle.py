@@ -121,10 +121,10 @@ def _job(job: _Job, zone: str) -> Found:
             refused="HasError is set: castle-cron does not run it (a bad schedule, or deleted)"
         )
     try:
-        old, expression = gorhill.read(said)
+        reading = gorhill.read(said)
     except cron.BadSchedule as error:
         return found._replace(refused=str(error))
-    found = found._replace(old=old, expression=expression, options={"argv": [command, *arguments]})
+    found = found._replace(options={"argv": [command, *arguments]}).with_reading(*reading)
     if len(said.split()) == 6:
         found = found.with_warning(
             "6 fields: the minute comes first and a year last, as castle-cron reads them"

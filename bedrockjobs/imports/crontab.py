@@ -1,30 +1,65 @@
-"""Reading crontab(5), as Debian's cron and cronie understand it: variables, macros, users, ``%``.
+"""Reading a crontab as Debian's cron, cronie or supercronic does: variables, macros, users, ``%``.
 
-Their one difference in dates is kept: where a day field begins with ``*``, also ``*/2``, both day fields
-must hold.
+The crons differ. What Debian's and cronie read in two ways is refused until somebody says which one ran it;
+what one of them does not know is taken with a warning.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from pathlib import PurePath
+from typing import Any, Literal
 
 from bedrockjobs.base.config import CRONTAB_VARIABLES_CHARS_MAX
+from bedrockjobs.imports import gorhill
 from bedrockjobs.imports.command_name import name_of
 from bedrockjobs.imports.found import Found, check_count, check_size, distinct
-from bedrockjobs.imports.rewrite import NoExpression, kept_or_rewritten
+from bedrockjobs.imports.rewrite import READ_MAX, NoExpression, here, kept_or_rewritten, same_schedule
 from bedrockjobs.schedule import cron
-from bedrockjobs.schedule.cron.days import DayRule
-from bedrockjobs.schedule.cron.plan import Schedule
+from bedrockjobs.schedule.cron import fields
+from bedrockjobs.schedule.cron.days import EVERY_DAY, DayField, DayRule
+from bedrockjobs.schedule.cron.expression import check_length
+from bedrockjobs.schedule.cron.fields import Field
+from bedrockjobs.schedule.cron.plan import EVERY_YEAR, YEAR_MIN, Schedule
+from bedrockjobs.schedule.cron.words import words_for
 from bedrockjobs.schedule.cron.zones import find_zone
 
-MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+Cron = Literal["debian", "cronie", "supercronic"]
 
-_VARIABLE = re.compile(r"""\s*(?P<quote>["']?)([A-Za-z_][A-Za-z0-9_]*)(?P=quote)\s*=\s*(.*)""")
+MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+"""What both crons know, in small letters."""
+
+NAMES: dict[Cron, str] = {"debian": "Debian's cron", "cronie": "cronie", "supercronic": "supercronic"}
+
+SUPERCRONIC_FIELDS = (7, 6, 5, 1)
+"""How many words supercronic tries as a time, in this order."""
+
+ACCOUNTS = frozenset({"root", "www-data", "nobody", "daemon"})
+"""Users whose names are no commands: a sixth column that has one of them is a column of users."""
+
+_BLANKS = re.compile("[ \t]+")
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_USER = re.compile(r"[a-z_][a-z0-9_-]*\$?")
+_SETTING = re.compile(
+    r"""(?:(?P<quote>["'])(?P<quoted>[^=]*?)(?P=quote)|(?P<bare>[^\s="'][^\s=]*))\s*=\s*(?P<value>.*)"""
+)
+_SUPERCRONIC_SETTING = re.compile(r"(?P<name>[^\s=]+)\s*=\s*(?P<value>.*)")
 _PERCENT = re.compile(r"(?<!\\)%")
 _SHELLS = ("/bin/sh", "sh", "")
+_TERM = re.compile(
+    "(?:(?P<all>[*])|(?P<first>[A-Za-z0-9]+)(?:-(?P<last>[A-Za-z0-9]+))?)(?:/(?P<step>[A-Za-z0-9]+))?"
+)
+_DIGITS = re.compile("[0-9]{1,9}")
+_WEEK = frozenset(range(7))
+_EVERY_DAY = DayField(EVERY_DAY, every=True)
+_EVERY_WEEKDAY = DayField(weekdays=0x7F, every=True)
+_CRONS: tuple[Cron, ...] = ("debian", "cronie")
+_FIELDS = (fields.MINUTE, fields.HOUR, fields.MONTH_DAY, fields.MONTH, fields.WEEK_DAY)
 
 
 @dataclass
@@ -34,62 +69,124 @@ class _Variables:
     zone: str
     shell: str = ""
     jitter: str = ""
-    mail: str = ""
     others: dict[str, str] = field(default_factory=dict)
     exports: str = ""
     """What ``others`` become in a script."""
+    of_zone: str = ""
+    """What is to be said of the zone, with each line below."""
+    once: list[str] = field(default_factory=list)
+    """What is to be said with the next line."""
 
 
-def read(text: str, *, zone: str = "UTC", system: bool = False) -> list[Found]:
+def read(text: str, *, zone: str = "UTC", system: bool = False, by: Cron | None = None) -> list[Found]:
     """Read a crontab; ``system`` says that it has a column of users, ``zone`` is the machine's.
 
+    ``by`` is the cron that ran it. Without it, a line is taken if Debian's cron and cronie agree on it.
     A line that cannot be a schedule is returned as refused. Raises Unreadable for a text that is too long.
     """
     check_size(text)
-    variables = _Variables(zone)
-    found: list[Found] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        line = line.strip()
-        if not line or line.startswith("#"):
-            continue
-        if not line.startswith("@") and (variable := _VARIABLE.fullmatch(line)):
-            if problem := _set(variables, variable[2], _unquoted(variable[3])):
-                found.append(Found(variable[2], f"line {number}", line, refused=problem))
-        else:
-            found.append(_entry(line, f"line {number}", variables, system))
-        check_count(found, f"line {number}")
+    inner = enumerate(map(_inner, text.split("\n")), 1)
+    lines = [(number, line) for number, line in inner if line and line[0] != "#"]
+    found = _by_supercronic(lines, zone) if by == "supercronic" else _by_cron(lines, zone, system, by)
     names = distinct(entry.name for entry in found)
     return [entry._replace(name=name) for entry, name in zip(found, names, strict=True)]
 
 
-def _unquoted(value: str) -> str:
-    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
+def has_users(text: str, file: str = "") -> bool:
+    """Tell whether a crontab has a column of users: by its path, or else by what stands in that column."""
+    path = PurePath(file)
+    if path.parent.name == "cron.d" or path.name.endswith(".cron.d") or path.parts[-2:] == ("etc", "crontab"):
+        return True
+    users = []
+    for line in map(_inner, text.split("\n")):
+        if not line or line[0] == "#" or _setting(line):
+            continue
+        words = _BLANKS.split(line, 2 if line[0] == "@" else 6)
+        if len(words) < (3 if line[0] == "@" else 7) or not _USER.fullmatch(words[-2]):
+            return False
+        users.append(words[-2])
+    return any(user in ACCOUNTS for user in users)
 
 
-def _set(variables: _Variables, name: str, value: str) -> str:
+def _inner(line: str) -> str:
+    return line.lstrip(" \t").rstrip()
+
+
+# --- Debian's cron and cronie ------------------------------------------------------------------------------
+
+
+def _by_cron(lines: list[tuple[int, str]], zone: str, system: bool, by: Cron | None) -> list[Found]:
+    variables = _Variables(zone)
+    found: list[Found] = []
+    for number, line in lines:
+        place = f"line {number}"
+        if setting := _setting(line):
+            if problem := _set(variables, *setting, by, empty=line.endswith("=")):
+                found.append(Found(setting[0], place, line, refused=problem))
+        else:
+            found.append(_entry(line, place, variables, system, by))
+        check_count(found, place)
+    return found
+
+
+def _setting(line: str) -> tuple[str, str] | None:
+    """Return the name and the value of a variable that a line sets; None where it is no such line."""
+    found = _SETTING.fullmatch(line)
+    if found is None:
+        return None
+    name, value = found["quoted"] if found["quote"] else found["bare"], found["value"]
+    if value[:1] in ("'", '"'):
+        inner, end, rest = value[1:].partition(value[0])
+        return (name, inner) if end and not rest.strip() else None
+    return name, value
+
+
+def _set(variables: _Variables, name: str, value: str, by: Cron | None, *, empty: bool) -> str:
     """Note a variable; return why it cannot be, if so."""
+    if empty and by == "debian":
+        return f'expected {name}="", which is how Debian\'s cron takes an empty value'
+    if empty and by is None:
+        variables.once.append(f"{name}= is cronie's; Debian's cron refuses it, and takes {name}=\"\"")
     if name == "CRON_TZ":
-        try:
-            find_zone(value)
-        except cron.BadSchedule as error:
-            return str(error)
-        variables.zone = value
-    elif name == "RANDOM_DELAY":
-        if not (value.isascii() and value.isdigit()):
-            return f"RANDOM_DELAY {value!r}: expected a whole number of minutes"
+        return _set_zone(variables, value, by)
+    if name == "RANDOM_DELAY" and by != "debian":
+        if not (_DIGITS.fullmatch(value) and int(value) <= 1440):
+            return f"RANDOM_DELAY {value!r}: expected a whole number of minutes, at most 1440"
         variables.jitter = "" if int(value) == 0 else f"{int(value)}m"
     elif name == "SHELL":
         variables.shell = value
     elif name == "MAILTO":
-        variables.mail = value
+        variables.once = [said for said in variables.once if not said.startswith("cron mails")]
+        if value:
+            variables.once.append(f"cron mails output to {value}; here it is kept with the run")
     else:
         return _export(variables, name, value)
     return ""
 
 
-def _export(variables: _Variables, name: str, value: str) -> str:
+def _set_zone(variables: _Variables, value: str, by: Cron | None) -> str:
+    try:
+        find_zone(value)
+    except cron.BadSchedule as error:
+        return str(error)
+    if by == "debian":
+        variables.of_zone = f"Debian's cron ignores CRON_TZ={value} and goes by the machine's clock"
+        return ""
+    variables.zone = value
+    if by is None:
+        variables.of_zone = (
+            f"CRON_TZ={value} is cronie's; Debian's cron ignores it: --cron debian --zone ZONE"
+        )
+    return ""
+
+
+def _export(variables: _Variables, name: str, value: str, *, moves: bool = True) -> str:
     """Note a variable of the commands below; return why it cannot be, if so."""
+    if not _NAME.fullmatch(name):
+        return f"variable {name[:40]!r}: expected a name of letters, digits and _, which a shell can export"
     line = f"export {name}={shlex.quote(value)}\n"
+    if name == "HOME" and moves:
+        line += f"cd {shlex.quote(value)} || exit\n"
     if len(line) > CRONTAB_VARIABLES_CHARS_MAX:
         return f"{name}: expected at most {CRONTAB_VARIABLES_CHARS_MAX} characters in all variables"
     others = {**variables.others, name: line}
@@ -100,59 +197,257 @@ def _export(variables: _Variables, name: str, value: str) -> str:
     return ""
 
 
-def _entry(line: str, place: str, variables: _Variables, system: bool) -> Found:
-    line = line.removeprefix("-")  # cronie: do not log this one
+def _entry(line: str, place: str, variables: _Variables, system: bool, by: Cron | None) -> Found:
+    warnings: list[str] = []
+    unnamed = Found(place.replace(" ", "-"), place, line, zone=variables.zone)
+    if line[0] == "-":
+        if by == "debian":
+            return unnamed._replace(refused="minute '-': Debian's cron takes no - before a time")
+        line = line[1:]
+        if by is None:
+            warnings.append("the - before the time is cronie's; Debian's cron refuses the line")
     count = (1 if line.startswith("@") else 5) + system
-    words = line.split(None, count)
-    if len(words) <= count:
+    words = _BLANKS.split(line, count)
+    if len(words) <= count or not words[count]:
         wanted = "a time, a user and a command" if system else "a time and a command"
-        return Found(place.replace(" ", "-"), place, line, refused=f"expected {wanted}")
+        return unnamed._replace(refused=f"expected {wanted}")
     said, command = " ".join(words[: count - system]), words[count]
+    if words[count - system].startswith("*"):
+        where = "a user" if system else "a command"
+        return unnamed._replace(
+            said=said,
+            refused=f"expected {where}, not {words[count - system][:40]!r}, which cron refuses; a time of"
+            " six or seven fields is supercronic's: --cron supercronic",
+        )
+    if command.startswith("-") and by != "debian":
+        option, _, command = command.partition(" ")
+        if option != "-n" or not command.strip():
+            return unnamed._replace(said=said, refused=f"command {option[:40]!r}: cronie has no such option")
+        command = command.lstrip()
+        warnings.append("cronie mails output only of a run that fails (-n); here all output is kept")
+        if by is None:
+            warnings.append("-n is cronie's; Debian's cron takes it for the command")
     found = Found(_name(command, place), place, said, zone=variables.zone)
     if said.lower() == "@reboot":
         why = "@reboot has no time: start it with the worker, by systemd or the like"
         return found._replace(refused=why)
     try:
-        old = meaning(said)
+        old, notes = meaning(said, by)
     except cron.BadSchedule as error:
         return found._replace(refused=str(error))
     try:
         expression = kept_or_rewritten(said, old)
     except NoExpression as error:
         return found._replace(old=old, refused=f"no expression of ours has {error}")
-    warnings = []
-    if expression != said:
-        warnings.append("cron wants both day fields to hold where one begins with *; written so that they do")
-    if system and words[count - 1] != "root":
+    if not notes and expression != said:
+        notes = (_why(said),)
+    if system:
         warnings.append(f"cron runs it as {words[count - 1]}; here the worker's own user does")
-    elif system:
-        warnings.append("cron runs it as root; here the worker's own user does")
-    if variables.mail:
-        warnings.append(f"cron mails output to {variables.mail}; here it is kept with the run")
-        variables.mail = ""
-    return found._replace(
-        old=old, expression=expression, options=_options(command, variables), warnings=tuple(warnings)
-    )
+    warnings += [*variables.once, *filter(None, [variables.of_zone])]
+    variables.once = []
+    found = found._replace(options=_options(_script(command), variables))
+    return found.with_reading(old, expression, notes).with_warning(*warnings)
 
 
-def meaning(said: str) -> Schedule:
-    """Return what cron understands by five fields or a macro; raises BadSchedule."""
-    words = said.split()
+def _why(said: str) -> str:
+    """Return why five fields that both read alike mean something else to cron than to us."""
+    words = said.split(" ")
+    if any(word.startswith("*") != ("*" in word.split(",")) for word in (words[2], words[4])):
+        return "cron asks both day fields to hold if one begins with *, and either one if none does"
+    return "cron follows real time through a change of the clock if minute or hour begins with *"
+
+
+@lru_cache(maxsize=READ_MAX)
+def meaning(said: str, by: Cron | None = None) -> tuple[Schedule, tuple[str, ...]]:
+    """Return what five fields or a macro mean to a cron, and what it reads otherwise than it looks.
+
+    Without ``by``, Debian's cron and cronie have to agree. Raises BadSchedule, also for what never fires.
+    """
+    check_length(said)
     if said.startswith("@"):
-        if said.lower() not in MACROS:
+        if said not in MACROS:
             raise cron.BadSchedule("expression", said, f"one of {', '.join(MACROS)}")
-        return cron.parse(said)
-    if len(words) != 5:
+        return cron.parse(said), ()
+    if by != "debian" and "~" in said:
+        kind, text = next(found for found in zip(_FIELDS, said.split(" "), strict=False) if "~" in found[1])
+        raise kind.bad(text, "a time that stays; cronie draws one at its start, which jitter does here")
+    if by is not None:
+        return _schedule(said, by)
+    readings: dict[Cron, tuple[Schedule, tuple[str, ...]]] = {}
+    problems: list[cron.BadSchedule] = []
+    told: list[str] = []
+    for each in _CRONS:
+        try:
+            readings[each] = _schedule(said, each)
+        except cron.BadSchedule as error:
+            problems.append(error)
+            told.append(f"{NAMES[each]} cannot run {error.field} {error.value}")
+    if not readings:
+        raise problems[0]
+    if problems or not same_schedule(*(schedule for schedule, _ in readings.values())):
+        told += [f"{NAMES[each]} runs it {words_for(found)}" for each, (found, _) in readings.items()]
+        expected = f"what both crons read alike, or --cron: {', '.join(told)}"
+        raise cron.BadSchedule("expression", said, expected)
+    return readings["debian"]
+
+
+def _schedule(said: str, by: Cron) -> tuple[Schedule, tuple[str, ...]]:
+    """Return what five fields mean to one cron."""
+    words = said.split(" ")
+    if len(words) != len(_FIELDS):
         raise cron.BadSchedule("expression", said, "five fields")
-    schedule = cron.parse(said)
-    if not (words[2].startswith("*") or words[4].startswith("*")):
-        return schedule
-    both = DayRule(schedule.days.month_day, schedule.days.week_day, either=False)
-    return replace(schedule, days=both)
+    notes: list[str] = []
+    minute, hour, month_day, month, week_day = (
+        _values(kind, text, by, notes) for kind, text in zip(_FIELDS, words, strict=True)
+    )
+    one = DayField(_bits(month_day), every=len(month_day) == 31)
+    other = DayField(
+        weekdays=_bits((day - 1) % 7 for day in week_day), every={day % 7 for day in week_day} == _WEEK
+    )
+    either = not (words[2].startswith("*") or words[4].startswith("*"))
+    if either and bool(month_day) != bool(week_day):  # one without a day leaves it to the other
+        days = DayRule(one if month_day else _EVERY_DAY, other if week_day else _EVERY_WEEKDAY, either=False)
+    else:
+        days = DayRule(one, other, either)
+    wild = words[0].startswith("*") or words[1].startswith("*")
+    schedule = Schedule(1, _bits(minute), _bits(hour), days, _bits(month), EVERY_YEAR, wild)
+    ever = minute and hour and month and schedule.first_from(datetime(YEAR_MIN, 1, 1))
+    if not ever:
+        why = f" ({'; '.join(notes)})" if notes else ""
+        raise cron.BadSchedule("expression", said, f"a time that comes; it would never fire{why}")
+    return schedule, tuple(notes)
+
+
+def _values(kind: Field, text: str, by: Cron, notes: list[str]) -> set[int]:
+    """Return the values of one field."""
+    found: set[int] = set()
+    at = 0
+    while True:
+        term = _TERM.match(text, at)
+        if term is None:
+            raise kind.bad(text[at:] or text, _expected(kind))
+        rest = text[term.end() :]
+        unended = (rest[:1] == "/" and not term["step"]) or (
+            rest[:1] == "-" and term["first"] and not term["last"]
+        )
+        if unended or (by == "cronie" and rest[:1] not in ("", ",")):
+            raise kind.bad(text[at:], _expected(kind))
+        values = _range(kind, term, by)
+        meant = frozenset(day % 7 for day in values) if kind is fields.WEEK_DAY else frozenset(values)
+        if meant != here(kind, term[0]):
+            shown = ",".join(map(str, sorted(meant))) or "no value at all"
+            notes.append(f"{kind.name} {term[0]}: {NAMES[by]} reads it as {shown}")
+        found |= values
+        if rest[:1] != ",":
+            break
+        at = term.end() + 1
+    if rest:
+        notes.append(f"{kind.name} {text}: {NAMES[by]} ignores {rest}")
+    return found
+
+
+def _range(kind: Field, term: re.Match[str], by: Cron) -> set[int]:
+    """Return the values of ``*``, ``x``, ``x-y``, or one of the first and the last with a step."""
+    step = 1
+    if term["step"]:
+        if not _DIGITS.fullmatch(term["step"]) or not (step := int(term["step"])):
+            raise kind.bad(term[0], "a step of at least 1")
+        if term["first"] and not term["last"]:
+            raise kind.bad(term[0], f"* or a range before the step, such as {term['first']}-{kind.high}")
+    first, last = kind.low, kind.high
+    if term["first"]:
+        first = _number(kind, term["first"], term[0])
+        last = _number(kind, term["last"], term[0]) if term["last"] else first
+    if by == "cronie" and last == 0 < first and not term["step"]:
+        last = 7  # meant for weekdays, done in every field
+    values = set(range(first, last + 1, step))
+    ends = values if by == "cronie" else {first, last}
+    if not ends <= set(range(kind.low, kind.high + 1)):
+        raise kind.bad(term[0], f"numbers in {kind.range}")
+    return values
+
+
+def _number(kind: Field, text: str, term: str) -> int:
+    named = kind.names.get(text.lower()) if len(text) == 3 else None
+    if named is None and not _DIGITS.fullmatch(text):
+        raise kind.bad(term, _expected(kind))
+    return int(text) if named is None else named
+
+
+def _expected(kind: Field) -> str:
+    names = " or the first three letters of a name" if kind.names else ""
+    return f"*, numbers in {kind.range}{names}, and ranges of them"
+
+
+def _bits(values: Iterable[int]) -> int:
+    return sum(1 << value for value in frozenset(values))
+
+
+# --- supercronic -------------------------------------------------------------------------------------------
+
+
+def _by_supercronic(lines: list[tuple[int, str]], zone: str) -> list[Found]:
+    """Read the whole file: a variable counts for the lines above it too."""
+    variables = _Variables(zone)
+    found: list[Found] = []
+    entries: list[tuple[str, str]] = []
+    for number, line in lines:
+        place = f"line {number}"
+        setting = _SUPERCRONIC_SETTING.fullmatch(line)
+        if setting is None:
+            entries.append((place, line))
+            continue
+        name, value = setting["name"], setting["value"]
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        if problem := _set_for_supercronic(variables, name, value):
+            found.append(Found(name, place, line, refused=problem))
+            check_count(found, place)
+    for place, line in entries:
+        found.append(_supercronic_entry(line, place, variables))
+        check_count(found, place)
+    return found
+
+
+def _set_for_supercronic(variables: _Variables, name: str, value: str) -> str:
+    if name == "SHELL":
+        variables.shell = value
+    if name == "CRON_TZ":
+        try:
+            find_zone(value)
+        except cron.BadSchedule as error:
+            return str(error)
+        variables.zone = value
+    return _export(variables, name, value, moves=False)
+
+
+def _supercronic_entry(line: str, place: str, variables: _Variables) -> Found:
+    found = Found(place.replace(" ", "-"), place, line, zone=variables.zone)
+    problem = "expected a time and a command"
+    for count in SUPERCRONIC_FIELDS:
+        words = re.fullmatch(rf"(\S+(?:\s+\S+){{{count - 1}}})\s+(\S.*)", line)
+        if words is None:
+            continue
+        said, command = words[1], words[2]
+        try:
+            reading = gorhill.read(said, gorhill.SUPERCRONIC)
+        except gorhill.NeverFires as error:
+            return found._replace(said=said, refused=str(error))
+        except cron.BadSchedule as error:
+            problem = str(error) if count == 5 else problem
+            continue
+        name = name_of(command) or found.name
+        options = _options(command, variables)
+        return found._replace(name=name, said=said, options=options).with_reading(*reading)
+    return found._replace(refused=problem)
+
+
+# --- what is run -------------------------------------------------------------------------------------------
 
 
 def _options(command: str, variables: _Variables) -> dict[str, Any]:
-    script = variables.exports + _script(command)
+    """Return what runs a shell command with the variables above it."""
+    script = variables.exports + command
     options: dict[str, Any] = {"cmd": script}
     if variables.shell not in _SHELLS:
         options = {"argv": [variables.shell, "-c", script]}

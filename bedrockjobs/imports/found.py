@@ -70,9 +70,14 @@ class Found(NamedTuple):
             return []
         return _times(cron.parse(self.expression), self.zone, after, count)
 
-    def with_warning(self, warning: str) -> Found:
-        """Return it with one more warning."""
-        return self._replace(warnings=(*self.warnings, warning))
+    def with_reading(self, old: Schedule, expression: str, notes: Iterable[str]) -> Found:
+        """Return it with its schedule there, its expression here, and a warning for each note."""
+        found = self._replace(old=old, expression=expression)
+        return found.with_warning(*(f"{note}; written so" for note in notes))
+
+    def with_warning(self, *warnings: str) -> Found:
+        """Return it with more warnings."""
+        return self._replace(warnings=(*self.warnings, *warnings))
 
 
 def _times(schedule: Schedule | None, zone: str, after: datetime, count: int) -> list[datetime]:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import re
 
-from bedrockjobs.imports.ftl_verb import NO_REQUEST, NO_VERB, Tokens, Verb, is_request, named, parts
+from bedrockjobs.imports.ftl_verb import (
+    NO_REQUEST,
+    NO_VERB,
+    Parameter,
+    Tokens,
+    Verb,
+    judged,
+    last_word,
+    named,
+    parts,
+)
 from bedrockjobs.imports.source import Token
 
 _DIRECTIVE = re.compile(r"//ftl:cron(?![\w-])(?P<said>.*)", re.DOTALL)
@@ -13,7 +23,7 @@ _NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^A-Za-z0-9]+")
 
 def read(tokens: list[Token]) -> tuple[str, list[Verb]]:
     """Return the package, and each directive with its function."""
-    reader = _Reader(Tokens(tokens))
+    reader = _Reader(Tokens(tokens), _types(tokens))
     reader.read()
     return reader.package, reader.found
 
@@ -25,8 +35,9 @@ def schema_name(name: str) -> str:
 
 
 class _Reader:
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens, types: dict[str, str]) -> None:
         self.package = ""
+        self._types = types
         self.found: list[Verb] = []
         self._tokens = tokens
         self._pending: list[Verb] = []
@@ -92,13 +103,44 @@ class _Reader:
                 result += [*tokens.group(), Token("mark", ")", result[-1].line)]
         if not self._pending:
             return
-        why = ""
+        warnings: tuple[str, ...] = ()
         if method or generic or parameters is None:
             why = "expected a function, not a method and not a generic one"
-        elif is_request(parameters) or not _is_nothing(result):
-            why = NO_REQUEST
-        self.found += named(self._pending, schema_name(name), why)
+        else:
+            why, warnings = judged(self._parameters(parameters))
+            if not _is_nothing(result):
+                why = NO_REQUEST
+        self.found += named(self._pending, schema_name(name), why, warnings)
         self._pending = []
+
+    def _parameters(self, given: list[list[Token]]) -> list[Parameter]:
+        """Return the types of parameters; ``a, b T`` are two of one type."""
+        found: list[Parameter] = []
+        for part in reversed(given):
+            if len(part) > 1 and part[0].kind == "word" and part[1].text != ".":
+                part = part[1:]
+            elif found and len(part) == 1 and part[0].text[:1].islower():
+                found.append(found[-1])
+                continue
+            found.append(self._parameter(last_word(part)))
+        return found
+
+    def _parameter(self, name: str) -> Parameter:
+        """Return a parameter by the name of its type, which this file may declare."""
+        declared = self._types.get(name, name)
+        # What FTL generates for a verb that may be called is a type of function.
+        return Parameter(declared, injected=declared == "func" and name != "func")
+
+
+def _types(tokens: list[Token]) -> dict[str, str]:
+    """Return what a file says of its types: the last word of another type's name, or ``struct``."""
+    found: dict[str, str] = {}
+    words = [token for token in tokens if token.kind not in ("comment", "newline")]
+    for at, token in enumerate(words):
+        if token.first and token.kind == "word" and token.text == "type" and at + 3 < len(words):
+            begin = at + 3 if words[at + 2].text == "=" else at + 2
+            found[words[at + 1].text] = last_word(words[begin : begin + 9])
+    return found
 
 
 def _is_nothing(result: list[Token]) -> bool:

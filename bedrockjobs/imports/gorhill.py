@@ -1,31 +1,309 @@
-"""Expressions as gorhill/cronexpr reads them, which castle-cron and LUCI use.
+"""Expressions as gorhill/cronexpr and its forks read them: castle-cron, LUCI, FTL and supercronic use one.
 
-Its five fields begin with the minute, its sixth is a year, and only a seventh puts seconds in front.
+Five fields begin with the minute, a sixth is a year, and a seventh puts seconds in front. What a library
+reads otherwise than people expect is kept, and said.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+from typing import NamedTuple
+
+from bedrockjobs.imports.rewrite import READ_MAX, NoExpression, here, kept_or_rewritten
 from bedrockjobs.schedule import cron
-from bedrockjobs.schedule.cron.plan import Schedule
+from bedrockjobs.schedule.cron import fields
+from bedrockjobs.schedule.cron.days import EVERY_DAY, LAST, DayField, DayRule
+from bedrockjobs.schedule.cron.expression import check_length
+from bedrockjobs.schedule.cron.fields import Field
+from bedrockjobs.schedule.cron.plan import EVERY_YEAR, YEAR_MIN, Schedule
 
-MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@hourly")
-_MONTH_DAY, _WEEK_DAY, _YEAR = -4, -2, -1
-"""Where the fields stand that take ``?`` among seven, counted from the end."""
+MACROS = {
+    "@yearly": "0 0 0 1 1 * *",
+    "@annually": "0 0 0 1 1 * *",
+    "@monthly": "0 0 0 1 * * *",
+    "@weekly": "0 0 0 * * 0 *",
+    "@daily": "0 0 0 * * * *",
+    "@hourly": "0 0 * * * * *",
+}
+"""Replaced wherever they stand, in small letters only."""
 
 
-def read(text: str) -> tuple[Schedule, str]:
-    """Return what an expression means there, and an expression of ours that means the same.
+@dataclass(frozen=True)
+class Library:
+    """The original or one of its forks, by what they do differently."""
 
-    Raises BadSchedule.
-    """
-    words = text.split()
-    if len(words) == 1 and words[0].lower() in MACROS:
-        return cron.parse(words[0]), words[0].lower()
-    if not 5 <= len(words) <= 7:
-        forms = f"5 to 7 fields, or one of {', '.join(MACROS)}"
+    name: str
+    month_zeros: bool = True
+    """Whether ``03`` is March; the original takes it for month 0, which does not exist."""
+    zero_ends_as_six: bool = False
+    """Whether a range that ends with 0 (or with Sunday's 7) ends with 6, whatever its field."""
+    strict: bool = False
+    """Whether an eighth field, and a backward range with a step, is an error."""
+
+
+GORHILL = Library("gorhill/cronexpr", month_zeros=False)
+HASHICORP = Library("hashicorp/cronexpr", zero_ends_as_six=True)
+SUPERCRONIC = Library("supercronic", strict=True)
+
+
+class NeverFires(cron.BadSchedule):
+    """The library takes the expression, and then never fires it or fails."""
+
+
+class Reading(NamedTuple):
+    """What an expression means there, and how it is written here."""
+
+    schedule: Schedule
+    expression: str
+    """An expression of ours that means the same."""
+    notes: tuple[str, ...] = ()
+    """What the library reads otherwise than it looks, for people."""
+
+
+class _Kind(NamedTuple):
+    """A field as the library describes it."""
+
+    field: Field
+    value: str
+    """Pattern of one value."""
+    low: int
+    high: int
+
+
+_TO_59 = "0?[0-9]|[1-5][0-9]"
+_SECOND = _Kind(fields.SECOND, _TO_59, 0, 59)
+_MINUTE = _Kind(fields.MINUTE, _TO_59, 0, 59)
+_HOUR = _Kind(fields.HOUR, "0?[0-9]|1[0-9]|2[0-3]", 0, 23)
+_MONTH_DAY = _Kind(fields.MONTH_DAY, "0?[1-9]|[12][0-9]|3[01]", 1, 31)
+_MONTH = _Kind(fields.MONTH, "|".join(["0?[1-9]|1[012]", *fields.MONTH.names]), 1, 12)
+_WEEK_DAY = _Kind(fields.WEEK_DAY, "|".join(["0?[0-7]", *fields.WEEK_DAY.names]), 0, 6)
+_YEAR = _Kind(fields.YEAR, "19[789][0-9]|20[0-9]{2}", 1970, 2099)
+
+_WORD = re.compile(r"[^\t\n\f\r ]+")
+_STEPS = frozenset(
+    [*map(str, range(60)), *(f"0{digit}" for digit in range(10)), *map(str, range(1970, 2100))]
+)
+"""Numbers that the library has in its table; any other step is 0 for it, and refused."""
+
+
+@lru_cache(maxsize=READ_MAX)
+def read(text: str, library: Library = GORHILL) -> Reading:
+    """Return what an expression means there and how it is written here; raises BadSchedule."""
+    check_length(text)
+    spelled = text
+    for macro, meant in MACROS.items():
+        spelled = spelled.replace(macro, meant)
+    words = _WORD.findall(spelled)
+    notes: list[str] = []
+    if len(words) < 5 or (library.strict and len(words) > 7):
+        forms = f"5 to 7 fields, or one of {', '.join(MACROS)} in small letters"
         raise cron.BadSchedule("expression", text, forms)
-    seven = {5: ["0", *words, "*"], 6: ["0", *words], 7: words}[len(words)]
-    for field in (_MONTH_DAY, _WEEK_DAY, _YEAR):
-        seven[field] = "*" if seven[field] == "?" else seven[field]
-    ours = seven[1:-1] if len(words) < 7 and seven[_YEAR] == "*" else seven
-    return cron.parse(" ".join(seven)), " ".join(ours)
+    if len(words) > 7:
+        notes.append(f"{library.name} ignores what follows the seventh field")
+    seven = {5: ["0", *words, "*"], 6: ["0", *words]}.get(len(words), words[:7])
+    schedule, more = evaluate(seven, library, text)
+    if text.strip() in MACROS:
+        return written(Reading(schedule, text.strip(), (*notes, *more)))
+    seven = [field.replace("?", "*") for field in seven]
+    ours = seven[1:-1] if len(words) < 7 and seven[-1] == "*" else seven
+    return written(Reading(schedule, " ".join(ours), (*notes, *more)))
+
+
+def written(reading: Reading) -> Reading:
+    """Return a reading whose expression means its schedule here; raises BadSchedule where none does."""
+    schedule, text, notes = reading
+    try:
+        return Reading(schedule, kept_or_rewritten(text, schedule), notes)
+    except NoExpression:
+        # These libraries have no rule for changes of the clock, so ours may be either.
+        schedule = replace(schedule, wild=False)
+    try:
+        return Reading(schedule, kept_or_rewritten(text, schedule), notes)
+    except NoExpression as error:
+        raise cron.BadSchedule("expression", text, f"no {error}, for which there is no expression") from None
+
+
+def evaluate(
+    seven: list[str], library: Library, text: str, since: datetime = datetime(YEAR_MIN, 1, 1)
+) -> tuple[Schedule, list[str]]:
+    """Return what seven fields, second to year, mean to a library, and what it reads otherwise than expected.
+
+    Raises BadSchedule, also for one that has no tick from ``since`` on.
+    """
+    second, minute, hour, month_day, month, week_day, year = (_Reader(library, kind) for kind in _KINDS)
+    seconds, minutes = second.values(seven[0]), minute.values(seven[1])
+    hours = hour.values(seven[2])
+    month_days = month_day.month_days(seven[3])
+    months = month.values(seven[4])
+    week_days = week_day.week_days(seven[5])
+    years = year.values(seven[6])
+    readers = (second, minute, hour, month_day, month, week_day, year)
+    for reader in readers:
+        if reader.fails is not None:
+            raise reader.fails
+    every_year = years == set(range(_YEAR.low, _YEAR.high + 1))
+    schedule = Schedule(
+        _bits(seconds),
+        _bits(minutes),
+        _bits(hours),
+        DayRule(month_days, week_days, either=not (month_days.every or week_days.every)),
+        _bits(months),
+        EVERY_YEAR if every_year else _bits(years) >> YEAR_MIN,
+        wild=bool(set("*?") & set(seven[1] + seven[2])),
+    )
+    notes = [note for reader in readers for note in reader.notes]
+    if schedule.first_from(since) is None:
+        why = f" ({'; '.join(notes)})" if notes else ""
+        raise NeverFires("expression", text, f"a tick; in {library.name} it would never fire{why}")
+    return schedule, notes
+
+
+_KINDS = (_SECOND, _MINUTE, _HOUR, _MONTH_DAY, _MONTH, _WEEK_DAY, _YEAR)
+
+
+class _Term(NamedTuple):
+    """One entry of a field's list."""
+
+    text: str
+    values: frozenset[int] | None
+    """None for a form that only a day field has, or for none at all."""
+    open: bool = False
+
+
+class _Reader:
+    """Reads one field, and collects what surprises in it."""
+
+    def __init__(self, library: Library, kind: _Kind) -> None:
+        self.notes: list[str] = []
+        self.fails: NeverFires | None = None
+        """Why the library, which takes the field, fails as it looks for a tick."""
+        self._library = library
+        self._kind = kind
+
+    def values(self, text: str) -> set[int]:
+        """Return the values of a field that takes no special forms."""
+        found: set[int] = set()
+        for term in self._terms(text):
+            if term.open:
+                return set(range(self._kind.low, self._kind.high + 1))
+            if term.values is None:
+                raise self._bad(term.text)
+            found |= term.values
+        name, library = self._kind.field.name, self._library.name
+        if self._kind is _MONTH and 0 in found:
+            expected = f"months without a zero before them; {library} reads one as month 0 and fails"
+            self.fails = NeverFires(name, text, expected)
+        elif not found:
+            expected = f"a range that goes up; {library} finds no value in it and fails"
+            self.fails = NeverFires(name, text, expected)
+        return found
+
+    def month_days(self, text: str) -> DayField:
+        """Return a day-of-month field."""
+        days, nearest, last, last_workday = 0, set(), False, False
+        terms = self._terms(text)
+        for term in terms:
+            lower = term.text.lower()
+            if term.values is not None:
+                days |= _bits(term.values)
+            elif lower == "l":
+                last = True
+            elif lower == "lw":
+                last_workday = True
+            elif found := re.fullmatch(f"({_MONTH_DAY.value})w", lower):
+                nearest.add(int(found[1]))
+            else:
+                raise self._bad(term.text)
+        if any(term.open for term in terms):
+            return DayField(EVERY_DAY, every=True)
+        return DayField(days, 0, frozenset(), frozenset(nearest), last, last_workday)
+
+    def week_days(self, text: str) -> DayField:
+        """Return a day-of-week field."""
+        weekdays, places = 0, set()
+        terms = self._terms(text)
+        for term in terms:
+            lower = term.text.lower()
+            if term.values is not None:
+                weekdays |= _bits((day - 1) % 7 for day in term.values)
+            elif found := re.fullmatch(f"({_WEEK_DAY.value})(?:l|#([1-5]))", lower):
+                place = int(found[2]) if found[2] else LAST
+                day = self._number(found[1])
+                if found[1].isdigit() and int(found[1]) % 7 != day:
+                    self.notes.append(
+                        f"{self._kind.field.name} {term.text}: {self._library.name} reads {found[1]} as 0"
+                    )
+                places.add(((day - 1) % 7, place))
+            else:
+                raise self._bad(term.text)
+        if any(term.open for term in terms):
+            return DayField(weekdays=0x7F, every=True)
+        return DayField(weekdays=weekdays, places=frozenset(places))
+
+    def _terms(self, text: str) -> list[_Term]:
+        terms = [self._term(term) for term in text.split(",") if term]
+        if not terms:
+            raise self._kind.field.bad(text, "a value")
+        return terms
+
+    def _term(self, text: str) -> _Term:
+        kind, lower = self._kind, text.lower()
+        if lower in ("*", "?"):
+            return _Term(text, frozenset(range(kind.low, kind.high + 1)), open=True)
+        form = rf"(?:\*|(?P<first>{kind.value})(?:-(?P<last>{kind.value}))?)(?:/(?P<step>\d+))?"
+        found = re.fullmatch(form, lower, re.ASCII)
+        if found is None:
+            return _Term(text, None)
+        step = self._step(found["step"], text) if found["step"] else 1
+        first = self._number(found["first"]) if found["first"] else kind.low
+        last = kind.high if found["step"] else first
+        why: list[str] = []
+        digits = [word for word in found.group("first", "last") if word and word.isdigit() and int(word)]
+        if zeros := [word for word in digits if not self._number(word)]:
+            why.append(f"reads {zeros[0]} as 0")
+        if found["last"]:
+            last = self._number(found["last"])
+            if not last and self._library.zero_ends_as_six and not found["step"]:
+                last = 6
+                why.append("lets a range that ends with 0 end with 6")
+            if last < first:
+                if self._library.strict and found["step"]:
+                    raise kind.field.bad(text, f"a range that goes up ({self._library.name} refuses it)")
+                why.append(f"finds no value in {first}-{last}")
+        values = frozenset(range(first, last + 1, step))
+        if why and values != here(kind.field, text):
+            self.notes.append(f"{kind.field.name} {text}: {self._library.name} {' and '.join(why)}")
+        return _Term(text, values)
+
+    def _step(self, text: str, term: str) -> int:
+        if text not in _STEPS or not 1 <= int(text) <= self._kind.high:
+            raise self._kind.field.bad(
+                term, f"a step in 1-{self._kind.high}, as {self._library.name} wants it"
+            )
+        return int(text)
+
+    def _number(self, text: str) -> int:
+        kind = self._kind
+        if (named := kind.field.names.get(text)) is not None:
+            return named
+        if kind is _MONTH and text.startswith("0") and not self._library.month_zeros:
+            return 0
+        if kind is _WEEK_DAY:
+            return int(text) % 7 if len(text) == 1 else 0
+        return int(text)
+
+    def _bad(self, term: str) -> cron.BadSchedule:
+        kind = self._kind
+        expected = f"what {self._library.name} reads: a number in {kind.low}-{kind.high}{kind.field.forms}"
+        return cron.BadSchedule(kind.field.name, term, expected)
+
+
+def _bits(values: Iterable[int]) -> int:
+    found = 0
+    for value in values:
+        found |= 1 << value
+    return found

@@ -216,10 +216,10 @@ def _with_schedule(found: Found, line: int) -> Found:
         found = found._replace(repeat_after=f"FINISHED, +{max(1, round(seconds)) if seconds else 0} SECONDS")
         return found.with_warning("a run that fails ends the loop here: RetryJob with revive starts it again")
     try:
-        old, expression = gorhill.read(said)
+        reading = gorhill.read(said)
     except cron.BadSchedule as error:
         raise _Refused(f"line {line}: schedule: {error}") from None
-    return found._replace(old=old, expression=expression)
+    return found.with_reading(*reading)
 
 
 def _seconds(text: str) -> float | None:

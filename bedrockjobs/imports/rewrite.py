@@ -6,11 +6,15 @@ It works on sets of values, so that it does not matter how the other system spel
 from __future__ import annotations
 
 from calendar import monthrange
+from functools import lru_cache
 
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.days import EVERY_DAY, LAST, DayField, DayRule
-from bedrockjobs.schedule.cron.fields import WEEKDAY_NAMES
+from bedrockjobs.schedule.cron.fields import WEEKDAY_NAMES, Field, members_of
 from bedrockjobs.schedule.cron.plan import EVERY_YEAR, YEAR_MAX, YEAR_MIN, Schedule
+
+READ_MAX = 1_024
+"""Expressions kept read: a large file repeats a few, and each takes most of a millisecond."""
 
 _EVERY_WEEKDAY = 0x7F
 _WEEKS_OF_MONTH = [sum(1 << day for day in range(7 * n + 1, min(7 * n + 8, 32))) for n in range(5)]
@@ -41,6 +45,15 @@ def same_schedule(one: Schedule, other: Schedule) -> bool:
     )  # fmt: skip
 
 
+def here(field: Field, term: str) -> frozenset[int] | None:
+    """Return the values that a term of a field has here, Sunday being 0; None if it has no meaning here."""
+    try:
+        return members_of(field, term)
+    except cron.BadSchedule:
+        return None
+
+
+@lru_cache(maxsize=READ_MAX)
 def kept_or_rewritten(text: str, schedule: Schedule) -> str:
     """Return ``text`` where it means this schedule here too, else another expression that does.
 

@@ -1,4 +1,4 @@
-"""Cutting Go and Kotlin source into words, texts, comments and marks.
+"""Cutting Go, Kotlin and Java source into words, texts, comments and marks.
 
 It tells code from what only looks like it, in comments and in texts. It knows nothing of what the code means.
 """
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from bedrockjobs.base.config import IMPORT_TOKENS_MAX
 from bedrockjobs.imports.found import Unreadable, check_size, shortened
 
-Language = Literal["go", "kotlin"]
+Language = Literal["go", "kotlin", "java"]
 TokenKind = Literal["word", "text", "template", "mark", "comment", "newline", "end"]
 
 
@@ -37,6 +37,10 @@ _PIECE = r"""(?P<blank>[ \t\r\f]+)
 _GO = re.compile(rf'(?P<raw>`[^`]*`)|(?P<text>"(?:[^"\\\n]|\\.)*")|{_PIECE}', re.VERBOSE)
 _KOTLIN = re.compile(rf'(?P<raw>"{{3}})|(?P<text>")|(?P<name>`[^`\n]+`)|{_PIECE}', re.VERBOSE)
 
+_JAVA = re.compile(rf'(?P<raw>"{{3}}(?:[^"\\]|\\.|"(?!""))*"{{3}})|(?P<text>"(?:[^"\\\n]|\\.)*")|{_PIECE}',
+                   re.VERBOSE | re.DOTALL)  # fmt: skip
+_PIECES = {"go": _GO, "kotlin": _KOTLIN, "java": _JAVA}
+
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _IN_TEXT = re.compile(r'(?P<end>")|(?P<code>\$\{)|(?P<value>\$[A-Za-z_`])|(?P<escape>\\(?:u[0-9a-fA-F]{4}|.))'
                       r'|(?P<said>[^"\\$\n]+|\$)')  # fmt: skip
@@ -45,14 +49,20 @@ _ESCAPES = {"t": "\t", "b": "\b", "n": "\n", "r": "\r"}
 
 _GO_SIGN = re.compile(r"^func[ \t(]", re.MULTILINE)
 _KOTLIN_SIGN = re.compile(r"\bfun[ \t]|@")
+_JAVA_SIGN = re.compile(r"^(?:package|import)[ \t][\w.* \t]+;|\bvoid[ \t]+\w+[ \t]*\(", re.MULTILINE)
+_JAVA_ESCAPE = re.compile(r"\\(?:u+[0-9a-fA-F]{4}|[0-7]{1,3}|.)", re.DOTALL)
 
 
 def language_of(text: str, file: str = "") -> Language:
     """Return the language of a file: by its name, or else by what stands in it."""
     if file.endswith((".kt", ".kts")):
         return "kotlin"
+    if file.endswith(".java"):
+        return "java"
     if file.endswith(".go") or _GO_SIGN.search(text):
         return "go"
+    if _JAVA_SIGN.search(text):
+        return "java"
     return "kotlin" if _KOTLIN_SIGN.search(text) else "go"
 
 
@@ -73,7 +83,7 @@ class _Scanner:
     def __init__(self, text: str, language: Language) -> None:
         self._text = text
         self._language = language
-        self._pieces = _GO if language == "go" else _KOTLIN
+        self._pieces = _PIECES[language]
         self._at = 0
         self._line = 1
 
@@ -91,7 +101,13 @@ class _Scanner:
             else:
                 self._go_on(match)
                 token = Token(_KINDS[kind or ""], said, line)
-                if kind in ("raw", "text", "name"):
+                if kind in ("raw", "text") and self._language == "java":
+                    quotes = 3 if kind == "raw" else 1
+                    inner = said[quotes:-quotes]
+                    token = token._replace(
+                        text=_JAVA_ESCAPE.sub(lambda found: _java_meaning(found[0]), inner)
+                    )
+                elif kind in ("raw", "text", "name"):
                     token = token._replace(text=said[1:-1])
             if kind != "blank":
                 yield token._replace(first=first)
@@ -125,7 +141,7 @@ class _Scanner:
             elif self._language == "kotlin":
                 depth += 1
             else:
-                at -= 1  # in Go, /*/ ends what began before it
+                at -= 1  # in Go and Java, /*/ ends what began before it
         self._line += self._text.count("\n", self._at, at)
         self._at = at
 
@@ -174,6 +190,15 @@ _KINDS: dict[str, TokenKind] = {
     "raw": "text", "text": "text", "rune": "text", "name": "word", "word": "word", "mark": "mark",
     "comment": "comment", "newline": "newline", "blank": "newline",
 }  # fmt: skip
+
+
+def _java_meaning(escape: str) -> str:
+    """Return the character that Java's escape stands for; a line end behind a backslash is none."""
+    if escape[1] == "u":
+        return chr(int(escape[-4:], 16))
+    if escape[1] in "01234567":
+        return chr(int(escape[1:], 8))
+    return {**_ESCAPES, "s": " ", "f": "\f", "\n": ""}.get(escape[1], escape[1])
 
 
 def _meaning(escape: str) -> str:

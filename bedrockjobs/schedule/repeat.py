@@ -73,10 +73,21 @@ def parse_repeat(text: str, compatibility: Compatibility = "document") -> Repeat
     base, _, rest = _CANNED[compatibility].get(upper, upper).partition(",")
     base = base.strip()
     if base not in ("SCHEDULED", "STARTED", "FINISHED"):
-        raise ValueError(
-            "HOURLY, DAILY, WEEKLY, CRON and its fields, or SCHEDULED, STARTED or FINISHED with modifiers"
-        )
+        raise ValueError(_meant(text))
     return Repeat(base, _modifiers(rest, start_of_hour=True))  # type: ignore[arg-type]
+
+
+def _meant(text: str) -> str:
+    """Return what was expected in place of a text that is no repeat; a schedule lacks only its CRON."""
+    forms = "HOURLY, DAILY, WEEKLY, CRON and its fields, or SCHEDULED, STARTED or FINISHED with modifiers"
+    interval, meant = cron.instead_of_every(text)
+    if meant:
+        return f"{forms}; every {interval} is {meant if meant[:8] == 'FINISHED' else f'CRON {meant}'}"
+    try:
+        cron.parse(cron.split_zone(text)[1])
+    except cron.BadSchedule:
+        return forms
+    return f"{forms}; this schedule is CRON {text.strip()[:100]}"
 
 
 @lru_cache(maxsize=4096)

@@ -19,6 +19,7 @@ from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.serving import Serving
 from bedrockjobs.schedule import cron
+from bedrockjobs.schedule.cron.fields import ALL, members_of
 from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.schedule.repeat import complaint, never_again, next_run, parse_repeat
 
@@ -38,7 +39,8 @@ _BASES = {
 }
 _BEDROCK = re.compile(r"\s*(?:HOURLY|DAILY|WEEKLY|SCHEDULED|STARTED|FINISHED)\s*(?:,|$)", re.IGNORECASE)
 
-_FIELDS = ("second", "minute", "hour", "day-of-month", "month", "day-of-week", "year")
+_BY_NAME = {field.name: field for field in ALL}
+_FIELDS = tuple(_BY_NAME)
 _COUNTED = {"second": ("minute", 60), "minute": ("hour", 60), "hour": ("day", 24), "month": ("year", 12)}
 _DAYS = {"day-of-month": ("month", 31), "day-of-week": ("week", 7)}
 _STEP = re.compile(r"[*0]/([0-9]{1,3})")
@@ -115,7 +117,7 @@ def _schedule(text: str, now: datetime) -> tuple[list[str], str, list[str]]:
     if schedule.years and not ticks:
         raise never_again(text)
     fields = "" if expression.startswith("{") else expression
-    warnings = [*_reading(fields), *_either(schedule), *_uneven(fields)]
+    warnings = [*_reading(fields), *_either(schedule), *_uneven(fields), *_single(fields)]
     if schedule.years:
         warnings += _left(ticks)
         zone = schedule.zone or zone
@@ -174,6 +176,20 @@ def _uneven(expression: str) -> Iterator[str]:
             elif count % step:
                 last = (count - 1) // step * step
                 yield f"{told}: the one after {last + (name == 'month')} is {count - last} long, not {step}"
+
+
+def _single(expression: str) -> Iterator[str]:
+    """Warn of steps that leave one value, such as ``*/60`` in minutes, which looks like more."""
+    for name, text in _fields(expression).items():
+        for term in text.split(","):
+            body, slash, step = term.partition("/")
+            field = _BY_NAME[name]
+            # A step such as */7 in weekdays leaves one value too, and means what it says: once each week.
+            if not slash or int(step) == 1 or (body == "*" and int(step) <= field.high):
+                continue
+            if len(members_of(field, term)) == 1:
+                first = field.low if body == "*" else body.partition("-")[0]
+                yield f"{name} {term}: the step goes beyond the end, so only {first} is meant"
 
 
 def _steps(expression: str) -> list[tuple[str, str]]:

@@ -116,6 +116,34 @@ def test_one_that_cannot_be_imported_holds_up_all(server: FakeServer, folder: Pa
     assert [entry["name"] for entry in tomllib.loads(Path("new.toml").read_text())["schedules"]] == ["good"]
 
 
+def test_a_column_of_users_is_seen_unless_denied(server: FakeServer, folder: Path) -> None:
+    """By the path or by its users; it is said."""
+    Path("cron.d").mkdir()
+    Path("cron.d/app").write_text("17 * * * * deploy /opt/a b\n")
+    Path("tab").write_text("17 * * * * root /opt/a b\n")
+    for file, user in (("cron.d/app", "deploy"), ("tab", "root")):
+        seen = run("import", "crontab", file, "--to", "new.toml", "--force")
+        assert "The sixth column is read as users; --no-system" in seen.stderr
+        assert f"warning: cron runs it as {user}" in seen.stdout
+        assert tomllib.loads(Path("new.toml").read_text())["schedules"][0]["cmd"] == "/opt/a b"
+        denied = run("import", "crontab", file, "--no-system", "--to", "new.toml", "--force")
+        assert "column" not in denied.stderr
+        assert tomllib.loads(Path("new.toml").read_text())["schedules"][0]["cmd"] == f"{user} /opt/a b"
+    told = run("import", "crontab", "tab", "--system", "-o", "json")
+    assert "column" not in told.stderr
+    assert run("import", "crontab", "tab", "--system", "--cron", "supercronic").exit_code == 2
+
+
+def test_each_cron_is_read_by_its_rule(server: FakeServer, folder: Path) -> None:
+    """--cron says which one ran the file."""
+    Path("tab").write_text("*/5 * * * * * * beat\n")
+    refused = run("import", "crontab", "tab")
+    assert refused.exit_code == 1
+    assert "--cron supercronic" in refused.stdout
+    taken = json.loads(run("import", "crontab", "tab", "--cron", "supercronic", "-o", "json").stdout)
+    assert [entry["repeat"] for entry in taken] == ["CRON */5 * * * * * *"]
+
+
 def test_what_was_left_out_is_never_removed(server: FakeServer, folder: Path) -> None:
     """Neither by the import itself nor by the file that it writes, which names what it lacks."""
     Path("tab").write_text(BAD)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import pickle
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -137,6 +138,25 @@ def test_strictly_after_to_the_microsecond() -> None:
     assert next_tick("0 12 * * *", noon + timedelta(microseconds=1)) == noon + timedelta(days=1)
 
 
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("*/60 * * * *", "0 * * * *"),
+        ("0 */24 * * *", "0 0 * * *"),
+        ("0 3-23/24 * * *", "0 3 * * *"),
+        ("0 0 1/32 * *", "0 0 1 * *"),
+        ("0 0 1 */13 *", "0 0 1 1 *"),
+        ("0 0 * * */8", "0 0 * * 0"),
+        ("0 0 * * 1-5/99", "0 0 * * 1"),
+        ("*/90 0 0 * * *", "0 0 0 * * *"),
+        ("0 0 0 1 1 * 2030/300", "0 0 0 1 1 * 2030"),
+    ],
+)
+def test_a_step_beyond_the_end_leaves_the_first_value(text: str, same: str) -> None:
+    """As in crontab(5), robfig/cron and croniter, in each field."""
+    assert replace(parse(text), wild=False) == replace(parse(same), wild=False)
+
+
 def test_a_moment_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="after: expected a datetime with a time zone"):
         next_tick("* * * * *", datetime(2024, 1, 1))
@@ -158,12 +178,9 @@ def test_a_moment_without_a_zone_is_refused() -> None:
         ("0 0 * * 5-0", "day-of-week", "5-0", "expected a range that goes up, within 0-7"),
         ("0 0 * * sat-mon", "day-of-week", "sat-mon", "expected a range that goes up"),
         ("0 0 1 dec-jan *", "month", "dec-jan", "expected a range that goes up, within 1-12"),
-        ("*/60 * * * *", "minute", "*/60", "expected a step in 1-59"),
-        ("* */24 * * *", "hour", "*/24", "expected a step in 1-23"),
-        ("0 0 1/32 * *", "day-of-month", "1/32", "expected a step in 1-31"),
-        ("*/0 * * * *", "minute", "*/0", "expected a step in 1-59"),
-        ("*/ * * * *", "minute", "*/", "expected a step in 1-59"),
-        ("*/-1 * * * *", "minute", "*/-1", "expected a step in 1-59"),
+        ("*/0 * * * *", "minute", "*/0", "expected a step in 1-999999999"),
+        ("*/ * * * *", "minute", "*/", "expected a step in 1-999999999"),
+        ("*/-1 * * * *", "minute", "*/-1", "expected a step in 1-999999999"),
         ("1,,2 * * * *", "minute", "1,,2", "expected a value on both sides of each comma"),
         (", * * * *", "minute", ",", "expected a value on both sides of each comma"),
         ("x * * * *", "minute", "x", "expected a number in 0-59"),
@@ -192,7 +209,7 @@ def test_a_moment_without_a_zone_is_refused() -> None:
         ("0 0 * * 5#6", "day-of-week", "5#6", "such as 5#2 (place 1-5)"),
         ("0 0 * * #2", "day-of-week", "#2", "a name such as MON"),
         ("L * * * *", "minute", "L", "expected a number in 0-59"),
-        ("0 0 0 * * */2000", "day-of-week", "*/2000", "expected a step in 1-7"),
+        ("*/1234567890 * * * *", "minute", "*/1234567890", "expected a step in 1-999999999"),
         ("0 0 30 2 *", "day-of-month", "30", "month 2 of year 1970-2199 has; '0 0 30 2 *' would never fire"),
         ("0 0 31 4,6,9,11 *", "day-of-month", "31", "would never fire"),
         ("0 0 29 2 * 2023", "day-of-month", "29", "month 2 of year 2023 has"),
@@ -220,10 +237,15 @@ def test_bad_expressions(text: str, field: str, value: str, words: str) -> None:
 
 def test_what_the_error_carries() -> None:
     with pytest.raises(ValueError) as caught:
-        parse("*/99 * * * *")
+        parse("*/0 * * * *")
     bad = caught.value
     assert isinstance(bad, BadSchedule)
-    assert (bad.field, bad.value, bad.expected, bad.range) == ("minute", "*/99", "a step in 1-59", "0-59")
+    assert (bad.field, bad.value, bad.expected, bad.range) == (
+        "minute",
+        "*/0",
+        "a step in 1-999999999",
+        "0-59",
+    )
     again = pickle.loads(pickle.dumps(bad))
     assert (str(again), again.range) == (str(bad), "0-59")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from croniter import croniter
@@ -122,6 +123,24 @@ def test_the_column_of_users() -> None:
         ("0 0 31 2 * x", "would never fire"),
         ("17 * * *", "expected a time and a command"),
         ("@daily", "expected a time and a command"),
+        ("* * * * * * x", "expected a command, not '* x', which cron refuses"),
+        ("*/5 * * * * * * x", "--cron supercronic"),
+        ("1/20 * * * * x", "minute '1/20': expected * or a range before the step"),
+        ("0 0 L * * x", "day-of-month 'L': expected *, numbers in 1-31"),
+        ("0 0 15W * * x", "day-of-month '15W'"),
+        ("0 0 ? * * x", "day-of-month '?'"),
+        ("0 0 * * monday x", "day-of-week 'monday': expected *, numbers in 0-7 or the first three letters"),
+        ("0 0 * january * x", "month 'january'"),
+        ("0 0 * * 5L x", "day-of-week '5L'"),
+        ("0 0 * * 5#2 x", "Debian's cron runs it at 00:00, on Friday"),
+        ("0 0 * * fri-sun x", "cronie runs it at 00:00, on Friday to Sunday"),
+        ("5~9 0 * * * x", "minute '5~9'"),
+        ("0 22-2 * * * x", "would never fire"),
+        ("@Daily x", "'@Daily': expected one of @yearly"),
+        ("*/5 * * * * -x y", "command '-x': cronie has no such option"),
+        ("RANDOM_DELAY=1441", "at most 1440"),
+        ("a.b=c", "variable 'a.b'"),
+        ('A="x', "expected a time and a command"),
     ],
 )
 def test_lines_that_cannot_be_schedules(line: str, why: str) -> None:
@@ -165,6 +184,90 @@ def test_names_are_distinct_and_a_dash_is_no_part_of_the_time() -> None:
 def test_only_a_line_feed_ends_a_line() -> None:
     """As for cron: other characters that may end lines stay in the command."""
     assert only("* * * * * echo a\x0cb\u2028c\r\n").options == {"cmd": "echo a\x0cb\u2028c"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "by", "repeat", "warned"),
+    [
+        ("0 0 10,* * 1 x", None, "CRON 0 0 * * *", "both day fields"),
+        ("0 22-2,5 * * * x", None, "CRON 0 5 * * *", "hour 22-2: Debian's cron reads it as no value at all"),
+        ("1,* 5 * * * x", None, "CRON 0-59 5 * * *", "change of the clock"),
+        ("*/60 * * * * x", None, "CRON */60 * * * *", ""),
+        ("0 3-23/24 * * * x", None, "CRON 0 3-23/24 * * *", ""),
+        ("-0 1 * * * x", None, "CRON 0 1 * * *", "Debian's cron refuses the line"),
+        ("-0 1 * * * x", "cronie", "CRON 0 1 * * *", ""),
+        ("0 1 * * * -n x", None, "CRON 0 1 * * *", "only of a run that fails (-n)"),
+        ("CRON_TZ=Asia/Tokyo\n0 1 * * * x", None, "CRON TZ=Asia/Tokyo 0 1 * * *", "Debian's cron ignores it"),
+        ("CRON_TZ=Asia/Tokyo\n0 1 * * * x", "cronie", "CRON TZ=Asia/Tokyo 0 1 * * *", ""),
+        ("CRON_TZ=Asia/Tokyo\n0 1 * * * x", "debian", "CRON 0 1 * * *", "ignores CRON_TZ=Asia/Tokyo"),
+        ("CRON_TZ=Asia/Tokyo\n0 1 * * * x", "supercronic", "CRON TZ=Asia/Tokyo 0 1 * * *", ""),
+        ("0 1 * * * x\nCRON_TZ=Asia/Tokyo", "supercronic", "CRON TZ=Asia/Tokyo 0 1 * * *", ""),
+        ("MAILTO=\n0 1 * * * x", None, "CRON 0 1 * * *", "Debian's cron refuses it"),
+        ("MAILTO=\n0 1 * * * x", "cronie", "CRON 0 1 * * *", ""),
+        ("0 0 * * 5#2 x", "debian", "CRON 0 0 * * FRI", "Debian's cron ignores #2"),
+        ("0 0 * * 5#2 x", "supercronic", "CRON 0 0 * * 5#2", ""),
+        ("0 0 * * fri-sun x", "cronie", "CRON 0 0 * * fri-sun", ""),
+        ("5-0 * * * * x", "cronie", "CRON 5-7 * * * *", "minute 5-0: cronie reads it as 5,6,7"),
+        ("*/5 * * * * * * x y", "supercronic", "CRON */5 * * * * * *", ""),
+        ("0 */3 * * * * x", "supercronic", "CRON 0 */3 * * *", ""),
+        ("@hourly x", "supercronic", "CRON @hourly", ""),
+        ("1/20 * * * * x", "supercronic", "CRON 1/20 * * * *", ""),
+        ("0 0 * * 0-7 x", "supercronic", "CRON 0 0 * * SUN", "supercronic reads 7 as 0"),
+    ],
+)
+def test_each_cron_by_its_own_rule(lines: str, by: crontab.Cron | None, repeat: str, warned: str) -> None:
+    """What one of them reads otherwise is written so, or said."""
+    found = only(f"{lines}\n", by=by)
+    assert (found.repeat, found.refused) == (repeat, "")
+    assert found.warnings[:1] == () if not warned else warned in found.warnings[0], found.warnings
+    assert not found.differs
+
+
+def test_what_debian_refuses() -> None:
+    """A dash before a time, and a variable without a value."""
+    assert "Debian's cron takes no -" in only("-0 1 * * * x\n", by="debian").refused
+    assert 'MAILTO=""' in only("MAILTO=\n", by="debian").refused
+
+
+def test_supercronic_takes_the_whole_file_and_no_percent_signs() -> None:
+    """Its variables count for the lines above too; what stands in a command is the shell's."""
+    first, second = crontab.read(
+        "0 1 * * * printf %s a\nSHELL=/bin/bash\nHOME=/tmp\n@daily b\n", by="supercronic"
+    )
+    assert first.options == {
+        "argv": ["/bin/bash", "-c", "export SHELL=/bin/bash\nexport HOME=/tmp\nprintf %s a"]
+    }
+    assert second.options["argv"][2].endswith("\nexport HOME=/tmp\nb")
+    assert "expected what supercronic reads" in only("61 1 * * * x\n", by="supercronic").refused
+    assert "expected a time and a command" in only("nonsense\n", by="supercronic").refused
+    assert "Nowhere" in only("CRON_TZ=Nowhere\n", by="supercronic").refused
+
+
+def test_cron_starts_a_command_in_its_home(tmp_path: Path) -> None:
+    """A HOME= is where the command runs, for cron goes there first."""
+    found = only(f"HOME={tmp_path}\n* * * * * pwd\n")
+    done = subprocess.run(["sh", "-c", found.options["cmd"]], capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()).resolve() == tmp_path.resolve()
+
+
+@pytest.mark.parametrize(
+    ("text", "file", "users"),
+    [
+        ("17 * * * * root cd / && x\n", "", True),
+        ("SHELL=/bin/sh\n# root\n@daily root x\n0 1 * * * deploy y z\n", "tab", True),
+        ("17 * * * * deploy /opt/x y\n", "/etc/cron.d/deploy", True),
+        ("17 * * * * deploy /opt/x y\n", "debian/app.cron.d", True),
+        ("17 * * * * deploy /opt/x y\n", "/etc/crontab", True),
+        ("17 * * * * deploy /opt/x y\n", "crontab", False),
+        ("17 * * * * git pull\n17 * * * * root x\n18 * * * * /opt/x y\n", "", False),
+        ("17 * * * * root\n", "", False),
+        ("@daily root\n", "", False),
+        ("", "", False),
+    ],
+)
+def test_a_column_of_users_is_recognized(text: str, file: str, users: bool) -> None:
+    """By where the file stands, or by users whose names are no commands."""
+    assert crontab.has_users(text, file) == users
 
 
 def test_a_crontab_has_limits() -> None:

@@ -1,4 +1,4 @@
-"""FTL's directives in Go and its annotation in Kotlin, in the forms in which people write them."""
+"""FTL's directives in Go and its annotation in Kotlin and Java, in the forms in which people write them."""
 
 from __future__ import annotations
 
@@ -55,6 +55,10 @@ def test_directives() -> None:
         "func A(ctx context.Context) {",
         "func A(_ context.Context) (err error) {",
         "func A(ctx context.Context, c other.TimeClient) error {",
+        "func A(ctx context.Context, t ftl.TopicHandle[Event, ftl.SinglePartitionMap[Event]]) error {",
+        "func A(ctx context.Context, d ftl.DatabaseHandle[MyConfig], s ftl.Secret[string]) error {",
+        "func A(ctx context.Context, c ftl.Config[string]) error {",
+        "func A(ctx context.Context, db MyDB, key ApiSecret, a, b TimeClient) error {",
         "/* why */\nfunc A(ctx context.Context) error {",
         "//ftl:verb\n// More of it.\nfunc A(ctx context.Context) error {",
     ],
@@ -99,6 +103,12 @@ def test_what_only_looks_like_a_directive(text: str) -> None:
         ("//ftl:cron 0 0 * * *\nfunc A(ctx context.Context, r Req) error {", "no request"),
         ("//ftl:cron 0 0 * * *\nfunc A(ctx context.Context) (Resp, error) {", "no response"),
         ("//ftl:cron 0 0 * * *\nfunc A(ctx context.Context) Resp {", "no response"),
+        ("//ftl:cron 5s\nfunc A(ctx context.Context, name string) error {", "no request"),
+        ("//ftl:cron 5s\nfunc A(ctx context.Context, m map[string]int) error {", "no request"),
+        ("//ftl:cron 5s\nfunc A(ctx context.Context, u ftl.Unit) error {", "no request"),
+        ("//ftl:cron 0 9 * * MON-FRI\nfunc A(ctx context.Context) error {", "a weekday such as Mon"),
+        ("//ftl:cron @daily\nfunc A(ctx context.Context) error {", "a duration such as 30s"),
+        ("//ftl:cron 0 09 * * *\nfunc A(ctx context.Context) error {", "without a zero before them, not 09"),
         ("//ftl:cron 0 0 * *\nfunc A(ctx context.Context) error {", "5 to 7 fields"),
         ("//ftl:cron 0 0 30 2 *\nfunc A(ctx context.Context) error {", "would never fire"),
         ("//ftl:cron 0 0 * * *\n", "a verb below"),
@@ -136,6 +146,24 @@ def test_two_directives_of_one_verb_are_refused_with_both_lines() -> None:
     """Nobody can tell which one was meant."""
     found = ftl.read("package a\n//ftl:cron 5s\n//ftl:cron 6s\nfunc A(ctx context.Context) error {\n")
     assert ["line 2 and line 3 are for one verb" in entry.refused for entry in found] == [True, True]
+
+
+def test_types_that_the_file_declares() -> None:
+    """An alias of what FTL injects is no request, a struct is one."""
+    text = "package a\n//ftl:cron 5s\nfunc A(ctx context.Context, p Thing) error {}\ntype Thing "
+    assert only(text + "= ftl.TopicHandle[Event, ftl.SinglePartitionMap[Event]]\n").warnings == ()
+    assert only(text + "func(context.Context, Req) (Resp, error)\n").warnings == ()
+    assert "no request" in only(text + "struct {\n}\n").refused
+    guessed = only(text.removesuffix("type Thing "))
+    assert (guessed.refused, guessed.repeat) == ("", "CRON 5s")
+    assert guessed.warnings == ("Thing is taken for something that FTL injects, such as a topic or a client",)
+
+
+def test_ftl_reads_ranges_to_seven_by_its_library() -> None:
+    """Written so, with a warning."""
+    found = only("package a\n//ftl:cron 0 9 * * 1-7\nfunc A(ctx context.Context) error {}\n")
+    assert found.repeat == "CRON 0 9 * * MON-SAT"
+    assert "hashicorp/cronexpr reads 7 as 0" in found.warnings[0]
 
 
 # --- Kotlin ------------------------------------------------------------------------------------------------
@@ -178,6 +206,8 @@ fun weekly(context: Context): Unit {
         '@Cron("5m") internal suspend fun a(context: xyz.block.ftl.Context): Unit {}',
         '@Cron("5m")\nfun a(\n    context: Context,\n    times: TimeClient,\n): kotlin.Unit {}',
         '@Cron("5m") fun `a`() {}',
+        '@Cron("5m") fun a(@Config("x") x: String, @Secret("y") y: Map<String, Int>, t: EchoTopic) {}',
+        '@Cron("5m") fun a(db: UserDatabase, @xyz.block.ftl.Egress("z") url: String, l: LeaseClient?) {}',
         '/** KDoc */\n@Cron("5m")\n// why\nfun a() {}',
         'class C {\n  @Cron("5m") fun a() {}\n}',
         'val x = "${if (y) "}" else "@Cron"}"\n@Cron("5m") fun a() {}',
@@ -227,6 +257,8 @@ def test_what_only_looks_like_an_annotation(text: str) -> None:
         ('@Cron("5m") fun a(): String = ""', "no response"),
         ('@Cron("5m") fun a(): Map<String, Int> {}', "no response"),
         ('@Cron("5m") fun a(request: Req) {}', "no request"),
+        ('@Cron("5m") fun a(name: String) {}', "no request"),
+        ('@Cron("5m") fun a(names: List<String>) {}', "no request"),
         ('@Cron("5m") fun <T> a() {}', "not a generic one"),
         ('@Cron("5m") fun String.a() {}', "not of a class"),
         ('@Cron("0 0 31 2 *") fun a() {}', "would never fire"),
@@ -245,6 +277,76 @@ def test_one_name_twice_is_refused_with_both_lines() -> None:
     assert ["line 2 and line 3 have one name" in entry.refused for entry in found] == [True, True]
 
 
+# --- Java --------------------------------------------------------------------------------------------------
+
+JAVA = """package com.example;
+
+import io.quarkus.logging.Log;
+import xyz.block.ftl.Cron;
+
+public class Pulse {
+
+    @Cron("10s")
+    public void tenSeconds(GetNonceClient client, AppendLogClient log) throws Exception {
+        Log.infof("Cron job triggered, nonce %s", client.getNonce());
+    }
+
+    @Export
+    @Cron("0 * * * * ")
+    void hourly() {
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("file", ["Pulse.java", "-"])
+def test_java(file: str) -> None:
+    """A method of a class, with what FTL injects; without a name the text tells the language."""
+    first, second = ftl.read(JAVA, file=file)
+    assert (first.name, first.repeat, first.place) == ("example.tenSeconds", "CRON 10s", "line 8")
+    assert (second.name, second.repeat, second.warnings) == ("example.hourly", "CRON 0 * * * *", ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '@Cron("5m") void a() {}',
+        '@Cron(value = "5m")\n@Verb public static final synchronized void a() {}',
+        '@xyz.block.ftl.Cron("5m") /* why */ void a(final EchoClient client) {}',
+        '@Cron("5m") void a(@Config("x") String x, @Secret("y") Map<String, Integer> y, TestTopic t) {}',
+        '@Cron("\\u0035m") void a() {}',
+        '@Cron("""\n  5m""") void a() {}',
+        '// @Cron("6m") void b() {}\n@Cron("5m") void a() { char c = \'"\'; }',
+    ],
+)
+def test_methods_in_java(text: str) -> None:
+    """In the forms in which people write them."""
+    found = only(f"package com.example;\nclass C {{\n{text}\n}}\n", "C.java")
+    assert (found.name, found.repeat, found.refused, found.warnings) == ("example.a", "CRON 5m", "", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('@Cron("5m") String a() {}', "no response"),
+        ('@Cron("5m") List<String> a() {}', "no response"),
+        ('@Cron("5m") void[] a() {}', "no response"),
+        ('@Cron("5m") void a(EchoRequest request) {}', "no request"),
+        ('@Cron("5m") void a(String name) {}', "no request"),
+        ('@Cron("5m") <T> void a() {}', "not a generic one"),
+        ('@Cron("5m") String a = "b";', "a verb below"),
+        ('@Cron("5m") class D {}', "a verb below"),
+        ('@Cron("5" + "m") void a() {}', "not texts joined by +"),
+        ("@Cron(DAILY) void a() {}", "not 'DAILY'"),
+    ],
+)
+def test_methods_in_java_that_are_refused(text: str, why: str) -> None:
+    """With their line."""
+    found = only(f"package com.example;\nclass C {{\n{text}\n}}\n", "C.java")
+    assert why in found.refused
+    assert found.place == "line 3"
+
+
 # --- both --------------------------------------------------------------------------------------------------
 
 
@@ -258,6 +360,8 @@ def test_one_name_twice_is_refused_with_both_lines() -> None:
         ("a.go", "\n\nvar x = `a\n", 3),
         ("a.go", '\nvar x = "a\n', 2),
         ("a.go", "\n/* a\n", 2),
+        ("a.java", '\n\nString x = "a\n', 3),
+        ("a.java", "\n/* a\n", 2),
     ],
 )
 def test_files_that_cannot_be_read_say_the_line(file: str, text: str, line: int) -> None:

@@ -30,6 +30,15 @@ CASES: dict[str, Callable[[], object]] = {
     "crontab, ends of input": lambda: crontab.read(
         "* * * * * a" + "".join(f"%END_OF_INPUT{'_' * n}" for n in range(900))
     ),
+    "crontab, terms": lambda: crontab.read(f"{fill('1,')}1 * * * * x\n"),
+    "crontab, quotes": lambda: crontab.read(f"{fill(chr(34) + ' ')}\n"),
+    "supercronic, terms": lambda: crontab.read(f"{fill('1,')}1 * * * * x\n", by="supercronic"),
+    "supercronic, blanks": lambda: crontab.read(f"a{fill(' ')}b{fill(' ')}c\n", by="supercronic"),
+    "supercronic, words": lambda: crontab.read(f"{fill('a ')}\n", by="supercronic"),
+    "go, terms": lambda: ftl.read(f"package a\n//ftl:cron {fill('1,')}1 * * * *\nfunc A() {{}}", file="a.go"),
+    "java, texts": lambda: ftl.read(fill('"\\"'), file="a.java"),
+    "java, raw texts": lambda: ftl.read('"' * 3 + fill('"a'), file="a.java"),
+    "castle, terms": lambda: castle.read(f"castle-cron add a '{fill('1,')}1 * * * *' x"),
     "castle, empty lines": lambda: castle.read(fill("\n")),
     "castle, one name": lambda: castle.read("castle-cron add a '@daily' x\n" * SCHEDULES_PER_SYNC_MAX),
     "castle, words": lambda: castle.read(f"castle-cron add a '@daily' {fill('a ')}"),

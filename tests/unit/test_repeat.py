@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bedrockjobs.base.config import REPEAT_MODIFIERS_MAX
+from bedrockjobs.schedule.cron import BadSchedule, parse
 from bedrockjobs.schedule.repeat import complaint, later, next_run, parse_repeat, parse_retry_after
 
 SCHEDULED, STARTED, FINISHED = "2026-11-21 13:00:00", "2026-11-21 13:15:00", "2026-11-21 13:45:00"
@@ -142,10 +145,54 @@ def test_years_before_the_first_are_no_dates() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("every 5m", "; every 5m is CRON 5m"),
+        ("@every 5m", "; every 5m is CRON 5m"),
+        ("Every 10 minutes", "; every 10 minutes is CRON 10m"),
+        ("every day", "; every day is CRON @daily"),
+        ("every weekday", "; every weekday is CRON 0 0 * * 1-5"),
+        ("every monday", "; every monday is CRON mon"),
+        ("every 24 hours", "; every 24 hours is CRON @daily"),
+        ("every 60s", "; every 60s is CRON 1m"),
+        ("@every 1h30m", "; every 1h30m is FINISHED, +90 MINUTES"),
+        ("@every 90s", "; every 90s is FINISHED, +90 SECONDS"),
+        ("every 2 days", "; every 2 days is FINISHED, +48 HOURS"),
+        ("every 0.5h", "; every 0.5h is CRON 30m"),
+        ("5m", "; this schedule is CRON 5m"),
+        ("0 9 * * 1-5", "; this schedule is CRON 0 9 * * 1-5"),
+        ("@daily", "; this schedule is CRON @daily"),
+        ("every fish", "with modifiers"),
+        ("every 0s", "with modifiers"),
+        ("every", "with modifiers"),
+        ("@every 100ms", "with modifiers"),
+        ("fish", "with modifiers"),
+    ],
+)
+def test_the_right_spelling_is_said(text: str, hint: str) -> None:
+    with pytest.raises(ValueError, match="HOURLY") as caught:
+        parse_repeat(text)
+    assert str(caught.value).endswith(hint)
+    # What is said is what is taken.
+    if " is " in hint and "CRON" in hint:
+        meant = hint.partition(" is CRON ")[2]
+        assert parse(meant)
+        if "very" in text:
+            with pytest.raises(BadSchedule, match=re.escape(f"expected {meant} to mean every")):
+                parse(text)
+    elif " is " in hint:
+        repeat = hint.partition(" is ")[2]
+        assert parse_repeat(repeat).base == "FINISHED"
+        with pytest.raises(BadSchedule, match=re.escape(f"is the repeat {repeat}")):
+            parse(text)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("every day", "repeat: expected HOURLY, DAILY, WEEKLY, CRON and its fields, or SCHEDULED"),
         ("CRON 61 * * * *", "repeat: minute '61': expected a number in 0-59"),
+        ("CRON every 5m", "repeat: expression 'every 5m': expected 5m to mean every 5m"),
     ],
 )
 def test_a_complaint_says_once_what_was_expected(text: str, words: str) -> None:

@@ -147,6 +147,22 @@ def test_steps_that_do_not_divide_evenly(repeat: str, step: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("repeat", "said"),
+    [
+        ("*/60 * * * *", "minute */60: the step goes beyond the end, so only 0 is meant"),
+        ("0 3-23/24 * * *", "hour 3-23/24: the step goes beyond the end, so only 3 is meant"),
+        ("0 0 1/32 * *", "day-of-month 1/32: the step goes beyond the end, so only 1 is meant"),
+        ("0 0 1 */13 *", "month */13: the step goes beyond the end, so only 1 is meant"),
+        ("0 0 * * mon-fri/9", "day-of-week mon-fri/9: the step goes beyond the end, so only mon is meant"),
+        ("*/90 * * * * *", "second */90: the step goes beyond the end, so only 0 is meant"),
+        ("0 0 0 1 1 * 2030/300", "year 2030/300: the step goes beyond the end, so only 2030 is meant"),
+    ],
+)
+def test_steps_that_leave_one_value(repeat: str, said: str) -> None:
+    assert said in warnings(repeat)
+
+
+@pytest.mark.parametrize(
     "repeat",
     [
         "*/5 * * * *",

@@ -16,13 +16,15 @@ from datetime import datetime
 from functools import lru_cache
 
 from bedrockjobs.schedule.cron.cron_args import parse_cron_args, texts_of
-from bedrockjobs.schedule.cron.expression import parse_expression
+from bedrockjobs.schedule.cron.expression import instead_of_every, parse_expression
 from bedrockjobs.schedule.cron.plan import Schedule
 from bedrockjobs.schedule.cron.problem import AROUND, BadSchedule
 from bedrockjobs.schedule.cron.words import words_for
 from bedrockjobs.schedule.cron.zones import find_zone, next_moment
 
-__all__ = ["AROUND", "BadSchedule", "Schedule", "describe", "next_tick", "parse", "split_zone"]
+__all__ = [
+    "AROUND", "BadSchedule", "Schedule", "describe", "instead_of_every", "next_tick", "parse", "split_zone",
+]  # fmt: skip
 
 PARSED_MAX = 16_384
 """Schedules kept read (about 1 kB each): more than one server is built for, so that none is read twice."""

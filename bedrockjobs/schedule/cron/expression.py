@@ -37,6 +37,16 @@ _INTERVALS = {
     "m": (fields.MINUTE, "0 */{} * * * *"),
     "h": (fields.HOUR, "0 0 */{} * * *"),
 }
+_EVERY = ("every", "@every")
+"""What other systems put before an interval, and we do without."""
+_PERIODS = {
+    "second": "1s", "minute": "@minutely", "hour": "@hourly", "day": "@daily", "week": "@weekly",
+    "month": "@monthly", "year": "@yearly", "weekday": "0 0 * * 1-5",
+}  # fmt: skip
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_UNIT = "(?:seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)"
+_DURATION = re.compile(rf"(?:[0-9]{{1,9}}(?:\.[0-9]{{1,9}})? ?{_UNIT} ?)+")
+_PARTS = re.compile(rf"([0-9.]+) ?({_UNIT})")
 _YEAR = re.compile(r"(?<![0-9/])[0-9]{4}")
 _NO_SEPARATOR = re.compile(r"[^\S \t]")
 """Blanks of other kinds: ends of lines, no-break and ideographic spaces, what other programs paste."""
@@ -45,9 +55,10 @@ _NO_DAYS = DayRule(DayField(), DayField(), either=False)
 
 def parse_expression(text: str) -> Schedule:
     """Read an expression; raises BadSchedule that names the field, the value and what was expected."""
-    if len(text) > EXPRESSION_MAX:
-        raise BadSchedule("expression", text, f"at most {EXPRESSION_MAX} characters")
+    check_length(text)
     words = fields_of(text)
+    if words and words[0].lower() in _EVERY:
+        raise _every(text.strip(AROUND), *instead_of_every(text))
     if len(words) == 1:
         if words[0].lower() == NEVER:
             return Schedule(1, 1, 1, _NO_DAYS, 0, 0, wild=False)
@@ -64,12 +75,59 @@ def parse_expression(text: str) -> Schedule:
     return _schedule(text.strip(AROUND), [second, *words, year])
 
 
+def check_length(text: str) -> None:
+    """Raise BadSchedule for an expression that is too long to be read."""
+    if len(text) > EXPRESSION_MAX:
+        raise BadSchedule("expression", text, f"at most {EXPRESSION_MAX} characters")
+
+
 def fields_of(text: str) -> list[str]:
     """Return the fields of an expression; only blanks and tabs stand between them. Raises BadSchedule."""
     inner = text.strip(AROUND)
     if other := _NO_SEPARATOR.search(inner):
         raise BadSchedule("expression", inner, f"blanks or tabs between fields, not U+{ord(other[0]):04X}")
     return [field for field in re.split("[ \t]", inner) if field]
+
+
+def instead_of_every(text: str) -> tuple[str, str]:
+    """Split ``every 5 minutes`` or ``@every 1h30m`` into its interval and what means that here.
+
+    The latter is an expression such as ``5m``, or a repeat such as ``FINISHED, +90 MINUTES`` if no expression
+    has such an interval; empty if it cannot be told. Both are empty for a text that begins with another word.
+    """
+    word, _, interval = " ".join(text.split()).partition(" ")
+    if word.lower() not in _EVERY:
+        return "", ""
+    lower = interval.lower()
+    if (period := _PERIODS.get(lower)) is not None:
+        return interval, period
+    if lower in fields.WEEK_DAY.names:
+        return interval, interval[:3]
+    parts = [(float(number), _SECONDS[unit[0]]) for number, unit in _PARTS.findall(lower)]
+    seconds = sum(number * size for number, size in parts)
+    if not _DURATION.fullmatch(lower) or not 1 <= seconds < 10**8 or seconds != int(seconds):
+        return interval, ""
+    whole = int(seconds)
+    for unit, (field, _) in reversed(_INTERVALS.items()):
+        count, rest = divmod(whole, _SECONDS[unit])
+        if not rest and 1 <= count <= field.high:
+            return interval, f"{count}{unit}"
+    if whole == _SECONDS["d"]:
+        return interval, "@daily"
+    for unit, name in (("h", "HOURS"), ("m", "MINUTES")):
+        count, rest = divmod(whole, _SECONDS[unit])
+        if not rest and count < 1_000:  # a repeat has three digits of them
+            return interval, f"FINISHED, +{count} {name}"
+    return interval, f"FINISHED, +{whole} SECONDS"
+
+
+def _every(text: str, interval: str, meant: str) -> BadSchedule:
+    expected = f"{FORMS}, without the word every"
+    if meant.startswith("FINISHED"):
+        expected = f"a time by the clock; every {interval} after the end of a run is the repeat {meant}"
+    elif meant:
+        expected = f"{meant} to mean every {interval}"
+    return BadSchedule("expression", text, expected)
 
 
 def _written_out(word: str) -> str:

@@ -66,6 +66,12 @@ WEEK_DAY = Field(
 )
 YEAR = Field("year", YEAR_MIN, YEAR_MAX)
 
+ALL = (SECOND, MINUTE, HOUR, MONTH_DAY, MONTH, WEEK_DAY, YEAR)
+"""In the order of an expression of seven fields."""
+
+STEP_MAX = 999_999_999
+"""The longest step that is read: far beyond every field, and quick to convert."""
+
 _SUNDAY_AGAIN = 7
 _OPEN = "?"
 """What leaves a day field open beside ``*``, in the manner of Quartz and gorhill."""
@@ -123,6 +129,14 @@ def week_days_of(text: str) -> DayField:
     return DayField(weekdays=weekdays, places=frozenset(places), every="*" in terms)
 
 
+def members_of(field: Field, term: str) -> frozenset[int]:
+    """Return the values of a term without special forms, Sunday being 0; raises BadSchedule."""
+    values = 0
+    for value in _spread(field, term):
+        values |= 1 << (value % _SUNDAY_AGAIN if field is WEEK_DAY else value)
+    return frozenset(value for value in range(values.bit_length()) if values >> value & 1)
+
+
 def _from_monday(weekday: int) -> int:
     return (weekday - 1) % 7
 
@@ -161,7 +175,7 @@ def _spread(field: Field, term: str) -> range:
 
 
 def _step(field: Field, text: str, term: str) -> int:
-    most = field.high
-    if not (text.isascii() and text.isdigit()) or len(text) > 9 or not 1 <= int(text) <= most:
-        raise field.bad(term, f"a step in 1-{most}")
+    """Read a step; one beyond the end of its range leaves the first value, as in most other crons."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or not 1 <= int(text) <= STEP_MAX:
+        raise field.bad(term, f"a step in 1-{STEP_MAX}")
     return int(text)

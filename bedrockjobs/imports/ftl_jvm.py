@@ -1,9 +1,19 @@
-"""``@Cron("...")`` in Kotlin: an annotation of a function, in any of the forms in which people write one."""
+"""``@Cron("...")`` in Kotlin and Java: an annotation of a function, in any form in which people write one."""
 
 from __future__ import annotations
 
-from bedrockjobs.imports.ftl_verb import NO_REQUEST, NO_VERB, Tokens, Verb, is_request, named, parts
-from bedrockjobs.imports.source import Token
+from bedrockjobs.imports.ftl_verb import (
+    NO_REQUEST,
+    NO_VERB,
+    Parameter,
+    Tokens,
+    Verb,
+    judged,
+    last_word,
+    named,
+    parts,
+)
+from bedrockjobs.imports.source import Language, Token
 
 FULL_NAME = "xyz.block.ftl.Cron"
 
@@ -12,12 +22,20 @@ _MODIFIERS = (
     "inline", "external", "tailrec", "operator", "infix", "actual", "expect",
 )  # fmt: skip
 _TARGETS = ("file", "property", "field", "get", "set", "receiver", "param", "setparam", "delegate")
+_JAVA_MODIFIERS = (
+    "public", "private", "protected", "static", "final", "abstract", "synchronized", "native", "default",
+    "strictfp",
+)  # fmt: skip
+_JAVA_TYPES = ("class", "interface", "enum", "record")
+_INJECTING = ("Config", "Secret", "Egress")
+"""Annotations of what FTL injects."""
 _ARGUMENT = 'expected @Cron("0 0 * * *"), with one text'
 
 
-def read(tokens: list[Token]) -> tuple[str, list[Verb]]:
+def read(tokens: list[Token], language: Language) -> tuple[str, list[Verb]]:
     """Return the module, and each annotation with its function."""
-    reader = _Reader(Tokens([token for token in tokens if token.kind not in ("comment", "newline")]))
+    passed = Tokens([token for token in tokens if token.kind not in ("comment", "newline")])
+    reader = _Java(passed) if language == "java" else _Reader(passed)
     reader.read()
     return reader.module, reader.found
 
@@ -42,13 +60,18 @@ class _Reader:
             elif token.kind == "word" and token.first and token.text == "import":
                 tokens.next()
                 self._import()
-            elif tokens.took("fun"):
-                self._function()
             else:
-                if not (token.kind == "word" and token.text in _MODIFIERS):
-                    self._leave()
-                tokens.next()
+                self._declaration(token)
         self._leave()
+
+    def _declaration(self, token: Token) -> None:
+        """Pass a modifier, a function, or something else."""
+        if self._tokens.took("fun"):
+            self._function()
+            return
+        if not (token.kind == "word" and token.text in _MODIFIERS):
+            self._leave()
+        self._tokens.next()
 
     def _import(self) -> None:
         path = self._tokens.path()
@@ -95,16 +118,75 @@ class _Reader:
         name = tokens.path()
         if not name:
             return  # an anonymous function, or no Kotlin
-        parameters = parts(tokens.group()) if tokens.took("(") else None
+        parameters = parts(tokens.group(), angles=True) if tokens.took("(") else None
         result = tokens.path() if tokens.took(":") else "Unit"
         more = tokens.ahead.kind == "mark" and tokens.ahead.text in "<?(" and not tokens.ahead.first
-        why = ""
+        warnings: tuple[str, ...] = ()
         if generic or "." in name or parameters is None:
             why = "expected a function of its own name, not of a class and not a generic one"
-        elif is_request(parameters) or result not in ("Unit", "kotlin.Unit") or more:
-            why = NO_REQUEST
-        self.found += named(self._pending, name, why)
+        else:
+            why, warnings = judged([_parameter(part, kotlin=True) for part in parameters])
+            if result not in ("Unit", "kotlin.Unit") or more:
+                why = NO_REQUEST
+        self.found += named(self._pending, name, why, warnings)
         self._pending = []
+
+
+class _Java(_Reader):
+    """Reads Java, where a method's type stands before its name."""
+
+    def _declaration(self, token: Token) -> None:
+        tokens = self._tokens
+        if token.kind == "word" and token.text in _JAVA_MODIFIERS:
+            tokens.next()
+        elif (
+            not self._pending or token.text in _JAVA_TYPES or not (token.kind == "word" or token.text == "<")
+        ):
+            self._leave()
+            tokens.next()
+        else:
+            self._method()
+
+    def _method(self) -> None:
+        tokens = self._tokens
+        generic = tokens.angles()
+        result = tokens.path()
+        more = tokens.angles()
+        while tokens.took("["):
+            more = True
+            tokens.took("]")
+        name = tokens.path()
+        if not name or not tokens.took("("):
+            self._leave()  # a field, or a constructor
+            return
+        why, warnings = judged(
+            [_parameter(part, kotlin=False) for part in parts(tokens.group(), angles=True)]
+        )
+        if generic:
+            why = "expected a method, not a generic one"
+        elif result != "void" or more:
+            why = NO_REQUEST
+        self.found += named(self._pending, name, why, warnings)
+        self._pending = []
+
+
+def _parameter(part: list[Token], *, kotlin: bool) -> Parameter:
+    """Return the type of a parameter, and whether an annotation says that it is injected."""
+    reader = Tokens([*part, Token("end", "", 0)])
+    injected = False
+    while reader.took("@"):
+        injected |= reader.path().rpartition(".")[2] in _INJECTING
+        if reader.took("("):
+            reader.group()
+    rest: list[Token] = []
+    while reader.ahead.kind != "end":
+        rest.append(reader.next())
+    if kotlin:
+        at = next((at for at, token in enumerate(rest) if token.kind == "mark" and token.text == ":"), -1)
+        rest = rest[at + 1 :]
+    elif rest and rest[0].text == "final":
+        rest = rest[1:]
+    return Parameter(last_word(rest), injected)
 
 
 def _expression(arguments: list[Token] | None) -> tuple[str, str]:
