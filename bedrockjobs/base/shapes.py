@@ -334,16 +334,19 @@ def retry_after() -> Schema:
 
 def name() -> Schema:
     """Return the schema of a job's name."""
-    return text_of(r"[^\u0000-\u0008\u000A-\u001F\u007F]+", minLength=1, maxLength=NAME_CHARS_MAX)
+    return text_of(rf"[^{_CONTROL}]+", minLength=1, maxLength=NAME_CHARS_MAX)
+
+
+_CONTROL = r"\u0000-\u0008\u000A-\u001F\u007F"
 
 
 def key() -> Schema:
     """Return the schema of an idempotency key."""
-    return text_of(r"[^\u0000-\u0008\u000A-\u001F\u007F]+", minLength=1, maxLength=KEY_CHARS_MAX)
+    return text_of(rf"[^{_CONTROL}]+", minLength=1, maxLength=KEY_CHARS_MAX)
 
 
-_ONE_NAME = r"[^,\s][^,]*"
-_ONE_PATTERN = r"(?:[^,*\s]|\*)[^,*]*(?:\*[^,*]*){0,19}"
+_ONE_NAME = rf"[^,\s{_CONTROL}][^,{_CONTROL}]*"
+_ONE_PATTERN = rf"(?:[^,*\s{_CONTROL}]|\*)[^,*{_CONTROL}]*(?:\*[^,*{_CONTROL}]*){{0,19}}"
 
 
 def pattern() -> Schema:
@@ -364,9 +367,14 @@ def patterns() -> Schema:
                 "type": "array",
                 "minItems": 1,
                 "maxItems": PATTERNS_MAX,
-                "items": text_of(r"[^*]*(?:\*[^*]*){0,20}", minLength=1, maxLength=GLOB_CHARS_MAX),
+                "items": text_of(
+                    rf"[^*{_CONTROL}]*(?:\*[^*{_CONTROL}]*){{0,20}}", minLength=1, maxLength=GLOB_CHARS_MAX
+                ),
             },
-            text_of(r"[^,\s\[][^,]{0,79}(?:,[^,\s][^,]{0,79}){0,98}", maxLength=PATTERN_CHARS_MAX),
+            text_of(
+                rf"[^,\s\[{_CONTROL}][^,{_CONTROL}]{{0,79}}(?:,[^,\s{_CONTROL}][^,{_CONTROL}]{{0,79}}){{0,98}}",
+                maxLength=PATTERN_CHARS_MAX,
+            ),
         ]
     }
 

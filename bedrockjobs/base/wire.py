@@ -159,6 +159,23 @@ def _timestamp(value: Any) -> str:
 _DIGITS = re.compile(r"0|[1-9][0-9]{0,18}")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
+_UNSTORABLE = re.compile("[\\x00\\ud800-\\udfff]")
+
+LINE = r"^[^\u0000-\u0008\u000A-\u001F\u007F]*$"
+"""Pattern of a name, or any other text of one line."""
+
+PARAGRAPHS = r"^[^\u0000-\u0008\u000B\u000C\u000E-\u001F\u007F]*$"
+"""Pattern of a text that people write and read."""
+
+SCRIPT = r"^[^\u0000]*$"
+"""Pattern of a text that is passed to a program, which no NUL can be."""
+
+_PATTERNS_IN_WORDS = {
+    LINE: "no control characters but the tab",
+    PARAGRAPHS: "no control characters but tabs and line ends",
+    SCRIPT: "no NUL characters",
+}
+
 
 def _job_id(value: Any) -> int:
     if isinstance(value, str) and _DIGITS.fullmatch(value):
@@ -243,9 +260,22 @@ def checked_priority(value: Any) -> int:
         raise BadArguments("Invalid priority value", f"priority: expected {_PRIORITIES_EXPECTED}") from None
 
 
-def _name(value: Any) -> Any:
+def storable(text: str) -> str:
+    """Return a text with U+FFFD in place of what a database cannot store: NUL, and lone surrogates."""
+    return text if text.isprintable() else _UNSTORABLE.sub("\ufffd", text)
+
+
+def _readable(value: Any) -> Any:
+    return storable(value) if isinstance(value, str) else value
+
+
+def one_line(value: Any) -> Any:
+    """Return a value; refuse a text with control characters or lone surrogates, as ``OneLine`` does.
+
+    For values that have a validator of their own. The tab is allowed, since Bedrock's job names may have it.
+    """
     if isinstance(value, str) and not value.isprintable() and _CONTROL.search(value):
-        raise PydanticCustomError("expected", "no control characters but the tab")
+        raise PydanticCustomError("expected", _PATTERNS_IN_WORDS[LINE])
     return value
 
 
@@ -311,15 +341,23 @@ _STAMP_SCHEMA = {"type": "string", "examples": ["2026-11-21 03:29:56", "2026-11-
 Name = Annotated[
     str,
     Field(min_length=1, max_length=NAME_CHARS_MAX),
-    BeforeValidator(_name),
+    BeforeValidator(one_line),
     Shape(shapes.name, "Name"),
 ]
 Key = Annotated[
     str,
     Field(min_length=1, max_length=KEY_CHARS_MAX),
-    BeforeValidator(_name),
+    BeforeValidator(one_line),
     Shape(shapes.key),
 ]
+OneLine = Annotated[str, Field(pattern=LINE)]
+"""A text like a name: of a worker, a host, a source, a person."""
+Paragraphs = Annotated[str, Field(pattern=PARAGRAPHS)]
+"""A reason or a note."""
+Printed = Annotated[str, BeforeValidator(_readable)]
+"""What a program printed: a run is not to fail for a byte of it."""
+Script = Annotated[str, Field(pattern=SCRIPT)]
+"""A command."""
 JobID = Annotated[int, Field(ge=0, le=JOB_ID_MAX), BeforeValidator(_job_id), Shape(shapes.job_id)]
 JobIDs = Annotated[
     list[int], BeforeValidator(_job_ids), WithJsonSchema({"type": "array", "items": {"type": "integer"}})
@@ -399,7 +437,11 @@ def _expectation(kind: str, message: str, context: dict[str, Any]) -> str:
         return message
     if kind == "string_too_long":
         return f"at most {context['max_length']} characters"
+    if kind == "string_unicode":
+        return "text without lone surrogates"
     if kind == "string_pattern_mismatch":
+        if context["pattern"] in _PATTERNS_IN_WORDS:
+            return _PATTERNS_IN_WORDS[context["pattern"]]
         return f"a text that matches {context['pattern']}"
     if kind == "too_long":
         parts = "elements" if context.get("field_type") in ("List", "Tuple", "Set", "Dict") else "characters"

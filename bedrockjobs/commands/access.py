@@ -11,7 +11,7 @@ from bedrockjobs.base.caller import ROLES
 from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.token_text import TOKEN_CHARS_MAX
-from bedrockjobs.base.wire import Boolean, JobID, Timestamp, listed, refused
+from bedrockjobs.base.wire import Boolean, JobID, OneLine, Timestamp, listed, one_line, refused
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
 from bedrockjobs.commands.refusals import BUSY, SLOW
 from bedrockjobs.commands.runs import Limit
@@ -42,7 +42,7 @@ def _names(value: Any) -> list[str]:
     found = listed(value, "a JSON array of name patterns") if value else []
     if not all(isinstance(item, str) and 0 < len(item) <= GLOB_CHARS_MAX for item in found):
         raise refused("Malformed names", f"name patterns of 1 to {GLOB_CHARS_MAX} characters")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(map(one_line, found)))
 
 
 def _some_stars(value: list[str]) -> list[str]:
@@ -136,7 +136,7 @@ class CreateToken(Command[NewTokenReply]):
         default=False, description="It sees no data, results and output of jobs; for read and produce alone."
     )
     expires: Timestamp | None = Field(default=None, description="When it ends; never if left out.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class ListTokens(Command[TokensReply]):
@@ -149,7 +149,7 @@ class ListTokens(Command[TokensReply]):
     example = Example({}, {"tokens": [_TOKEN]})
     refusals = [BUSY]
 
-    after: str = Field(
+    after: OneLine = Field(
         default="",
         max_length=NAME_CHARS_MAX,
         description="Only names behind this one: the last of the page before.",
@@ -170,7 +170,7 @@ class RevokeToken(Command[Empty]):
     ]
 
     name: TokenName = Field(description="Name of the token.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class RotateToken(Command[NewTokenReply]):
@@ -183,7 +183,7 @@ class RotateToken(Command[NewTokenReply]):
 
     name: TokenName = Field(description="Name of the token.")
     expires: Timestamp | None = Field(default=None, description="When it ends; as before if left out.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class IdentityReply(Reply):
@@ -258,10 +258,10 @@ class ListAudit(Command[AuditReply]):
     )  # fmt: skip
     refusals = [SLOW, BUSY]
 
-    who: str | None = Field(
+    who: OneLine | None = Field(
         default=None, max_length=WORKER_CHARS_MAX, description="Only what this token changed."
     )
-    command: str | None = Field(default=None, max_length=100, description="Only by this command.")
+    command: OneLine | None = Field(default=None, max_length=100, description="Only by this command.")
     name: Pattern | None = Field(default=None, description="Only where the name matches this GLOB pattern.")
     since: Timestamp | None = Field(default=None, description="Only from this moment on.")
     before: JobID | None = Field(

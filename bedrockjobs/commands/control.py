@@ -14,7 +14,7 @@ from bedrockjobs.base.config import (
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import Boolean, JobID, Name, Timestamp, Whole
+from bedrockjobs.base.wire import Boolean, JobID, Name, OneLine, Paragraphs, Timestamp, Whole
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
 from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
 from bedrockjobs.commands.runs import Limit
@@ -40,9 +40,11 @@ class PauseJobs(Command[Empty]):
     ]
 
     name: PausePattern = Field(default="*", description="GLOB pattern of the names; all if left out.")
-    reason: str = Field(default="", max_length=REASON_CHARS_MAX, description="Why, for others to read.")
+    reason: Paragraphs = Field(
+        default="", max_length=REASON_CHARS_MAX, description="Why, for others to read."
+    )
     until: Timestamp | None = Field(default=None, description="When they go on by themselves.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class ResumeReply(Reply):
@@ -66,7 +68,7 @@ class ResumeJobs(Command[ResumeReply]):
         default="*", description="The pattern as it was paused: `*` ends the pause of `*` and no other."
     )
     all: Boolean = Field(default=False, description="End every pause, whoever made it, instead.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class ReleaseReply(Reply):
@@ -89,7 +91,7 @@ class ReleaseHold(Command[ReleaseReply]):
     )
     refusals = [Refusal(404, "Not held", "The queue was not restored, or somebody released it already.")]
 
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class TriggerReply(Reply):
@@ -116,7 +118,7 @@ class TriggerJob(Command[TriggerReply]):
 
     job_id: JobID | None = Field(default=None, description="Job to run.")
     name: Name | None = Field(default=None, description="Or its name, where only one job has it.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class RunAgain(Command[TriggerReply]):
@@ -131,7 +133,7 @@ class RunAgain(Command[TriggerReply]):
     ]
 
     run_id: JobID = Field(description="Run to do again; a worker with a name took it.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class EventReply(Reply):
@@ -176,7 +178,7 @@ class Events(Command[EventsReply]):
     after: Whole = Field(
         default=0, ge=-1, description="Only events with a higher number; -1: only what comes from now on."
     )
-    kind: str | None = Field(default=None, max_length=100, description="Only of this kind.")
+    kind: OneLine | None = Field(default=None, max_length=100, description="Only of this kind.")
     name: Pattern | None = Field(default=None, description="Only where the name matches this GLOB pattern.")
     limit: Limit = Field(default=100, description="How many at the most.")
 

@@ -21,6 +21,7 @@ from bedrockjobs.base.wire import (
     JSONObject,
     Key,
     Name,
+    OneLine,
     OnlyTrue,
     Priority,
     Repeat,
@@ -266,7 +267,7 @@ class UpdateJob(JobOptions, Command[Empty]):
         default=None, description="How far the present run is: a JSON object."
     )
     run_id: JobID | None = Field(default=None, description=RUN_ID)
-    if_match: str | None = Field(
+    if_match: OneLine | None = Field(
         default=None,
         min_length=1,
         max_length=IF_MATCH_CHARS_MAX,

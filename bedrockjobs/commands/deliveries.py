@@ -13,7 +13,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import NAME_CHARS_MAX
 from bedrockjobs.base.event_kinds import CONDITIONS
 from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import Boolean, Whole, refused
+from bedrockjobs.base.wire import Boolean, OneLine, Printed, Whole, refused
 from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
 from bedrockjobs.commands.rules import NO_RULE, RuleName
 
@@ -49,7 +49,7 @@ class ClaimMessage(Command[Empty]):
     ]
 
     name: RuleName = Field(description="Name of the rule.")
-    sender: str = Field(max_length=NAME_CHARS_MAX, description="The server that begins.")
+    sender: OneLine = Field(max_length=NAME_CHARS_MAX, description="The server that begins.")
     up_to: Whole = Field(description="The last event of the message.")
     alone: Boolean = Field(
         default=False, description="No other server is there: who claimed it before has ended."
@@ -69,10 +69,10 @@ class ReportDelivery(Command[Empty]):
     ]
 
     name: RuleName = Field(description="Name of the rule.")
-    sender: str = Field(max_length=NAME_CHARS_MAX, description="The server that claimed it.")
+    sender: OneLine = Field(max_length=NAME_CHARS_MAX, description="The server that claimed it.")
     up_to: Whole = Field(description="The last event of the message.")
     events: Whole = Field(description="How many events it tells of.")
-    error: str | None = Field(default=None, description="Why it was not sent; left out where it arrived.")
+    error: Printed | None = Field(default=None, description="Why it was not sent; left out where it arrived.")
     partly: Boolean = Field(default=False, description="It arrived, but for those that the error names.")
     muted: Boolean = Field(default=False, description="It was not sent, as the rule is muted.")
 

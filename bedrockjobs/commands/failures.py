@@ -9,7 +9,7 @@ from pydantic import Field
 from bedrockjobs.base import shapes
 from bedrockjobs.base.config import SEEN_AT_ONCE_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import Boolean, JobID, JobIDs
+from bedrockjobs.base.wire import Boolean, JobID, JobIDs, OneLine
 from bedrockjobs.commands.base import Command, Example, Reply
 from bedrockjobs.commands.refusals import BUSY, SLOW
 from bedrockjobs.commands.take import Pattern
@@ -100,4 +100,4 @@ class MarkSeen(Command[MarkedReply]):
     job_ids: _Numbers = Field(default=[], description="FAILED jobs.")
     run_ids: _Numbers = Field(default=[], description="Runs that failed, were lost or took too long.")
     seen: Boolean = Field(default=True, description="`false` takes it back.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who has seen them.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who has seen them.")

@@ -15,6 +15,7 @@ from bedrockjobs.base.wire import (
     JobIDs,
     JSONObject,
     Name,
+    Printed,
     Priority,
     Spliced,
     Timestamp,
@@ -128,7 +129,7 @@ class FailJob(Ending):
     example = Example({"jobID": 1, "error": "no such mailbox"})
     refusals = [Refusal(405, "Can only fail RUNNING or RUNQUEUED jobs", "The job is in another state.")]
 
-    error: str | None = Field(
+    error: Printed | None = Field(
         default=None, description=f"What went wrong; {ERROR_CHARS_MAX} characters are kept."
     )
     exit_code: Whole | None = Field(default=None, description="Exit status of the command that ran.")

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from bedrockjobs.base import shapes
 from bedrockjobs.base.config import WORKER_CHARS_MAX
 from bedrockjobs.base.name_limits import LIMITS_MAX, PER_SECOND_MAX, QUEUED_LIMIT_MAX, RUNNING_LIMIT_MAX
-from bedrockjobs.base.wire import Whole
+from bedrockjobs.base.wire import OneLine, Whole
 from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
 from bedrockjobs.commands.control import PausePattern
 
@@ -54,7 +54,7 @@ class SetLimit(Command[Empty]):
         default=0, ge=0, le=RUNNING_LIMIT_MAX,
         description="Runs that may be in progress at once, of workers that say their name; 0: any number.",
     )  # fmt: skip
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class RemoveLimit(Command[Empty]):
@@ -66,7 +66,7 @@ class RemoveLimit(Command[Empty]):
     refusals = [Refusal(404, "No such limit", "The pattern has none.")]
 
     name: PausePattern = Field(description="The pattern as it was given.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class LimitReply(Reply):

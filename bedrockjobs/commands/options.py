@@ -32,7 +32,7 @@ from bedrockjobs.base.config import (
     TAGS_MAX,
 )
 from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import Whole, listed, wire_name
+from bedrockjobs.base.wire import LINE, OneLine, Paragraphs, Script, Whole, listed, one_line, wire_name
 from bedrockjobs.commands.base import Parameters, Refusal
 from bedrockjobs.commands.refusals import BAD_OPTION
 
@@ -64,12 +64,15 @@ def _tags(value: Any) -> list[str]:
     found = _strings(value)
     if any(len(tag) > TAG_CHARS_MAX for tag in found):
         raise PydanticCustomError("expected", f"words of at most {TAG_CHARS_MAX} characters")
-    return found
+    return [one_line(tag) for tag in found]
 
 
 def _tags_shape() -> dict[str, Any]:
-    items = {"type": "string", "maxLength": TAG_CHARS_MAX}
-    words = shapes.text_of(r"(?:\s{0,9}[^,\s\[][^,]{0,90}|\s{0,99})(?:,[^,]{0,99}){0,19}")
+    items = {"type": "string", "maxLength": TAG_CHARS_MAX, "pattern": LINE}
+    words = shapes.text_of(
+        r" {0,9}(?:[^,\s\[\u0000-\u001F\u007F][^,\u0000-\u001F\u007F]{0,90})?"
+        r"(?:,[^,\u0000-\u001F\u007F]{0,99}){0,19}"
+    )
     return {"anyOf": [{"type": "array", "maxItems": TAGS_MAX, "items": items}, words]}
 
 
@@ -117,11 +120,16 @@ Duration = Annotated[
 class Fetch(Parameters):
     """An HTTP request that a worker is to make."""
 
-    url: str = Field(min_length=1, max_length=2_048, pattern=r"^https?://", description="What to fetch.")
+    url: str = Field(
+        min_length=1,
+        max_length=2_048,
+        pattern=r"^https?://[^\u0000-\u0020\u007F]*$",
+        description="What to fetch.",
+    )
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = Field(
         default="GET", description="How."
     )
-    headers: dict[str, str] = Field(default={}, description="Headers to send.")
+    headers: dict[OneLine, OneLine] = Field(default={}, description="Headers to send.")
     body: str = Field(default="", description="Body to send.")
     status: list[Annotated[int, Field(strict=True, ge=100, le=599)]] = Field(
         default=[], description="Statuses that count as success; any of 2xx if left out."
@@ -197,7 +205,7 @@ class JobOptions(Parameters):
         Refusal(402, "Malformed hosts", "`hosts` together with `lock`, or for a job that is no schedule."),
     ]
 
-    cmd: str | None = Field(
+    cmd: Script | None = Field(
         default=None, max_length=65_536, description="Shell command that a worker is to run."
     )
     argv: Annotated[
@@ -287,7 +295,7 @@ class JobOptions(Parameters):
     )
     tags: Tags = Field(default=None, description="Words to find it by.")
 
-    note: str | None = Field(
+    note: Paragraphs | None = Field(
         default=None, max_length=NOTE_CHARS_MAX, description="Why the job exists, for people who find it."
     )
 

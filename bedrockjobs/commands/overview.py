@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from bedrockjobs.base.config import NAME_CHARS_MAX
+from bedrockjobs.base.wire import OneLine
 from bedrockjobs.commands.base import Command, Example, Paging, Reply
 from bedrockjobs.commands.refusals import BUSY, SLOW
 from bedrockjobs.commands.runs import Limit
@@ -138,7 +139,7 @@ class ListQueues(Command[QueuesReply]):
     refusals = [SLOW, BUSY]
 
     name: Pattern | None = Field(default=None, description="Only names that match this GLOB pattern.")
-    after: Annotated[str, Field(max_length=NAME_CHARS_MAX)] = Field(
+    after: Annotated[OneLine, Field(max_length=NAME_CHARS_MAX)] = Field(
         default="", description="Only names behind this one: the last one of the page before."
     )
     limit: Limit = Field(default=100, description="How many at the most.")

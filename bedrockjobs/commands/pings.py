@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from bedrockjobs.base import shapes
-from bedrockjobs.base.wire import JobID, Name, Whole
+from bedrockjobs.base.wire import JobID, Name, OneLine, Printed, Whole
 from bedrockjobs.commands.base import Command, Example, Refusal, Reply
 from bedrockjobs.commands.refusals import NO_JOB
 
@@ -47,10 +47,10 @@ class PingSchedule(Command[PingReply]):
     exit_code: Whole | None = Field(
         default=None, ge=0, le=255, description="Exit status; other than 0 it is fail."
     )
-    output: str = Field(
+    output: Printed = Field(
         default="", max_length=PING_OUTPUT_CHARS_MAX, description="What it printed; kept as the run's output."
     )
-    host: str = Field(default="", max_length=255, description="Where it was done.")
+    host: OneLine = Field(default="", max_length=255, description="Where it was done.")
 
 
 class PingSecretReply(Reply):

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from bedrockjobs.base import shapes
 from bedrockjobs.base.config import WORKER_CHARS_MAX
 from bedrockjobs.base.name_limits import KEPT_BYTES_MAX, LIMITS_MAX, RUN_OUTPUT_BYTES_MIN
-from bedrockjobs.base.wire import Whole
+from bedrockjobs.base.wire import OneLine, Whole
 from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
 from bedrockjobs.commands.control import PausePattern
 from bedrockjobs.commands.options import Duration
@@ -66,7 +66,7 @@ class SetRetention(Command[Empty]):
         default=None, ge=0, le=KEPT_BYTES_MAX,
         description="Room for the history of each schedule; its newest entries are kept, one at least.",
     )  # fmt: skip
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class RemoveRetention(Command[Empty]):
@@ -78,7 +78,7 @@ class RemoveRetention(Command[Empty]):
     refusals = [Refusal(404, "No such limit", "The pattern has none.")]
 
     name: PausePattern = Field(description="The pattern as it was given.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class KeptReply(Reply):

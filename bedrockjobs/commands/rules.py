@@ -18,7 +18,7 @@ from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, WORKER_CHARS
 from bedrockjobs.base.event_kinds import EVENT_KINDS, unknown_kind
 from bedrockjobs.base.name_limits import QUEUED_LIMIT_MAX
 from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import Boolean, Timestamp, Whole, json_list, listed, refused
+from bedrockjobs.base.wire import Boolean, OneLine, Timestamp, Whole, json_list, listed, one_line, refused
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Parameters, Refusal, Reply
 from bedrockjobs.commands.options import Duration, Tags
 from bedrockjobs.commands.refusals import BUSY
@@ -65,7 +65,7 @@ def _names(value: Any) -> list[str]:
     found = listed(value, "a JSON array of name patterns")
     if not found or not all(isinstance(item, str) and 0 < len(item) <= GLOB_CHARS_MAX for item in found):
         raise refused("Malformed names", f"name patterns of 1 to {GLOB_CHARS_MAX} characters")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(map(one_line, found)))
 
 
 def _to(value: Any) -> str:
@@ -234,7 +234,7 @@ class PutRule(RuleSpec, Command[Empty]):
                        "to": "mailto:ops@example.com"})  # fmt: skip
     refusals = [TOO_MANY]
 
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 def _rules(value: Any) -> list[dict[str, Any]]:
@@ -276,7 +276,7 @@ class SyncRules(Command[SyncReply]):
         Refusal(405, "Name is taken", "A rule of this name is there that is not of this source."),
     ]
 
-    source: str = Field(min_length=1, max_length=NAME_CHARS_MAX, description="Whose rules these are.")
+    source: OneLine = Field(min_length=1, max_length=NAME_CHARS_MAX, description="Whose rules these are.")
     rules: Annotated[
         list[RuleSpec],
         Field(max_length=RULES_PER_SYNC_MAX, description="Parameters of PutRule for each rule."),
@@ -290,7 +290,7 @@ class SyncRules(Command[SyncReply]):
     )
     prune: Boolean = Field(default=True, description="Remove the source's rules that are not among these.")
     dry_run: Boolean = Field(default=False, description=DRY_RUN)
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class ListRules(Command[RulesReply]):
@@ -303,7 +303,7 @@ class ListRules(Command[RulesReply]):
     example = Example({}, {"rules": [_RULE]})
     refusals = [BUSY]
 
-    after: str = Field(default="", max_length=NAME_CHARS_MAX, description="Only names behind this one.")
+    after: OneLine = Field(default="", max_length=NAME_CHARS_MAX, description="Only names behind this one.")
     limit: Limit = Field(default=100, description="How many at the most.")
 
 
@@ -316,7 +316,7 @@ class RemoveRule(Command[Empty]):
     refusals = [NO_RULE]
 
     name: RuleName = Field(description="Name of the rule.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class MuteRule(Command[Empty]):
@@ -330,4 +330,4 @@ class MuteRule(Command[Empty]):
 
     name: RuleName = Field(description="Name of the rule.")
     until: Timestamp | None = Field(default=None, description="When it sends again; left out: at once.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")

@@ -18,7 +18,7 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.statuses import AskedStatus
-from bedrockjobs.base.wire import Boolean, JobID, JobIDs, Name, Whole, listed
+from bedrockjobs.base.wire import Boolean, JobID, JobIDs, Name, OneLine, Paragraphs, Whole, listed, storable
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
 from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
 from bedrockjobs.commands.take import Pattern, Patterns
@@ -58,15 +58,15 @@ class Heartbeat(Command[HeartbeatReply]):
     waits = True
     example = Example({"worker": "worker-1", "runIDs": [1]}, {"stop": [], "quiet": False})
 
-    worker: str = Field(min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker.")
+    worker: OneLine = Field(min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker.")
     run_ids: Annotated[
         JobIDs,
         Field(max_length=RUNS_PER_HEARTBEAT_MAX),
         Shape(lambda: shapes.job_ids(0, RUNS_PER_HEARTBEAT_MAX)),
     ] = Field(default=[], description="Runs it is busy with.")
-    host: str = Field(default="", max_length=NAME_CHARS_MAX, description="Machine it is on.")
+    host: OneLine = Field(default="", max_length=NAME_CHARS_MAX, description="Machine it is on.")
     pid: Whole = Field(default=0, description="Its process.")
-    version: str = Field(default="", max_length=100, description="Its version.")
+    version: OneLine = Field(default="", max_length=100, description="Its version.")
     names: Patterns | None = Field(default=None, description="Name patterns it asks for.")
     slots: Whole = Field(default=0, ge=0, description="Jobs it runs at once.")
     quiet: Boolean = Field(default=False, description="It takes no more jobs for now.")
@@ -75,13 +75,15 @@ class Heartbeat(Command[HeartbeatReply]):
 
 def _lines(value: Any) -> Any:
     found = listed(value, "a JSON array of lines", between="\n")
-    for line in found:
+    for at, line in enumerate(found):
         if isinstance(line, str):
+            found[at] = storable(line)
             continue
         if not isinstance(line, dict) or not isinstance(line.get("line"), str):
             raise PydanticCustomError("expected", 'lines as strings, or as {"line": "...", "stream": "err"}')
         if line.get("stream", "out") not in ("out", "err"):
             raise PydanticCustomError("expected", "a stream that is out or err")
+        line["line"] = storable(line["line"])
     return found
 
 
@@ -224,7 +226,9 @@ class ListRuns(Command[RunsReply]):
         default=None,
         description="Only with this status; `failed` is each of fail, timeout and frozen.",
     )
-    worker: str | None = Field(default=None, max_length=WORKER_CHARS_MAX, description="Only by this worker.")
+    worker: OneLine | None = Field(
+        default=None, max_length=WORKER_CHARS_MAX, description="Only by this worker."
+    )
     before: JobID | None = Field(
         default=None, description="Only older ones: the last runID of the page before."
     )
@@ -264,8 +268,8 @@ class StopRun(Command[Empty]):
     run_id: JobID | None = Field(default=None, description="Run to stop.")
     job_id: JobID | None = Field(default=None, description="Or the job whose run is to stop.")
     name: Name | None = Field(default=None, description="Or the name of the jobs whose runs are to stop.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
-    reason: str = Field(default="", max_length=REASON_CHARS_MAX, description="Why.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    reason: Paragraphs = Field(default="", max_length=REASON_CHARS_MAX, description="Why.")
 
 
 class TerminateRun(StopRun):
@@ -335,6 +339,6 @@ class DrainWorker(Command[Empty]):
     example = Example({"worker": "worker-1"})
     refusals = [Refusal(404, "No such worker", "No live worker has this name.")]
 
-    worker: str = Field(min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker.")
+    worker: OneLine = Field(min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker.")
     undo: Boolean = Field(default=False, description="Let it take jobs again.")
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")

@@ -15,7 +15,7 @@ from bedrockjobs.base.config import (
     SCHEDULES_PER_SYNC_MAX,
     WORKER_CHARS_MAX,
 )
-from bedrockjobs.base.wire import Boolean, JobID, Spliced, Timestamp, json_list
+from bedrockjobs.base.wire import Boolean, JobID, OneLine, Spliced, Timestamp, json_list
 from bedrockjobs.commands.base import Command, Example, Paging, Refusal, Reply
 from bedrockjobs.commands.create import JobSpec
 from bedrockjobs.commands.refusals import BAD_DATA, BAD_OPTION, BAD_PRIORITY, BAD_REPEAT, BUSY, NO_JOB, SLOW
@@ -100,7 +100,7 @@ class ListSchedules(Command[SchedulesReply]):
     refusals = [SLOW, BUSY]
 
     name: Pattern | None = Field(default=None, description="Only jobs whose name matches this GLOB pattern.")
-    source: str | None = Field(
+    source: OneLine | None = Field(
         default=None, max_length=NAME_CHARS_MAX, description="Only those of this source."
     )
     after: JobID = Field(
@@ -271,7 +271,7 @@ class SyncSchedules(Command[SyncReply]):
         Refusal(405, "Name is taken", "A job of this name is there that is not of this source."),
     ]
 
-    source: str = Field(min_length=1, max_length=NAME_CHARS_MAX, description="Whose schedules these are.")
+    source: OneLine = Field(min_length=1, max_length=NAME_CHARS_MAX, description="Whose schedules these are.")
     take_over: Boolean = Field(
         default=False,
         description="Make schedules of these names that another source has, or that were added by hand, this"
@@ -289,8 +289,8 @@ class SyncSchedules(Command[SyncReply]):
         description="Remove the source's schedules that are not among these.",
     )
     dry_run: Boolean = Field(default=False, description=DRY_RUN)
-    by: str = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
-    worker: str = Field(
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    worker: OneLine = Field(
         default="",
         max_length=WORKER_CHARS_MAX,
         description="Name of the live worker that declares them. Then what another one declares stays, and"

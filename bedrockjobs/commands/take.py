@@ -19,7 +19,7 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.glob import is_plain
 from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import Boolean, JobID, Priority, Whole, listed, refused
+from bedrockjobs.base.wire import LINE, Boolean, JobID, OneLine, Priority, Whole, listed, one_line, refused
 from bedrockjobs.commands.base import Command, Example, Parameters, Refusal, Reply
 from bedrockjobs.commands.options import JobOptions, answered_type
 from bedrockjobs.commands.refusals import BAD_PRIORITY, NO_JOB, NO_JOB_FOUND, NO_NAME
@@ -38,7 +38,7 @@ def _pattern_length(value: Any) -> Any:
         raise PydanticCustomError("expected", f"at most {GLOB_CHARS_MAX} characters")
     if isinstance(value, str) and value.count("*") > GLOB_STARS_MAX:
         raise PydanticCustomError("expected", f"at most {GLOB_STARS_MAX} stars in a pattern")
-    return value
+    return one_line(value)
 
 
 def _names_length(value: Any) -> Any:
@@ -49,7 +49,7 @@ def _names_length(value: Any) -> Any:
         raise PydanticCustomError("expected", f"at most {PATTERN_CHARS_MAX} characters")
     if value.count(",") >= PATTERNS_MAX:
         raise PydanticCustomError("expected", f"a comma list of at most {PATTERNS_MAX} names")
-    return value
+    return one_line(value)
 
 
 def _count(value: int) -> int:
@@ -68,7 +68,7 @@ def _no_count(_: Any) -> None:
 Pattern = Annotated[
     str,
     BeforeValidator(_pattern_length),
-    Shape(lambda: {"type": "string", "maxLength": GLOB_CHARS_MAX}),
+    Shape(lambda: {"type": "string", "maxLength": GLOB_CHARS_MAX, "pattern": LINE}),
 ]
 NamePattern = Annotated[str, BeforeValidator(_names_length), Shape(shapes.pattern, "NamePattern")]
 ThenGet = Annotated[
@@ -109,7 +109,7 @@ class TakeOptions(Parameters):
 
     get_mocked_jobs: Boolean = Field(default=False, description="Take mocked jobs too.")
     mock_request: Boolean = Field(default=False, description="Another spelling of getMockedJobs.")
-    worker: str | None = Field(
+    worker: OneLine | None = Field(
         default=None,
         min_length=1,
         max_length=WORKER_CHARS_MAX,
@@ -126,7 +126,7 @@ class TakeOptions(Parameters):
         default=False,
         description="Answer a token of the run with each job, for its command; with `worker` only.",
     )
-    host: str = Field(default="", max_length=NAME_CHARS_MAX, description="Machine the worker is on.")
+    host: OneLine = Field(default="", max_length=NAME_CHARS_MAX, description="Machine the worker is on.")
     pid: Whole = Field(default=0, description="Its process.")
 
     @property

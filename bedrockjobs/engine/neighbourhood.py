@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from bedrockjobs.base.wire import moment_of
 from bedrockjobs.engine.events import (
     LeftReady,
     Noted,
@@ -141,7 +142,7 @@ class Neighbourhood:
         told = self._workers.to_tell()
         try:
             heard = await self._neighbours.exchange(told)
-        except StoreError:
+        except Exception:
             self._workers.tell_again(told)
             raise
         known = {server.name for server in self._workers.servers}
@@ -240,14 +241,17 @@ class Neighbourhood:
     # --- hints of others ---------------------------------------------------------------------------------
 
     def _hear(self, text: str) -> None:
-        """Look where another server says that something is new; an empty hint says: anywhere."""
-        if not text:
+        """Look where another server says that something is new; an empty hint says: anywhere.
+
+        Any role of the database may send hints, so one that makes no sense counts as an empty one.
+        """
+        hint = _hint_in(text)
+        if hint is None:
             self._heard(None)
             self._notifier.notify_all()
             self._soon.set()
             self._look()
             return
-        hint = json.loads(text)
         if "due" in hint:
             self._heard(hint["due"])
         for run_id in hint.get("output", ()):
@@ -258,3 +262,20 @@ class Neighbourhood:
             self._soon.set()
         if hint.get("clock") or hint.get("access"):
             self._look()
+
+
+def _hint_in(text: str) -> dict[str, Any] | None:
+    """Return the hint that a text stands for; None for an empty text, and for one that is no hint."""
+    try:
+        hint = json.loads(text) if text else None
+        if not isinstance(hint, dict):
+            return None
+        due = hint.get("due")
+        if due is not None:
+            for next_run in due.values():
+                moment_of(next_run)
+        if not all(type(run_id) is int for run_id in hint.get("output", ())):
+            return None
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return hint

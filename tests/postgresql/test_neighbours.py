@@ -26,7 +26,7 @@ from bedrockjobs.engine import batch, neighbourhood, shared_maintenance
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.neighbourhood import EXCHANGE_EVERY_S, HINTS_GATHERED_S, Neighbourhood
+from bedrockjobs.engine.neighbourhood import EXCHANGE_EVERY_S, HINT_CHARS_MAX, HINTS_GATHERED_S, Neighbourhood
 from bedrockjobs.engine.notifier import EVENTS, Notifier, output_topic
 from bedrockjobs.engine.shared_workers import SharedWorkers
 from bedrockjobs.engine.submission import Outcome
@@ -290,6 +290,46 @@ async def test_a_worker_joins_once_whichever_servers_it_asks(start: Start) -> No
     await b.until(lambda: sorted(b.workers.workers) == ["v", "w"])
     joined = sorted(name for kind, name, _ in a.told() if kind == "worker joined")
     assert joined == ["v", "w"]
+
+
+async def test_a_worker_that_the_database_refuses_holds_up_nobody(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = await start("a", "b")
+    await a.ask(c.CreateJob(name="x"))
+    run = (await a.take("x", "w"))["runID"]
+    CLUSTER.do(f"ALTER TABLE {SCHEMA}.workers ADD CONSTRAINT odd CHECK (name <> 'odd')")
+    try:
+        for _ in range(2):
+            await asyncio.gather(a.beat("odd"), a.beat("w", run), a.beat("v"))
+            await a.neighbourhood._learn()
+        assert rows("SELECT beat <> '' FROM runs") == [(True,)]
+        await b.until(lambda: sorted(b.workers.workers) == ["v", "w"])
+    finally:
+        CLUSTER.do(f"ALTER TABLE {SCHEMA}.workers DROP CONSTRAINT odd")
+    assert sum("'odd'" in words for words in caplog.messages) == 1
+
+
+BAD_HINTS = (
+    "{", "5", "[]", '{"due": 5}', '{"due": {"x": "when"}}', '{"due": {"x": 5}}', '{"output": 5}',
+    '{"output": ["x"]}', "[" * HINT_CHARS_MAX, "9" * HINT_CHARS_MAX,
+)  # fmt: skip
+
+
+async def test_a_hint_that_makes_no_sense_counts_as_an_empty_one(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = await start("a", "b")
+    waiting = a.send(c.GetJob(name="x", connection="wait", timeout=60_000))
+    heard: list[str] = []
+    hear = a.line.on_hint
+    a.line.on_hint = lambda text: (heard.append(text), hear(text))
+    for text in BAD_HINTS:
+        await b.line.hint(text)
+    await a.until(lambda: len(heard) >= len(BAD_HINTS))
+    await b.ask(c.CreateJob(name="x"))
+    assert isinstance(await asyncio.wait_for(waiting, DEADLINE_S), Answer)
+    assert not [each for each in caplog.records if each.exc_info]
 
 
 async def test_a_worker_that_is_silent_is_gone_everywhere(start: Start, date: LivingClock) -> None:

@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.types.numeric import Int8Dumper
 
 from bedrockjobs.base.config import PG_CONNECT_S_MAX
 from bedrockjobs.base.errors import BadQuery, CommandError, TimedOut, TooMany, Unavailable
 from bedrockjobs.store.postgresql.patience import heard_within
-from bedrockjobs.store.postgresql.pipeline import Row
+from bedrockjobs.store.postgresql.pipeline import Row, adapt
 
 ANSWER_S = 2.0
 """Time that PostgreSQL has, beyond that of the read itself, to tell how it ended: it may be lost."""
@@ -163,7 +162,7 @@ class Line:
         if self._refusal is not None:  # closed meanwhile, when there was nothing to close
             await self._connection.close()
             raise self._refusal
-        self._connection.adapters.register_dumper(int, Int8Dumper)
+        adapt(self._connection)
         return self._connection
 
     def _named(self) -> dict[str, Any]:

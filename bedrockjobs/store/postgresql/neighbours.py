@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -16,20 +17,21 @@ from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.types.numeric import Int8Dumper
 
 from bedrockjobs.base.clock import AlignedClock, Clock
 from bedrockjobs.base.config import PG_CONNECT_S_MAX, SERVER_GONE_S, WORKERS_MAX
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.store import statements
-from bedrockjobs.store.faults import StoreAway
+from bedrockjobs.store.faults import StoreAway, StoreError
 from bedrockjobs.store.moved import refusal
 from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.patience import heard_within
-from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
+from bedrockjobs.store.postgresql.pipeline import Row, Statement, adapt, columns
 from bedrockjobs.store.postgresql.session import fault_of
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sharing import Heard, NameTaken, OpenRunRow, ServerRow, ServerState, Told, WorkerRow
+
+log = logging.getLogger(__name__)
 
 SQL = statements.read_statements(Path(__file__).with_name("neighbours.sql"), lambda text: text)
 
@@ -41,6 +43,9 @@ LINE_S_MAX = 5.0
 CLOSE_S_MAX = 0.5
 """Time in which a connection is given up that is just being made: it cannot be closed before it is there."""
 
+
+REFUSED_MAX = 1_000
+"""Workers of which it is remembered that the database refused them, so that the log names each once."""
 
 SEEN_DEAD: dict[str, Any] = {
     "tcp_user_timeout": PG_CONNECT_S_MAX * 1000,
@@ -71,6 +76,7 @@ class PostgreSQLNeighbours:
         self._hearing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self._closed = False
+        self._refused: set[str] = set()
         self.on_hint: Callable[[str], object] = lambda text: None
 
     # --- the line ----------------------------------------------------------------------------------------
@@ -115,7 +121,7 @@ class PostgreSQLNeighbours:
             target_session_attrs="read-write",  # wherever the primary is by now
             options=f'-c search_path="{self._schema}" -c synchronous_commit=off',
         )
-        connection.adapters.register_dumper(int, Int8Dumper)
+        adapt(connection)
         return connection
 
     async def _run(self, some: Sequence[Statement]) -> list[list[Row]]:
@@ -134,12 +140,23 @@ class PostgreSQLNeighbours:
                 with heard_within(self._telling, LINE_S_MAX):
                     return await self._answers(self._telling, some)
             except (psycopg.Error, TimeoutError) as error:
-                if self._telling is not None:
-                    await self._telling.close()
-                if self._hearing is not None:  # it may be deaf: who only listens is told nothing of it
-                    self._hearing.cancel()
-                    self._hearing = None
-                raise fault_of(error) or StoreAway(str(error)) from error
+                fault = fault_of(error) or StoreAway(str(error))
+                if isinstance(fault, StoreAway) or not self._usable:
+                    if self._telling is not None:
+                        await self._telling.close()
+                    if self._hearing is not None:  # it may be deaf: who only listens is told nothing of it
+                        self._hearing.cancel()
+                        self._hearing = None
+                raise fault from error
+
+    @property
+    def _usable(self) -> bool:
+        """Tell whether the connection survived a statement that was refused."""
+        return (
+            self._telling is not None
+            and not self._telling.closed
+            and self._telling.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        )
 
     @staticmethod
     async def _answers(connection: Connection, some: Sequence[Statement]) -> list[list[Row]]:
@@ -178,41 +195,62 @@ class PostgreSQLNeighbours:
             self._clock.align(moment, asked, self._clock.monotonic())
 
     async def exchange(self, told: Told) -> Heard:
-        """Tell that this server is alive and what its workers did; return who is there. Raises StoreError."""
+        """Tell that this server is alive and what its workers did; return who is there. Raises StoreError.
+
+        Signs of life go first and in a transaction of their own: no other row can hold them up. A worker
+        that the database refuses is left out.
+        """
         await self._align()
         now = stamp_ms(self._clock.now())
-        found = iter(await self._run([*self._telling_of(told, now), *_LOOKS]))
-        self.confirmed = now
-        next(found)  # the pulse
-        lost = [name for (name,) in next(found)]
-        joined = [name for name, new in next(found) if new] if told.workers else []
-        left = [name for (name,) in next(found)] if told.left else []
-        left += [name for (name,) in next(found)]
+        who = (*self._me, self._since, self.address, self._version)
+        alive: list[Statement] = [
+            (SQL["pulse"], (*who, now, schema.VERSION, told.served, self.state)),
+            (SQL["lost_servers"], (self._gone_before(),)),
+        ]
         if told.beats:
-            next(found)
-        servers, workers, runs = found
+            alive.append((SQL["beat"], (told.beats, now)))
+        lost = [name for (name,) in (await self._run(alive))[1]]
+        self.confirmed = now
+        rest: list[Statement] = [
+            (SQL["part"], (told.left,)),
+            (SQL["lost_workers"], (now,)),
+            *_LOOKS,
+        ]
+        met: list[Row] = []
+        try:
+            if told.workers:
+                met, *found = await self._run([_meeting(told.workers), *rest])
+            else:
+                found = await self._run(rest)
+        except StoreAway:
+            raise
+        except StoreError:
+            for worker in told.workers:
+                met += await self._meet_alone(worker)
+            found = await self._run(rest)
+        parted, silent, servers, workers, runs = found
         return Heard(
-            joined, left, lost,
+            [name for name, new in met if new],
+            [name for (name,) in (*parted, *silent)],
+            lost,
             [ServerRow._make(row) for row in servers],
             [WorkerRow._make(row) for row in workers],
             [OpenRunRow._make(row) for row in runs],
-        )  # fmt: skip
+        )
 
-    def _telling_of(self, told: Told, now: str) -> Iterable[Statement]:
-        who = (*self._me, self._since, self.address, self._version)
-        yield SQL["pulse"], (*who, now, schema.VERSION, told.served, self.state)
-        yield SQL["lost_servers"], (self._gone_before(),)
-        if told.workers:
-            rows = [
-                worker._replace(asked=json.dumps(worker.asked), accepts=json.dumps(worker.accepts))  # type: ignore[arg-type]
-                for worker in told.workers
-            ]
-            yield SQL["meet"], columns([tuple(row) for row in rows])
-        if told.left:
-            yield SQL["part"], (told.left,)
-        yield SQL["lost_workers"], (now,)
-        if told.beats:
-            yield SQL["beat"], (told.beats, now)
+    async def _meet_alone(self, worker: WorkerRow) -> list[Row]:
+        """Tell of one worker; return nothing, and log it once, if the database refuses it."""
+        try:
+            return (await self._run([_meeting([worker])]))[0]
+        except StoreAway:
+            raise
+        except StoreError as error:
+            if worker.name not in self._refused:
+                if len(self._refused) >= REFUSED_MAX:
+                    self._refused.clear()
+                self._refused.add(worker.name)
+                log.warning("the other servers are not told of the worker %r: %s", worker.name, error)
+            return []
 
     async def move_clock(self, moment: str) -> str:
         """Move the test clock of the database, never back; return what it shows. Raises StoreError."""
@@ -224,6 +262,14 @@ class PostgreSQLNeighbours:
     async def hint(self, text: str) -> None:
         """Give a hint to all other servers; raises StoreError where that cannot be done now."""
         await self._run([(SQL["hint"], (self._schema, f"{self._me[1]} {text}"))])
+
+
+def _meeting(workers: Sequence[WorkerRow]) -> Statement:
+    rows = [
+        worker._replace(asked=json.dumps(worker.asked), accepts=json.dumps(worker.accepts))  # type: ignore[arg-type]
+        for worker in workers
+    ]
+    return SQL["meet"], columns([tuple(row) for row in rows])
 
 
 def _finish(connecting: asyncio.Future[Connection]) -> None:

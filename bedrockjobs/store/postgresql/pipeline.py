@@ -11,17 +11,18 @@ from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import pq
-from psycopg.abc import PQGen
+from psycopg.abc import Buffer, PQGen
 from psycopg.adapt import Transformer
+from psycopg.types.numeric import Int8Dumper
+from psycopg.types.string import StrDumperUnknown
 from psycopg.waiting import Ready, Wait
+
+from bedrockjobs.base.wire import storable
 
 Statement = tuple[str, Sequence[Any]]
 """A statement with its parameters: text, numbers, booleans, None, and lists of these."""
 
 Row = tuple[Any, ...]
-
-REPLACED = "\ufffd"
-"""What stands for a character that cannot be stored."""
 
 _DONE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
 
@@ -130,10 +131,7 @@ def columns(rows: list[Row]) -> list[list[object]]:
 
 
 def encoded(value: Any) -> bytes | None:
-    """Return a parameter as PostgreSQL reads it; which type it has follows from the statement.
-
-    PostgreSQL knows no character 0, which the output of a program may well have.
-    """
+    """Return a parameter as PostgreSQL reads it; the statement decides on its type."""
     if value is None:
         return None
     if isinstance(value, list):
@@ -144,7 +142,30 @@ def encoded(value: Any) -> bytes | None:
         text = rf"\x{value.hex()}"
     else:
         text = str(value)
-    return (text.replace("\0", REPLACED) if "\0" in text else text).encode()
+    return _bytes(text)
+
+
+def _bytes(text: str) -> bytes:
+    if "\0" not in text:
+        try:
+            return text.encode()
+        except UnicodeEncodeError:  # of a lone surrogate
+            pass
+    return storable(text).encode()
+
+
+class TextDumper(StrDumperUnknown):
+    """Passes a text to psycopg's own statements, in the same way as ``encoded``."""
+
+    def dump(self, obj: str) -> Buffer | None:
+        """Return the bytes of a text."""
+        return _bytes(obj)
+
+
+def adapt(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Let a connection of psycopg pass parameters as ``Pipeline`` does: any text, and numbers of 64 bits."""
+    connection.adapters.register_dumper(int, Int8Dumper)
+    connection.adapters.register_dumper(str, TextDumper)
 
 
 def _array(values: list[Any]) -> str:

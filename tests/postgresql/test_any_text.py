@@ -1,0 +1,215 @@
+"""Any text in any attribute of any command, over both protocols: it is taken or refused, and hurts nobody.
+
+On PostgreSQL two servers share the database: what one is told must never stop what both tell each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple, get_args, get_origin
+from urllib.parse import urlencode
+
+import pytest
+from pydantic import BaseModel
+
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.wire import wire_name
+from bedrockjobs.commands import COMMANDS
+from bedrockjobs.server import Server
+from tests.conftest import Live, begin
+from tests.postgresql.test_neighbours import date, rows, start
+from tests.postgresql.test_tokens_shared import pair_of
+from tests.protocol.talk import DEADLINE_S, Reply, Talk
+
+__all__ = ["date", "start"]
+
+TEXTS = {
+    "NUL": "w\0",
+    "escape": "\x1b[2J",
+    "line end": "a\nb: c",
+    "lone surrogate": "\ud800x",
+    "astral": "\u00a0\U0001f600",
+    "1 MB": "x" * 1_000_000,
+}
+
+FREE = {
+    "cmd", "argv", "note", "reason", "error", "output", "lines", "data", "progress", "body", "query", "jobs",
+    "schedules", "rules", "token", "conditions", "connection", "repeat",
+}  # fmt: skip
+"""Attributes that are no names: programs, and texts of people and programs."""
+
+
+AN_ELEMENT = {"name": "n", "on": ["failed"], "to": "https://example.org", "jobID": 1}
+"""An element of any list of objects: names that it does not know are passed over."""
+
+
+class Spot(NamedTuple):
+    """A text attribute of a command, perhaps inside of another."""
+
+    command: str
+    path: tuple[str | int, ...]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the innermost attribute."""
+        return next(str(part) for part in reversed(self.path) if isinstance(part, str))
+
+    def request(self, text: str) -> dict[str, Any]:
+        """Return a request like the example of the command, with a text there."""
+        given: Any = json.loads(json.dumps(COMMANDS[self.command].example.request))
+        at, key = given, self.path[0]
+        given.setdefault(key, None)
+        for part in self.path[1:]:
+            if isinstance(part, int):
+                if not isinstance(at[key], list) or not at[key]:
+                    at[key] = [dict(AN_ELEMENT)]
+            elif not isinstance(at[key], dict):
+                at[key] = {"url": "http://a"}
+            at, key = at[key], part
+            if isinstance(at, dict):
+                at.setdefault(key, None)
+        at[key] = text
+        return given  # type: ignore[no-any-return]
+
+
+def spots() -> Iterator[Spot]:
+    """Yield every text attribute of every command."""
+    for name, kind in COMMANDS.items():
+        for path in _paths(kind):
+            yield Spot(name, path)
+
+
+def _paths(kind: type[BaseModel]) -> Iterator[tuple[str | int, ...]]:
+    for field, info in kind.model_fields.items():
+        for path in _inside(info.annotation):
+            yield (wire_name(field), *path)
+
+
+def _inside(annotation: Any) -> Iterator[tuple[str | int, ...]]:
+    """Yield where texts may stand inside a value of a type."""
+    if annotation in (str, Any):
+        yield ()
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield from _paths(annotation)
+    elif get_origin(annotation) in (list, tuple):
+        first = get_args(annotation)[0]
+        yield from ((0, *path) for path in _inside(first))
+    elif get_origin(annotation) is dict:
+        yield ("key",)
+    else:
+        found = dict.fromkeys(path for part in get_args(annotation) for path in _inside(part))
+        yield from found
+
+
+def requests(spot: Spot) -> Iterator[tuple[str, bytes]]:
+    """Yield requests with each text at a spot, over both protocols: as JSON, as a header, and as a form."""
+    verb = spot.command.encode()
+    for kind, text in TEXTS.items():
+        body = json.dumps(spot.request(text)).encode()
+        if kind == "1 MB":  # large enough to be sent once
+            yield kind, posted(verb, body) if spot.name < "m" else raw(verb, body)
+            continue
+        if kind != "lone surrogate":  # what is no JSON is passed over in a raw body
+            yield kind, raw(verb, body)
+        yield kind, posted(verb, body)
+        if len(spot.path) == 1:
+            name = spot.name.encode()
+            yield kind, b"%s\r\n%s: %s\r\n\r\n" % (verb, name, json.dumps(text)[1:-1].encode())
+            if kind == "NUL":
+                yield kind, b"%s\r\n%s: %s\r\n\r\n" % (verb, name, text.encode())
+                form = urlencode({spot.name: text}).encode()
+                yield kind, posted(verb, form, b"Content-Type: application/x-www-form-urlencoded\r\n")
+    for header in COMMANDS[spot.command].headers:
+        yield "byte", posted(verb, b"{}", b"%s: \xff\r\n" % header.encode())
+
+
+def raw(verb: bytes, body: bytes) -> bytes:
+    """Return a raw request."""
+    return b"%s\r\nContent-Length: %d\r\n\r\n%s" % (verb, len(body), body)
+
+
+def posted(verb: bytes, body: bytes, lines: bytes = b"Content-Type: application/json\r\n") -> bytes:
+    """Return an HTTP request."""
+    head = b"POST /%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%s\r\n"
+    return head % (verb, len(body), lines) + body
+
+
+class Asker:
+    """Asks one server, over one connection for each protocol."""
+
+    def __init__(self, live: Live) -> None:
+        """Connect when something is asked."""
+        self._live = live
+        self._talks: dict[bool, Talk] = {}
+
+    async def ask(self, data: bytes) -> Reply:
+        """Send a request and return its answer; a connection that ends with it is opened again later."""
+        http = b"HTTP/1.1" in data[:100]
+        if http not in self._talks:
+            self._talks[http] = await self._live.connect()
+        self._talks[http].send(data)
+        reply = await self._talks[http].reply()
+        if reply.headers.get("connection") == "close":
+            del self._talks[http]
+        return reply
+
+
+async def walk(servers: list[Live]) -> None:
+    """Send every text in every attribute, to each server in turn, and see that a name is refused."""
+    wrong = []
+    count = 0
+    askers = [Asker(live) for live in servers]
+    for spot in spots():
+        for kind, data in requests(spot):
+            count += 1
+            reply = await askers[count % len(askers)].ask(data)
+            failed = reply.code >= 500 and spot.command != "Query"  # whose refusals are 502
+            refusable = spot.name not in FREE and kind != "astral" and (spot.name, kind) != ("key", "1 MB")
+            if failed or (refusable and reply.code not in (400, 401, 402)):
+                wrong.append(f"{spot} {kind}: {reply.status} to {data[:40]!r}")
+        if spot.command == "PauseJobs":
+            for live in servers:
+                await live.ask("ResumeJobs", name="*")
+    assert not wrong, "\n".join([f"{len(wrong)} of {count}", *wrong[:50]])
+    assert count > 1_000
+    for live in servers:
+        assert (await live.ask("Ping")).code == 200
+
+
+FAULTS = ("cannot be reached", "an exchange with the other servers failed", "was lost", "are not told of")
+"""What a server logs that does not get through to the others."""
+
+
+async def test_no_text_stops_two_servers_on_postgresql(caplog: pytest.LogCaptureFixture) -> None:
+    async with AsyncExitStack() as stack:
+        servers = await pair_of(stack)
+        await walk(servers)
+        await passes_heartbeats_on(servers)
+    assert not [each for each in caplog.messages if any(words in each for words in FAULTS)]
+
+
+async def passes_heartbeats_on(servers: list[Live]) -> None:
+    """See that a heartbeat at one server is known at the other."""
+    one, other = servers
+    await one.ask("CreateJob", name="mine")
+    taken = await one.ask("GetJob", name="mine", worker="steady", heartbeat=True)
+    run_id = taken.json["runID"]
+    sql = f"SELECT beat FROM runs WHERE runID = {run_id}"
+    assert (await other.ask("Heartbeat", worker="steady", runIDs=run_id)).code == 200
+    async with asyncio.timeout(DEADLINE_S):
+        while rows(sql) == [("",)]:
+            await asyncio.sleep(0.05)
+        while "steady" not in (await other.ask("ListWorkers")).body:
+            await asyncio.sleep(0.05)
+
+
+async def test_no_text_stops_a_server_on_a_file(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        server = Server(Settings(port=0, database=str(tmp_path / "jobs.db")))
+        await begin(server)
+        stack.push_async_callback(server.stop)
+        await walk([Live(server, stack)])
