@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AsyncExitStack
 from itertools import count
 from time import monotonic
 from typing import Any
@@ -15,18 +16,22 @@ import pytest
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import TIMELINE_STEP
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.server import Server as BedrockJobs
 from bedrockjobs.store.faults import StoreAway
 from bedrockjobs.store.postgresql import session
 from bedrockjobs.store.postgresql.arrival import StandbyAway, Unfit
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.terms import Terms
+from tests.conftest import Live as Site
 from tests.effort import examples
 from tests.pace import in_time
 from tests.postgresql.cluster import SCHEMA
 from tests.postgresql.conftest import DEADLINE_S, Server
 from tests.postgresql.live import Live
 from tests.postgresql.pair import STREAMING, Pair, pair, until, waits_for_standby
+from tests.protocol.talk import Talk
 
 FAILOVERS = examples(1, night=20)
 """Failovers of one run; the nightly command does more."""
@@ -201,8 +206,10 @@ def test_durability_replicated_asks_for_a_standby_in_each_unit() -> None:
             server.open()
         with pytest.raises(StandbyAway):
             server.store.reach()
+        late = PostgreSQLEngine(both.url, name=SCHEMA, terms=Terms("replicated"))
         with pytest.raises(StandbyAway):
-            PostgreSQLEngine(both.url, name=SCHEMA, terms=Terms("replicated"))
+            late.begin()
+        late.close()
         both.primary.do("ALTER SYSTEM SET synchronous_standby_names = ''")
         both.primary.do("SELECT pg_reload_conf()")
         until(lambda: both.primary.do("SHOW synchronous_standby_names") == [("",)])
@@ -214,3 +221,39 @@ def test_durability_replicated_asks_for_a_standby_in_each_unit() -> None:
         server.store.reach()
         assert server.do(c.CreateJob, name="b") == {"jobID": 2}
         server.store.close()
+
+
+async def test_a_server_that_starts_without_a_standby_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    async with AsyncExitStack() as stack:
+        both = await asyncio.to_thread(Pair)
+        stack.push_async_callback(asyncio.to_thread, both.close)
+        await asyncio.to_thread(
+            both.fail_over
+        )  # the new primary has no standby, and no place was noted in it
+        database = f"postgresql://tester@127.0.0.1:{both.standby.port}/postgres"
+        both.standby.do("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+        both.standby.do("SELECT pg_reload_conf()")
+        given = Settings(
+            port=0, database=database, database_schema=SCHEMA, durability="replicated", command_s=0.2
+        )
+        server = BedrockJobs(given)
+        async with asyncio.timeout(DEADLINE_S):
+            await server.start()
+        stack.push_async_callback(server.stop)
+        live = Site(server, stack)
+        refused = await live.ask("CreateJob", name="a")
+        assert refused.status == "503 Standby away"
+        assert "no synchronous standby is connected" in await ready(live)
+        assert any("no synchronous standby" in words for words in caplog.messages)
+        await asyncio.to_thread(both.replace)
+        async with asyncio.timeout(DEADLINE_S):
+            while await ready(live) != "ok\n":
+                await asyncio.sleep(0.05)
+        assert (await live.ask("CreateJob", name="a")).code == 200
+
+
+async def ready(live: Site) -> str:
+    """Return what a server answers to who asks whether it is ready."""
+    async with await Talk.open(live.port) as talk:
+        talk.send(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return (await talk.reply()).body

@@ -77,9 +77,6 @@ def test_a_role_without_more_rights_than_it_needs_will_do() -> None:
     blind = fault(url, Terms("replicated"))
     assert blind.status == 78
     assert "GRANT pg_monitor" in blind.sentence
-    alone = fault(CLUSTER.url, Terms("replicated"))
-    assert alone.status == 69
-    assert "no synchronous standby" in alone.sentence
     CLUSTER.do(f"UPDATE {NEW}.meta SET value = '{VERSION + 1}' WHERE key = 'schemaVersion'")
     newer = fault(url)
     assert newer.status == 78

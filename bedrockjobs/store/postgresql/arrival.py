@@ -69,6 +69,7 @@ class Arrival:
             session.guards.append(Guard((SQL["where"], ()), lambda rows: _is_still(place, rows)))
         if self._terms.durability == "replicated":
             session.guards.append(Guard((SQL["standby"], ()), _has_standby))
+            _has_standby(session.run([(SQL["standby"], ())])[0])  # else to note the place would wait for one
         _note(session, place)
         self._seen = place
 

@@ -19,7 +19,7 @@ from bedrockjobs.store.base import Plan
 from bedrockjobs.store.faults import StoreAway, StoreBroken, StoreConflict, StoreError
 from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
-from bedrockjobs.store.postgresql.arrival import Arrival
+from bedrockjobs.store.postgresql.arrival import Arrival, StandbyAway
 from bedrockjobs.store.postgresql.dates import MOVES_MAX, ClockMoved, SharedDate
 from bedrockjobs.store.postgresql.patience import pause
 from bedrockjobs.store.postgresql.session import BEGIN, OutcomeUnknown, Session, fault_of
@@ -51,8 +51,9 @@ class PostgreSQLEngine:
     ) -> None:
         """Connect to ``url`` and make the tables in the schema ``name``, unless they are there.
 
-        Raises StoreError where the database cannot be reached or is not as ``terms`` demand, SchemaError
-        where it cannot be used.
+        Raises StoreError if the database cannot be reached or is not as ``terms`` demand, SchemaError if it
+        cannot be used. If only a synchronous standby is missing, the first unit finds that out, and the
+        server waits for it as one that runs does.
         """
         schema.check_name(name)
         self._clock = clock or SystemClock()
@@ -72,9 +73,9 @@ class PostgreSQLEngine:
         """What is open, or was open last."""
         try:
             schema.prepare(self.session, name, self._keys)
-            self._arrival.look(self.session)
+            with suppress(StandbyAway):
+                self._arrival.look(self.session)
             self._date.agree(self.session, self._keys.of("control"))
-            self.reach()
         except BaseException:
             self.session.close()
             raise

@@ -154,6 +154,7 @@ def ensure(session: Session, schema: str, keys: AdvisoryKeys) -> None:
     else:
         if session.run([(_NO_SCHEMA, (f'"{schema}"',))])[0][0][0]:  # else it takes no right to make one
             session.script(f'CREATE SCHEMA "{schema}"')
+        session.script("SET LOCAL synchronous_commit = local")  # new tables need not wait for a standby
         session.script(Path(__file__).with_name("schema.postgresql.sql").read_text())
 
 

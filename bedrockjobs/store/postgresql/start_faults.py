@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bedrockjobs.store.faults import StoreAway, StoreError, StoreFull
-from bedrockjobs.store.postgresql.arrival import StandbyAway, Unfit
+from bedrockjobs.store.postgresql.arrival import Unfit
 from bedrockjobs.store.postgresql.session import BadURL
 from bedrockjobs.store.schema import SchemaError
 
@@ -58,8 +58,6 @@ def start_fault(error: StoreError | SchemaError) -> StartFault:
         )
     if isinstance(error, Unfit):
         return StartFault(f"database: {words}.", CONFIG)
-    if isinstance(error, StandbyAway):
-        return StartFault(f"database: {words}. Start it, or look at synchronous_standby_names.", UNAVAILABLE)
     if isinstance(error, StoreFull):
         return StartFault(f"database: its disk is full: {words}. Make room there.", UNAVAILABLE)
     known = _LET_IN if isinstance(error, StoreAway) else _STATES
