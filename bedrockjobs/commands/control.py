@@ -14,7 +14,7 @@ from bedrockjobs.base.config import (
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import Boolean, JobID, Name, OneLine, Paragraphs, Timestamp, Whole
+from bedrockjobs.base.wire import LINE, Boolean, JobID, Name, OneLine, Paragraphs, Timestamp, Whole
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
 from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
 from bedrockjobs.commands.runs import Limit
@@ -23,7 +23,7 @@ from bedrockjobs.commands.take import Pattern
 PausePattern = Annotated[
     Pattern,
     Field(min_length=1, max_length=NAME_CHARS_MAX),
-    Shape(lambda: {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX}),
+    Shape(lambda: {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX, "pattern": LINE}),
 ]
 
 

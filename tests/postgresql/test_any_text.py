@@ -173,7 +173,7 @@ async def walk(servers: list[Live]) -> None:
                 wrong.append(f"{spot} {kind}: {reply.status} to {data[:40]!r}")
         if spot.command == "PauseJobs":
             for live in servers:
-                await live.ask("ResumeJobs", name="*")
+                await live.ask("ResumeJobs", all="true")
     assert not wrong, "\n".join([f"{len(wrong)} of {count}", *wrong[:50]])
     assert count > 1_000
     for live in servers:
