@@ -294,11 +294,11 @@ class Dispatcher:
         for submission, outcome in outcomes:
             if submission.command is not None and submission.waiter is None:
                 self.pending -= 1
-            delivered = False
             try:
                 delivered = submission.deliver(outcome)
             except Exception:
-                log.exception("an answer could not be delivered")
+                log.exception("an answer may not have been delivered")
+                delivered = True  # its client may know it, so the lease of the run decides
             submission.waiter = None  # the two hold each other
             if not delivered and isinstance(outcome, Answer) and outcome.taken:
                 self.send(ReturnJobs(outcome.taken))

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 Outcome = Answer | CommandError
 Deliver = Callable[[Outcome], bool]
-"""Gets an outcome, and returns False if it went nowhere."""
+"""Gets an outcome, and returns False if it is certain that its client cannot have got it."""
 
 LOOKS_AT_ONCE = 2
 """How often a take is done again without a pause."""
@@ -44,7 +44,7 @@ class Submission:
         caller: Caller | None = None,
         by: str = "",
     ) -> None:
-        """Hold a command; ``deliver`` gets the outcome, and returns False if it went nowhere.
+        """Hold a command; ``deliver`` gets the outcome.
 
         ``caller`` is who asks, if it matters for what is done or noted; ``by`` is the name of their token.
         """

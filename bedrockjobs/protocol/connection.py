@@ -155,6 +155,7 @@ class RawConnection(asyncio.Protocol):
         self._unread = 0
         self._pipeline.resume()
         self._connections.expect_nothing(self)
+        self._write()
         self._take_turn()
         self._account()
 
@@ -332,11 +333,15 @@ class RawConnection(asyncio.Protocol):
         return delivered
 
     def _write(self) -> None:
-        """Write the answers that are there, in order."""
+        """Write the answers that are there, in order, as long as the transport sends them at once.
+
+        So at most one answer is sent in part. Its jobs can go back if the connection breaks, and those of
+        the answers before it stay with the client, which may have read them.
+        """
         pipeline, transport = self._pipeline, self._transport
         if transport is None:
             return
-        while pipeline.writable:
+        while pipeline.writable and not pipeline.paused:
             data = pipeline.next_bytes()
             transport.write(data)
             if pipeline.paused:

@@ -245,14 +245,20 @@ class HTTPFront:
     async def _hand_out(
         self, request: web.Request, response: web.Response, answer: Answer
     ) -> web.StreamResponse:
-        """Write an answer that is large, or that carries jobs; they go back where the client is gone."""
+        """Write an answer that is large, or that carries jobs.
+
+        The jobs go back if the client is gone and cannot have got all of the answer.
+        """
+        connection = _connection_of(request)
+        flushes = 0 if connection is None else connection.flushes
         try:
             if request.transport is None or request.transport.is_closing():
                 raise ConnectionResetError
             compress(request, response)
             await _send(request, response)
         except (ConnectionError, asyncio.CancelledError):
-            self._service.undelivered(answer)
+            if connection is None or connection.flushes == flushes:  # else the rest was sent just before
+                self._service.undelivered(answer)
             raise
         return response
 

@@ -99,6 +99,7 @@ class HTTPConnection(asyncio.Protocol):
         "_unsent",
         "_writing",
         "deadline",
+        "flushes",
     )
 
     def __init__(
@@ -144,6 +145,8 @@ class HTTPConnection(asyncio.Protocol):
         self._writing = 0
         """Memory of the answer that is being written, until its last byte is sent."""
         self.deadline = 0.0
+        self.flushes = 0
+        """How often an answer that was sent in part has been sent to its end since."""
 
     # --- asyncio.Protocol --------------------------------------------------------------------------------
 
@@ -206,6 +209,7 @@ class HTTPConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Continue: everything that was written has been sent."""
         self._paused = False
+        self.flushes += 1
         if self._aiohttp is not None:
             self._aiohttp.resume_writing()
         self._connections.memory.hold(self, 0)

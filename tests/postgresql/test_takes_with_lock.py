@@ -225,3 +225,17 @@ def test_random_histories_of_jobs_with_locks_are_answered_as_on_sqlite(
         clock.advance(seconds)
         one.clock.advance(seconds)
     store.close()
+
+
+def test_a_lock_that_was_got_in_a_part_that_is_undone_is_asked_for_again(servers: Servers) -> None:
+    one, other = servers(2)
+    for _ in range(2):
+        one.do(c.CreateJob, name="a", lock="L")
+    context = one.open()
+    mark = context.unit.savepoint()
+    assert one.take(context, "a") is not None
+    context.unit.undo(mark)  # PostgreSQL lets go of the lock
+    assert other.do(c.GetJob, name="a")["jobID"] == 1
+    assert one.take(context, "a") is None
+    one.commit()
+    assert one.do(c.GetJob, name="a") == "404 No job found"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from typing import Any
 
 import pytest
 
 from tests.conftest import Live, Serve
-from tests.protocol.talk import request
+from tests.protocol.talk import DEADLINE_S, request
 from tests.protocol.waiters import LONG_MS, http_wait_for, wait_for
 
 # --- nobody there ----------------------------------------------------------------------------------------
@@ -93,6 +94,34 @@ async def test_an_answer_that_was_not_read_puts_the_jobs_back(serve: Serve) -> N
     rows = (await talk.ask("Query", query="SELECT DISTINCT state, attempt, lastRun FROM jobs;")).json
     assert rows == [["QUEUED", 0, ""]]
     assert "retryAfterCount" not in (await talk.ask("GetJob", name="big")).body
+
+
+async def test_of_several_answers_only_those_that_were_not_sent_are_undone(live: Live) -> None:
+    """A client has read the first of some large answers when its connection breaks."""
+    count = 5
+    for _ in range(count):
+        await live.ask("CreateJob", name="big", data='{"x":"' + "y" * 3_000_000 + '"}')
+    loop = asyncio.get_running_loop()
+    with socket.socket() as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.setblocking(False)
+        await loop.sock_connect(reader, ("127.0.0.1", live.port))
+        await loop.sock_sendall(reader, request("GetJob", name="big", worker="w") * count)
+        read = b""
+        while read.count(b'"runID":') < 1 or b"200 OK" not in read.partition(b'"runID":')[2]:
+            read += await loop.sock_recv(reader, 65536)
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    await live.connections(0)
+    async with asyncio.timeout(DEADLINE_S):
+        while (states := await _states(live))[-1] != "QUEUED":
+            await asyncio.sleep(0.01)
+    assert states[0] == "RUNNING"
+
+
+async def _states(live: Live) -> list[str]:
+    """Return the states of all jobs."""
+    reply = await live.ask("Query", query="SELECT state FROM jobs ORDER BY jobID;", format="json")
+    return [state for (state,) in reply.json["rows"]]
 
 
 @pytest.mark.parametrize("waiter", ["raw", "http"])

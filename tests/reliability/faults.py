@@ -180,6 +180,18 @@ def deaf(seed: int) -> None:
     Dispatcher.heard = lambda self, due: None  # type: ignore[method-assign]
 
 
+def undone_deliveries(seed: int) -> None:
+    """Undo some takes whose answers were sent."""
+    from bedrockjobs.protocol.connection import RawConnection
+
+    answered, dice = RawConnection._answered, random.Random(seed)
+
+    def undone(self: RawConnection, exchange: Any, outcome: Any) -> bool:
+        return answered(self, exchange, outcome) and dice.random() >= DROPPED
+
+    RawConnection._answered = undone  # type: ignore[method-assign]
+
+
 def endless_units(seed: int) -> None:
     """Let PostgreSQL keep a unit open for as long as its server says nothing."""
     from bedrockjobs.store.postgresql.terms import Terms
@@ -217,6 +229,7 @@ OTHERS: dict[str, Callable[[int], None]] = {
     "never looks again": never_looks_again,
     "slow takes": slow_takes,
     "deaf": deaf,
+    "undone deliveries": undone_deliveries,
     "endless units": endless_units,
     "endless patience": endless_patience,
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
 from tests.history import Report
-from tests.reliability.shared import Shared
-from tests.reliability.wire import Answer, Wire
+from tests.reliability.shared import AGAIN_S, Shared
+from tests.reliability.wire import Answer, Cut, Wire
 
 PATIENCE_S = 60.0
 """Time for any single answer: on a busy machine, too."""
@@ -149,6 +150,85 @@ class Waits:
 def share(ordered: list[float], percent: float) -> float:
     """Return what so many percent do not exceed."""
     return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
+
+
+# --- deliveries ------------------------------------------------------------------------------------------
+
+TAKERS = 12
+WAIT_MS = 1_000
+DRAINED_AFTER = 2
+"""Waits in a row that end without a job, after which a taker takes the queue for empty."""
+
+
+class Deliveries:
+    """Clients that wait side by side while servers are killed and told to stop, and what each was given.
+
+    Every job has a name of its own, so no run is forgotten for its age, and nothing hands a job out again: a
+    job that two clients have, or a run that a client was told of and that is not there, was undone behind
+    the client's back.
+    """
+
+    def __init__(self, shared: Shared, seed: int = 1) -> None:
+        """Wait at ``shared``."""
+        self._shared = shared
+        self._dice = random.Random(seed)
+        self._given: list[tuple[int, int, str]] = []
+        self._made = 0
+
+    async def run(self, count: int, *, changes: int = 0, fault: str = "") -> Report:
+        """Create and take so many jobs; meanwhile a server is replaced ``changes`` times."""
+        takers = [asyncio.create_task(self._take(f"w{number}")) for number in range(TAKERS)]
+        makers = asyncio.gather(*(self._make(count // 2) for _ in range(2)))
+        for number in range(changes):
+            place = self._dice.randrange(len(self._shared))
+            if number % 2:
+                await self._shared.kill(place)
+            else:
+                await self._shared.terminate(place)
+            await self._shared.replace(place, fault=fault)
+        await makers
+        self._made = count
+        await asyncio.gather(*takers)
+        return self._judged()
+
+    async def _make(self, count: int) -> None:
+        """Create jobs; one whose answer is lost may be there all the same."""
+        wire = None
+        for number in range(count):
+            try:
+                wire = wire or await self._shared.connect()
+                answer = await wire.ask("CreateJob", name=f"job/{id(wire)}/{number}")
+                wire = None if answer.closing else wire
+            except (Cut, OSError):
+                wire = None
+                await asyncio.sleep(AGAIN_S)
+
+    async def _take(self, worker: str) -> None:
+        wire, empty = None, 0
+        while not (self._made and empty >= DRAINED_AFTER):
+            try:
+                wire = wire or await self._shared.connect()
+                given = {"name": "[^t]*", "worker": worker, "connection": "wait", "timeout": WAIT_MS}
+                answer = await wire.ask("GetJob", **given)
+                empty = empty + 1 if answer.code == 404 else 0
+                if answer.code == 200:
+                    self._given.append((answer.reply["jobID"], answer.reply["runID"], worker))
+                wire = None if answer.closing else wire
+            except (Cut, OSError):
+                wire = None
+                await asyncio.sleep(AGAIN_S)
+
+    def _judged(self) -> Report:
+        report = Report()
+        report.counts["given"] = len(self._given)
+        there = {run_id for (run_id,) in self._shared.rows("SELECT runID FROM runs")}
+        for job_id, often in Counter(job_id for job_id, _, _ in self._given).items():
+            if often > 1:
+                report.fault("given twice", str([each for each in self._given if each[0] == job_id]))
+        for job_id, run_id, worker in self._given:
+            if run_id not in there:
+                report.fault("undone", f"run {run_id} of job {job_id}, which {worker} was told of")
+        return report
 
 
 # --- events ----------------------------------------------------------------------------------------------

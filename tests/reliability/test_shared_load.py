@@ -11,7 +11,7 @@ from bedrockjobs.engine.neighbourhood import EXCHANGE_EVERY_S
 from tests.history import Report
 from tests.reliability.shared import Shared
 from tests.reliability.shared_stall import stall
-from tests.reliability.shared_work import Waits, followed, lifecycles
+from tests.reliability.shared_work import Deliveries, Waits, followed, lifecycles
 
 pytestmark = pytest.mark.reliability
 
@@ -24,6 +24,9 @@ is there instead, is left to chance: in most tries some do."""
 WAITS = 60
 WAIT_S_MAX = 5.0
 """By then whoever waits has found what nobody told of, on a busy machine too; the night asks for 1.1 s."""
+
+DELIVERIES = 800
+SERVERS_CHANGED = 4
 
 DEAF_MS = 2_000
 UNIT_S_MAX = 1.0
@@ -53,6 +56,22 @@ async def test_nobody_is_sent_away_waits_for_ever_or_misses_an_event(tmp_path: P
         report = await followed(shared, EVENTS)
         assert not report.faults, report
         assert report.counts["events"] >= EVENTS
+
+
+async def test_what_was_delivered_is_not_undone(tmp_path: Path) -> None:
+    async with Shared(tmp_path) as shared:
+        await shared.start(3)
+        report = await Deliveries(shared).run(DELIVERIES, changes=SERVERS_CHANGED)
+    assert not report.faults, report
+    assert report.counts["given"] > DELIVERIES // 2, report
+
+
+async def test_a_server_that_undoes_deliveries_is_found(tmp_path: Path) -> None:
+    """The control of the test above."""
+    async with Shared(tmp_path) as shared:
+        await shared.start(2, fault="undone deliveries")
+        report = await Deliveries(shared).run(DELIVERIES // 2)
+    assert report.faults.keys() == {"given twice", "undone"}, report
 
 
 async def test_servers_that_are_deaf_send_away_and_mix_up_events_are_found(tmp_path: Path) -> None:

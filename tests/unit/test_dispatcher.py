@@ -238,6 +238,27 @@ async def test_a_job_that_reached_nobody_goes_back_as_it_was(bench: Bench) -> No
     assert bench.store.unit.job(1) == before
 
 
+async def test_an_answer_that_may_have_arrived_is_not_undone(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What delivers an answer may fail after it has sent it: the job stays with its client."""
+    sent: list[Outcome] = []
+
+    def send(outcome: Outcome) -> bool:
+        sent.append(outcome)
+        raise ArithmeticError
+
+    for name in ("a", "b"):
+        await bench.ask(CreateJob(name=name))
+    bench.dispatcher.submit(GetJob(name="a", worker="w"), send)
+    bench.dispatcher.submit(GetJob(name="b", worker="w"), lambda _: False)  # the control: it goes back
+    while "QUEUED" not in body(await bench.ask(QueryJob(job_id=2))):
+        pass
+    assert '"runID":1' in body(sent[0])
+    assert '"state":"RUNNING"' in body(await bench.ask(QueryJob(job_id=1)))
+    assert "may not have been delivered" in caplog.text
+
+
 async def test_too_many_commands_are_refused(bench: Bench) -> None:
     sent = [bench.send(CreateJob(name="a")) for _ in range(100)]
     with pytest.raises(Unavailable):

@@ -179,6 +179,7 @@ class PostgreSQLUnit:
         self._wake_all = mark.wake_all
         self.records.forget()
         self._firsts = {}
+        self._locks.forget()  # those that were got in the part are let go with it
         self._takes.forget()
         self.remembered.undone()
 
