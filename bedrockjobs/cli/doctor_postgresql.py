@@ -57,6 +57,8 @@ def checked(session: Session, settings: Settings, durability: str) -> Iterator[F
     found = inspection.settings_of(session)
     yield from check_durability(found, inspection.standbys_of(session), durability)
     yield from check_vacuum(found, tables, inspection.oldest_of(session))
+    if tables.version is not None:
+        yield from check_connect(inspection.strangers(session, settings.database_schema))
 
 
 def check_version(session: Session) -> Iterator[Finding]:
@@ -105,6 +107,17 @@ def check_sequences(session: Session) -> Iterator[Finding]:
     for one in inspection.sequences_behind(session):
         words = f"{one.sequence} is at {one.next}, but {one.highest} is taken"
         yield Finding("fail", "schema", words, f"stop all servers, {one.repair}, and start them")
+
+
+def check_connect(strangers: list[str]) -> Iterator[Finding]:
+    """Look at whether roles may connect that have nothing to do with the queue."""
+    if not strangers:
+        yield Finding("ok", "connect", "only roles that may use the tables may connect")
+        return
+    more = f" and {len(strangers) - NAMED_MAX} more" if len(strangers) > NAMED_MAX else ""
+    words = f"{', '.join(strangers[:NAMED_MAX])}{more} may connect without a right to the tables"
+    advice = "they can hold locks and use up connections: REVOKE CONNECT ON DATABASE ... FROM PUBLIC"
+    yield Finding("warn", "connect", words, advice)
 
 
 def check_listening(settings: Settings) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from bedrockjobs.store import schema
 
 Row = tuple[Any, ...]
 
-ENGINES_OWN = frozenset({"nextJobID", "nextRunID", "schemaVersion"})
+ENGINES_OWN = frozenset({"nextJobID", "nextRunID", "schemaVersion", "lockSalt"})
 """Keys of ``meta`` that one engine has and the other keeps elsewhere."""
 
 

@@ -32,10 +32,12 @@ ADD_RUN = (
 
 
 @pytest.fixture
-def settings() -> Settings:
-    """Return settings that name an empty database."""
+def settings() -> Iterator[Settings]:
+    """Yield settings that name an empty database, to which other roles may not connect."""
     CLUSTER.engine().close()
-    return Settings(database=CLUSTER.url, database_schema=SCHEMA)
+    CLUSTER.do("REVOKE CONNECT ON DATABASE postgres FROM PUBLIC")
+    yield Settings(database=CLUSTER.url, database_schema=SCHEMA)
+    CLUSTER.do("GRANT CONNECT ON DATABASE postgres TO PUBLIC")
 
 
 def do(*statements: str) -> None:
@@ -63,10 +65,27 @@ def wrong(found: Iterator[Finding]) -> list[tuple[str, str, str]]:
 def test_a_database_that_is_well_gets_ok_from_every_check(settings: Settings) -> None:
     found = list(doctor.findings(settings, None))
     assert [(one.level, one.check) for one in found] == [
-        ("ok", "database"), ("ok", "schema"), ("ok", "standbys"), ("ok", "vacuum"), ("ok", "listen"),
+        ("ok", "database"), ("ok", "schema"), ("ok", "standbys"), ("ok", "vacuum"),
+        ("ok", "connect"), ("ok", "listen"),
     ]  # fmt: skip
     assert "UTF8" in found[0].words
     assert found[1].words == f"version {VERSION} in {SCHEMA}, as it should be"
+
+
+def test_roles_that_may_connect_for_nothing_are_named(settings: Settings) -> None:
+    with (
+        changed("CREATE ROLE stranger LOGIN", "DROP ROLE stranger"),
+        changed(
+            "GRANT CONNECT ON DATABASE postgres TO stranger", "REVOKE ALL ON DATABASE postgres FROM stranger"
+        ),
+    ):
+        assert wrong(doctor.findings(settings, None)) == [
+            ("warn", "connect", "stranger may connect without a right to the tables")
+        ]
+        with changed(
+            f"GRANT USAGE ON SCHEMA {SCHEMA} TO stranger", f"REVOKE ALL ON SCHEMA {SCHEMA} FROM stranger"
+        ):
+            assert not wrong(doctor.findings(settings, None))
 
 
 def known_to_citus(table: str, method: str, model: str, colocation: int) -> str:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import permutations
-from typing import Any
+from typing import Any, get_args
 
+import psycopg
 import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.faults import StoreConflict
+from bedrockjobs.store.postgresql.advisory import AdvisoryKeys, Kind
+from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import DEADLINE_S, Server, until_blocked
 
 Servers = Callable[[int], list[Server]]
@@ -243,3 +246,25 @@ def _conflict(act: Callable[[], Any]) -> bool:
     except StoreConflict:
         return True
     return False
+
+
+def test_locks_whose_numbers_follow_from_the_schema_stop_nobody(servers: Servers) -> None:
+    """Any role that may connect can take them."""
+    (one,) = servers(1)
+    known = AdvisoryKeys(SCHEMA)
+    with psycopg.connect(CLUSTER.url) as stranger:
+        for kind in get_args(Kind):
+            for text in ("", "a", "k", "L"):
+                stranger.execute("SELECT pg_advisory_xact_lock(%s)", (known.of(kind, text),))
+        for spec in ({"name": "a", "unique": True}, {"name": "b", "lock": "L"}):
+            job = one.do(c.CreateJob, idempotencyKey="k" + spec["name"], **spec)
+            assert one.do(c.GetJob, name=spec["name"])["jobID"] == job["jobID"]
+        assert one.do(c.PauseJobs, name="x") is None
+        CLUSTER.another().close()  # another server starts
+
+
+def test_another_schema_has_other_locks_and_so_has_another_database() -> None:
+    numbers = {
+        keys.of("control") for keys in (AdvisoryKeys("a", "1"), AdvisoryKeys("a", "2"), AdvisoryKeys("a"))
+    }
+    assert len(numbers) == 3

@@ -25,7 +25,7 @@ WAITS = 60
 WAIT_S_MAX = 5.0
 """By then whoever waits has found what nobody told of, on a busy machine too; the night asks for 1.1 s."""
 
-DELIVERIES = 800
+DELIVERIES = 400
 SERVERS_CHANGED = 4
 
 DEAF_MS = 2_000

@@ -11,12 +11,20 @@ Kind = Literal["control", "events", "key", "limits", "lock", "name", "schema", "
 be unique. ``schema``: the tables themselves. ``watch``: what time asks for."""
 
 
+SALT = "lockSalt"
+"""The key of ``meta`` with the secret that numbers are made with."""
+
+
 class AdvisoryKeys:
     """The numbers of one schema; another in the same database has others."""
 
-    def __init__(self, schema: str) -> None:
-        """Count for ``schema``."""
-        self._salt = schema.encode()
+    def __init__(self, schema: str, salt: str = "") -> None:
+        """Count for ``schema``; ``salt`` is the secret of its tables.
+
+        Any role that may connect can take an advisory lock, and would stop all servers with one whose
+        number it knows.
+        """
+        self._salt = f"{schema}/{salt}".encode() if salt else schema.encode()
 
     def of(self, kind: Kind, text: str = "") -> int:
         """Return the number of one thing; two things may share one, and then wait for each other."""

@@ -14,6 +14,7 @@ from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.store.bedrock_import import COUNTED_ID_MAX
 from bedrockjobs.store.faults import StoreAway, StoreError
 from bedrockjobs.store.moved import MARK, BadName
+from bedrockjobs.store.postgresql.advisory import SALT
 from bedrockjobs.store.postgresql.session import Session, fault_of
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.terms import Terms
@@ -164,7 +165,7 @@ class BulkSession(Session):
         patterns = self.run([("SELECT pattern FROM pauses", ())])[0]
         self.run(
             [
-                ("DELETE FROM meta WHERE key <> 'schemaVersion'", ()),
+                ("DELETE FROM meta WHERE key <> ALL ($1::text[])", (["schemaVersion", SALT],)),
                 *((SQL["set_meta"], row) for row in rows),
                 # unlike setval() these are undone with the transaction
                 (f"ALTER SEQUENCE jobIDs RESTART WITH {numbers.job:d}", ()),

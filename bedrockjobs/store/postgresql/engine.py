@@ -18,8 +18,7 @@ from bedrockjobs.base.wire import after_seconds, stamp_ms
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.faults import StoreAway, StoreBroken, StoreConflict, StoreError
 from bedrockjobs.store.postgresql import schema
-from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
-from bedrockjobs.store.postgresql.arrival import Arrival, StandbyAway
+from bedrockjobs.store.postgresql.arrival import Arrival, StandbyAway, Unfit
 from bedrockjobs.store.postgresql.dates import MOVES_MAX, ClockMoved, SharedDate
 from bedrockjobs.store.postgresql.patience import pause
 from bedrockjobs.store.postgresql.session import BEGIN, OutcomeUnknown, Session, fault_of
@@ -58,7 +57,6 @@ class PostgreSQLEngine:
         schema.check_name(name)
         self._clock = clock or SystemClock()
         self._seconds = SystemClock()
-        self._keys = AdvisoryKeys(name)
         self.id = secrets.token_hex(8)
         """What no other server of the database has."""
         self._units = 0
@@ -69,16 +67,17 @@ class PostgreSQLEngine:
         self._date = SharedDate(self._clock)
         self.session = Session(url, name, terms)
         """The connection that writes."""
-        self.unit = PostgreSQLUnit(self.session, self._keys, self.id, self._clock)
-        """What is open, or was open last."""
         try:
-            schema.prepare(self.session, name, self._keys)
+            self._keys = schema.prepare(self.session, name)
+            self._salt = schema.salt_of(self.session)
             with suppress(StandbyAway):
                 self._arrival.look(self.session)
             self._date.agree(self.session, self._keys.of("control"))
         except BaseException:
             self.session.close()
             raise
+        self.unit = PostgreSQLUnit(self.session, self._keys, self.id, self._clock)
+        """What is open, or was open last."""
 
     def _now(self) -> str:
         return stamp_ms(self._clock.now())
@@ -93,6 +92,7 @@ class PostgreSQLEngine:
                 self.session.connect_again()
                 self._arrival.look(self.session)
                 self._date.meet(self.session)
+                self._check_salt()
             except BaseException:
                 self.session.close()
                 raise
@@ -101,6 +101,11 @@ class PostgreSQLEngine:
                 self.session.run([(BEGIN, ())])
             finally:
                 self._undo()
+
+    def _check_salt(self) -> None:
+        """Raise Unfit if locks have other numbers: on a standby, perhaps, that lacks the last upgrade."""
+        if schema.salt_of(self.session) != self._salt:
+            raise Unfit("the tables are not those of before; start the server again")
 
     # --- units -------------------------------------------------------------------------------------------
 

@@ -171,6 +171,19 @@ def hears(url: str) -> bool:
         raise fault_of(error) or StoreAway(str(error)) from error
 
 
+_STRANGERS = """
+    SELECT rolname FROM pg_catalog.pg_roles
+    WHERE rolcanlogin AND NOT rolsuper AND has_database_privilege(rolname, current_database(), 'CONNECT')
+    AND NOT coalesce(has_schema_privilege(rolname, to_regnamespace(quote_ident($1))::oid, 'USAGE'), false)
+    ORDER BY rolname
+"""
+
+
+def strangers(session: Session, schema: str) -> list[str]:
+    """Return the roles that may connect to the database and have no right to our tables."""
+    return [name for (name,) in session.run([(_STRANGERS, (schema,))])[0]]
+
+
 _SEQUENCES = """
     SELECT 'jobIDs', last_value + is_called::int,
         greatest((SELECT max(jobID) FROM jobs), (SELECT max(jobID) FROM runs), 0) FROM jobIDs

@@ -18,7 +18,6 @@ from bedrockjobs.store.faults import StoreAway, StoreConflict, StoreError
 from bedrockjobs.store.inspector import Rules
 from bedrockjobs.store.moved import MARK, BadName, MoveError, put_mark, take_mark
 from bedrockjobs.store.postgresql import schema
-from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
 from bedrockjobs.store.postgresql.bulk import BulkSession, place_of
 from bedrockjobs.store.postgresql.engine import SCHEMA
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
@@ -48,11 +47,6 @@ class Database(NamedTuple):
         """Return how it is named to people: without a password. Raises BadName for no URL."""
         return place_of(self.url) + ("" if self.schema == SCHEMA else f", schema {self.schema}")
 
-    @property
-    def keys(self) -> AdvisoryKeys:
-        """Return the numbers of its locks."""
-        return AdvisoryKeys(self.schema)
-
     def open(self) -> BulkSession:
         """Connect; raises BadName for no URL, StoreError, SchemaError where no queue can be there."""
         place_of(self.url)
@@ -78,7 +72,7 @@ def to_postgresql(source: Path, target: Database, rules: Rules, progress: Progre
     with closing(open_source(source)) as connection, closing(target.open()) as session:
         connection.execute("BEGIN IMMEDIATE")  # nobody changes it by hand meanwhile
         with session.transaction("READ COMMITTED"):
-            schema.ensure(session, target.schema, target.keys)
+            schema.ensure(session, target.schema)
             schema.check_tables(session)
             own_queue(session, target)
             _refuse_full(session, target)
@@ -124,7 +118,7 @@ def _arrived(session: BulkSession, target: Database, moved: Moved) -> bool:
     """Tell whether a queue that was copied is there now; waits for a commit that is still on its way."""
     session.connect_again()
     with session.transaction("READ COMMITTED"):
-        session.run([(SQL["lock_alone"], (target.keys.of("schema"),))])
+        session.run([(SQL["lock_alone"], (schema.keys_of(session, target.schema).of("schema"),))])
         if not schema.exists(session):
             return False
         return moved.rows == 0 or any(session.value(_ANY.format(table.name)) for table in tables())
@@ -211,7 +205,7 @@ def own_queue(session: BulkSession, database: Database) -> None:
         session.run([(f"LOCK TABLE {', '.join(names)} IN EXCLUSIVE MODE", ())])
     except StoreConflict:
         raise MoveError(f"the queue at {database.place} is in use. Stop all its servers first") from None
-    if not session.value(SQL["try_lock"], database.keys.of("control")):
+    if not session.value(SQL["try_lock"], schema.keys_of(session, database.schema).of("control")):
         raise MoveError(f"a server uses the queue at {database.place}. Stop all its servers first")
     living = [name for (name,) in session.run([(LIVING, (SERVER_GONE_S,))])[0]]
     if living:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
+from bedrockjobs.store.postgresql.advisory import SALT, AdvisoryKeys
 from bedrockjobs.store.postgresql.line import Connection
 
 ROLE = "bedrockjobs_query"
@@ -27,7 +27,8 @@ async def prepare(connection: Connection, schema: str) -> None:
     """
     async with connection.transaction():
         await connection.execute("SET TRANSACTION READ WRITE")
-        await connection.execute(_LOCK, (AdvisoryKeys(schema).of("schema"),))
+        salt = await (await connection.execute("SELECT value FROM meta WHERE key = $1", (SALT,))).fetchone()
+        await connection.execute(_LOCK, (AdvisoryKeys(schema, salt[0] if salt else "").of("schema"),))
         if not await _one(connection, _IS_THERE, ROLE):
             await connection.execute(f"CREATE ROLE {ROLE} NOLOGIN")
         if not await _may_be_set(connection):

@@ -253,7 +253,8 @@ CREATE TABLE stats (
 );
 
 -- What servers must remember beside the jobs: crashPatterns (a JSON array), when one last ran (seen), from when to when
--- none did before that (away), and the oldest version of the schema that a server has to know (schemaVersion).
+-- none did before that (away), the oldest version of the schema that a server has to know (schemaVersion), and the secret that
+-- the numbers of advisory locks are made with (lockSalt).
 CREATE TABLE meta (
     key   text COLLATE "C" NOT NULL PRIMARY KEY,
     value text COLLATE "C"
@@ -308,4 +309,5 @@ CREATE TABLE workers (
 ) WITH (fillfactor = 50);
 
 INSERT INTO control (epoch, version) VALUES (1, 6);
-INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '5');
+INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '6'),
+    ('lockSalt', gen_random_uuid()::text);

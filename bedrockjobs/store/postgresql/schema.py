@@ -15,7 +15,7 @@ from bedrockjobs.base.config import SERVER_GONE_S
 from bedrockjobs.base.settings import SCHEMA_NAME
 from bedrockjobs.store.faults import StoreBroken, StoreError
 from bedrockjobs.store.moved import MARK, refusal
-from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
+from bedrockjobs.store.postgresql.advisory import SALT, AdvisoryKeys
 from bedrockjobs.store.postgresql.session import Session
 from bedrockjobs.store.schema import SchemaError
 
@@ -44,9 +44,9 @@ def _read(file: str) -> str:
     return Path(__file__).with_name(file).read_text()
 
 
-STEPS: tuple[Step, ...] = (Step(5, 5, _read("step_5.sql")), Step(6, 5, _read("step_6.sql")))
+STEPS: tuple[Step, ...] = (Step(5, 5, _read("step_5.sql")), Step(6, 6, _read("step_6.sql")))
 """All steps since the first version for PostgreSQL, which was 4. Version 5 brought tokens, which a server
-that does not know them would not ask for. Servers of version 5 may go on beside those of 6."""
+that does not know them would not ask for. Version 6 gave advisory locks other numbers."""
 
 SERVER_VERSION_MIN = 140000
 """PostgreSQL 14: the oldest with generated columns, pipelines and security fixes that we test."""
@@ -78,17 +78,18 @@ def check_name(name: str) -> None:
         raise ValueError(f"schema: expected up to 63 small letters, digits and underscores, not {name!r}")
 
 
-def prepare(session: Session, schema: str, keys: AdvisoryKeys) -> None:
-    """Make the tables, unless they are there; raises SchemaError where they cannot be served.
+def prepare(session: Session, schema: str) -> AdvisoryKeys:
+    """Make the tables, unless they are there, and return the numbers of their locks.
 
-    Servers that start together wait for each other.
+    Raises SchemaError if they cannot be served. Servers that start together wait for each other.
     """
     check_database(session)
     session.run([("BEGIN", ())])
     try:
-        ensure(session, schema, keys)
+        ensure(session, schema)
         place = check_tables(session)
         refuse_distributed(session)
+        keys = keys_of(session, schema)
         session.run([("COMMIT", ())])
     except (StoreError, SchemaError):
         if session.alive and session.in_transaction:
@@ -96,6 +97,18 @@ def prepare(session: Session, schema: str, keys: AdvisoryKeys) -> None:
         raise
     if place:
         raise SchemaError(refusal(place))
+    return keys
+
+
+def keys_of(session: Session, schema: str) -> AdvisoryKeys:
+    """Return the numbers of the locks of a schema, whether its tables are there or not."""
+    return AdvisoryKeys(schema, salt_of(session) if exists(session) else "")
+
+
+def salt_of(session: Session) -> str:
+    """Return the secret of the tables; empty before version 6."""
+    (found,) = session.run([("SELECT value FROM meta WHERE key = $1", (SALT,))])
+    return str(found[0][0]) if found else ""
 
 
 def check_database(session: Session) -> None:
@@ -143,11 +156,12 @@ def exists(session: Session) -> bool:
     return bool(there)
 
 
-def ensure(session: Session, schema: str, keys: AdvisoryKeys) -> None:
+def ensure(session: Session, schema: str) -> None:
     """Make the tables in the open transaction, or bring them to this version; nobody else can meanwhile.
 
     Raises SchemaError where servers live that would not understand them.
     """
+    keys = keys_of(session, schema)
     session.run([(_LOCK, (keys.of("schema"),))])
     if exists(session):
         _bring_up(session, keys)

@@ -17,6 +17,7 @@ from bedrockjobs.store.inspector import COMPLAINTS_MAX, REPLACED, BadRows, Rules
 from bedrockjobs.store.moved import MoveError
 from bedrockjobs.store.postgresql import moving
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+from bedrockjobs.store.postgresql.schema import VERSION as THERE
 from bedrockjobs.store.postgresql.session import StoreAway
 from bedrockjobs.store.schema import VERSION, SchemaError
 from tests.postgresql.cluster import CLUSTER
@@ -50,7 +51,7 @@ def newer(path: Path, _: pytest.MonkeyPatch) -> None:
 
 def target_newer(path: Path, _: pytest.MonkeyPatch) -> None:
     PostgreSQLEngine(CLUSTER.url, name=moved.SCHEMA).close()
-    moved.execute(f"UPDATE meta SET value = '{VERSION + 1}' WHERE key = 'schemaVersion'")
+    moved.execute(f"UPDATE meta SET value = '{THERE + 1}' WHERE key = 'schemaVersion'")
 
 
 def damage(path: Path, _: pytest.MonkeyPatch) -> None:
@@ -88,7 +89,7 @@ def cut(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (target_full, MoveError, r"holds a queue already: jobs have rows.*--schema"),
         (older, MoveError, rf"has schema version {VERSION - 1}; `bedrockjobs migrate --database"),
         (newer, MoveError, rf"has schema version {VERSION + 1}; this program knows {VERSION}"),
-        (target_newer, SchemaError, rf"needs schema version {VERSION + 1}"),
+        (target_newer, SchemaError, rf"needs schema version {THERE + 1}"),
         (zero, BadRows, r"^1 rows cannot be moved.*--replace-zeros"),
         (damage, BadRows, r"^1 rows cannot be moved.*--keep-damaged"),
         (no_utf_8, MoveError, r"row behind events, seq \d+: a text is not UTF-8"),
@@ -139,7 +140,7 @@ def no_name(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (no_name, OSError, "No space"),
         (cut, StoreAway, "terminat"),
         (damage_there, BadRows, rf"^{moved.ODD_ROWS} rows cannot be moved"),
-        (target_newer, SchemaError, f"needs schema version {VERSION + 1}"),
+        (target_newer, SchemaError, f"needs schema version {THERE + 1}"),
     ],
 )
 def test_on_the_way_back_too(

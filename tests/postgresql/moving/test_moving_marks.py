@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,9 @@ def test_a_queue_that_is_in_use_is_not_moved(held: str, path: Path, tmp_path: Pa
     with psycopg.connect(CLUSTER.url) as other:
         other.execute(f"SET search_path = {moved.SCHEMA}")
         if held == "control":
-            other.execute("SELECT pg_advisory_xact_lock_shared(%s)", (moved.database().keys.of("control"),))
+            with closing(moved.database().open()) as session:
+                keys = schema.keys_of(session, moved.SCHEMA)
+            other.execute("SELECT pg_advisory_xact_lock_shared(%s)", (keys.of("control"),))
         else:
             other.execute("INSERT INTO drains (worker, since) VALUES ('w', '')")
         with pytest.raises(MoveError, match="use"):
