@@ -352,6 +352,16 @@ DECLARERS_KEPT_MAX = 20
 VERSIONS_KEPT_MAX = 20
 """Versions of a module that are remembered after their last worker has ended: more than anybody goes back."""
 
+RESULT_KEPT_S = 3_600
+"""Seconds that the result of a function's job is kept, unless it says otherwise: few wait longer."""
+
+UNFIT_MAX = 20
+"""Times that workers give a job back for which their code is too old or too new, before it has failed: with
+the pauses between them about a quarter of an hour, longer than a rolling restart."""
+
+UNFIT_DELAY_S_MAX = 60
+"""The longest pause after a job was given back so; the first is a second, and then they double."""
+
 JOBS_COUNTED_MAX = 10_000
 """Jobs of one state that the page of jobs counts, `10,000+` where there are more: some 5 ms each."""
 

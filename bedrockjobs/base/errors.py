@@ -6,6 +6,7 @@ expected. Nothing here knows of a protocol.
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Self
 
 
@@ -194,16 +195,57 @@ class TimedOut(CommandError):
 
 
 class JobFailed(BedrockjobsError):
-    """A job that somebody waited for did not end well."""
+    """A job that somebody waited for did not end well.
+
+    ``status`` says how its last run ended (``fail``, ``timeout``, ...) and ``run_id`` which that was, None if
+    it was never taken. ``error`` is what it said, like ``ValueError: no such day``; ``error_type`` is the
+    type of an exception, and ``traceback`` its traceback, each empty if there was none.
+    """
 
     def __init__(self, job_id: int, status: str, error: str, run_id: int | None = None) -> None:
-        """Tell how its last run ended (``fail``, ``timeout``, ...) and what it said; no run: never taken."""
-        super().__init__(f"job {job_id}: {status}" + (f": {error}" if error else ""))
-        self.job_id, self.status, self.error, self.run_id = job_id, status, error, run_id
+        """Tell of a job; ``error`` is the text that the server keeps."""
+        self.job_id, self.status, self.run_id = job_id, status, run_id
+        self.error, self.error_type, self.traceback = parts_of_error(error)
+        super().__init__(f"job {job_id}: {status}" + (f": {self.error}" if self.error else ""))
+
+
+_TRACEBACK = re.compile(r"^[ |+]*(?:Exception Group )?Traceback \(most recent call last\):$", re.MULTILINE)
+_RAISED = re.compile(r"(?:  [|] )?((?:[^\W\d]\w*\.)*[^\W\d]\w*)(?:: |$)")
+"""The line of a traceback that says what was raised."""
+
+_ASKED = ("Fail", "Retry")
+"""What functions raise to say how they end; no traceback has to come with it."""
+
+
+def parts_of_error(error: str) -> tuple[str, str, str]:
+    """Return message, type and traceback of the exception in an error text, as far as there is one.
+
+    A worker of ours puts the message first; another program's output may hold only the traceback.
+    """
+    begin = _TRACEBACK.search(error)
+    if begin is None:
+        raised = _RAISED.match(error)
+        return error, raised[1] if raised is not None and raised[1] in _ASKED else "", ""
+    text = error[begin.start() :]
+    head = error[: begin.start()].strip()
+    raised = _RAISED.match(head)
+    if raised is None:
+        lines = [line for line in text.splitlines() if _RAISED.match(line)]
+        head = lines[-1] if lines else head
+        raised = _RAISED.match(head)
+    return head, "" if raised is None else raised[1], text
 
 
 class JobNotEnded(BedrockjobsError, TimeoutError):
     """A job that somebody waited for goes on, and the time for it is over."""
+
+
+class WaitNeverEnds(BedrockjobsError):
+    """A run wants to wait for a job that cannot end before the run itself, such as a child of its own job."""
+
+
+class NoWorkerTakes(RuntimeWarning):
+    """Somebody waits for a job that no live worker takes."""
 
 
 class NoResult(BedrockjobsError):

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar, cast
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client.address import Address, AnyAddress, UnixAddress
 from bedrockjobs.client.base import CONNECT_S, BaseClient
-from bedrockjobs.client.ending import Told, end_of_job
+from bedrockjobs.client.ending import Told, end_of_job, own_run
 from bedrockjobs.client.exchange import (
     Answer,
     AnswerReader,
@@ -154,7 +154,7 @@ class AsyncClient(BaseClient[_Connection]):
 
     async def wait_for_job(self, job_id: int, timeout: float | None = None) -> RunReply:  # noqa: ASYNC109
         """Wait until a job has ended well and return its last run, as ``Client.wait_for_job`` does."""
-        asking, began = end_of_job(job_id, timeout), self._clock.monotonic()
+        asking, began = end_of_job(job_id, timeout, own_run()), self._clock.monotonic()
         asked = next(asking)
         while True:
             told: Told = 0.0

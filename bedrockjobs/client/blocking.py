@@ -15,7 +15,7 @@ from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client.address import AnyAddress, UnixAddress
 from bedrockjobs.client.base import CONNECT_S, BaseClient
 from bedrockjobs.client.credentials import Credentials
-from bedrockjobs.client.ending import Told, end_of_job
+from bedrockjobs.client.ending import Told, end_of_job, own_run
 from bedrockjobs.client.exchange import (
     Answer,
     AnswerReader,
@@ -151,9 +151,10 @@ class Client(BaseClient[_Connection]):
         """Wait until a job has ended well and return its last run, with its ``result``.
 
         For jobs that end, and are taken by workers with a name. ``timeout`` is in seconds, None: no limit.
-        Raises JobFailed, JobNotEnded after the timeout, NoResult where nobody knows, and what ``call`` does.
+        Raises JobFailed, JobNotEnded after the timeout, NoResult if nobody knows, WaitNeverEnds in a run that
+        the job waits for, and what ``call`` does. Warns after 5 s of a job that no live worker takes.
         """
-        asking, began = end_of_job(job_id, timeout), self._clock.monotonic()
+        asking, began = end_of_job(job_id, timeout, own_run()), self._clock.monotonic()
         asked = next(asking)
         while True:
             told: Told = 0.0

@@ -7,7 +7,13 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bedrockjobs.base import shapes
-from bedrockjobs.base.config import DELAY_S_MAX, ERROR_CHARS_MAX, JOBS_PER_CREATE_MAX
+from bedrockjobs.base.config import (
+    DELAY_S_MAX,
+    ERROR_CHARS_MAX,
+    JOBS_PER_CREATE_MAX,
+    RETRIES_MAX,
+    UNFIT_MAX,
+)
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import (
     Boolean,
@@ -120,7 +126,17 @@ class RetryJob(Ending):
         default=False,
         description="It was put off, not failed: its run ends as snoozed, and no attempt is used.",
     )
+    unfit: str | None = Field(
+        default=None,
+        description="Hand it back as returned does, as this worker cannot run it but another may, such as one"
+        f" with newer code: says why. It waits longer each time, and has failed after {UNFIT_MAX} times.",
+    )
     exit_code: Whole | None = Field(default=None, description="Exit status of the command that ran.")
+
+    @property
+    def hands_back(self) -> bool:
+        """Tell whether the job is queued as if it had never been taken."""
+        return self.returned or self.unfit is not None
 
 
 class FailJob(Ending):
@@ -134,6 +150,12 @@ class FailJob(Ending):
     )
     exit_code: Whole | None = Field(default=None, description="Exit status of the command that ran.")
     final: Boolean = Field(default=False, description="Fail for good although retries are left.")
+    delay: Delay | None = Field(
+        default=None, description="Seconds to the next try, if retries are left; its backoff if left out."
+    )
+    retries: Whole | None = Field(
+        default=None, ge=0, le=RETRIES_MAX, description="Retries of a job that does not say how many it has."
+    )
     timed_out: Boolean = Field(
         default=False, description="It was over a time that its worker set: its run ends as timeout."
     )

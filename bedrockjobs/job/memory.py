@@ -36,6 +36,8 @@ class Memory(NamedTuple):
     """Failed tries since its last success, its last tick or its revival; ``retries`` limits them."""
     losses: int = 0
     """Runs that were lost since then; ``LOST_RUNS_MAX`` limits them."""
+    unfit: int = 0
+    """How often workers gave it back since then as their code does not suit it, up to ``UNFIT_MAX``."""
     cause: str = ""
     """Why its next or present run is not an ordinary one: retry, lost, manual, or schedule (the rest of a
     run that waited for its children)."""
@@ -73,7 +75,7 @@ class Memory(NamedTuple):
 
     def after_end(self) -> Memory:
         """Return what is still worth knowing when a run is over for good."""
-        return self._replace(failures=0, losses=0, cause="", overtime=0, cancelled=False)
+        return self._replace(failures=0, losses=0, unfit=0, cause="", overtime=0, cancelled=False)
 
     def after_run(self, *, error: str | None = None, exit_code: int | None = None) -> Memory:
         """Return the notes when a run ends: how it was before its take is forgotten, its end is noted."""
@@ -86,7 +88,7 @@ _KEYS = {
     "error": "error", "exit_code": "exitCode", "failures": "failures", "losses": "losses", "cause": "cause",
     "overtime": "overtime", "before": "before", "tick": "tick", "trigger": "trigger", "pending": "pending",
     "bound_to": "boundTo", "removed": "removed", "defined": "defined", "broken": "broken",
-    "cancelled": "cancelled", "failed": "failed", "formers": "formers",
+    "cancelled": "cancelled", "failed": "failed", "formers": "formers", "unfit": "unfit",
 }  # fmt: skip
 MEMORY_KEYS = frozenset(_KEYS.values())
 """All keys, as they are spelled in the column."""
@@ -136,7 +138,7 @@ def decode_memory(text: str) -> Memory:
 _TYPES: dict[str, type] = {
     "error": str, "exit_code": int, "failures": int, "losses": int, "cause": str, "overtime": int,
     "tick": str, "trigger": str, "pending": bool, "bound_to": str, "removed": bool, "broken": bool,
-    "cancelled": bool, "failed": bool,
+    "cancelled": bool, "failed": bool, "unfit": int,
 }  # fmt: skip
 
 

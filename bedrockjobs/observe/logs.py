@@ -22,7 +22,33 @@ KEYS = ("ts", "level", "source", "event", "error", "stack")
 FRAMES_MAX = 20
 """Innermost calls that a line shows of an error."""
 
-TEXT = "%(asctime)s %(levelname)s %(message)s"
+
+class TextLines(logging.Formatter):
+    """Lines that begin with the moment and the level, for the server and the worker.
+
+    Moments are in UTC and say so: a user's module may set the time zone of its process, as Django does, and
+    people compare several machines. What is the same within a second is made once.
+    """
+
+    def __init__(self) -> None:
+        """Format as ``%(asctime)s %(levelname)s %(message)s`` does, but in UTC."""
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    _second = -1
+    _stamp = ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; one that needs more goes the usual way."""
+        if record.args is None and record.exc_info is None:
+            return f"{self.formatTime(record)} {record.levelname} {record.msg}"
+        return super().format(record)
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """Return the moment as RFC 3339 has it, in UTC with milliseconds."""
+        if int(record.created) != self._second:
+            self._second = int(record.created)
+            self._stamp = datetime.fromtimestamp(self._second, UTC).isoformat()[:19]
+        return f"{self._stamp}.{int(record.msecs):03}Z"
 
 
 class JSONLines(logging.Formatter):
@@ -71,5 +97,5 @@ def _stack(error: BaseException) -> list[str]:
 def configure(form: LogFormat, stream: TextIO | None = None) -> None:
     """Write what the process logs to ``stream``, stderr if left out; replaces what was configured before."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JSONLines() if form == "json" else logging.Formatter(TEXT))
+    handler.setFormatter(JSONLines() if form == "json" else TextLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

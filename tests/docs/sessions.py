@@ -28,7 +28,7 @@ _FILE = re.compile(r"^<!-- file: (?P<name>\S+) -->\n```\w+\n(?P<text>.*?)^```$",
 _ALIKE = (
     (re.compile(r"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d \((?:in \d+[smhd]|\d+[smhd] ago|now)\)"), "WHEN"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)? UTC\b"), "MOMENT"),
-    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{3})?"), "TIME"),
+    (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{3})?Z?"), "TIME"),
     (re.compile(r"\b(pid=|Content-Length: )[1-9]\d*"), r"\1N"),
     (re.compile(r"\bworker=\S+"), "worker=W"),
     (re.compile(r"\b(?:127\.0\.0\.1|localhost):\d+"), "SERVER"),

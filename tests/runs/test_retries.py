@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from bedrockjobs.base.config import BACKOFF_S_DEFAULT, BACKOFF_S_MAX_DEFAULT
+import pytest
+
+from bedrockjobs.base.config import (
+    BACKOFF_S_DEFAULT,
+    BACKOFF_S_MAX_DEFAULT,
+    UNFIT_DELAY_S_MAX,
+    UNFIT_MAX,
+)
 from tests.runs.conftest import Open
 from tests.runs.rig import Site, between, failed_once_more
 
@@ -281,3 +288,61 @@ async def test_what_was_tried_again_keeps_its_exit_status(site: Site) -> None:
     await site.end("RetryJob", await site.take("a"), exitCode=75)
     run = await site.run(1)
     assert (run["status"], run["exitCode"]) == ("fail", 75)
+
+
+async def test_a_run_may_say_when_it_wants_to_be_tried_again(site: Site) -> None:
+    """That is a failure, and uses up a retry."""
+    await site.create("a", retries=1, backoff=100)
+    await site.end("FailJob", await site.take("a"), delay=5, error="busy")
+    assert between(await site.due(1), 5, 5, site.clock.now())
+    assert (await site.run(1))["status"] == "fail"
+    assert [event["detail"] for event in await site.events("retried")] == ["busy"]
+    await site.later(5)
+    await site.end("FailJob", await site.take("a"), delay=5)
+    assert await site.state(1) == "FAILED"
+
+
+@pytest.mark.parametrize(("own", "asked", "tries"), [(None, 3, 4), (1, 3, 2), (0, 3, 1), (None, None, 1)])
+async def test_retries_of_a_job_that_does_not_say_how_many(
+    site: Site, own: int | None, asked: int | None, tries: int
+) -> None:
+    await site.create("a", **({} if own is None else {"retries": own}))
+    more = {} if asked is None else {"retries": asked}
+    for left in reversed(range(tries)):
+        await site.end("FailJob", await site.take("a"), delay=0, **more)
+        assert await site.state(1) == ("QUEUED" if left else "FAILED")
+
+
+async def test_a_job_for_which_a_worker_is_unfit_waits_for_another(site: Site) -> None:
+    await site.create("a", retries=0)
+    for number in range(UNFIT_MAX):
+        job = await site.take("a", "old")
+        assert job["attempt"] == 1, "it counts as if it had not been taken"
+        await site.end("RetryJob", job, unfit="no parameter b", exitCode=103)
+        shown = await site.ok("QueryJob", jobID=1)
+        assert (shown["state"], shown["error"]) == ("QUEUED", "no parameter b")
+        wait = min(2**number, UNFIT_DELAY_S_MAX)
+        assert between(await site.due(1), wait, wait, site.clock.now())
+        await site.later(wait)
+    told = await site.events("handed back")
+    assert [event["detail"] for event in told] == ["no parameter b"] * UNFIT_MAX
+    assert {(run["status"], run["error"]) for run in await site.runs()} == {("returned", "no parameter b")}
+    await site.end("RetryJob", await site.take("a", "old"), unfit="no parameter b")
+    assert await site.state(1) == "FAILED"
+    words = f"No worker could run it in {UNFIT_MAX + 1} tries: no parameter b"
+    assert (await site.ok("QueryJob", jobID=1))["error"] == words
+
+
+async def test_another_worker_can_do_what_one_was_unfit_for(site: Site) -> None:
+    """And then it is forgotten."""
+    await site.create("a", repeat="CRON 0 * * * *", firstRun="2026-11-21 03:00:00")
+    for _ in range(2):
+        tick = (await site.ok("QueryJob", jobID=1))["nextRun"]
+        await site.until_time(tick)
+        for wait in (1, 2):
+            job = await site.take("a", "old")
+            await site.end("RetryJob", job, unfit="no parameter b")
+            await site.later(wait)
+        job = await site.take("a", "new")
+        assert (await site.run(job["runID"]))["scheduledFor"][:19] == tick
+        await site.finish(job)

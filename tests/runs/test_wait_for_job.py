@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from bedrock_worker import job
 
 from bedrockjobs import (
     AsyncClient,
@@ -21,10 +23,22 @@ from bedrockjobs import (
     JobReply,
     NoResult,
     NotFound,
+    NoWorkerTakes,
+    WaitNeverEnds,
 )
-from bedrockjobs.base.config import WAIT_MS_MAX, WHOLE_MAX
-from bedrockjobs.client.ending import LOOK_S_MAX, LOOKS_FOR_RUN_MAX, WAIT_MS, end_of_job
-from bedrockjobs.commands import ListRuns, OutputReply, QueryJob, ReadOutput, RunReply, RunsReply
+from bedrockjobs.base.config import HISTORY_DEFAULT, RESULT_KEPT_S, WAIT_MS_MAX, WHOLE_MAX
+from bedrockjobs.client.ending import LOOK_S_MAX, LOOKS_FOR_RUN_MAX, WAIT_MS, WARN_AFTER_S, end_of_job
+from bedrockjobs.commands import (
+    ExplainJob,
+    ExplainReply,
+    ListRuns,
+    OutputReply,
+    QueryJob,
+    ReadOutput,
+    RunReply,
+    RunsReply,
+)
+from bedrockjobs.commands.control import WaitsReply
 from tests.conftest import Live
 
 DEADLINE_S = 30
@@ -96,7 +110,7 @@ async def test_a_job_that_nobody_knows_is_told_so(live: Live, client: AsyncClien
         await asyncio.to_thread(blocking.wait_for_job, 4711)
 
 
-def test_what_is_asked_while_time_passes() -> None:
+def test_what_is_asked_while_time_passes(recwarn: pytest.WarningsRecorder) -> None:
     """A look, then a run's end; a refusal that is no 404 is told; all ends with the time given."""
     asking = end_of_job(5, 100.0)
     assert next(asking) == QueryJob(job_id=5)
@@ -109,6 +123,14 @@ def test_what_is_asked_while_time_passes() -> None:
         pauses.append(pause)
         assert asking.send((pause, 1.0)) == QueryJob(job_id=5)
         asking.send((queued, 1.0))
+    assert not recwarn.list
+    assert asking.send((RunsReply(runs=[]), WARN_AFTER_S)) == ExplainJob(job_id=5)
+    reasons = [WaitsReply(reason="no worker", detail="no worker is there")]
+    reply = ExplainReply(job_id=5, state="QUEUED", name="a", waits_for=reasons)
+    with pytest.warns(NoWorkerTakes, match=r"job 5 \(a\) is waited for, but .*: no worker is there"):
+        asking.send((reply, WARN_AFTER_S))
+    asking.send((0.0, 6.0))
+    asking.send((queued, 6.0))
     assert pauses[0] < pauses[-1] <= LOOK_S_MAX
     run = RunReply.model_construct(run_id=9, status="running")
     runs = RunsReply.model_construct(runs=[run])
@@ -136,3 +158,108 @@ def test_a_run_that_a_standby_does_not_know_yet_is_looked_for_again() -> None:
     asking.send((NotFound(), 0.0))
     with pytest.raises(NoResult):
         asking.send((RunsReply(runs=[]), 0.0))
+
+
+# --- waits that cannot end -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def running(client: AsyncClient, monkeypatch: pytest.MonkeyPatch) -> JobReply:
+    """Be in a run of a job that holds a lock."""
+    await client.call(CreateJob(name="foo", lock="l"))
+    job = await taken(client)
+    monkeypatch.setenv("BEDROCK_JOB_ID", str(job.job_id))
+    monkeypatch.setenv("BEDROCK_RUN_ID", str(job.run_id))
+    return job
+
+
+async def test_a_run_does_not_wait_for_what_waits_for_it(
+    live: Live, client: AsyncClient, running: JobReply
+) -> None:
+    """Itself, its children and theirs, what needs its lock: each is refused at once, in both clients."""
+    child = (await client.call(CreateJob(name="c", parent_job_id=running.job_id))).job_id
+    locked = (await client.call(CreateJob(name="d", lock="l"))).job_id
+    for job_id, words in (
+        (running.job_id, "a run cannot wait for the end of its own job"),
+        (child, f"it is a child of job {running.job_id}, and starts when this run of it has ended"),
+        (locked, f"it needs the lock l, which this run of job {running.job_id} holds until its end"),
+    ):
+        with pytest.raises(WaitNeverEnds, match=f"job {job_id}: {words}"):
+            await client.wait_for_job(job_id)
+        with Client(f"127.0.0.1:{live.port}") as blocking, pytest.raises(WaitNeverEnds, match=words):
+            await asyncio.to_thread(blocking.wait_for_job, job_id)
+        with pytest.raises(JobNotEnded):  # a look is no wait
+            await client.wait_for_job(job_id, 0)
+
+
+async def test_a_run_waits_for_what_does_not_wait_for_it(client: AsyncClient, running: JobReply) -> None:
+    """Another job, also one of its own name."""
+    other = (await client.call(CreateJob(name="foo"))).job_id
+    job = await taken(client)
+    waiting = asyncio.create_task(client.wait_for_job(other))
+    await client.call(FinishJob(job_id=other, run_id=job.run_id))
+    assert (await waiting).job_id == other
+
+
+async def test_a_child_does_not_wait_for_its_parents(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = await created(client)
+    run = await taken(client)
+    await client.call(CreateJob(name="foo", parent_job_id=parent))
+    await client.call(FinishJob(job_id=parent, run_id=run.run_id))
+    child = await taken(client)
+    monkeypatch.setenv("BEDROCK_JOB_ID", str(child.job_id))
+    monkeypatch.setenv("BEDROCK_RUN_ID", str(child.run_id))
+    with pytest.raises(WaitNeverEnds, match=f"its child, job {child.job_id}, waits for it"):
+        await client.wait_for_job(parent)
+    monkeypatch.setenv("BEDROCK_RUN_ID", "4711")  # the run is one of another server
+    with pytest.raises(JobNotEnded):
+        await client.wait_for_job(parent, 0.01)
+
+
+async def test_results_of_many_are_kept(live: Live, client: AsyncClient) -> None:
+    """More than the successes that are kept of each name."""
+
+    def echo(n: int) -> int:
+        return n
+
+    function = job("foo")(echo)
+    many = HISTORY_DEFAULT + 20
+    handles = await function.using(client=client).aenqueue_many([{"n": n} for n in range(many)])
+    for _ in range(many):
+        found = await taken(client)
+        await client.call(
+            FinishJob(job_id=found.job_id, run_id=found.run_id, data={"result": found.data["n"]})
+        )
+    assert [await handle.wait(10) for handle in handles] == list(range(many))
+    brief = await function.using(client=client, keep=0).aenqueue_many([{"n": n} for n in range(many + 20)])
+    for _ in range(many + 20):
+        found = await taken(client)
+        await client.call(FinishJob(job_id=found.job_id, run_id=found.run_id))
+    with pytest.raises(NoResult, match=r"kept as long as the job's keep says: f\.using\(keep='1d'\)"):
+        await brief[0].wait(10)
+
+
+def test_a_result_is_kept_for_an_hour_unless_its_job_says_otherwise() -> None:
+    """In every way of enqueuing; a schedule's runs are kept as those of any other."""
+
+    def f() -> None: ...
+
+    sent: list[object] = []
+
+    class Fake(Client):
+        def call(self, command: Any) -> Any:
+            sent.append(command)
+            raise NotFound
+
+    for keep, more in ((RESULT_KEPT_S, {}), (86_400, {"keep": "1d"}), (5, {"keep": 5})):
+        function = job("foo", **more)(f).using(client=Fake())
+        for act in (function.enqueue, lambda g=function: g.enqueue_many([{}])):
+            with pytest.raises(NotFound):
+                act()
+            command: Any = sent.pop()
+            assert (command.jobs[0] if hasattr(command, "jobs") else command).keep == keep
+    with pytest.raises(NotFound):
+        job("foo")(f).using(client=Fake()).schedule("0 0 * * *")
+    assert sent.pop().schedules[0].keep is None  # type: ignore[attr-defined]

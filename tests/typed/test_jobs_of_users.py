@@ -67,9 +67,10 @@ async def test_enqueued_run_and_awaited(server: ServerUnderTest) -> None:
         assert [await each.wait() for each in twice] == [[1, 1], [2, 2]]
         assert double.using(client=client).handle(chained.wait()).wait(DEADLINE_S) == [7, 7]
         assert looking.wait() == {"id": looking.job_id, "who": "Ann"}
-        with pytest.raises(JobFailed, match="exit status 100\nnot today") as failed:
+        with pytest.raises(JobFailed, match="Fail: not today") as failed:
             failing.wait()
     assert (failed.value.job_id, failed.value.status) == (failing.job_id, "fail")
+    assert (failed.value.error_type, failed.value.traceback) == ("Fail", "")
     (run,) = client.call(ListRuns(job_id=handles[0].job_id)).runs
     run = client.call(QueryRun(run_id=run.run_id))
     assert (run.data, run.result) == ({"width": 800}, {"result": {"width": 800, "height": 600}})
@@ -78,9 +79,10 @@ async def test_enqueued_run_and_awaited(server: ServerUnderTest) -> None:
         "INFO 800 x 600 on None"
     ]
     wrong = client.call(ListJobs(name="resize")).jobs
-    assert [(job.state, job.data) for job in wrong] == [("FAILED", {"widht": 5})]
-    assert "the job's data does not fit the function: missing a required argument: 'width'" in str(
-        wrong[0].error
+    assert [(job.state, job.data) for job in wrong] == [("QUEUED", {"widht": 5})]
+    assert (
+        "the job's data is for another version of the function: missing a required argument: 'width'"
+        in str(wrong[0].error)
     )
 
 
@@ -104,7 +106,7 @@ async def test_scheduled_with_arguments_that_stay(server: ServerUnderTest) -> No
 
 def test_the_end_of_a_job_that_nobody_knows(server: ServerUnderTest) -> None:
     client = server.client
-    handle = double.using(client=client).enqueue(number=1)
+    handle = double.using(client=client, keep=0).enqueue(number=1)
     taken = client.call(GetJob(name="double"))  # by nobody in particular: nothing is kept of its run
     assert taken.job_id == handle.job_id
     client.call(FinishJob(job_id=taken.job_id))

@@ -48,7 +48,7 @@ def test_a_sentence_for_stdout_has_the_form_of_the_log() -> None:
 def test_text_is_a_moment_a_level_and_a_sentence(stream: io.StringIO) -> None:
     logs.configure("text", stream)
     log.info("stopping %s", "now")
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO stopping now\n", stream.getvalue())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO stopping now\n", stream.getvalue())
 
 
 def test_json_has_the_same_keys_in_each_line(stream: io.StringIO) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import inspect
+import json
 import logging
 import sys
 from collections.abc import Callable
@@ -291,3 +293,65 @@ def test_a_run_has_a_logger(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, LOGGER):
         current_run().logger.info("%d of them", 3)
     assert [(each.name, each.getMessage()) for each in caplog.records] == [(LOGGER, "3 of them")]
+
+
+@pytest.mark.parametrize("kind", [inspect.Parameter.empty, Any, object, dict, list, tuple, dict[str, Any]])
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({1: "a"}, "JSON has only text as keys, and would turn 1 into one"),
+        ({"a": [{None: 1}]}, "JSON has only text as keys, and would turn None into one"),
+        ([{True: 1}], "JSON has only text as keys"),
+        ((1, 2), "JSON has no tuples, and would turn (1, 2) into a list"),
+        ({"a": (1,)}, "JSON has no tuples"),
+        ([[(1,)]], "JSON has no tuples"),
+    ],
+)
+def test_nothing_is_given_that_would_arrive_as_something_else(kind: Any, value: Any, words: str) -> None:
+    """However it is annotated: it comes back as it was, or is refused where it is given, with its place."""
+
+    def function(x):  # type: ignore[no-untyped-def]
+        pass
+
+    function.__annotations__ = {} if kind is inspect.Parameter.empty else {"x": kind}
+    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter("x", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)]
+    )
+    said, data = "", None
+    try:
+        data = Arguments(function).to_data((value,), {})
+    except WrongArguments as refused:
+        said = str(refused)
+    if said:
+        assert said.startswith("x")
+        assert words in said or "expected" in said or "valid" in said
+    else:
+        assert Arguments(function).of_data(json.loads(json.dumps(data)), repeats=False) == {"x": value}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (dict[int, str], {1: "a"}), (tuple[int, str], (1, "a")), (dict[str, tuple[int, ...]], {"a": (1, 2)}),
+        (tuple[int, ...] | None, (1, 2)),
+    ],
+)  # fmt: skip
+def test_annotations_bring_back_what_json_does_not_have(kind: Any, value: Any) -> None:
+    def function(x):  # type: ignore[no-untyped-def]
+        pass
+
+    function.__annotations__ = {"x": kind}
+    data = json.loads(json.dumps(Arguments(function).to_data((value,), {})))
+    assert Arguments(function).of_data(data, repeats=False) == {"x": value}
+
+
+def test_the_words_on_what_json_would_change() -> None:
+    def function(x):  # type: ignore[no-untyped-def]
+        pass
+
+    for value, words in (
+        ({"a": [{5: 1}]}, r"x\['a'\]\[0\]: JSON has only text as keys, and would turn 5 into one"),
+        ([0, (1,)], r"x\[1\]: JSON has no tuples, and would turn \(1,\) into a list"),
+    ):
+        with pytest.raises(WrongArguments, match=words):
+            Arguments(function).to_data((value,), {})

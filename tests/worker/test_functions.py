@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,16 +14,21 @@ from typing import Any
 
 import pytest
 from bedrock_worker.cli import main as worker
-from bedrock_worker.functions import cron, declared_in, job
+from bedrock_worker.functions import Retry, Snooze, cron, declared_in, job
 from bedrock_worker.policy.python_module import GRACE_S, RUN_TIMEOUT_S, BadModule, PythonModule, load
 from bedrock_worker.report import outcome
+from bedrock_worker.run import run_function
 from bedrock_worker.run.run_function import main
 from click.testing import CliRunner
 
-from bedrockjobs.base.config import PATTERN_CHARS_MAX
+from bedrockjobs.base.config import ERROR_CHARS_MAX, PATTERN_CHARS_MAX
+from bedrockjobs.base.errors import JobFailed
 from bedrockjobs.schedule.cron import next_tick, split_zone
 
-HEAD = "from bedrock_worker.functions import Fail, Job, Retry, cron, job\n"
+HEAD = (
+    "import asyncio; from datetime import timedelta;"
+    " from bedrock_worker.functions import Fail, Job, Retry, Snooze, cron, job\n"
+)
 JOB = {
     "jobID": 4, "runID": 9, "attempt": 2, "name": "report/x", "data": {"a": 1},
     "nextRun": "2026-11-21 10:00:00", "parentData": {"p": 1},
@@ -303,8 +309,33 @@ def called(
         ('@job("*")\nasync def f(job): return {"id": job.id}\n', 0, {"id": 4}),
         ('@cron("@daily")\ndef f(): return {"c": "é"}\n', 0, {"c": "é"}),
         ('@cron("@daily")\nasync def f(): return {}\n', 0, {}),
-        ('@job("*")\ndef f(job): raise Retry\n', 75, None),
-        ('@job("*")\ndef f(job): raise Retry(30)\n', 101, {"delay": 30}),
+        ('@job("*")\ndef f(job): raise Retry\n', 102, None),
+        ('@job("*")\ndef f(job): raise Retry(30)\n', 102, {"delay": 30}),
+        ('@job("*")\ndef f(job): raise Retry(0.2)\n', 102, {"delay": 1}),
+        ('@job("*")\ndef f(job): raise Snooze(30)\n', 101, {"delay": 30}),
+        ('@job("*")\ndef f(job): raise Snooze("5m")\n', 101, {"delay": 300}),
+        ('@job("*")\ndef f(job): raise Snooze(timedelta(minutes=1.5))\n', 101, {"delay": 90}),
+        *(
+            ('@job("*")\ndef f(job): raise ExceptionGroup("", [' + text + "])\n", *end)
+            for text, *end in (
+                ("Retry(3)", 102, {"delay": 3}),
+                ("Snooze(3), Snooze(5)", 101, {"delay": 5}),
+                ('ExceptionGroup("", [Snooze(3), Retry(2)]), Retry(4)', 102, {"delay": 4}),
+                ("Retry(3), ValueError()", 1, None),
+                ('Retry(3), ValueError(), Fail("x")', 100, None),
+            )
+        ),
+        (
+            '@job("*")\nasync def f(job):\n'
+            "    async with asyncio.TaskGroup() as group:\n"
+            "        async def late(): raise Snooze(7)\n"
+            "        group.create_task(late())\n",
+            101,
+            {"delay": 7},
+        ),
+        ('@job("*")\ndef f(b): pass\n', 103, None),
+        ('@job("*")\ndef f(a, b): pass\n', 103, None),
+        ('@job("*")\ndef f(a: str): pass\n', 100, None),
         ('@job("*")\ndef f(job): raise Fail("in vain")\n', 100, None),
         ('@job("*")\ndef f(job): 1 / 0\n', 1, None),
         ('@job("*")\ndef f(job): return 5\n', 1, None),
@@ -321,14 +352,83 @@ def test_how_a_function_ends(
 
 
 def test_exit_statuses_are_those_of_the_worker() -> None:
-    assert (outcome.TRY_AGAIN, outcome.SNOOZE, outcome.FAIL_FOR_GOOD, outcome.FINISH) == (75, 101, 100, 0)
+    for name in ("TRY_AGAIN", "SNOOZE", "FAIL_FOR_GOOD", "RETRY", "UNFIT"):
+        assert getattr(outcome, name) == getattr(run_function, name)
+    assert (outcome.FINISH, outcome.TRY_AGAIN) == (run_function.DONE, run_function.TRY_AGAIN) == (0, 75)
+
+
+@pytest.mark.parametrize("kind", [Retry, Snooze])
+@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), True, "soon", timedelta(-1), [], "-5m"])
+def test_a_delay_that_is_none_is_told_where_it_is_given(kind: Any, delay: Any) -> None:
+    with pytest.raises(ValueError, match='delay: expected seconds, a timedelta or text like "5m"'):
+        kind(delay)
+
+
+DEEP = """
+def deep(n):
+    if n:
+        deep(n - 1)
+    raise LookupError("no\\nway")
+
+@job("*")
+async def f(job):
+    deep(3)
+"""
+
+
+def test_why_a_function_failed_begins_with_its_error_and_in_its_own_code(
+    called: Callable[..., tuple[int, Any]], tmp_path: Path
+) -> None:
+    """As JobFailed takes it apart; what led to the function is left out."""
+    assert called(DEEP)[0] == 1
+    kept = outcome.failure_of(tmp_path / "error.json")
+    assert kept is not None
+    failed = JobFailed(4, "fail", kept, 9)
+    assert (failed.error, failed.error_type) == ("LookupError: no\nway", "LookupError")
+    assert str(failed) == "job 4: fail: LookupError: no\nway"
+    first, second, *_ = failed.traceback.splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert second.startswith(f'  File "{tmp_path}/declared_')
+    assert failed.traceback.count("in deep") == 4
+    assert "bedrock_worker" not in failed.traceback
+    assert "asyncio" not in failed.traceback
+
+
+@pytest.mark.parametrize(
+    ("kept", "error", "kind", "traced"),
+    [
+        ("Fail: no source", "Fail: no source", "Fail", False),
+        ("exit status 3\nno disk", "exit status 3\nno disk", "", False),
+        ("status 1\nTraceback (most recent call last):\n  x\nKeyError: 1", "KeyError: 1", "KeyError", True),
+        ("Traceback (most recent call last):\n  x\nmy.own.Error", "my.own.Error", "my.own.Error", True),
+        ("exit status 1\nnot a Traceback (most recent call last):", None, "", False),
+        ("", "", "", False),
+        (
+            "ExceptionGroup: two (2 sub-exceptions)\n  + Exception Group Traceback (most recent call last):\n"
+            "  | ExceptionGroup: two (2 sub-exceptions)",
+            "ExceptionGroup: two (2 sub-exceptions)", "ExceptionGroup", True,
+        ),
+    ],
+)  # fmt: skip
+def test_an_error_taken_apart(kept: str, error: str | None, kind: str, traced: bool) -> None:
+    failed = JobFailed(1, "fail", kept)
+    assert (failed.error, failed.error_type) == (kept if error is None else error, kind)
+    assert bool(failed.traceback) == traced
+    assert pickle.loads(pickle.dumps(failed)).traceback == failed.traceback
+
+
+def test_a_long_error_keeps_its_beginning_and_its_end() -> None:
+    short = outcome.shortened("E: first\n" + "x" * ERROR_CHARS_MAX + "\nE: last")
+    assert ERROR_CHARS_MAX - 1 <= len(short) <= ERROR_CHARS_MAX
+    assert short.startswith("E: first\n")
+    assert short.endswith("\nE: last")
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ('@job("*")\ndef f(job): raise Retry(30, "busy")\n', "busy"),
-        ('@job("*")\ndef f(job): raise Retry(30)\n', "again in 30 s"),
+        ('@job("*")\ndef f(job): raise Retry(30)\n', "try again in 30 s"),
         ('@job("*")\ndef f(job): raise Fail("in vain")\n', "in vain"),
         ('@job("*")\ndef f(job): 1 / 0\n', "ZeroDivisionError: division by zero"),
         (

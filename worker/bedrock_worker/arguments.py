@@ -31,6 +31,10 @@ class WrongArguments(ValueError):
     """Arguments do not fit a function, or what it returned is not what it says; the message says which."""
 
 
+class OtherArguments(WrongArguments):
+    """Arguments are not those that the function has: some are missing, or it does not know some."""
+
+
 class Arguments:
     """What one function takes and returns."""
 
@@ -81,7 +85,7 @@ class Arguments:
 
     def result_to_json(self, value: Any) -> Any:
         """Return what it returned, as JSON has it; raises WrongArguments."""
-        return _json_of(value, self._kind(self._signature.return_annotation), "its result")
+        return _json_of(value, self._kind(self._signature.return_annotation), "its result", lossy=True)
 
     def result_of_json(self, value: Any) -> Any:
         """Return a result as the annotation has it; raises WrongArguments."""
@@ -92,7 +96,7 @@ class Arguments:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise WrongArguments(f"{error}, of {self._function.__qualname__}{self._signature}") from None
+            raise OtherArguments(f"{error}, of {self._function.__qualname__}{self._signature}") from None
         found = []
         for name, value in bound.arguments.items():
             parameter = self._signature.parameters[name]
@@ -145,8 +149,8 @@ def _all_fit(values: Any, kind: Any) -> bool | None:
     return True
 
 
-def _json_of(value: Any, kind: Any, name: str) -> Any:
-    """Return a value as JSON has it."""
+def _json_of(value: Any, kind: Any, name: str, *, lossy: bool = False) -> Any:
+    """Return a value as JSON has it; raises WrongArguments, unless ``lossy`` also for what JSON changes."""
     found = fits(value, kind)
     if found is None:
         adapter = _adapter(kind)
@@ -158,9 +162,29 @@ def _json_of(value: Any, kind: Any, name: str) -> Any:
         raise WrongArguments(f"{name}: expected {_name_of(kind)}, got {value!r:.100}")
     try:
         json.dumps(value, allow_nan=False)
+        if not lossy:  # the work of a function that returns a tuple is done
+            _refuse_what_changes(value, name)
+    except WrongArguments:
+        raise
     except (TypeError, ValueError, RecursionError) as error:
         raise WrongArguments(f"{name}: expected what JSON can say: {error}") from None
     return value
+
+
+def _refuse_what_changes(value: Any, place: str) -> None:
+    """Raise WrongArguments for what JSON would turn into something else: a tuple, a key that is no text."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if not isinstance(key, str):
+                words = f"{place}: JSON has only text as keys, and would turn {key!r:.100} into one"
+                raise WrongArguments(f"{words}; annotate the parameter, like dict[int, str], or give text")
+            _refuse_what_changes(part, f"{place}[{key!r:.100}]")
+    elif isinstance(value, tuple):
+        words = f"{place}: JSON has no tuples, and would turn {value!r:.100} into a list"
+        raise WrongArguments(f"{words}; annotate the parameter, like tuple[int, str], or give a list")
+    elif isinstance(value, list):
+        for at, part in enumerate(value):
+            _refuse_what_changes(part, f"{place}[{at}]")
 
 
 def _value_of(value: Any, kind: Any, name: str) -> Any:

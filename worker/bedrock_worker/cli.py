@@ -56,7 +56,10 @@ Its exit status decides:
     0     the job is finished
     75    the job is tried again, after its backoff or 10 s
     100   the job has failed for good
-    101   the job is tried again after the delay in the result: {"delay": 30}
+    101   the job is put off for the delay in the result: {"delay": 30}
+    102   the job has failed, and is tried again if retries are left (3 if it
+          has no number), after its backoff or the delay in the result
+    103   the job is given back for a worker with other code
     else  the job has failed
 
 \b
@@ -215,6 +218,10 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
     help="Where reports are kept that no server takes; if left out, below $STATE_DIRECTORY of the service"
     " or $XDG_STATE_HOME of the user.",
 )  # fmt: skip
+@_option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="How the log is written: lines for people, or one JSON object for each event.",
+)  # fmt: skip
 @_option("--echo", is_flag=True, help="Log what commands print too; the server has it anyway.")
 @_option("--get-mocked-jobs", "mocked", is_flag=True, help="Take mocked jobs too.")
 @click.version_option(package_name="bedrockjobs", prog_name="bedrock-worker", message="%(prog)s %(version)s")
@@ -245,7 +252,7 @@ def main(user: str | None, as_root: bool, **given: Any) -> None:
         raise click.UsageError(str(error)) from None
     except CommandError as error:
         raise click.UsageError(error.detail or error.reason) from None
-    log.begin()
+    log.begin(options.log_format)
     with runner() as running:
         raise SystemExit(running.run(_work(options, selector)))
 

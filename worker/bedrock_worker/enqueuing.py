@@ -46,6 +46,7 @@ class RunOptions(TypedDict, total=False):
     hosts: Literal["all", ""]
     max_late: int | str
     jitter: int | str
+    keep: int | str
     keep_success: int
     keep_fail: int
     output_lines: int
@@ -109,14 +110,14 @@ class _Declared(Generic[P, R]):
         """
         from bedrockjobs.commands import CreateJob
 
-        command = CreateJob(**self._made_with(self._data(args, kwargs)))
+        command = CreateJob(**self._enqueued_with(self._data(args, kwargs)))
         return self.handle(self._blocking().call(command).job_id)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[R]:
         """Create a job as ``enqueue`` does, without blocking."""
         from bedrockjobs.commands import CreateJob
 
-        command = CreateJob(**self._made_with(self._data(args, kwargs)))
+        command = CreateJob(**self._enqueued_with(self._data(args, kwargs)))
         async with _asynchronous(self._client) as client:
             return self.ahandle((await client.call(command)).job_id)
 
@@ -172,7 +173,13 @@ class _Declared(Generic[P, R]):
     def _specs(self, calls: Iterable[Mapping[str, Any]]) -> list[Any]:
         from bedrockjobs.commands import JobSpec
 
-        return [JobSpec(**self._made_with(self._data((), call))) for call in calls]
+        return [JobSpec(**self._enqueued_with(self._data((), call))) for call in calls]
+
+    def _enqueued_with(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of CreateJob for a job that somebody may wait for: its result is kept."""
+        from bedrockjobs.base.config import RESULT_KEPT_S
+
+        return {"keep": RESULT_KEPT_S, **self._made_with(data)}
 
     def _made_with(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of CreateJob or JobSpec."""
@@ -244,8 +251,10 @@ class Handle(Generic[R]):
     def wait(self, timeout: float | None = None) -> R:
         """Wait until the job has ended, its retries too, and return what the function returned.
 
-        ``timeout`` is in seconds: 0 only looks, None waits for as long as it takes. Raises JobFailed,
-        JobNotEnded after the timeout, and NoResult where nobody knows. Needs the right to read.
+        ``timeout`` is in seconds: 0 only looks, None waits for as long as it takes. The result is kept for an
+        hour, or as long as ``keep`` says. Raises JobFailed, JobNotEnded after the timeout, NoResult if
+        nothing is left of the job, and WaitNeverEnds in a run that the job waits for, such as that of its
+        parent. Needs the right to read.
         """
         found: R = _result(self._client().wait_for_job(self.job_id, timeout), self._arguments)
         return found

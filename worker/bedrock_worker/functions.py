@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -17,8 +19,8 @@ from bedrock_worker.current import CurrentRun, Job, current_run
 from bedrock_worker.enqueuing import AsyncJobFunction, JobFunction, Options, RunOptions, job_function
 
 __all__ = [
-    "CurrentRun", "Declared", "Fail", "Job", "JobDecorator", "Retry", "cron", "current_run", "declared_in",
-    "job", "look_in",
+    "CurrentRun", "Declared", "Delay", "Fail", "Job", "JobDecorator", "Retry", "Snooze", "cron",
+    "current_run", "declared_in", "job", "look_in",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,17 +28,49 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Retry(Exception):
-    """Raise it to have the job run again later; a schedule's tick too. It does not count as a failure."""
+Delay = float | timedelta | str
+"""Seconds, a timedelta, or a duration as text, like ``"5m"``."""
 
-    def __init__(self, delay: int | None = None, message: str = "") -> None:
-        """Run again after ``delay`` seconds; if left out, after the job's ``backoff`` or 10."""
-        super().__init__(message or ("again later" if delay is None else f"again in {delay} s"))
-        self.delay = delay
+
+class Retry(Exception):
+    """Raise it to have a failed run tried again, also that of a schedule's tick.
+
+    It uses up one of the job's ``retries``; a job without a number of them gets 3. With none left, the job
+    has failed. ``Snooze`` puts a job off without counting.
+    """
+
+    def __init__(self, delay: Delay | None = None, message: str = "") -> None:
+        """Try again after ``delay``; if left out, after the job's ``backoff``, which doubles each time.
+
+        Raises ValueError for a delay that is none.
+        """
+        self.delay = None if delay is None else _whole_seconds(delay)
+        super().__init__(message or ("try again" if delay is None else f"try again in {self.delay} s"))
+
+
+class Snooze(Exception):
+    """Raise it to put a job off, as often as you like: that is no failure and uses up no attempt."""
+
+    def __init__(self, delay: Delay, message: str = "") -> None:
+        """Run again after ``delay``; raises ValueError for one that is none."""
+        self.delay = _whole_seconds(delay)
+        super().__init__(message or f"put off for {self.delay} s")
 
 
 class Fail(Exception):
-    """Raise it where trying again would be in vain: the job has failed for good, with this message."""
+    """Raise it if trying again would be in vain: the job has failed for good, with this message."""
+
+
+def _whole_seconds(delay: object) -> int:
+    """Return a delay in whole seconds, rounded up: nobody wants to be tried again too early."""
+    found: object = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(found, str):
+        from bedrockjobs.base import duration
+
+        found = duration.seconds_of(found)
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not (isfinite(found) and found >= 0):
+        raise ValueError(f'delay: expected seconds, a timedelta or text like "5m", 0 or more, got {delay!r}')
+    return ceil(found)
 
 
 @dataclass(frozen=True)

@@ -9,45 +9,44 @@ import json
 import logging
 import re
 
+from bedrockjobs.observe.logs import TextLines
+
 LOG = logging.getLogger("bedrock_worker")
 
 _PLAIN = re.compile(r"[^\s\"=]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def begin() -> None:
-    """Write the log to stderr from now on."""
+def begin(form: str = "text") -> None:
+    """Write the log to stderr from now on: as lines of text, or as ``json``."""
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line says them
     logging._srcfile = None  # nor where in the code it is from
     handler = logging.StreamHandler()
-    handler.setFormatter(LogFormatter())
+    handler.setFormatter(JSONLines() if form == "json" else TextLines())
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
 
 
-class LogFormatter(logging.Formatter):
-    """Lines that begin with the time and the level; what is the same within a second is made once."""
+class JSONLines(logging.Formatter):
+    """Each event as a JSON object: ``ts``, ``level``, ``source``, ``event``, then its own keys."""
 
     def __init__(self) -> None:
-        """Format as ``%(asctime)s %(levelname)s %(message)s`` would."""
-        super().__init__("%(asctime)s %(levelname)s %(message)s")
-
-    _second = -1
-    _stamp = ""
+        """Show moments as the lines of text do."""
+        super().__init__()
+        self._moments = TextLines()
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; what is more than one goes the usual way."""
-        if record.args is None and record.exc_info is None:
-            return f"{self.formatTime(record)} {record.levelname} {record.msg}"
-        return super().format(record)
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        """Return the local time with its milliseconds, as any formatter gives it."""
-        if int(record.created) != self._second:
-            self._second = int(record.created)
-            self._stamp = super().formatTime(record, datefmt).partition(",")[0]
-        return f"{self._stamp},{int(record.msecs):03}"
+        """Return the line of an event."""
+        keys = dict(getattr(record, "keys", {}))
+        if record.exc_info:
+            keys["stack"] = self.formatException(record.exc_info)
+        what = getattr(record, "what", None) or record.getMessage()
+        line = {
+            "ts": self._moments.formatTime(record), "level": record.levelname.lower(), "source": record.name,
+            "event": what, **keys,
+        }  # fmt: skip
+        return json.dumps(line, separators=(",", ":"))
 
 
 def printable(text: str) -> str:
@@ -61,7 +60,13 @@ def event(level: int, what: str, **keys: object) -> None:
         parts = [f"{key}={_value(value)}" for key, value in keys.items() if value is not None]
         text = " ".join([what, *parts])
         # Without arguments a text is taken as it is; nobody asks for the place in the code.
-        LOG.handle(logging.LogRecord(LOG.name, level, "", 0, text, None, None))
+        record = logging.LogRecord(LOG.name, level, "", 0, text, None, None)
+        own = {
+            key: value if isinstance(value, (int, float)) else str(value)
+            for key, value in keys.items() if value is not None
+        }  # fmt: skip
+        record.__dict__.update(what=what, keys=own)
+        LOG.handle(record)
 
 
 def _value(value: object) -> str:

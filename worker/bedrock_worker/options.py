@@ -67,6 +67,8 @@ class Options:
     grace_s: float = GRACE_S
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: Path | None = None
+    log_format: str = "text"
+    """How the log is written: text or json."""
     no_sync: bool = False
     """Whether to leave the server's schedules as they are, whatever the module declares."""
     burst: bool = False

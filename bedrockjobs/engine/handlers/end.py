@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import DATA_CHARS_PER_COMMAND_MAX, ERROR_CHARS_MAX
+from bedrockjobs.base.config import (
+    DATA_CHARS_PER_COMMAND_MAX,
+    ERROR_CHARS_MAX,
+    UNFIT_DELAY_S_MAX,
+    UNFIT_MAX,
+)
 from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.turns import in_turns
-from bedrockjobs.base.wire import stamped
+from bedrockjobs.base.wire import after_seconds, stamped
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.engine.events import JOB_FAILED, JOB_FINISHED, JOB_RETRIED, JobsFinished
 from bedrockjobs.engine.handlers import families, runs, ticks
@@ -155,7 +160,7 @@ def retry_job(context: Context, command: RetryJob) -> Answer:
     if job.memory.cancelled:
         runs.close(context, job, "fail", error="retried", result=command.data or "")
         stopped(context, changed)
-    elif command.returned:
+    elif command.hands_back:
         _hand_back(context, job, changed, command)
     elif event != "retry":
         _queue_again(context, job, changed, command, event)
@@ -180,7 +185,7 @@ def _retry_event(job: Job, command: RetryJob) -> RetryEvent:
     """Return what a RetryJob is for a job in its state; raises WrongState."""
     if lifecycle.allows("retry", job.state):
         return "retry"
-    if not command.returned:  # only what was taken can be handed back
+    if not command.hands_back:  # only what was taken can be handed back
         if lifecycle.allows("revive", job.state) and (command.revive or job.mocked):
             return "revive"
         if job.mocked:
@@ -198,12 +203,33 @@ def _is_another_try(job: Job) -> bool:
 
 
 def _hand_back(context: Context, job: Job, changed: Job, command: RetryJob) -> None:
-    """Queue a job as if it had never been taken, with what was changed since; its run stays, as returned."""
+    """Queue a job as if it had never been taken, with what was changed since; its run stays, as returned.
+
+    A job that the worker is ``unfit`` for waits a while, so that another one can take it. Nobody can if that
+    happens again and again: then it has failed.
+    """
+    unfit = None if command.unfit is None else command.unfit[:ERROR_CHARS_MAX]
+    times = job.memory.unfit + 1
+    if unfit is not None and times > UNFIT_MAX:
+        words = f"No worker could run it in {times} tries: {unfit}"[:ERROR_CHARS_MAX]
+        runs.close(context, job, "fail", error=words, exit_code=command.exit_code)
+        notes = job.memory.after_run(error=words, exit_code=command.exit_code)
+        after_failure(context, changed.remembering(notes)._replace(expires=""), final=True)
+        return
     if job.run_id:
-        context.note("handed back", name=job.name, job_id=job.job_id, run_id=job.run_id)
+        context.note(
+            "handed back", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=unfit or ""
+        )  # fmt: skip
     ticks.take_back_fired(context, job)
-    runs.close(context, job, "returned", exit_code=command.exit_code, result=command.data or "")
+    runs.close(
+        context, job, "returned", error=unfit or "", exit_code=command.exit_code, result=command.data or ""
+    )  # fmt: skip
     back = _as_before_the_take(changed, job)
+    if unfit is not None:
+        delay_s = min(2.0 ** (times - 1), UNFIT_DELAY_S_MAX)
+        tick = ticks.tick_of(back) if ticks.is_schedule(back) else back.memory.tick
+        back = back.noting(unfit=times, tick=tick, error=unfit)
+        back = back._replace(next_run=after_seconds(context.now_ms, delay_s))
     if command.data is not None:
         back = back._replace(data=_without(command.data, "retryAfterCount"))
     context.save(placed(lifecycle.move(back, "return")))
@@ -284,7 +310,8 @@ def fail_job(context: Context, command: FailJob) -> Answer:
     if job.memory.cancelled:
         stopped(context, failed)
     else:
-        after_failure(context, failed, final=command.final or status in ("terminated", "killed"))
+        final = command.final or status in ("terminated", "killed")
+        after_failure(context, failed, final=final, delay_s=command.delay, retries=command.retries)
     context.emit(JOB_FAILED)
     return then_get(context, command, command.job_priority)
 

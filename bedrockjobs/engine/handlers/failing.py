@@ -38,11 +38,16 @@ JITTER = 0.25
 """The most that is added to a retry's delay, as a part of it: jobs that failed together come back apart."""
 
 
-def after_failure(context: Context, job: Job, *, final: bool) -> None:
-    """Write a job whose run failed: retries are left, or a schedule goes on, or it has failed for good."""
+def after_failure(
+    context: Context, job: Job, *, final: bool, delay_s: int | None = None, retries: int | None = None
+) -> None:
+    """Write a job whose run failed: it is tried again, goes on to its next tick, or has failed for good.
+
+    The next try comes after ``delay_s``, or its backoff; ``retries`` are those of a job that has no number.
+    """
     memory = job.memory
     count = memory.failures + 1
-    if final or count > (job.options.retries or 0) or memory.removed:
+    if final or count > given(job.options.retries, retries or 0) or memory.removed:
         over(context, job, "fail")
         return
     notes = memory._replace(failures=count, cause="retry", overtime=0)
@@ -53,7 +58,7 @@ def after_failure(context: Context, job: Job, *, final: bool) -> None:
         job.remembering(notes),
         "fail",
         "runs again",
-        next_run=after_seconds(context.now_ms, backoff_s(job, count)),
+        next_run=after_seconds(context.now_ms, backoff_s(job, count) if delay_s is None else delay_s),
     )
     context.save(placed(again))
     context.emit(JOB_RETRIED)

@@ -10,7 +10,7 @@ import pytest
 
 HEAD = """
 import json, os, signal, subprocess, sys, threading, time
-from bedrock_worker import Fail, Job, Retry, job
+from bedrock_worker import Fail, Job, Retry, Snooze, job
 
 with open("imports", "a") as file:
     file.write(f"{os.getpid()}\\n")

@@ -23,7 +23,7 @@ async def test_what_runs_again_says_how_it_ended(ran):
             "os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)", "(5)"]  # fmt: skip
     found = await ran(REUSED, *[do for end in ends for do in ("pass", end)])
     assert outcomes(found)[1::2] == [
-        ("FinishJob", 0, {"a": 1}), ("RetryJob", 75, None), ("RetryJob", 101, None), ("FailJob", 100, None),
+        ("FinishJob", 0, {"a": 1}), ("FailJob", 102, None), ("FailJob", 102, None), ("FailJob", 100, None),
         ("FailJob", 1, None), ("FailJob", 7, None), ("FailJob", 3, None), ("FailJob", 137, None),
         ("FailJob", 1, None),
     ]  # fmt: skip

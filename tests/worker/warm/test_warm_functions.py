@@ -15,18 +15,25 @@ from tests.worker.warm.conftest import outcomes
 
 async def test_how_functions_end(ran, way):
     found = await ran(
-        way, '({"a": job.data["do"][:3]})', "pass", "raise Retry", "raise Retry(30)", 'raise Fail("in vain")',
-        "1 / 0", "sys.exit(7)", "os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)", "(5)", "(None)",
+        way, '({"a": job.data["do"][:3]})', "pass", "raise Retry", "raise Snooze(30)",
+        'raise Fail("in vain")', "1 / 0", "sys.exit(7)",
+        "os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)", "(5)", "(None)",
+        "raise Retry(7)",
     )  # fmt: skip
     assert outcomes(found) == [
-        ("FinishJob", 0, {"a": '({"'}), ("FinishJob", 0, None), ("RetryJob", 75, None),
+        ("FinishJob", 0, {"a": '({"'}), ("FinishJob", 0, None), ("FailJob", 102, None),
         ("RetryJob", 101, None), ("FailJob", 100, None), ("FailJob", 1, None), ("FailJob", 7, None),
         ("FailJob", 3, None), ("FailJob", 137, None), ("FailJob", 1, None), ("FinishJob", 0, None),
+        ("FailJob", 102, None),
     ]  # fmt: skip
     assert found[3][1]["delay"] == 30
-    assert found[4][1]["error"].splitlines() == ["exit status 100", "in vain"]
-    assert found[5][1]["error"].splitlines()[-1] == "ZeroDivisionError: division by zero"
-    assert [given["runID"] for _, given in found] == [100 + number for number in range(1, 12)]
+    assert "delay" not in found[2][1]
+    assert (found[11][1]["delay"], found[11][1]["retries"]) == (7, 3)
+    errors = [given.get("error", "").splitlines() for _, given in found]
+    assert (errors[2], errors[4], errors[6]) == (["Retry: try again"], ["Fail: in vain"], ["exit status 7"])
+    assert errors[5][0] == errors[5][-1] == "ZeroDivisionError: division by zero"
+    assert errors[11] == ["Retry: try again in 7 s"]
+    assert [given["runID"] for _, given in found] == [100 + number for number in range(1, 13)]
 
 
 async def test_what_functions_print_is_the_output_of_their_run(ran, server, way):

@@ -1,7 +1,9 @@
 """What the end of a command means for its job. The rules of exit statuses are here and nowhere else.
 
 0 finishes the job; 75 queues it again after its ``backoff``; 100 fails it for good; 101 puts it off by the
-delay in the result, which is no failure; anything else fails it, and so does a result that cannot be used.
+delay in the result, which is no failure; 102 fails it and asks for another try, after the delay in the
+result if there is one; 103 gives it back for a worker with other code; anything else fails it, and so does a
+result that cannot be used.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, DELAY_S_MAX, ERROR_CHARS_MAX
 from bedrockjobs.commands import FailJob, FinishJob, RetryJob
 
-FINISH, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE = 0, 75, 100, 101
+FINISH, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE, RETRY, UNFIT = 0, 75, 100, 101, 102, 103
 """The exit statuses that mean something of their own; 75 is EX_TEMPFAIL of sysexits.h."""
+
+ASKED_RETRIES = 3
+"""Retries of a job without a number of them whose command asks for another try: it must end at some time."""
 
 TIMED_OUT = 124
 """With this a request to a ``url`` ends that was not answered in its time."""
@@ -43,6 +48,8 @@ class CompletedCommand:
     """The timeout that it ran into."""
     result: str | None = None
     """The JSON object that it told as its result; None where one may be in its file."""
+    failure: str | None = None
+    """Why a function failed: its error, then its traceback; None if it did not say."""
 
     @property
     def exit_code(self) -> int:
@@ -55,25 +62,49 @@ class CompletedCommand:
         how = f"exit status {self.status}" if self.status >= 0 else _signal_name(-self.status)
         return how if self.timed_out_s is None else f"timed out after {self.timed_out_s:g} s ({how})"
 
+    @property
+    def last_words(self) -> str | None:
+        """Return in one line why it failed; None if it said nothing."""
+        if self.failure is not None:
+            return self.failure.partition("\n")[0]
+        return next((line for line in reversed(list(self.tail)) if line.strip()), None)
+
+    @property
+    def error(self) -> str:
+        """Return what a failed job keeps as its error."""
+        if self.failure is not None and self.timed_out_s is None and self.status > 0:
+            return shortened(self.failure)
+        return "\n".join([self.words, *self.tail])[:ERROR_CHARS_MAX]
+
 
 def report_of(job: Job, ended: CompletedCommand, result_file: str | Path | None) -> Report:
     """Return what the server is to be told; there is no result where there is no file for one."""
     if ended.timed_out_s is not None or (ended.status == TIMED_OUT and job.reply.url is not None):
-        return _failed(job, ended, ended.words, timed_out=True)
+        return _failed(job, ended, ended.error, timed_out=True)
     try:
         result = _result_of(ended, result_file)
+        delay = _delay_of(result, ended.status)
         if ended.status == SNOOZE:
             return RetryJob(
-                job_id=job.job_id, run_id=job.run_id, delay=_delay_of(result), ignore_repeat=True,
+                job_id=job.job_id, run_id=job.run_id, delay=delay, ignore_repeat=True,
                 snoozed=True, exit_code=SNOOZE,
             )  # fmt: skip
     except ValueError as error:
-        return _failed(job, ended, f"{error} ({ended.words})")
+        return _failed(job, ended, "\n".join([f"{error} ({ended.words})", *ended.tail]))
     if ended.status == FINISH:
         return FinishJob(job_id=job.job_id, run_id=job.run_id, exit_code=0, data=result)
     if ended.status == TRY_AGAIN:
         return try_again(job, result, TRY_AGAIN)
-    return _failed(job, ended, ended.words, result)
+    if ended.status == UNFIT:
+        return RetryJob(
+            job_id=job.job_id, run_id=job.run_id, returned=True, unfit=ended.error, exit_code=UNFIT
+        )  # fmt: skip
+    if ended.status == RETRY:
+        return FailJob(
+            job_id=job.job_id, run_id=job.run_id, exit_code=RETRY, error=ended.error, delay=delay,
+            retries=ASKED_RETRIES,
+        )  # fmt: skip
+    return _failed(job, ended, ended.error, result)
 
 
 def try_again(job: Job, data: str | None = None, exit_code: int | None = None) -> RetryJob:
@@ -82,6 +113,27 @@ def try_again(job: Job, data: str | None = None, exit_code: int | None = None) -
     return RetryJob(
         job_id=job.job_id, run_id=job.run_id, delay=delay, ignore_repeat=True, data=data, exit_code=exit_code
     )
+
+
+def failure_of(path: str | Path) -> str | None:
+    """Return why a function failed, as its process left it in a file; None if there is no such file."""
+    try:
+        found = json.loads(result_of(path) or "{}")
+        error, text = str(found["error"]), str(found["traceback"])
+    except (ValueError, LookupError, RecursionError):
+        return None
+    return f"{error}\n{text}" if text else error
+
+
+def shortened(error: str) -> str:
+    """Return an error that the server keeps whole: of a long one the beginning and the end."""
+    if len(error) <= ERROR_CHARS_MAX:
+        return error
+    half = (ERROR_CHARS_MAX - len(_CUT)) // 2
+    return error[:half] + _CUT + error[-half:]
+
+
+_CUT = "\n  [...]\n"
 
 
 def hand_back(job: Job) -> RetryJob:
@@ -136,19 +188,23 @@ def _result_of(ended: CompletedCommand, result_file: str | Path | None) -> str |
     return ended.result
 
 
-def _delay_of(result: str | None) -> int:
+def _delay_of(result: str | None, status: int) -> int | None:
+    """Return the delay that a command asks for; None if it asks for none, where it need not."""
+    if status not in (SNOOZE, RETRY):
+        return None
     delay = json.loads(result).get("delay") if result else None
+    if delay is None and status == RETRY:
+        return None
     if not isinstance(delay, int) or isinstance(delay, bool) or not 0 <= delay <= DELAY_S_MAX:
         expected = f'{{"delay": seconds}} in the result, 0 to {DELAY_S_MAX}'
-        raise ValueError(f"exit status {SNOOZE} without a delay: expected {expected}")
+        raise ValueError(f"exit status {status} without a delay: expected {expected}")
     return delay
 
 
 def _failed(
-    job: Job, ended: CompletedCommand, words: str, data: str | None = None, *, timed_out: bool = False
+    job: Job, ended: CompletedCommand, error: str, data: str | None = None, *, timed_out: bool = False
 ) -> FailJob:
     how = {"timed_out": True} if timed_out else {"final": True} if ended.status == FAIL_FOR_GOOD else {}
-    error = "\n".join([words, *ended.tail])
     return FailJob(
         job_id=job.job_id, run_id=job.run_id, exit_code=ended.exit_code,
         error=error[:ERROR_CHARS_MAX], data=data, **how,

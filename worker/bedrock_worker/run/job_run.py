@@ -10,6 +10,7 @@ import signal
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from bedrock_worker.log import LOG, event, printable
@@ -24,11 +25,13 @@ from bedrock_worker.run.lease import Lease
 from bedrock_worker.run.mask import Mask
 from bedrock_worker.run.pooled import NeverBegan, PooledRun
 from bedrock_worker.run.process import CannotStart, ChildProcess, Warm, pooled_run
+from bedrock_worker.run.run_function import ERROR_FILE
 from bedrock_worker.run.watchdog_client import WatchdogClient
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import GRACE_S_DEFAULT
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.client import RUN_TOKEN_VARIABLE
+from bedrockjobs.commands import FailJob, RetryJob
 
 TAIL_LINES = 10
 """Last lines of output that a failed job keeps with its error."""
@@ -79,6 +82,9 @@ class JobRun:
         try:
             ended = await self._run()
             left = self._child is None or self._child.folder_left
+            if left and ended.status and self._folder:
+                failure = outcome.failure_of(f"{self._folder}/{ERROR_FILE}")
+                ended = replace(ended, failure=None if failure is None else self._shown(failure))
             report = outcome.report_of(job, ended, f"{self._folder}/{RESULT_FILE}" if left else None)
         except NeverBegan:
             return None if self._lost else outcome.hand_back(job)
@@ -100,7 +106,7 @@ class JobRun:
                     _remove(self._folder)
                 self._child.close()
         assert self._child is not None
-        event(logging.INFO, "ended", job=job.job_id, run=job.run_id, how=ended.words)
+        self._log_end(ended, report)
         # We may have slept past the lease: then the watchdog ended the command, and nobody was told.
         asleep = ended.status == -signal.SIGKILL and asyncio.get_running_loop().time() >= self._kill_at
         if self._lost or asleep:
@@ -113,6 +119,24 @@ class JobRun:
             return outcome.hand_back(job)
         masked = None if report.data is None else self._mask(report.data)
         return report if masked == report.data else report.model_copy(update={"data": masked})
+
+    def _shown(self, text: str) -> str:
+        """Return a text without secrets, its control characters escaped line by line."""
+        return "\n".join(printable(self._mask(line)) for line in text.split("\n"))
+
+    def _log_end(self, ended: outcome.CompletedCommand, report: outcome.Report) -> None:
+        """Log how the command ended; of a failure also what it said, in one line."""
+        job, level, error = self.job, logging.INFO, None
+        if self._lost or self._handing_back:
+            pass
+        elif isinstance(report, FailJob):
+            retries = job.reply.retries if job.reply.retries is not None else report.retries
+            again = not report.final and (job.reply.attempt or 1) <= (retries or 0)
+            level = logging.WARNING if again else logging.ERROR
+            error = ended.last_words
+        elif isinstance(report, RetryJob) and not report.snoozed:
+            level, error = logging.WARNING, ended.last_words
+        event(level, "ended", job=job.job_id, run=job.run_id, how=ended.words, error=error)
 
     def end(self, number: signal.Signals) -> None:
         """Signal the command's group if it runs; the job will be handed back, however the command ends."""

@@ -2,8 +2,9 @@
 
 The module is also looked for in the folder, but after the standard library: a ``json.py`` there hides
 nothing. It ends as commands do. The job comes in the file ``BEDROCK_DATA_FILE``, or on stdin. Exit status
-0: done, what was returned is in ``BEDROCK_RESULT``; 1: it raised; 75 and 101: ``Retry``; 100: ``Fail``.
-Imports nothing of the agent.
+0: done, what was returned is in ``BEDROCK_RESULT``; 1: it raised; 102: ``Retry``; 101: ``Snooze``; 100:
+``Fail``; 103: the job's data is not for this version of the function. Why it failed is in a file beside the
+result. Imports nothing of the agent.
 """
 
 from __future__ import annotations
@@ -15,18 +16,22 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bedrock_worker.arguments import MOCK, RESULT, Arguments, WrongArguments
+from bedrock_worker.arguments import MOCK, RESULT, Arguments, OtherArguments, WrongArguments
 from bedrock_worker.current import Job, begin
-from bedrock_worker.functions import Declared, Fail, Retry, declared_in, look_in
+from bedrock_worker.functions import Declared, Fail, Retry, Snooze, declared_in, look_in
 
-DONE, RAISED, USAGE, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE = 0, 1, 2, 75, 100, 101
-"""Exit statuses; what the last three mean is decided in ``outcome``."""
+DONE, RAISED, USAGE, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE, RETRY, UNFIT = 0, 1, 2, 75, 100, 101, 102, 103
+"""Exit statuses; what the last five mean is decided in ``outcome``."""
+
+ERROR_FILE = "error.json"
+"""The file beside that of the result which says why a function failed: ``error``, and its ``traceback``."""
 
 NOT_FLUSHED = 120
 """Exit status, as Python's own, where the last output could not be written."""
@@ -62,15 +67,96 @@ def run(module: str, function: str, given: str | None = None, write: Write | Non
     """
     try:
         return _leave(_call(module, function, given), DONE, write)
-    except Retry as request:
-        print(request, file=sys.stderr)
-        return TRY_AGAIN if request.delay is None else _leave({"delay": request.delay}, SNOOZE, write)
-    except Fail as error:
-        print(error, file=sys.stderr)
-        return FAIL_FOR_GOOD
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        return _failed(error, write)
+
+
+def _failed(error: Exception, write: Write | None) -> int:
+    """Say how a function ended that raised, and return the exit status."""
+    asked = _asked_for(error)
+    if isinstance(asked, Snooze):
+        print(asked, file=sys.stderr)
+        return _leave({"delay": asked.delay}, SNOOZE, write)
+    if isinstance(asked, Unfit):
+        print(asked, file=sys.stderr)
+        _leave_error(str(asked), "")
+        return UNFIT
+    if asked is None:
+        text = _traceback_of(error)
+        print(text, file=sys.stderr)
+        _leave_error(_last_line(error), text)
         return RAISED
+    print(asked, file=sys.stderr)
+    _leave_error(f"{type(asked).__name__}: {asked}", _traceback_of(asked) if asked.__cause__ else "")
+    if isinstance(asked, Fail):
+        return FAIL_FOR_GOOD
+    return _leave(None if asked.delay is None else {"delay": asked.delay}, RETRY, write)
+
+
+class Unfit(Exception):
+    """The job's data is for another version of the function: it has another argument, or lacks one."""
+
+
+def _asked_for(error: BaseException) -> Fail | Retry | Snooze | Unfit | None:
+    """Return what a function asked for by raising it, also within groups; None for an error like any other.
+
+    Of several the gravest counts: ``Fail``, an error like any other, the longest ``Retry``, the longest
+    ``Snooze``.
+    """
+    found = list(_leaves(error))
+    if fails := [each for each in found if isinstance(each, Fail)]:
+        return fails[0]
+    if not all(isinstance(each, (Retry, Snooze, Unfit)) for each in found):
+        return None
+    for kind in (Retry, Snooze):
+        if asked := [each for each in found if isinstance(each, kind)]:
+            return max(asked, key=lambda each: each.delay or 0)
+    return next(each for each in found if isinstance(each, Unfit))
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error
+
+
+def _traceback_of(error: BaseException) -> str:
+    """Return the traceback of an error without what led to the function: it begins in the user's code."""
+    found = traceback.TracebackException.from_exception(error)
+    _begin_in_function(found, set())
+    return "".join(found.format()).rstrip("\n")
+
+
+def _begin_in_function(found: traceback.TracebackException, seen: set[int]) -> None:
+    if id(found) in seen:
+        return
+    seen.add(id(found))
+    while found.stack and found.stack[0].filename.startswith(_NOT_OF_USERS):
+        del found.stack[0]
+    for other in (found.__cause__, found.__context__, *(found.exceptions or ())):
+        if other is not None:
+            _begin_in_function(other, seen)
+
+
+_NOT_OF_USERS = (str(Path(__file__).parents[1]), f"{Path(os.__file__).parent}/asyncio/", "<frozen ")
+"""Where the calls are that lead to a function."""
+
+
+def _last_line(error: BaseException) -> str:
+    """Return an error with its type, as a traceback ends."""
+    lines = list(traceback.TracebackException.from_exception(error).format_exception_only())
+    return "".join(lines).strip()
+
+
+def _leave_error(error: str, text: str) -> None:
+    """Leave why the function failed for the worker, which reads its output if that is not possible."""
+    path = os.environ.get("BEDROCK_RESULT")
+    if path:
+        with suppress(OSError):
+            said = json.dumps({"error": error, "traceback": text})
+            Path(path).with_name(ERROR_FILE).write_text(said, encoding="utf-8")
 
 
 def job_given() -> dict[str, Any]:
@@ -123,6 +209,8 @@ def _call_with_data(function: Callable[..., Any], arguments: Arguments, job: Job
     repeats = bool(job.fields.get("repeat"))
     try:
         given = arguments.of_data(job.data, repeats=repeats)
+    except OtherArguments as error:
+        raise Unfit(f"the job's data is for another version of the function: {error}") from None
     except WrongArguments as error:
         raise Fail(f"the job's data does not fit the function: {error}") from None
     value = arguments.result_to_json(_awaited(function(**given)))

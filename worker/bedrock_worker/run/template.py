@@ -31,7 +31,10 @@ FORK_HANDLES = 3
 RESULT_BYTES_MAX = 3_000
 """Size of a result that is told with the end of its run; a larger one is left in its file."""
 
-STAYS = (run_function.DONE, run_function.TRY_AGAIN, run_function.SNOOZE, run_function.FAIL_FOR_GOOD)
+STAYS = (
+    run_function.DONE, run_function.SNOOZE, run_function.RETRY, run_function.FAIL_FOR_GOOD,
+    run_function.UNFIT,
+)  # fmt: skip
 """Exit statuses of functions that ended as they meant to; after another the process is not used again."""
 
 
