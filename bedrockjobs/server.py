@@ -13,6 +13,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -346,7 +347,8 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings] | None) 
         f"bedrockjobs {VERSION} listens on {server.where()}{with_tls}, database {settings.shown_database},"
         f" durability {settings.durability}"
     )
-    print(logs.sentence(settings.log_format, __name__, words), flush=True)
+    with suppress(OSError):  # a server whose stdout is full or closed serves all the same
+        print(logs.sentence(settings.log_format, __name__, words), flush=True)
     systemd.notify("READY=1", f"STATUS=listening on {server.where()}")
     ends: list[asyncio.Future[Any]] = [stop, server.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.output import output_written
 from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
 
 HOMES = {
@@ -91,19 +92,25 @@ def _found(place: str) -> Any:
 
 
 class Program(Group):
-    """The root command: an interrupt ends it with 130, as a shell expects."""
+    """The root command: an interrupt ends it with 130, as a shell expects, and lost output with 74."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands as they were added, the usual ones first."""
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was named."""
+        """Run the command that was named, and see that its output is written."""
         try:
-            return super().invoke(ctx)
+            with output_written():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
+
+    def make_context(self, *given: Any, **more: Any) -> click.Context:
+        """Read the options of the program, of which ``--help`` and ``--version`` write something."""
+        with output_written():
+            return super().make_context(*given, **more)
 
 
 HELP_WIDTH_MAX = 120
@@ -115,7 +122,8 @@ Exit status:
   0  done                  4  refused (the job's state)
   1  failed                5  not authorised
   2  wrong usage          69  the server is not available
-  3  not found            78  bad settings file
+  3  not found            74  the output was lost
+                          78  bad settings file
                          124  the wait ran out
                          130  interrupted
 

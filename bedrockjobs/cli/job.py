@@ -6,6 +6,7 @@ means is decided by the classes of ``bedrockjobs.commands``; nothing is judged t
 
 from __future__ import annotations
 
+import sys
 from typing import Any, get_args
 
 import click
@@ -20,7 +21,7 @@ from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.groups import STATES_ALSO, Group, WordChoice
 from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.options import SectionedCommand, chosen_options, job_options
-from bedrockjobs.cli.output import Record, write_many, write_one
+from bedrockjobs.cli.output import Record, printable, write_many, write_one
 from bedrockjobs.cli.pages import Listing, limit_option, paged
 from bedrockjobs.cli.session import (
     NOT_FOUND,
@@ -35,7 +36,7 @@ from bedrockjobs.cli.session import (
 )
 from bedrockjobs.cli.since import since_option
 from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile, WholeNumber
-from bedrockjobs.commands import CreateJob, GetJob, GetJobs, ListJobs, QueryJob, UpdateJob
+from bedrockjobs.commands import CreateJob, GetJob, GetJobs, ListJobs, QueryJob, RetryJob, UpdateJob
 from bedrockjobs.commands.server import State
 
 LIST_COLUMNS = ("jobID", "state", "name", "priority", "nextRun", "lastRun", "repeat")
@@ -129,7 +130,8 @@ def create(session: Session, /, name: str, **given: Any) -> None:
 def get(session: Session, /, name: str, wait: float | None, count: int | None, **given: Any) -> None:
     """Take the next job whose name is or matches NAME: 'Foo*', or a comma list of names.
 
-    The job is RUNNING from then on: end it with `job finish`, `job retry` or `job fail`.
+    The job is RUNNING from then on: end it with `job finish`, `job retry` or `job fail`. One that cannot be
+    written to stdout is handed back.
     """
     asked = {
         "name": name,
@@ -138,10 +140,28 @@ def get(session: Session, /, name: str, wait: float | None, count: int | None, *
         "getMockedJobs": given["mock"] or None,
     }
     taken = _taken(session, asked, wait, count)
-    if count is None:
-        write_one(taken[0], session.form)
-    else:
-        write_many(taken, session.form, LIST_COLUMNS)
+    try:
+        if count is None:
+            write_one(taken[0], session.form)
+        else:
+            write_many(taken, session.form, LIST_COLUMNS)
+        sys.stdout.flush()
+    except OSError:
+        _hand_back(session, taken)
+        raise
+
+
+def _hand_back(session: Session, taken: list[Record]) -> None:
+    """Queue jobs again that nobody can know of, since they were not written."""
+    for record in taken:
+        given = {"jobID": record["jobID"], "runID": record.get("runID"), "delay": 0, "ignoreRepeat": True}
+        try:
+            session.ask(built(RetryJob, given))
+        except click.ClickException as failure:
+            words = f"Job {record['jobID']} is still RUNNING: {failure.format_message()}"
+            click.echo(printable(words), err=True)
+        else:
+            click.echo(f"Job {record['jobID']} was handed back.", err=True)
 
 
 def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count: int | None) -> list[Record]:

@@ -6,10 +6,12 @@ be. This module knows records (wire name to value) and nothing of commands, serv
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Literal, TextIO, get_args
 
@@ -26,6 +28,9 @@ FORMS: tuple[Form, ...] = get_args(Form)
 
 Record = Mapping[str, Any]
 """Values by wire name; a value that came from a server is ``RawJSON`` and keeps its spelling."""
+
+OUTPUT_LOST = 74
+"""Exit status if the output cannot be written: EX_IOERR of sysexits.h."""
 
 NOW = "now"
 """The key of the moment that the others are compared with: how far away it is says nothing."""
@@ -72,6 +77,27 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 _SGR = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
 _SGR_RESET = "\x1b[0m"
 _CONTROL_IN_JSON = re.compile(r"[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+_LOST = {errno.EBADF: "stdout is closed", errno.EPIPE: "the program that read it has ended"}
+
+
+@contextmanager
+def output_written() -> Iterator[None]:
+    """End the program with a sentence and status 74 if its output cannot be written."""
+    if sys.stdout is None:  # closed before we began: Python would drop what is written
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:  # not about stdout
+            raise
+        with suppress(OSError, ValueError):  # Python would flush once more at its end, and complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        words = _LOST.get(error.errno or 0) or error.strerror or str(error)
+        click.echo(f"The output was lost: {words}.", err=True)
+        sys.exit(OUTPUT_LOST)
 
 
 def printable(text: str) -> str:
