@@ -158,6 +158,53 @@ async def test_nobody_outlives_the_lease_of_a_worker_that_stands_still(server, f
     assert server.reports == []
 
 
+STOPS = {
+    "the guard": "kill -STOP $PPID",
+    "the guard for ever": "while :; do kill -STOP $PPID; done",
+    "the watchdog": "kill -STOP $W",
+    "the watchdog for ever": "while :; do kill -STOP $W; done",
+    "both": "kill -STOP $W $PPID",
+    "both, from below": "kill -STOP $PPID $W",
+    "both for ever": "while :; do kill -STOP $W $PPID; done",
+    "by the signals of a terminal": "kill -TSTP $PPID; kill -TTIN $PPID $W; kill -TTOU $PPID",
+}
+"""What a command may do to the processes that are to end it; ``W`` is its watchdog."""
+
+STOPPING = """
+echo $$ > "$D/main.new"; mv "$D/main.new" "$D/main"; read -r _ _ _ W _ < /proc/$PPID/stat
+{}
+sleep 1000
+"""
+
+
+@pytest.mark.parametrize("batch", [["the guard", "the guard for ever", "both"], list(STOPS)[3:]])
+async def test_time_limits_hold_whoever_was_stopped(server, tmp_path, batch):
+    """The run ends at its limit, and the slot does the next job, which its predecessor does not outlast."""
+    argv = ["--timeout", "1", "--grace", "0.2", "--env", "D", "--", "sh", "-c", '. "$D/script"']
+    async with program(server, *argv, D=str(tmp_path)) as worker:
+        for number, name in enumerate(name for stop in batch for name in (stop, "")):
+            (tmp_path / "script").write_text(STOPPING.format(STOPS[name]) if name else "exit 0")
+            (tmp_path / "main").unlink(missing_ok=True)
+            await server.add()
+            report = await server.report(number + 1)
+            if name:
+                error = report.given["error"]
+                assert error.startswith(("timed out", "SIGKILL")), (name, error)
+                assert gone(int((tmp_path / "main").read_text())), name
+            else:
+                assert report.verb == "FinishJob", batch
+        assert worker.returncode is None
+
+
+@pytest.mark.parametrize("stop", ["the guard", "the guard for ever", "the watchdog for ever"])
+async def test_nobody_outlives_the_worker_although_a_guard_was_stopped(server, folder, stop):
+    then = f"read -r _ _ _ W _ < /proc/$PPID/stat; {STOPS[stop]}\nsleep 1000"
+    async with escaping(server, folder, [], then=then) as (worker, pids):
+        worker.kill()
+        async with asyncio.timeout(5.0):
+            await until(lambda: gone(*pids) and not list(folder.glob("bedrock-job-*")))
+
+
 async def test_who_may_live_on_does(server, folder):
     more = ["--max-jobs", "1", "--allow-daemons"]
     async with escaping(server, folder, [], then="exit 0", more=more) as (worker, pids):
@@ -204,6 +251,28 @@ async def test_command_is_killed_at_its_moment(child):
     child.until(now + 0.1)
     assert await end_of(child) == -signal.SIGKILL
     assert asyncio.get_running_loop().time() >= now + 0.1
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_a_guard_that_does_not_answer_is_killed_with_its_run(child, monkeypatch, asked):
+    """Nobody sees that it stands still, so it counts that it does not do as it is told."""
+    monkeypatch.setattr("bedrock_worker.run.kernel.STOPPED", ())
+    monkeypatch.setattr("bedrock_worker.run.watchdog_client.OBEYS_S", 0.1 if asked else 1_000.0)
+    monkeypatch.setattr("bedrock_worker.run.watchdog_client.ANSWERS_S", 0.1)
+    (watchdog,) = [pid for pid in children(os.getpid()) if b"run.watchdog" in cmdline(pid)]
+    (guard,) = children(watchdog)
+    for pid in (watchdog, guard):
+        os.kill(pid, signal.SIGSTOP)
+    child.signal(signal.SIGKILL)
+    if asked:
+        assert await end_of(child) == -signal.SIGKILL
+        await until(lambda: gone(guard, child.pid))
+    else:  # the control: without that it is not ended
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await child.wait()
+        assert not gone(guard, child.pid)
+    os.kill(watchdog, signal.SIGCONT)
 
 
 async def test_supervisors_signals_end_neither_watchdog_nor_guard(child):

@@ -7,6 +7,7 @@ too when the worker is dead, or when the lease is over. Knows nothing of jobs.
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import select
 import signal
@@ -43,9 +44,15 @@ __all__ = ["DATA_FILE", "FAULT", "Guard"]
 class Guard:
     """The process above the commands of one slot; it lives until the worker lets go of it."""
 
-    def __init__(self, control: socket.socket, parent_group: str | None, *, daemons: bool) -> None:
-        """Guard what is asked for by the worker at the other end of ``control``."""
+    def __init__(
+        self, control: socket.socket, parent_group: str | None, *, daemons: bool, note: mmap.mmap
+    ) -> None:
+        """Guard what is asked for by the worker at the other end of ``control``.
+
+        The watchdog finds in ``note`` which folder to remove if we and the worker are killed.
+        """
         self._control, self._parent_group, self._daemons = control, parent_group, daemons
+        self._note = note
         self._pid = self._end = self._late = 0
         self._serving = False
         self._until = self._tell_at = NEVER
@@ -73,6 +80,7 @@ class Guard:
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         catch_signals()
+        self._tell({"guard": os.getpid()})
         while True:
             while self._next is None and not self._let_go:
                 self._rest()
@@ -82,6 +90,8 @@ class Guard:
             self._serve(request, handles)
         self._functions.end()
         self._end_rest()
+        with suppress(OSError):  # the command may have stopped our watchdog, whose worker may be dead
+            os.kill(os.getppid(), signal.SIGCONT)
         if self._group is not None:
             self._group.remove()
         if self._folder and self._clear_folder():  # the worker's to remove, and ours if it dies
@@ -156,6 +166,7 @@ class Guard:
             poll.register(handle, select.POLLIN)
         while True:
             kernel.reap(self._functions.template_pid or self._pid)
+            self._functions.end_stop()
             now = time.monotonic()
             if now >= self._until:
                 self._until = NEVER
@@ -282,6 +293,8 @@ class Guard:
 
     def _make_folder(self, folder: str, data: bytes) -> int:
         """Make the folder of a run with its job in it, and return a handle to read the job from."""
+        noted = os.fsencode(folder)
+        self._note[: len(noted) + 1] = noted + b"\0"
         os.mkdir(folder, 0o700)  # noqa: PTH102  light: this runs for each command
         self._folder = folder
         path = f"{folder}/{DATA_FILE}"
@@ -324,6 +337,8 @@ class Guard:
             self._let_go = True
         elif word == b"run":
             self._next = value, handles
+        elif word == b"ask":
+            self._tell({"there": True})
         elif word == b"alarm":
             for handle in self._alarm:
                 os.close(handle)

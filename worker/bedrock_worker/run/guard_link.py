@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from bedrock_worker.run import packet
+from bedrock_worker.run import kernel, packet
+from bedrock_worker.run.kernel import Stops
 from bedrock_worker.run.pooled import PooledProcess
 from bedrock_worker.run.pump import Pump
 
@@ -28,9 +30,10 @@ Hear = Callable[[dict[str, Any] | None], None]
 class GuardLink:
     """The way to one guard. Belongs to the event loop of the main thread."""
 
-    def __init__(self, way: socket.socket, idle: Hear) -> None:
-        """Listen; ``idle`` hears it while it has no command."""
+    def __init__(self, way: socket.socket, idle: Hear, watchdog: int) -> None:
+        """Listen; ``idle`` hears it while it has no command, ``watchdog`` is the process that made it."""
         way.setblocking(False)
+        self.watchdog = watchdog
         self._way, self._idle = way, idle
         self.pumps: list[Pump] = []
         """The output of its processes for functions, which several runs share."""
@@ -39,7 +42,12 @@ class GuardLink:
         self._handed: list[int] = []
         self.hear = idle
         self.pid = 0
-        """The guard's process id, 0 until its first command has been started."""
+        """The guard's process id, 0 until it has begun."""
+        self.unread = False
+        """Whether the guard died without having read what it was told last."""
+        self.answered = False
+        """Whether the guard has answered since it was asked."""
+        self._process = -1
         asyncio.get_running_loop().add_reader(way.fileno(), self._read)
 
     @property
@@ -61,6 +69,22 @@ class GuardLink:
         """Say something about its command."""
         with suppress(OSError):  # the guard is dead, and so is the command
             self._way.send(word)
+
+    def look(self, stops: Stops) -> None:
+        """Let the guard go on if somebody stopped it."""
+        if self._process >= 0 and kernel.state_of(self.pid) in kernel.STOPPED:
+            stops.end(self.pid, self._process)
+
+    def ask(self) -> None:
+        """Ask the guard whether it is there."""
+        self.answered = False
+        self.tell(b"ask")
+
+    def kill(self) -> None:
+        """Kill the guard, which does not do as it was told; the kernel and its watchdog end its run."""
+        if self._process >= 0:
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     def keep_process(self, pid: int, *, kind: bytes, folder: str, data: str, runs: int) -> None:
         """Keep the process whose way came with what was just heard, for so many runs of its kind."""
@@ -89,6 +113,9 @@ class GuardLink:
         if self.alive:
             asyncio.get_running_loop().remove_reader(self._way.fileno())
             self._way.close()
+        if self._process >= 0:
+            os.close(self._process)
+            self._process = -1
         self.drop_process()
         for pump in self.pumps:
             pump.close()
@@ -98,6 +125,8 @@ class GuardLink:
             word, self._handed, _, _ = socket.recv_fds(self._way, READ_BYTES, HANDLES)
         except BlockingIOError:
             return
+        except ConnectionResetError:  # so the kernel says that something is unread
+            word, self.unread = b"", True
         except OSError:
             word = b""
         if not word:
@@ -113,6 +142,14 @@ class GuardLink:
         self._handed = []
 
     def _heard(self, found: dict[str, Any]) -> None:
+        if found.keys() == {"guard"}:
+            with suppress(OSError):  # it is dead, or we have as many handles as we may
+                self._process = os.pidfd_open(found["guard"])
+                self.pid = found["guard"]
+            return
+        if "there" in found:
+            self.answered = True
+            return
         if "gone" not in found:
             self.hear(found)
             return

@@ -89,6 +89,53 @@ def _children() -> list[int]:
     return found
 
 
+STOPPED, DEAD = ("T", "t"), ("", "Z", "X")
+"""States of processes that stand still, as somebody stopped or traces them, and of those that have ended."""
+
+
+def state_of(pid: int) -> str:
+    """Return the letter that the kernel shows for the state of a process, empty if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except OSError:
+        return ""
+
+
+class Stops:
+    """Continues processes of ours that somebody stopped; one that is stopped again is killed.
+
+    A command may send SIGSTOP to every process of its user, so also to those that are to end it.
+    """
+
+    def __init__(self) -> None:
+        """Begin with processes that nobody has stopped."""
+        self._continued: set[int] = set()
+
+    def end(self, pid: int, handle: int) -> bool:
+        """Continue or kill a process that was stopped; return whether it was killed.
+
+        ``handle`` is its pidfd: the signal meets no other process.
+        """
+        again = pid in self._continued
+        self._continued.add(pid)
+        with suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL if again else signal.SIGCONT)
+        return again
+
+    def forget(self, pid: int) -> None:
+        """Forget a process that has ended."""
+        self._continued.discard(pid)
+
+
+def was_stopped(pid: int) -> bool:
+    """Return whether a child was stopped since this was last asked."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None
+    except ChildProcessError:
+        return False
+
+
 class ControlGroup:
     """A control group (version 2) for one command, where ours may be written to; it needs no controller."""
 

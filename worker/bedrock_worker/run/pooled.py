@@ -196,6 +196,8 @@ class PooledRun:
         """Send a signal to the whole group; the process is not used again."""
         self._told = True
         self._guard.tell(b"signal %d" % number)
+        if number == signal.SIGKILL:
+            self._watchdog.expect_end(self._guard, self._process.pid, lambda: self.running)
 
     def close(self) -> None:
         """Be done with it: what still runs ends."""

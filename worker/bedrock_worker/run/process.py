@@ -225,6 +225,8 @@ class ChildProcess:
     def signal(self, number: int) -> None:
         """Send a signal to the whole group."""
         self._guard.tell(b"signal %d" % number)
+        if number == signal.SIGKILL:
+            self._watchdog.expect_end(self._guard, self.pid, lambda: self.running)
 
     def close(self) -> None:
         """Be done with it: what still runs ends, and a folder that is left is removed."""
@@ -243,14 +245,16 @@ class ChildProcess:
 
     def _start_late(self) -> None:
         if not self._started.done():
+            self._guard.kill()  # it takes nothing else either
             self._started.set_result({"late": True})
 
     def _hear(self, found: dict[str, Any] | None) -> None:
         """Take what the guard says; where it was killed, the kernel has killed the command with it."""
         if found is None:
             self._folder_left = True
-            if not self._started.done():
-                self._started.set_result({"error": errno.EAGAIN, "in": ""})
+            if not self._started.done():  # it may have begun, unless the guard never heard of it
+                never = {"error": errno.EAGAIN, "in": ""}
+                self._started.set_result(never if self._guard.unread else {"started": 0})
             if not self._ended.done():
                 self._ended.set_result({"ended": -signal.SIGKILL, "signalled": True, "left": 0})
             self._watchdog.over(self._guard, killed=True)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from bedrock_worker.run import packet
+from bedrock_worker.run import kernel, packet
 
 WORD_BYTES = 4_096
 """Size of one read of what they say: each word is much shorter."""
@@ -125,11 +125,17 @@ class Functions:
         self._process: Peer | None = None
         self._unreaped = 0
         """The process that ended last, which the template reaps with its next fork."""
+        self._stops = kernel.Stops()
 
     @property
     def template_pid(self) -> int:
         """Return the template's process id, 0 where there is none."""
         return 0 if self._template is None else self._template.pid
+
+    def end_stop(self) -> None:
+        """Let a template go on that a function stopped."""
+        if self._template is not None and kernel.was_stopped(self._template.pid):
+            self._stops.end(self._template.pid, self._template.end)
 
     def living_template(self) -> int:
         """Return the template's process id; where it is dead, forget it and return 0."""
@@ -259,6 +265,7 @@ class Functions:
             ours.close()
             return started
         template = self._template = Peer(pid, ours)
+        self._stops.forget(pid)
         self._kind = kind
         self._guard.watch(pid, template.end)
         self._guard.begun(pid)

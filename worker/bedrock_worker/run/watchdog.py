@@ -1,4 +1,5 @@
-"""A process beside the worker that forks its guards, and ends what a killed guard leaves.
+"""A process beside the worker that forks its guards, continues one that is stopped, and ends what a killed
+guard leaves.
 
 It ends after the worker and after the last guard. Run by an isolated interpreter, it imports the standard
 library, ``guard`` and ``kernel``, and nothing else of this package.
@@ -8,8 +9,10 @@ from __future__ import annotations
 
 import gc
 import json
+import mmap
 import os
 import select
+import signal
 import socket
 from contextlib import suppress
 from typing import NoReturn
@@ -23,6 +26,12 @@ HANDLES = 1
 ROUND_S = 0.5
 """Time that the watchdog spends on what a killed guard left: others wait for it meanwhile."""
 
+READ_BYTES = 4_096
+"""Size of one read of what tells that a child has ended or stopped."""
+
+FOLDER_BYTES = 4_096
+"""Memory in which a guard notes the folder of its run: the longest path there is (``PATH_MAX``)."""
+
 
 class Watchdog:
     """The process that forks the guards; it ends after the worker and after the last of them."""
@@ -32,25 +41,46 @@ class Watchdog:
         self._worker, self._adopts = worker, adopts
         self._parent_group = kernel.own_control_group() if adopts else None
         self._guards: dict[int, int] = {}
+        self._stops = kernel.Stops()
+        self._folders: dict[int, mmap.mmap] = {}
+        """Where each guard notes the folder of its run, by process id."""
         self._poll = select.poll()
 
     def run(self) -> None:
         """Fork guards for as long as there is a worker, and wait for the last of them."""
         if self._adopts:
             kernel.adopt()
+        children, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._poll.register(children, select.POLLIN)
         self._poll.register(self._worker, select.POLLIN)
         there = True
         while there or self._guards:
             for handle, _ in self._poll.poll():
-                if handle in self._guards:
-                    self._over(handle)
+                if handle == children:
+                    with suppress(BlockingIOError):
+                        os.read(children, READ_BYTES)
+                    self._end_stops()
+                elif handle in self._guards:
+                    self._over(handle, alone=not there)
                 elif not self._serve():
                     there = False
                     self._poll.unregister(self._worker)
 
-    def _over(self, handle: int) -> None:
-        """Forget a guard that has ended, and end what it left if it was killed."""
+    def _end_stops(self) -> None:
+        """Let guards go on that somebody stopped: nothing else holds their runs to their time."""
+        for handle, pid in self._guards.items():
+            if kernel.was_stopped(pid):
+                self._stops.end(pid, handle)
+
+    def _over(self, handle: int, *, alone: bool) -> None:
+        """Forget a guard that has ended, and end what it left if it was killed.
+
+        Remove the folder of its run too, where we are ``alone``: the worker is dead.
+        """
         pid = self._guards.pop(handle)
+        self._stops.forget(pid)
         self._poll.unregister(handle)
         os.close(handle)
         status = FAULT  # unless it says so, it was killed before its work was done
@@ -63,6 +93,12 @@ class Watchdog:
             kernel.end_children(set(self._guards.values()), seconds=ROUND_S)
             if group is not None:
                 group.remove()
+        folder = self._folders.pop(pid)
+        if alone and status and (path := folder[:].partition(b"\0")[0]):
+            import shutil  # here, as it would make each guard larger, and each fork slower
+
+            shutil.rmtree(path, ignore_errors=True)
+        folder.close()
         kernel.reap(0)
 
     def _serve(self) -> bool:
@@ -76,32 +112,37 @@ class Watchdog:
         for handle in handles:
             os.set_inheritable(handle, False)
         if len(handles) == HANDLES:
+            folder = mmap.mmap(-1, FOLDER_BYTES)
             try:
                 pid = os.fork()
             except OSError as error:
                 os.write(handles[0], json.dumps({"error": error.errno, "in": "", "files": False}).encode())
             else:
                 if pid == 0:
-                    self._guard(*handles)
+                    self._guard(handles[0], folder)
                 guard = os.pidfd_open(pid)
                 self._guards[guard] = pid
+                self._folders[pid] = folder
                 self._poll.register(guard, select.POLLIN)
         for handle in handles:
             os.close(handle)
         return True
 
-    def _guard(self, control: int) -> NoReturn:
+    def _guard(self, control: int, folder: mmap.mmap) -> NoReturn:
         """Be a guard, in a process of its own."""
+        status = FAULT  # so that what it leaves is ended
         try:
             self._worker.close()
             for guard in self._guards:
                 os.close(guard)
-            Guard(socket.socket(fileno=control), self._parent_group, daemons=not self._adopts).run()
+            daemons = not self._adopts
+            Guard(socket.socket(fileno=control), self._parent_group, daemons=daemons, note=folder).run()
+            status = 0
         except BaseException as error:
             with suppress(OSError):
                 os.write(control, json.dumps({"fault": f"{type(error).__name__}: {error}"}).encode())
         finally:
-            os._exit(0)
+            os._exit(status)
 
 
 def main(adopts: bool) -> None:

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,6 +39,18 @@ main(adopts=kind == "adopts")
 
 The package itself, which is for users, is not imported: what it needs would make each fork dearer.
 """
+
+LOOK_S = 1.0
+"""Time between two looks, while something runs, whether the watchdog or a guard was stopped.
+
+The watchdog sees at once that a guard was; the looks are for the watchdog, and for both."""
+
+OBEYS_S = 3.0
+"""Time in which a guard that was told to kill its run has done so, unless the kernel holds somebody."""
+
+ANSWERS_S = 1.0
+"""Time for the answer of a guard that is asked whether it is there; with ``OBEYS_S`` less than what a lease
+still lasts when its run is killed."""
 
 LIVED_S = 1.0
 """How long a watchdog lives at least that counts as one that stays."""
@@ -89,6 +102,9 @@ class WatchdogClient:
         self._left = False
         """Whether a guard was killed, and may have left us somebody."""
         self._idle: list[GuardLink] = []
+        self._busy: set[GuardLink] = set()
+        self._stops = kernel.Stops()
+        self._look: asyncio.TimerHandle | None = None
 
     def take(self) -> GuardLink:
         """Return a guard without a command: the one that had the last, or a new one.
@@ -98,23 +114,65 @@ class WatchdogClient:
         while self._idle:
             found = self._idle.pop()
             if found.alive:
+                self._watch(found)
                 return found
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
                 self._ask_for_guard(theirs.fileno())
-            return GuardLink(ours, lambda _: None)
+            assert self._process is not None
+            made = GuardLink(ours, lambda _: None, self._process.pid)
         except BaseException:
             ours.close()
             raise
+        self._watch(made)
+        return made
 
     def take_pooled(self, kind: bytes) -> GuardLink | None:
         """Return a guard whose process may be given a run of this kind, None where there is none."""
         for at in range(len(self._idle) - 1, -1, -1):
             guard = self._idle[at]
             if guard.process is not None and guard.process.kind == kind and guard.alive:
-                return self._idle.pop(at)
+                self._watch(self._idle.pop(at))
+                return guard
         return None
+
+    def expect_end(self, guard: GuardLink, pid: int, running: Callable[[], bool]) -> None:
+        """Kill a guard that was told to kill its run, if that is still ``running`` when it should be dead.
+
+        ``pid`` is the process of the run, 0 if it is not known. So a run does not outlast its time whatever
+        keeps its guard from its work. A guard that answers has done what it can.
+        """
+
+        def ask() -> None:
+            if running():
+                guard.ask()
+                busy = bool(pid) and kernel.state_of(pid) in kernel.DEAD  # with what the run left
+                loop.call_later(ANSWERS_S + (kernel.END_S if busy else 0.0), look)
+
+        def look() -> None:
+            if running() and not guard.answered:
+                event(logging.WARNING, "guard does not answer", guard=guard.pid)
+                guard.kill()
+
+        loop = asyncio.get_running_loop()
+        loop.call_later(OBEYS_S, ask)
+
+    def _watch(self, guard: GuardLink) -> None:
+        """Look from time to time whether a guard with a run, or the watchdog, was stopped."""
+        self._busy.add(guard)
+        if self._look is None:
+            self._look = asyncio.get_running_loop().call_later(LOOK_S, self._look_for_stops)
+
+    def _look_for_stops(self) -> None:
+        self._look = None
+        if self._process is not None and kernel.state_of(self._process.pid) in kernel.STOPPED:
+            event(logging.WARNING, "watchdog was stopped")
+            self._stops.end(self._process.pid, self._dead)
+        for guard in self._busy:
+            guard.look(self._stops)
+        if self._busy:
+            self._look = asyncio.get_running_loop().call_later(LOOK_S, self._look_for_stops)
 
     def begun(self, guard: int) -> None:
         """Know a guard."""
@@ -123,10 +181,16 @@ class WatchdogClient:
     def give_back(self, guard: GuardLink) -> None:
         """Keep a guard, whose command has ended with all that it started, for the next one."""
         guard.rest()
-        self._idle.append(guard)
+        self._busy.discard(guard)
+        if self._process is not None and guard.watchdog == self._process.pid:
+            self._idle.append(guard)
+        else:  # its watchdog is dead, so that nobody would see at once that somebody stopped it
+            self.over(guard, killed=False)
 
     def over(self, guard: GuardLink, *, killed: bool) -> None:
         """Let go of a guard; where it was killed, end what it left to us."""
+        self._busy.discard(guard)
+        self._stops.forget(guard.pid)
         guard.close()
         if not guard.pid:
             return
@@ -150,6 +214,9 @@ class WatchdogClient:
         """End the guards without a command, and the watchdog."""
         while self._idle:
             self.over(self._idle.pop(), killed=False)
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
         self._end()
 
     def _end(self) -> None:
@@ -202,6 +269,8 @@ class WatchdogClient:
         stayed = asyncio.get_running_loop().time() - self._started_at >= LIVED_S
         self._short_lived = 0 if stayed else self._short_lived + 1
         self._end()
+        while self._idle:
+            self.over(self._idle.pop(), killed=False)
         again = self._short_lived <= REPLACED_MAX
         event(logging.WARNING, "watchdog was ended", again="at once" if again else "with the next command")
         if again:
@@ -214,9 +283,12 @@ class WatchdogClient:
         assert self._way is not None
         self._way.close()
         self._way = self._process = None
+        self._stops.forget(process.pid)
+        process.send_signal(signal.SIGCONT)  # somebody may have stopped it
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+            self._left = self._left or self._adopts
         self._end_what_is_left()  # it may have been killed with a guard, and have been its heir until now
