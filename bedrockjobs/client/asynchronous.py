@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from contextlib import suppress
 from typing import Any, Self, TypeVar, cast
 
@@ -92,7 +93,8 @@ class _Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close the connection."""
         if self._transport is not None:
-            self._transport.abort()
+            with suppress(RuntimeError):  # its event loop is closed
+                self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport (called by the event loop)."""
@@ -128,8 +130,11 @@ class AsyncClient(BaseClient[_Connection]):
     >>> async with AsyncClient("localhost:8888") as client:
     ...     job = await client.call(GetJob(name="foo*", connection="wait", timeout=60_000))
 
-    It belongs to the event loop of its first call.
+    It belongs to one event loop at a time. In another one it makes new connections, so that a client may be
+    kept from one ``asyncio.run`` to the next; after a fork too.
     """
+
+    _loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
 
     async def call(self, command: Command[R], *, hurry: asyncio.Event | None = None) -> R:
         """Send a command and return its typed reply.
@@ -142,6 +147,7 @@ class AsyncClient(BaseClient[_Connection]):
 
     async def exchange(self, command: Command[Any], *, hurry: asyncio.Event | None = None) -> Answer:
         """Send a command and return the answer as it came; otherwise as ``call``."""
+        self._join_loop()
         tries = self._tries(command)
         await self._look_back()
         while True:
@@ -190,6 +196,15 @@ class AsyncClient(BaseClient[_Connection]):
     async def __aexit__(self, *_: object) -> None:
         """Close the client."""
         await self.close()
+
+    def _join_loop(self) -> None:
+        """Let go of the connections of another event loop, where nothing can be done on them."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None or self._loop() is not loop:
+            if self._loop is not None:
+                self._pool.drop()
+                self._busy.clear()
+            self._loop = weakref.ref(loop)
 
     async def _exchange_once(
         self, command: Command[Any], request: bytes, address: AnyAddress, hurry: asyncio.Event | None

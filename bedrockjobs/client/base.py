@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -58,8 +60,14 @@ class BaseClient(Generic[C]):
         self._answer_bytes_max = answer_bytes_max
         self._clock = SystemClock() if clock is None else clock
         self._pool: Pool[C] = Pool()
+        _clients.add(self)
         self._busy: set[C] = set()
         """Connections on which a call waits, where a change of the server concerns them."""
+
+    def _after_fork(self) -> None:
+        """Be a client of its own in a process that was just forked."""
+        self._pool.forget()
+        self._route.unlock()
 
     @property
     def server(self) -> AnyAddress:
@@ -113,3 +121,14 @@ class BaseClient(Generic[C]):
             return reply_of(command, answer)
         except ValueError as error:
             raise UnreadableAnswer(command, self._route.current, str(error)) from error
+
+
+_clients: weakref.WeakSet[BaseClient[Any]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -124,7 +124,7 @@ class Client(BaseClient[_Connection]):
     >>> with Client("localhost:8888") as client:
     ...     job_id = client.call(CreateJob(name="foo", data={"value": 1})).job_id
 
-    One client may serve many threads. It is not to be carried over a fork.
+    One client may serve many threads. After a fork both processes may use it: each has its own connections.
     """
 
     def call(self, command: Command[R]) -> R:

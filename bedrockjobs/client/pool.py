@@ -1,4 +1,8 @@
-"""The idle connections of one client, for threads and for asyncio alike. No I/O of its own, no clock."""
+"""The idle connections of one client, for threads and for asyncio alike. No I/O of its own, no clock.
+
+A process that was forked makes connections of its own: on one that two processes use, each may read the
+answer that was meant for the other.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +42,23 @@ class Pool(Generic[C]):
         """Set once the client is closed; who pauses between two tries may wait for it."""
         self._idle: list[C] = []
         self._lock = threading.Lock()
+        self._left: list[C] = []
+        """Connections of the process that we were forked from: kept, as to close one may reach into that."""
+
+    def forget(self) -> None:
+        """Begin empty in a process that was just forked; another thread may have held the lock."""
+        self._left += self._idle
+        self._idle, self._lock = [], threading.Lock()
+        was_closed, self.closed = self.closed.is_set(), threading.Event()
+        if was_closed:
+            self.closed.set()
+
+    def drop(self) -> None:
+        """Close the idle connections; the pool stays open."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
 
     def take(self, address: AnyAddress) -> C | None:
         """Return the connection to an address that was used last, None where one is to be made.
@@ -64,7 +85,4 @@ class Pool(Generic[C]):
     def close(self) -> None:
         """Close all of them, and each that is given back after this."""
         self.closed.set()
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self.drop()

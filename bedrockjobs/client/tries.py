@@ -65,6 +65,10 @@ class Route:
         """Return the address to use."""
         return self.addresses[self._at]
 
+    def unlock(self) -> None:
+        """Have a lock of its own in a process that was just forked: another thread may have held it."""
+        self._lock = threading.Lock()
+
     def leave(self, failed: AnyAddress, now: float) -> bool:
         """Go on to the next address, and tell so, unless another call has already left the failed one.
 

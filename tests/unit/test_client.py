@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -268,3 +273,72 @@ def test_the_client_works_in_other_event_loops() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(ask()) == 1
+
+
+CALLS = 100
+"""Calls of each process after a fork: on one connection, hardly a dozen go well."""
+
+
+@pytest.fixture
+def echo() -> Iterator[str]:
+    """Yield the address of a server that gives each job the number in its name, in threads of its own."""
+
+    class Connection(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while head := self.rfile.readline():
+                length = 0
+                while (line := self.rfile.readline()) not in (b"\r\n", b""):
+                    length = int(line.partition(b":")[2])
+                found = json.loads(self.rfile.read(length) or b"{}")
+                body = b'{"jobID":%d}' % int(found.get("name", "0") if head.startswith(b"CreateJob") else 0)
+                self.wfile.write(b"200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    class Threads(socketserver.ThreadingTCPServer):
+        daemon_threads, allow_reuse_address = True, True
+
+    with Threads(("127.0.0.1", 0), Connection) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def ask_blocking(client: Client, first: int) -> int:
+    """Create jobs and return how many answers were another's."""
+    return sum(
+        client.call(CreateJob(name=str(at))).job_id != at
+        for at in range(first, first + CALLS)
+    )  # fmt: skip
+
+
+def ask_async(client: AsyncClient, first: int) -> int:
+    """Do the same, in an event loop of its own."""
+
+    async def ask() -> int:
+        return sum(
+            [(await client.call(CreateJob(name=str(at)))).job_id != at for at in range(first, first + CALLS)]
+        )
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(("made", "ask"), [(Client, ask_blocking), (AsyncClient, ask_async)])
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_client_that_is_carried_over_a_fork_has_its_own_answers(
+    echo: str, made: Callable[[str], Any], ask: Callable[[Any, int], int]
+) -> None:
+    client = made(echo)
+    assert ask(client, 1_000) == 0  # from now on it has a connection
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(min(ask(client, 2_000), 100))
+        finally:
+            os._exit(101)
+    wrong = ask(client, 3_000)
+    assert (wrong, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])) == (0, 0)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_async_client_is_kept_from_one_event_loop_to_the_next(echo: str) -> None:
+    client = AsyncClient(echo)
+    assert [ask_async(client, first) for first in (1_000, 2_000, 3_000)] == [0, 0, 0]

@@ -1,0 +1,153 @@
+"""What a run may change of its process that a further run in it would feel, beside what lies in memory.
+
+A process for several runs notes its state before the first one and looks after each. It knows the standard
+library. Linux only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import locale
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from contextlib import suppress
+from operator import itemgetter
+from typing import Any
+
+IN_STATUS = (
+    *(b"Umask", b"Uid", b"Gid", b"Groups", b"Threads", b"SigPnd", b"ShdPnd", b"SigBlk", b"SigIgn"),
+    *(b"CapEff", b"NoNewPrivs", b"Seccomp", b"Cpus_allowed"),
+)
+"""Lines of ``/proc/self/status`` that are compared: threads (the kernel's, so also those that Python does not
+know), signals, the umask, rights, processors."""
+
+LIBRARY_SIGNALS = 0b11 << 31
+"""Signals 32 and 33, which the C library catches for itself when the first thread begins."""
+
+FILES = ("status", "limits", "timers")
+"""Files of the process in ``/proc``; a kernel may be without ``timers``."""
+
+READ_BYTES = 16_384
+"""Size of one read of them: each is some 1,500 bytes long."""
+
+ITIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+
+OFF = (0.0, 0.0)
+"""What a timer says that is not set."""
+
+THREAD_LOOKS, THREAD_PAUSE_S = 20, 0.001
+"""How often it looks again if there is a thread more, and the pause before: one that was joined may take a
+moment to end."""
+
+
+class ProcessState:
+    """The state of this process as it is when this is made. It belongs to one process."""
+
+    def __init__(self) -> None:
+        """Note the state; raises OSError where the kernel does not show it."""
+        self._files: list[int] = []
+        for name in FILES:
+            with suppress(FileNotFoundError):
+                self._files.append(os.open(f"/proc/self/{name}", os.O_RDONLY | os.O_CLOEXEC))
+        lines = os.pread(self._files[0], READ_BYTES, 0).split(b"\n")
+        names = [line.partition(b":")[0] for line in lines]
+        self._lines = itemgetter(*(names.index(name) for name in IN_STATUS if name in names))
+        self._threads = [name for name in IN_STATUS if name in names].index(b"Threads")
+        self._caught_at = names.index(b"SigCgt")
+        caught = int(lines[self._caught_at].split()[1], 16) & ~LIBRARY_SIGNALS
+        self._caught = [number for number in range(1, signal.NSIG) if caught >> (number - 1) & 1]
+        self._outputs = [(at, os.dup(at)) for at in (1, 2)]
+        self._streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+        self._closed = is_closed(sys.stdout), is_closed(sys.stderr)
+        self._environ = os.environ
+        threading = sys.modules.get("threading")
+        self._python_threads = 1 if threading is None else threading.active_count()
+        self._kernel, self._python = self._of_kernel(), self._of_python()
+
+    def same(self) -> bool:
+        """Return whether the process is as it was; handles 1 and 2 lead again where they led.
+
+        Call it when all that was printed has been flushed.
+        """
+        try:
+            for at, output in self._outputs:
+                os.dup2(output, at)
+            found = self._of_kernel()
+            looks = 0
+            while found != self._kernel and looks < THREAD_LOOKS and self._only_threads(found):
+                looks += 1
+                select.select([], [], [], THREAD_PAUSE_S)
+                found = self._of_kernel()
+            return found == self._kernel and self._of_python() == self._python and self._streams_are_whole()
+        except Exception:  # a run closed our handles, or put something else in the place of a function
+            return False
+
+    def _only_threads(self, found: tuple[Any, ...]) -> bool:
+        """Return whether nothing but the number of threads differs, and Python knows of no further one."""
+        ours, theirs = list(self._kernel[0]), list(found[0])
+        del ours[self._threads], theirs[self._threads]
+        threading = sys.modules.get("threading")
+        left = threading is not None and threading.active_count() > self._python_threads
+        return not left and ours == theirs and found[1:] == self._kernel[1:]
+
+    def _of_kernel(self) -> tuple[Any, ...]:
+        status, *others = (os.pread(handle, READ_BYTES, 0) for handle in self._files)
+        wakeup = signal.set_wakeup_fd(-1)
+        if wakeup != -1:
+            signal.set_wakeup_fd(wakeup)
+        lines = status.split(b"\n")
+        caught = int(lines[self._caught_at].split()[1], 16) & ~LIBRARY_SIGNALS
+        return (
+            self._lines(lines), caught, others, wakeup,
+            [signal.getsignal(number) for number in self._caught],
+            [signal.getitimer(kind) == OFF for kind in ITIMERS],
+            [fcntl.fcntl(at, fcntl.F_GETFL) for at in (1, 2)],
+            os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0),
+        )  # fmt: skip
+
+    def _of_python(self) -> tuple[Any, ...]:
+        socket = sys.modules.get("socket")
+        return (
+            sys.getrecursionlimit(), sys.gettrace(), sys.getprofile(), gc.isenabled(), time.tzname,
+            None if socket is None else socket.getdefaulttimeout(),
+            locale.setlocale(locale.LC_ALL),
+        )  # fmt: skip
+
+    def _streams_are_whole(self) -> bool:
+        out, err, first_out, first_err = self._streams
+        return (
+            sys.stdout is out
+            and sys.stderr is err
+            and sys.__stdout__ is first_out
+            and sys.__stderr__ is first_err
+            and os.environ is self._environ
+            and (is_closed(out), is_closed(err)) == self._closed
+        )
+
+
+def is_closed(stream: Any) -> bool:
+    """Return whether nothing can be printed to a stream: there is none, or it is closed."""
+    return stream is None or bool(getattr(stream, "closed", False))
+
+
+def flushed() -> bool:
+    """Flush what was printed; return False, and say why, if it is lost. A closed stream has nothing left."""
+    good = True
+    streams: tuple[Any, ...] = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    for stream in dict.fromkeys(streams):
+        with suppress(ValueError):  # what it was made of is another's by now
+            if is_closed(stream):
+                continue
+        try:
+            stream.flush()
+        except Exception:
+            if stream in streams[:2]:
+                good = False
+                with suppress(Exception):  # it may be stderr itself
+                    traceback.print_exc()
+    return good
