@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 import pytest
-from bedrock_worker.report.line_splitter import CUT
+from bedrock_worker.report.line_splitter import CUT, LINE_BYTES_MAX, LineSplitter
 from bedrock_worker.report.output import BATCH_BYTES_MAX
 from bedrock_worker.report.progress import progress_of
 
@@ -210,3 +210,17 @@ async def test_refused_progress_costs_nothing_else(once, server):
     server.refusals["UpdateJob"] = deque(["405 Run is over"])
     assert (await once("echo ::progress 1::; exit 6")).given["exitCode"] == 6
     assert len(server.of("UpdateJob")) == 1
+
+
+@pytest.mark.parametrize("size", [1, 7, 4_096, 8_192])
+def test_of_a_long_line_that_is_written_over_the_last_state_is_kept(size):
+    """However it comes in pieces; what is short stays as it was printed."""
+    bar = b"".join(b"\r%3d%%|%s|" % (done, b"#" * done) for done in range(101))
+    long = b"x" * (LINE_BYTES_MAX + 1)
+    printed = b"\n".join(
+        [bar, bar + b"\r", b"50%\rdone", long, long + b"\rshort", b"a\r" + long, b"a\r", b"b"]
+    )
+    lines = LineSplitter()
+    found = [line for at in range(0, len(printed), size) for line in lines.feed(printed[at : at + size])]
+    last, cut = f"100%|{'#' * 100}|", "x" * LINE_BYTES_MAX + CUT
+    assert found + lines.end() == [last, last, "50%\rdone", cut, "short", cut, "a", "b"]
