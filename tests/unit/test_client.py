@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import socket
@@ -336,9 +337,13 @@ def test_a_client_that_is_carried_over_a_fork_has_its_own_answers(
             os._exit(101)
     wrong = ask(client, 3_000)
     assert (wrong, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])) == (0, 0)
+    del client
+    gc.collect()  # what event loops left that are closed
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_async_client_is_kept_from_one_event_loop_to_the_next(echo: str) -> None:
     client = AsyncClient(echo)
     assert [ask_async(client, first) for first in (1_000, 2_000, 3_000)] == [0, 0, 0]
+    del client
+    gc.collect()  # what the event loops left that are closed

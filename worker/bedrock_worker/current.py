@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 LOGGER = "bedrockjobs.run"
 """The name of the logger of runs."""
 
+PROGRESS_VARIABLE = "BEDROCK_PROGRESS_HANDLE"
+"""Names the handle for progress to the interpreter of one run, which takes it out of its environment."""
+
+MESSAGE_CHARS_MAX = 1_000
+"""How much of a message of progress is told: a pipe takes so much at once, whatever else writes there."""
+
 _LINE_ENDS = str.maketrans({"\n": " ", "\r": " "})
 
 
@@ -71,10 +77,12 @@ class CurrentRun:
             from bedrockjobs.base.errors import InvalidArgument
 
             raise InvalidArgument(f"progress: expected a number from 0 to 1, got {done!r}")
+        percent, message = f"{round(100 * done, 2):.6g}", message.translate(_LINE_ENDS)
+        if _tell(f"{percent} {message[:MESSAGE_CHARS_MAX]}\n"):
+            return
         out = sys.__stdout__  # also where the function catches what it prints
         if "BEDROCK_RUN_ID" in os.environ and out is not None:
-            words = f" {message.translate(_LINE_ENDS)}" if message else ""
-            print(f"::progress {round(100 * done, 2):.6g}{words}::", file=out, flush=True)
+            print(f"::progress {percent}{message and f' {message}'}::", file=out, flush=True)
 
     @cached_property
     def logger(self) -> logging.Logger:
@@ -100,6 +108,35 @@ def _no_job() -> Job:
 
 
 _current = CurrentRun(_no_job)
+_progress: tuple[int, int] | None = None
+"""The handle for progress, and the number of the pipe that it leads to."""
+
+
+def tell_progress_to(handle: int) -> None:
+    """Tell progress by a pipe from now on: called by what runs functions.
+
+    It has nothing to do with what is printed. Programs that the function starts do not get it.
+    """
+    global _progress
+    try:
+        os.set_inheritable(handle, False)
+        _progress = handle, os.fstat(handle).st_ino
+    except OSError:  # somebody closed it
+        _progress = None
+
+
+def _tell(line: str) -> bool:
+    """Tell progress by the pipe; return False where there is none."""
+    if _progress is None:
+        return False
+    handle, number = _progress
+    try:
+        if os.fstat(handle).st_ino != number:  # the function closed it, and has another file there
+            return False
+        os.write(handle, line.encode(errors="replace"))
+    except OSError:
+        return False
+    return True
 
 
 def current_run() -> CurrentRun:

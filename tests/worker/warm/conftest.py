@@ -71,9 +71,9 @@ def way(request):
 def ran(server, working, write):
     """Return what runs functions one after the other in one slot, and returns their reports."""
 
-    async def run(way, *dos, module=None, then=None, **more):
+    async def run(way, *dos, module=None, then=None, first=1, **more):
         async with working(module=module or write(), **way, **more) as worker:
-            for number, do in enumerate(dos, 1):
+            for number, do in enumerate(dos, first):
                 await server.add(data=json.dumps({"do": do}))
                 await server.report(number)
                 if then is not None:

@@ -26,7 +26,9 @@ with open("template", "w") as file:
 
 def stand_still():
     if os.path.exists("stop"):
-        os.kill(os.getpid(), signal.SIGSTOP)
+        open("stands", "w").close()
+        while not os.path.exists("go"):
+            time.sleep(0.005)
 
 program = sys.modules["__main__"].__spec__
 if program is not None and program.name == "bedrock_worker.run.template":  # and not the worker
@@ -69,11 +71,6 @@ async def do(server, what):
     await server.add(data=json.dumps({"do": what}))
 
 
-def stopped():
-    template = Path("template").read_text() if Path("template").exists() else ""
-    return template and Path(f"/proc/{template}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
 @asynccontextmanager
 async def template_stopped(server, forking, monkeypatch, **options):
     """Yield a worker whose run waits for a template that stands still, its signals, and the template."""
@@ -88,13 +85,12 @@ async def template_stopped(server, forking, monkeypatch, **options):
     Path("stop").touch()
     async with forking(**options) as worker:
         await do(server, "time.sleep(60)")
-        await until(stopped)
+        await until(lambda: Path("stands").exists())
         template = int(Path("template").read_text())
         try:
             yield worker, signals, template
         finally:
-            with suppress(ProcessLookupError):
-                os.kill(template, signal.SIGCONT)
+            Path("go").touch()
 
 
 async def test_a_process_that_ended_is_reaped_with_the_next_fork(server, forking):
@@ -117,10 +113,10 @@ async def test_a_run_that_closed_its_way_to_the_guard_ends_as_it_ended(server, f
 
 async def test_what_is_signalled_before_the_fork_is_for_the_process(server, forking, monkeypatch, caplog):
     caplog.set_level("INFO", "bedrock_worker")
-    async with template_stopped(server, forking, monkeypatch, grace_s=0.05) as (worker, signals, template):
+    async with template_stopped(server, forking, monkeypatch, grace_s=0.05) as (worker, signals, _):
         worker.agent.stop()
         await until(lambda: signals == [signal.SIGTERM])
-        os.kill(template, signal.SIGCONT)
+        Path("go").touch()
         assert await worker.ended() == 0
     assert "how=SIGTERM" in caplog.text  # with its template it would have been killed
     assert server.reports[0].given["returned"] is True
@@ -162,3 +158,16 @@ async def test_what_is_said_of_a_run_is_kept_while_the_process_before_it_is_ende
             with suppress(ProcessLookupError):  # a kill does not wait for it
                 os.kill(template, signal.SIGCONT)
         assert (await server.report(2)).given["exitCode"] == status
+
+
+@pytest.mark.parametrize("way", ["fork", "reused"])
+async def test_a_function_that_stops_its_template_stops_nobody_else(server, working, write, way):
+    """Its guard lets it go on; the second time it is replaced, with the run that waits for it."""
+    stops = "os.kill(os.getppid(), signal.SIGSTOP)"
+    async with working(module=write(), **WAYS[way]):
+        for number, do in enumerate(("pass", stops, "1 / 0", stops, "1 / 0", "pass"), 1):
+            await server.add(data=json.dumps({"do": do}))
+            await server.report(number)
+    found = [report.verb for report in server.reports]
+    assert found[:3] == ["FinishJob", "FinishJob", "FailJob"]
+    assert found[-1] == "FinishJob"

@@ -66,7 +66,10 @@ async def begun(tmp_path):
     process = PooledProcess(ours, 1, kind=b"", folder=str(tmp_path), data="before", runs=5)
     told, lines, (reads, prints) = [], [], os.pipe()
     guard = SimpleNamespace(process=process, pumps=[Pump(reads, "out")], hear=None, tell=told.append)
-    run = PooledRun(guard, None, b"{}", '{"a": 1}', until=NEVER, listener=lambda _, line: lines.append(line))
+    watchdog = SimpleNamespace(expect_end=lambda *_: None)
+    run = PooledRun(
+        guard, watchdog, b"{}", '{"a": 1}', until=NEVER, listener=lambda _, line: lines.append(line)
+    )
     with theirs, os.fdopen(prints, "wb", buffering=0) as output:
         yield SimpleNamespace(
             run=run, theirs=theirs, hear=guard.hear, told=told, output=output, lines=lines, process=process

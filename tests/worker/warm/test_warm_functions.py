@@ -36,6 +36,17 @@ async def test_how_functions_end(ran, way):
     assert [given["runID"] for _, given in found] == [100 + number for number in range(1, 13)]
 
 
+async def test_a_result_that_is_no_text_says_where(ran, way):
+    """JSON cannot say it, and to change it silently would be worse."""
+    for text in ("'x' * 50 + chr(0xdc80)", "'y' * 5_000 + chr(0xd800)"):
+        found = await ran(way, f"({{'name': {text}}})", first=1 if "x" in text else 2)
+        given = found[-1][1]
+        assert given["exitCode"] == 1
+        last = given["error"].splitlines()[-1]
+        assert last.startswith("ValueError: the function returned text that is no Unicode")
+        assert last.endswith(("xxx\\udc80'", "yyy\\ud800'"))
+
+
 async def test_what_functions_print_is_the_output_of_their_run(ran, server, way):
     prints = 'print("out", job.id); print("err", job.id, file=sys.stderr); sys.stdout.write("no end")'
     await ran(way, prints, prints, "os.system('echo below')")

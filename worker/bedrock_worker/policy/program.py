@@ -47,6 +47,8 @@ class Program:
     """What is to be masked in what it prints and returns."""
     function: Function | None = None
     """The Python function that it is, where a process that imported its module may be forked for it."""
+    tells_progress: bool = False
+    """Whether it tells progress by a pipe: Python functions do."""
 
 
 class ProgramSelector:
@@ -118,7 +120,7 @@ class ProgramSelector:
     def _call(self, module: PythonModule, function: Function) -> Program:
         return Program(
             function.argv, env=module.environment, cwd=self._options.cwd, timeout_s=function.timeout_s,
-            function=function if self._options.start_method == FORK else None,
+            function=function if self._options.start_method == FORK else None, tells_progress=True,
         )  # fmt: skip
 
     def _fill(self, rule: Rule, job: Job) -> Program:

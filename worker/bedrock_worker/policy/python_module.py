@@ -22,6 +22,7 @@ from bedrock_worker import functions
 from bedrock_worker.arguments import Arguments
 from bedrock_worker.enqueuing import Options
 from bedrock_worker.functions import Declared, declared_in, look_in
+from bedrock_worker.policy.importing import import_into_worker
 from bedrockjobs.base import duration
 from bedrockjobs.base.config import PATTERN_CHARS_MAX
 from bedrockjobs.base.errors import CommandError
@@ -115,7 +116,7 @@ def load(name: str) -> PythonModule:
     if "" not in sys.path:
         look_in(folder)
     try:
-        importlib.import_module(name)
+        import_into_worker(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise BadModule(f"{name}: {_fault(error)}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bedrock_worker.pull.job import Job
 from bedrock_worker.pull.server_status import ServerStatus
 from bedrock_worker.report.output import OutputSender
-from bedrock_worker.report.progress import ProgressSender
+from bedrock_worker.report.progress import PROGRESS, ProgressSender
 from bedrockjobs.client import AsyncClient
 
 
@@ -28,7 +28,9 @@ class Channel:
             if self._over:
                 self.abandon()
         progress, output = self._senders
-        if stream == "out" and progress.heard(line):
+        if stream == PROGRESS or (stream == "out" and progress.heard(line)):
+            if stream == PROGRESS:
+                progress.told(line)
             return False
         output.add(stream, line)
         return True

@@ -1,4 +1,6 @@
-"""Progress that a command tells on stdout, ``::progress 40 message::``, on its way to the server.
+"""Progress on its way to the server.
+
+A command tells it on stdout, ``::progress 40 message::``; a function by a pipe of its own, ``40 message``.
 
 Only the latest counts: what is overtaken before it could be sent is not sent.
 """
@@ -23,6 +25,9 @@ PAUSE_S = 1.0
 
 PERCENT_MAX = 100
 
+PROGRESS = "progress"
+"""The name of the stream for progress alone, beside ``out`` and ``err``."""
+
 _PROGRESS = re.compile(
     r"::progress[ \t]+([0-9]{1,3}(?:\.[0-9]{1,6})?)(?:[ \t]+(.*?))?[ \t]*::[ \t]*", re.ASCII
 )
@@ -36,9 +41,12 @@ def progress_of(line: str) -> str | None:
     found = _PROGRESS.fullmatch(line)
     if found is None or float(found[1]) > PERCENT_MAX:
         return None
-    percent = float(found[1])
+    return _as_json(float(found[1]), found[2] or "")
+
+
+def _as_json(percent: float, message: str) -> str:
     number = int(percent) if percent.is_integer() else percent
-    return jsontext.dump({"percent": number, "message": printable(found[2] or "")})
+    return jsontext.dump({"percent": number, "message": printable(message)})
 
 
 class ProgressSender:
@@ -57,10 +65,19 @@ class ProgressSender:
         progress = progress_of(line)
         if progress is None:
             return False
+        self._tell(progress)
+        return True
+
+    def told(self, line: str) -> None:
+        """Take what came by the pipe for progress; what is none is nobody's."""
+        percent, _, message = line.partition(" ")
+        if re.fullmatch(r"[0-9]{1,3}(?:\.[0-9]{1,6})?", percent, re.ASCII) and float(percent) <= PERCENT_MAX:
+            self._tell(_as_json(float(percent), message))
+
+    def _tell(self, progress: str) -> None:
         self._latest = progress
         if not self._over and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._send_latest())
-        return True
 
     async def end(self) -> None:
         """Wait until the server has the latest or wants no more, or until ``abandon`` is called."""

@@ -65,6 +65,7 @@ def become(
             os._exit(CANNOT_KILL)
         for at, handle in enumerate(stdio):
             os.dup2(handle, at)
+            os.set_inheritable(at, True)  # also one that was there
         if group is not None:
             with suppress(OSError):
                 group.join()

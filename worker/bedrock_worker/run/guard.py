@@ -26,8 +26,8 @@ from bedrock_worker.run.warm import Functions
 READ_BYTES = 4_096
 """Size of one read of what tells that children have ended."""
 
-HANDLES = 2
-"""Handles that come with a run at the most: its stdout and its stderr."""
+HANDLES = 3
+"""Handles that come with a run at the most: its stdout, its stderr, and what a function tells progress by."""
 
 TOLD_AFTER_S = 0.01
 """How long a guard keeps the start of a run to itself: where the run ends by then, one message tells both."""

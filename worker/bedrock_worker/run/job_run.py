@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
+from bedrock_worker.current import PROGRESS_VARIABLE
 from bedrock_worker.log import LOG, event, printable
 from bedrock_worker.options import Options
 from bedrock_worker.policy.program import Program, ProgramSelector
@@ -257,9 +258,10 @@ class JobRun:
                 return run
         self._folder = f"{tempfile.gettempdir()}/bedrock-job-{job.job_id}-{os.urandom(FOLDER_BYTES).hex()}"
         env = self._environment(self._folder, program)
+        told = {PROGRESS_VARIABLE: "3"} if program.tells_progress else {}
         return ChildProcess(
             program.argv,
-            env=env if warm is not None else {**env, **own},
+            env=env if warm is not None else {**env, **own, **told},
             cwd=program.cwd,
             folder=self._folder,
             data=job.text,
@@ -269,6 +271,7 @@ class JobRun:
             limits=program.limits,
             new_privileges=privileges,
             warm=warm,
+            progress=program.tells_progress,
         )
 
     def _warm(self, program: Program, own: Mapping[str, str]) -> Warm | None:

@@ -22,6 +22,7 @@ import msgspec
 
 from bedrock_worker.log import printable
 from bedrock_worker.policy.resource_limits import ResourceLimits
+from bedrock_worker.report.progress import PROGRESS
 from bedrock_worker.run.kernel import NEVER
 from bedrock_worker.run.pooled import PooledRun
 from bedrock_worker.run.pump import Listener, Pump
@@ -80,14 +81,17 @@ class ChildProcess:
         limits: ResourceLimits | None = None,
         new_privileges: bool = False,
         warm: Warm | None = None,
+        progress: bool = False,
     ) -> None:
         """Have a command started, with a new ``folder`` in which ``data`` is a file, and its stdin.
 
         ``until`` is the monotonic moment at which its guard is to kill it, even if we stand still. The folder
-        is removed if we die. Raises OSError where nothing can be started just now, and ValueError for a NUL
-        in an argument or a variable.
+        is removed if we die. With ``progress``, handle 3 is a pipe whose lines the listener gets as a stream
+        of that name; a process for functions always has one. Raises OSError where nothing can be started just
+        now, and ValueError for a NUL in an argument or a variable.
         """
         self._argv, self._cwd, self._watchdog, self._warm = argv, cwd, watchdog, warm
+        self._streams = ("out", "err", PROGRESS) if progress or warm is not None else ("out", "err")
         loop = asyncio.get_running_loop()
         where = _where(cwd)
         check([*argv, *env, *env.values(), where, str(folder)])
@@ -128,7 +132,7 @@ class ChildProcess:
         made: list[Pump] = []
         pipes: list[int] = []
         try:
-            for name in () if self._pumps else ("out", "err"):
+            for name in () if self._pumps else self._streams:
                 reads, writes = os.pipe2(os.O_CLOEXEC)
                 pipes.append(writes)
                 made.append(Pump(reads, name))

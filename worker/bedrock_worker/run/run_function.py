@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bedrock_worker.arguments import MOCK, RESULT, Arguments, OtherArguments, WrongArguments
-from bedrock_worker.current import Job, begin
+from bedrock_worker.current import PROGRESS_VARIABLE, Job, begin, tell_progress_to
 from bedrock_worker.functions import Declared, Fail, Retry, Snooze, declared_in, look_in
 
 DONE, RAISED, USAGE, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE, RETRY, UNFIT = 0, 1, 2, 75, 100, 101, 102, 103
@@ -40,6 +40,8 @@ NOT_FLUSHED = 120
 def main(arguments: Sequence[str]) -> int:
     """Run a function and return the exit status."""
     print_line_by_line()
+    if (progress := os.environ.pop(PROGRESS_VARIABLE, "")).isdecimal():
+        tell_progress_to(int(progress))
     if not 2 <= len(arguments) <= 3:
         print("usage: python -P -m bedrock_worker.run.run_function MODULE FUNCTION [FOLDER]", file=sys.stderr)
         return USAGE
@@ -54,6 +56,9 @@ def print_line_by_line() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
 
+
+NEAR_CHARS = 30
+"""How much of a result an error shows before what is wrong with it."""
 
 Write = Callable[[str], object]
 """Takes the result of a run, a JSON object."""
@@ -245,6 +250,14 @@ def _leave(result: Any, status: int, write: Write | None) -> int:
     if not isinstance(result, dict):
         raise TypeError(f"the function returned {type(result).__name__}, expected a dict or None")
     text = json.dumps(result, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        near = ascii(text[max(0, error.start - NEAR_CHARS) : error.start + 1])
+        raise ValueError(
+            "the function returned text that is no Unicode, such as the name of a file that is not UTF-8:"
+            f" half of a surrogate pair at the end of {near}"
+        ) from None
     path = os.environ.get("BEDROCK_RESULT")
     if write is not None:
         write(text)

@@ -2,12 +2,13 @@
 
 Its guard asks on stdin, a socket, for a process with its first run; the worker gives that process one run
 after the other (``pooled``). A process serves as many runs as it may, and none after one that left something
-behind. Imports nothing of the agent.
+behind or changed its state (``process_state``). Imports nothing of the agent.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import importlib
 import json
@@ -21,12 +22,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from bedrock_worker import current
 from bedrock_worker.functions import look_in
 from bedrock_worker.run import kernel, packet, run_function
 from bedrock_worker.run.kernel import ControlGroup
+from bedrock_worker.run.process_state import ITIMERS, OFF, ProcessState, flushed
 
-FORK_HANDLES = 3
-"""Handles that come with the wish for a process: its way to the guard, and its output."""
+FORK_HANDLES = 4
+"""Handles that come with the wish for a process: its way to the guard, its output, its progress."""
 
 RESULT_BYTES_MAX = 3_000
 """Size of a result that is told with the end of its run; a larger one is left in its file."""
@@ -47,28 +50,71 @@ def main(arguments: Sequence[str]) -> int:
     run_function.print_line_by_line()
     for folder in folders:
         look_in(folder)
+    before = dict(os.environb), os.getcwd()  # noqa: PTH109  compared with what it is afterwards
     try:
         importlib.import_module(module)
     except Exception:
         traceback.print_exc()
         return run_function.RAISED
-    sys.stdout.flush()
-    sys.stderr.flush()
+    imported = _Imported(*before)
+    flushed()
     for at in (1, 2):  # what it prints from now on belongs to no run
         os.dup2(nothing, at)
     run_function.prepare(module)
     _renew_stdin(os.devnull)  # what is there need not be made in each fork
     gc.freeze()  # its processes share the memory of what is there by now
     way.send(b'{"ready": true}')
-    return _serve(way)
+    return _serve(way, imported)
 
 
-def _serve(way: socket.socket) -> int:
+class _Imported:
+    """What the import of a module did to this process: each run finds it as if it had imported the module."""
+
+    def __init__(self, environment: Mapping[bytes, bytes], folder: str) -> None:
+        """Note what has changed since, and take back what would end the template."""
+        now = dict(os.environb)
+        self.set = {name: value for name, value in now.items() if environment.get(name) != value}
+        self.unset = environment.keys() - now.keys()
+        there = os.getcwd()  # noqa: PTH109
+        self.folder = None if there == folder else there
+        self.timers = [(kind, signal.setitimer(kind, 0.0)) for kind in ITIMERS]
+        self.temporary = _temporary_folder()
+        self._on_child = signal.getsignal(signal.SIGCHLD)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else the module, or the kernel, might reap for us
+
+    def begin_process(self) -> None:
+        """Do what the import did to the process of a run alone."""
+        if self._on_child not in (None, signal.SIG_DFL):
+            signal.signal(signal.SIGCHLD, self._on_child)
+
+    def begin_run(self) -> None:
+        """Set the timers that the module had set."""
+        for kind, left in self.timers:
+            if left != OFF:
+                signal.setitimer(kind, *left)
+
+    def end_run(self) -> None:
+        """End the timers of the module."""
+        for kind, left in self.timers:
+            if left != OFF:
+                signal.setitimer(kind, 0.0)
+
+
+def _temporary_folder() -> str | None:
+    """Return the folder for temporary files that a module has chosen; None where it did not."""
+    tempfile = sys.modules.get("tempfile")
+    if tempfile is None or tempfile.tempdir is None:
+        return None
+    chosen, tempfile.__dict__["tempdir"] = tempfile.tempdir, None
+    return None if chosen == tempfile.gettempdir() else str(chosen)
+
+
+def _serve(way: socket.socket, imported: _Imported) -> NoReturn:
     ours, prepared = os.getpid(), False
     while True:
         word, value, handles = packet.receive(way, FORK_HANDLES)
         if not word:
-            return run_function.DONE
+            os._exit(run_function.DONE)  # what is to be done at the end is each run's
         if word == b"reap":
             _, status = os.waitpid(int(value), 0)
             way.send(b'{"status": %d}' % os.waitstatus_to_exitcode(status))
@@ -76,7 +122,7 @@ def _serve(way: socket.socket) -> int:
         ended, group, first, head = value.split(b"\n", 3)
         # Done before the fork: each page of memory that the process touches is copied for it.
         given = json.loads(head.decode())
-        environment = _Environment(given["env"])
+        environment = _Environment(given["env"], imported)
         if not prepared:  # and so that each variable is there and has only to be changed
             environment.set(given["own"])
             prepared = True
@@ -88,7 +134,7 @@ def _serve(way: socket.socket) -> int:
             if pid == 0:
                 way.close()
                 mine = socket.socket(fileno=handles[0])
-                return _be_process(mine, ours, os.fsdecode(group), first, given, environment, handles[1:])
+                _be_process(mine, ours, os.fsdecode(group), first, given, environment, imported, handles[1:])
         for handle in handles:
             os.close(handle)
         if ended != b"0":  # the one before this one, of which the guard knows all
@@ -102,6 +148,7 @@ def _be_process(
     word: bytes,
     given: dict[str, Any],
     environment: _Environment,
+    imported: _Imported,
     handles: Sequence[int],
 ) -> NoReturn:
     """Be a process for runs, the first of which came with the wish for it."""
@@ -113,12 +160,16 @@ def _be_process(
         with suppress(OSError):
             ControlGroup.at(group).join()
     way.send(b'{"pid": %d}' % os.getpid())
-    for at, handle in enumerate(handles, 1):
+    *output, progress = handles
+    for at, handle in enumerate(output, 1):
         os.dup2(handle, at)
         os.close(handle)
+        os.set_blocking(at, True)  # an earlier process may have changed it: they share it
+    current.tell_progress_to(progress)
+    imported.begin_process()
     if word == b"again":
         kernel.adopt()  # so that it knows of all who are left, also of orphans
-    threads = _threads() if word == b"again" else 0
+    state = ProcessState() if word == b"again" else None
     data = None
     folder, name = os.path.split(given["env"]["BEDROCK_DATA_FILE"])
     while word:
@@ -129,11 +180,12 @@ def _be_process(
             traceback.print_exc()
             _exit(run_function.TRY_AGAIN, None, way)
         environment.set(given["own"])
-        status, result = _run(given, environment, data)
-        if word != b"again" or not (status in STAYS and _threads() == threads and not _has_children()):
+        imported.begin_run()
+        status, result = _run(given, environment, imported, data)
+        imported.end_run()
+        stays = word == b"again" and status in STAYS and not _has_children()
+        if not (stays and flushed() and state is not None and state.same()):
             _exit(status, result, way)
-        sys.stdout.flush()
-        sys.stderr.flush()
         way.send(_end("done", status, result, _holds_more(folder, name)))
         word, text, _ = packet.receive(way, 0)
         if word:
@@ -174,13 +226,14 @@ def _renew(folder: str, name: str, data: bytes) -> None:
         os.close(handle)
 
 
-def _run(given: dict[str, Any], environment: _Environment, data: bytes | None) -> tuple[int, str | None]:
+def _run(
+    given: dict[str, Any], environment: _Environment, imported: _Imported, data: bytes | None
+) -> tuple[int, str | None]:
     """Do one run, in the folder that is its own; return its status and its result."""
-    if "tempfile" in sys.modules:
-        sys.modules["tempfile"].__dict__["tempdir"] = None  # it remembers the folder of another run
-    os.chdir(given["cwd"])
+    if "tempfile" in sys.modules:  # it remembers the folder of another run
+        sys.modules["tempfile"].__dict__["tempdir"] = imported.temporary
+    os.chdir(given["cwd"] if imported.folder is None else imported.folder)
     _renew_stdin(environment["BEDROCK_DATA_FILE"])
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     results: list[str] = []
 
     def keep(text: str) -> None:
@@ -209,6 +262,7 @@ def _end(word: str, status: int, result: str | None, files: bool = False) -> byt
     return head if result is None else head + result.encode()
 
 
+_clearenv = ctypes.PyDLL(None).clearenv
 _stdin: list[TextIO] = []
 """What the runs of this process read their job from."""
 
@@ -237,9 +291,10 @@ def _renew_stdin(path: str) -> None:
 class _Environment:
     """The environment of the runs of this process: all of them have ``base``, and each its own beside it."""
 
-    def __init__(self, base: Mapping[str, str]) -> None:
-        """Set nothing yet."""
+    def __init__(self, base: Mapping[str, str], imported: _Imported) -> None:
+        """Set nothing yet; what the module ``imported`` has set comes before all else."""
         self._base = {os.fsencode(name): os.fsencode(value) for name, value in base.items()}
+        self._imported = imported
 
     def __getitem__(self, name: str) -> str:
         return os.fsdecode(self._base[os.fsencode(name)])
@@ -248,21 +303,14 @@ class _Environment:
         """Make the environment that of a run; most of it is that of the run before."""
         there = os.environ.__dict__["_data"]  # as bytes: to go through its texts takes several times as long
         given = {**self._base, **{os.fsencode(name): os.fsencode(value) for name, value in own.items()}}
-        for name, value in given.items() - there.items():
+        given |= self._imported.set
+        for name in self._imported.unset:
+            given.pop(name, None)
+        _clearenv()  # a run may have set some behind Python's back
+        there.clear()
+        there.update(given)
+        for name, value in given.items():
             os.putenv(name, value)
-            there[name] = value
-        if len(there) != len(given):
-            for name in there.keys() - given.keys():
-                del os.environ[os.fsdecode(name)]
-
-
-def _threads() -> int:
-    """Return how many threads there are.
-
-    ``threading`` is asked only where something imported it: in each fork it costs as much as the fork itself.
-    """
-    threading = sys.modules.get("threading")
-    return 1 if threading is None else int(threading.active_count())
 
 
 def _has_children() -> bool:
@@ -281,11 +329,8 @@ def _exit(status: int, result: str | None, way: socket.socket) -> NoReturn:
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()  # waits for threads, as multiprocessing does it
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            status = status or run_function.NOT_FLUSHED
+    if not flushed():
+        status = status or run_function.NOT_FLUSHED
     with suppress(OSError):  # the run may have closed it
         way.send(_end("exit", status, result))
     os._exit(status)

@@ -106,7 +106,11 @@ class VFork:
         It has a session of its own, our folder, ``stdio`` and no other handle of ours, and dies with us.
         ``group`` is a handle of the file by which a process joins its control group.
         """
-        if len(paths) > PATHS_MAX or min(stdio) < OURS or not all(_may_be(*it) for it in given["limits"]):
+        if (
+            len(paths) > PATHS_MAX
+            or min(stdio) < max(OURS, len(stdio))
+            or not all(_may_be(*it) for it in given["limits"])
+        ):
             return 0
         limits = [(kind, (ctypes.c_ulong * 2)(soft, hard)) for kind, soft, hard in given["limits"]]
         argv, env = _texts(given["argv"]), _texts([f"{name}={value}" for name, value in given["env"].items()])

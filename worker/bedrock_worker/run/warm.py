@@ -259,7 +259,7 @@ class Functions:
         """Start a template and wait for what it imports; return how the run ended by that, if it did."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            started = self._guard.start(json.loads(kind), (theirs.fileno(), *output))
+            started = self._guard.start(json.loads(kind), (theirs.fileno(), *output[:2]))
         pid = started.get("pid")
         if not isinstance(pid, int):
             ours.close()
